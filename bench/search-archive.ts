@@ -31,6 +31,8 @@ const NODES = 4;
 const USERS = 2000;
 const NAMESPACES = 60;
 const PODS = 5000;
+/** One in so many is somebody who types at a prompt; in the others a program prints both at once. */
+const TYPED = 4;
 const MAX_SESSION = 3_000_000;
 const SYLLABLES =
   'ba be bi bo bu da de di do du fa fe fi fo fu ga ge gi go ka ke ki ko la le li lo ma me mi mo na ne ni no pa pe pi po ra re ri ro sa se si so ta te ti to va ve vi vo'.split(
@@ -178,7 +180,9 @@ export class SearchArchive {
     for (let length = 0; length < wanted;) {
       seconds += 1 + random() * 8;
       const command = pick(COMMANDS, random());
-      lines.push(event(seconds, `user@host:~$ ${command}\r\n`));
+      const prompt = 'user@host:~$ ';
+      if (number % TYPED === 0) lines.push(event(seconds - 0.5, prompt), event(seconds, `${command}\r\n`));
+      else lines.push(event(seconds, `${prompt}${command}\r\n`));
       const rows = 3 + Math.floor(random() * 40);
       const format = Math.floor(random() * 4);
       for (let row = 0; row < rows; row += 4) {

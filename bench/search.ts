@@ -151,6 +151,8 @@ const QUESTIONS: readonly Question[] = [
   { kind: 'words', name: 'phrase', ask: find((round) => `"${commonWord(round)} ${commonWord(round + 1)}"`) },
   { kind: 'words', name: 'phrase of a line', ask: find(() => '"get api v1 kubectl"') },
   { kind: 'words', name: 'command', ask: find(() => 'cmd:"kubectl delete"') },
+  { kind: 'words', name: 'absent command', ask: find(() => 'cmd:"pods kubectl"') },
+  { kind: 'words', name: 'command, word on screens', ask: find(() => 'cmd:"error timeout"') },
   { kind: 'words', name: 'beginning', ask: find((round) => `${commonWord(round).slice(0, 4)}*`) },
   {
     kind: 'words',

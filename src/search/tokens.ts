@@ -63,6 +63,21 @@ export function indexText(text: string): string {
     .join(' ');
 }
 
+/** What the words of commands begin with, and no other word can: to look for a command reads what is in commands alone. */
+const IN_COMMAND = '§';
+
+/** The same of a command: see {@link commandWord}. */
+export function indexCommand(text: string): string {
+  return tokenize(text)
+    .map((token) => commandWord(token.text))
+    .join(' ');
+}
+
+/** A word, as it stands in the index for a word of a command. */
+export function commandWord(word: string): string {
+  return `${IN_COMMAND}${word}`;
+}
+
 /** Of ASCII characters: whether they are one of a word. */
 const IN_WORD = Uint8Array.from({ length: 0x80 }, (_, code) =>
   /\w/.test(String.fromCharCode(code)) ? 1 : 0,

@@ -229,6 +229,51 @@ function indexTests(): readonly IndexTest[] {
     for (const [text, ids] of cases) expect(idsOf(await index.find(text)), text).toEqual(ids);
   });
 
+  test('keeps words of commands apart from those on the screen', async (index) => {
+    const typed = (text: string): Pick<Moment, 'command'> => ({ command: { text, isGuessed: false } });
+    await index.put(
+      doc('n_1'),
+      [
+        { ...moment(1, 'pod web-2 deleted'), ...typed('kubectl delete pod web-2') },
+        { ...moment(2), ...typed('cat 日本語 Ｆile') },
+      ],
+      false,
+    );
+    await index.put(doc('n_2'), [moment(1, 'kubectl delete pod web-2')], false);
+    await index.put(doc('n_3'), [{ ...moment(1, 'delete'), ...typed('kubectl get pods') }], false);
+    const cases: [string, readonly string[]][] = [
+      ['kubectl', ['n_3', 'n_2', 'n_1']],
+      ['cmd:kubectl', ['n_3', 'n_1']],
+      ['text:kubectl', ['n_2']],
+      ['kube*', ['n_3', 'n_2', 'n_1']],
+      ['cmd:kube*', ['n_3', 'n_1']],
+      ['text:kube*', ['n_2']],
+      ['"kubectl delete"', ['n_2', 'n_1']],
+      ['cmd:"kubectl delete"', ['n_1']],
+      ['cmd:"kubectl del"*', ['n_1']],
+      ['text:"kubectl delete"', ['n_2']],
+      ['cmd:"delete kubectl"', []],
+      ['cmd:kubectl text:delete', ['n_3']],
+      ['cmd:kubectl -cmd:delete', ['n_3']],
+      ['cmd:kubectl -text:delete', ['n_1']],
+      ['-cmd:kubectl', ['n_2', 'n_1']],
+      ['-kubectl', ['n_1']],
+      ['cmd:delete OR text:delete', ['n_3', 'n_2', 'n_1']],
+      // the words of a command and those of its rows are no phrase
+      ['"web 2 pod"', []],
+      ['"2 pod"', []],
+      ['cmd:日本', ['n_1']],
+      ['cmd:語', ['n_1']],
+      ['cmd:"cat 日本語 file"', ['n_1']],
+      ['text:日本', []],
+      ['§kubectl', ['n_3', 'n_2', 'n_1']],
+      ['text:§kubectl', ['n_2']],
+    ];
+    for (const [text, ids] of cases) expect(idsOf(await index.find(text)), text).toEqual(ids);
+    const [hit] = (await index.find('cmd:"delete pod"')).sessions[0]?.hits ?? [];
+    expect(hit).toEqual({ at: 1, text: 'kubectl delete pod web-2', marks: [[8, 18]], isCommand: true });
+  });
+
   test('takes what means something to engines as text', async (index) => {
     await fill(index);
     for (const text of [

@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, it } from 'vitest';
+import { LAYOUT } from '../../../src/tsrecorder/search/layout.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 const SEARCHING = { searchText: 'all', timing: { listRefreshMs: 0 } } as const;
@@ -200,7 +201,7 @@ describe('an index whose files are not what they were', () => {
     await archive(rig);
     await found(rig, 'needle', 6);
     await rig.recorder.close();
-    await spoil(join(rig.spool, 'search', 'v3', '2026-01.db'));
+    await spoil(join(rig.spool, 'search', LAYOUT, '2026-01.db'));
     const current = await createRig(SEARCHING, rig.directory);
     // whoever looks at the old month is told once that it cannot be done
     expect((await found(current, 'needle', 6)).sessions.at(-1)?.hits).toHaveLength(1);
@@ -212,7 +213,7 @@ describe('an index whose files are not what they were', () => {
     await uploadWhole(rig.recorder, cast('needle'));
     await found(rig, 'needle', 1);
     await rig.recorder.close();
-    const directory = join(rig.spool, 'search', 'v3');
+    const directory = join(rig.spool, 'search', LAYOUT);
     for (const name of await readdir(directory)) await rm(join(directory, name));
     const foreign = new DatabaseSync(join(directory, 'sessions.db'));
     foreign.exec('CREATE TABLE s(something TEXT); CREATE TABLE meta(other TEXT)');
@@ -227,7 +228,7 @@ describe('an index whose files are not what they were', () => {
     await uploadWhole(rig.recorder, cast('needle'));
     await found(rig, 'needle', 1);
     await rig.recorder.close();
-    const path = join(rig.spool, 'search', 'v3', 'sessions.db');
+    const path = join(rig.spool, 'search', LAYOUT, 'sessions.db');
     await rm(join(rig.spool, 'search'), { recursive: true });
     // a folder where the file has to be: as a disk that is full or read-only, nothing can be written there
     await mkdir(path, { recursive: true });
@@ -248,7 +249,7 @@ describe('an index whose files are not what they were', () => {
     await archive(rig);
     await found(rig, 'needle', 6);
     await rig.recorder.close();
-    await truncate(join(rig.spool, 'search', 'v3', 'sessions.db'), 20_000);
+    await truncate(join(rig.spool, 'search', LAYOUT, 'sessions.db'), 20_000);
     const current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 6)).sessions[5]?.hits).toHaveLength(1);
     await current.recorder.close();

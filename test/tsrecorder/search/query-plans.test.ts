@@ -19,6 +19,7 @@ const QUERIES = [
   'word -other',
   '-word',
   'cmd:ls',
+  'cmd:"ls word"',
   'text:word',
   'user:alice@example.com',
   'user:ali*',

@@ -1,8 +1,9 @@
-import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { LAYOUT } from '../../../src/tsrecorder/search/layout.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 const SEARCHING = { searchText: 'all' } as const;
@@ -81,17 +82,23 @@ describe('a recorder with an index', () => {
     await found(rig, 'state:running', 0);
   });
 
-  it('indexes what was stored before, again after the index was lost or damaged', async () => {
+  it('indexes what was stored before, again after the index was lost or damaged, or is of another layout', async () => {
     await using rig = await createRig();
     for (const word of ['alpha', 'beta', 'gamma']) await uploadWhole(rig.recorder, cast(`${word} needle`));
     let current = await rig.restart(SEARCHING);
     const before = await found(current, 'needle', 3);
-    const directory = join(rig.spool, 'search', 'v3');
+    const directory = join(rig.spool, 'search', LAYOUT);
     expect(await readdir(directory)).toContain('sessions.db');
     await current.recorder.close();
     await rm(directory, { recursive: true });
     current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
+    await current.recorder.close();
+    // what another version of the program has left there
+    await rename(directory, join(rig.spool, 'search', 'v3'));
+    current = await createRig(SEARCHING, rig.directory);
+    expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
+    expect(await readdir(join(rig.spool, 'search'))).toEqual([LAYOUT]);
     await current.recorder.close();
     await writeFile(join(directory, 'sessions.db'), 'damaged '.repeat(10_000));
     for (const end of ['-wal', '-shm']) await rm(join(directory, `sessions.db${end}`), { force: true });
@@ -248,7 +255,7 @@ describe('a recorder with an index', () => {
     await found(rig, 'canaryword', 0);
     await ready(rig, 0);
     await rig.recorder.close();
-    const directory = join(rig.spool, 'search', 'v3');
+    const directory = join(rig.spool, 'search', LAYOUT);
     for (const name of await readdir(directory))
       expect(await readFile(join(directory, name), 'latin1'), name).not.toContain('canaryword');
   });

@@ -188,6 +188,25 @@ it('the embedded index finds a session that runs by what is known of it now, in 
     reader.close();
   }));
 
+it('the embedded index keeps a list of its own for a word of commands, however often it is on screens', () =>
+  withDirectory(async (directory) => {
+    const writer = new IndexWriter(directory);
+    const command = { text: 'kubectl get pods', isGuessed: false };
+    writer.put(
+      doc('n_1'),
+      [{ ...moment(1, 'kubectl'), command }, moment(2, 'kubectl'), moment(3, 'kubectl')],
+      false,
+    );
+    writer.close();
+    using database = new DatabaseSync(join(directory, '2026-02.db'));
+    database.exec('CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, m, row)');
+    const lists = database.prepare(`SELECT term, doc FROM temp.words WHERE term LIKE '%kubectl'`).all();
+    expect(lists.map(({ term, doc: rows }) => [term, rows])).toEqual([
+      ['kubectl', 3],
+      ['§kubectl', 1],
+    ]);
+  }));
+
 describe('the counts of the embedded index', () => {
   it('are those of its sessions, also after it was opened again', () =>
     withDirectory(async (directory) => {

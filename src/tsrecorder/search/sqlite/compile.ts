@@ -1,7 +1,7 @@
 /** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
-import { phraseOf, tokenize } from '../../../search/tokens.ts';
+import { commandWord, phraseOf, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import {
   durationSize,
@@ -96,8 +96,12 @@ function wordOf(term: Term, key: string): string {
   if (term.kind === 'field') return inFacets(facetWord(key, term.field, term.value));
   if (term.kind !== 'text') throw new TypeError(`${term.kind} is no word`);
   const { tokens, isPrefix } = phraseOf(term.value, term.isPrefix);
-  const columns = { any: 'text cmd d', text: 'text', cmd: 'cmd' }[term.field];
-  return `{${columns}} : "${tokens.join(' ')}"${isPrefix ? ' *' : ''}`;
+  const end = isPrefix ? ' *' : '';
+  // no word of a row begins as these do: FTS5 would read the words of all columns before it looks at the column
+  const inCommands = `"${tokens.map(commandWord).join(' ')}"${end}`;
+  if (term.field === 'cmd') return inCommands;
+  const inText = `{${term.field === 'text' ? 'text' : 'text d'}} : "${tokens.join(' ')}"${end}`;
+  return term.field === 'text' ? inText : `${inText} OR ${inCommands}`;
 }
 
 function inFacets(word: string): string {

@@ -74,7 +74,7 @@ export function openMonth(directory: string, month: string): DatabaseSync {
   const database = openFile(join(directory, `${month}.db`), 'FULL');
   database.exec(`
     CREATE TABLE IF NOT EXISTS blk(id INTEGER PRIMARY KEY, z BLOB NOT NULL);
-    CREATE VIRTUAL TABLE IF NOT EXISTS m USING fts5(text, cmd, d, f, content='', contentless_delete=1, ${TOKENIZER});
+    CREATE VIRTUAL TABLE IF NOT EXISTS m USING fts5(text, d, f, content='', contentless_delete=1, ${TOKENIZER});
   `);
   setMerging(database, 'm');
   return database;

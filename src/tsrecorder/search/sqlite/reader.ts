@@ -18,7 +18,7 @@ import type {
   Moment,
   Page,
 } from '../../../search/search-index.ts';
-import { tokenize } from '../../../search/tokens.ts';
+import { commandWord, tokenize } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 import { countFacets, type Faceted } from '../facet-counts.ts';
 import type { ReadingEngine } from '../engine.ts';
@@ -301,14 +301,13 @@ function* momentsOf(
 /** As the index has been given it, some words at a time. */
 function phrasesOf(moment: Moment): readonly string[] {
   const phrases: string[] = [];
-  for (const [column, text] of [
-    ['text', moment.rows.map((row) => row.text).join('\n')],
-    ['cmd', moment.command?.text ?? ''],
-  ] as const) {
-    const tokens = tokenize(text).map((token) => token.text);
-    for (let at = 0; at < tokens.length; at += PHRASE)
-      phrases.push(`{${column}} : "${tokens.slice(at, at + PHRASE).join(' ')}"`);
-  }
+  const wordsOf = (text: string): readonly string[] => tokenize(text).map((token) => token.text);
+  for (const words of [
+    wordsOf(moment.rows.map((row) => row.text).join('\n')),
+    wordsOf(moment.command?.text ?? '').map(commandWord),
+  ])
+    for (let at = 0; at < words.length; at += PHRASE)
+      phrases.push(`{text} : "${words.slice(at, at + PHRASE).join(' ')}"`);
   return phrases;
 }
 

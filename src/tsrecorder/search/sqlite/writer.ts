@@ -13,7 +13,7 @@ import type {
   SessionDoc,
   SessionNames,
 } from '../../../search/search-index.ts';
-import { indexText } from '../../../search/tokens.ts';
+import { indexCommand, indexText } from '../../../search/tokens.ts';
 import type { WholeSession, WritingEngine } from '../engine.ts';
 import { createFacetWords, nameWords } from './facets.ts';
 import {
@@ -325,12 +325,12 @@ export class IndexWriter implements WritingEngine {
     let block: Moment[] = [];
     let length = 0;
     for (const [index, moment] of given.entries()) {
+      const { command } = moment;
       const text = moment.rows.map((row) => row.text).join('\n');
       statements.run(
-        'INSERT INTO m(rowid, text, cmd, d, f) VALUES (?, ?, ?, ?, ?)',
+        'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        indexText(text),
-        indexText(moment.command?.text ?? ''),
+        command === undefined ? indexText(text) : `${indexCommand(command.text)} ${indexText(text)}`,
         words,
         facets,
       );
