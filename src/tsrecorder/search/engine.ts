@@ -27,8 +27,10 @@ export interface WholeSession {
 export interface WritingEngine {
   /** Which version there is of a session; undefined: none. Asked before it is read, so that who reads it later wins. */
   version(id: string): Answered<string | undefined>;
-  /** Replaces what there is of each. @returns how many there were to write */
-  putAll(sessions: readonly WholeSession[]): Answered<number>;
+  /** Takes a session, which replaces what there is of it with the next flush. Each once until then. */
+  add(session: WholeSession): Answered<void>;
+  /** Writes what was added. @returns how many there were to write */
+  flush(): Answered<number>;
   /** A session that grows: its version is empty until it is put. `fresh`: what there is of it goes. */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): Answered<void>;
   remove(id: string): Answered<void>;

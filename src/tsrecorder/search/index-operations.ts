@@ -3,7 +3,7 @@ import { CastText } from '../../search/cast-text.ts';
 import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc } from '../../search/search-index.ts';
-import type { ReadingEngine, WholeSession, WritingEngine } from './engine.ts';
+import type { ReadingEngine, WritingEngine } from './engine.ts';
 import type { Answer, Ask, IndexOperation } from './messages.ts';
 
 /** Longest line of a cast that is read, in bytes. */
@@ -19,7 +19,6 @@ export function createIndexHandlers(): IndexHandlers {
   let writer: WritingEngine | undefined;
   let reader: ReadingEngine | undefined;
   const fed = new Map<number, FedRecording>();
-  const finished: WholeSession[] = [];
   let rules: readonly WatchedRule[] = [];
   const written = (): WritingEngine => writer ?? fail('the index is not open for writing');
   const read = (): ReadingEngine => reader ?? fail('the index is not open');
@@ -56,15 +55,15 @@ export function createIndexHandlers(): IndexHandlers {
       live.isFirst = false;
       return live.watch.match(names, moments, false);
     },
-    finish({ key }) {
+    async finish({ key }) {
       const whole = recording(key);
       fed.delete(key);
       const moments = whole.end();
-      finished.push({ doc: whole.doc, moments, partial: whole.isPartial });
+      await written().add({ doc: whole.doc, moments, partial: whole.isPartial });
       return whole.watch.match(whole.doc.names, moments, true);
     },
     async flush() {
-      await written().putAll(finished.splice(0));
+      await written().flush();
       return null;
     },
     drop({ key }) {

@@ -32,6 +32,7 @@ import {
   moment,
   names,
   NOW,
+  putAll,
   query,
   type TestedEngine,
 } from '../../tsrecorder/search/engine-suite.ts';
@@ -128,7 +129,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       return { doc: of, moments, partial: at % 5 === 0 };
     });
     files.writer.putAll(sessions);
-    await server.writer.putAll(sessions);
+    await putAll(server.writer, sessions);
     let hits = 0;
     for (const [text, may] of fc.sample(fc.tuple(askedOf, mayOf), { numRuns: 100, seed: 11 })) {
       let asked: Query;
@@ -201,7 +202,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     expect((await one.reader.find(query('needle'), 'everything', { limit: 5 })).sessions).toHaveLength(1);
     expect(await one.writer.ids('', 10)).toEqual([]);
     expect(await two.writer.ids('', 10)).toEqual([{ id: 'n_1', version: '' }]);
-    await two.writer.putAll([{ doc: doc('n_1'), moments: [moment(1, 'needle')], partial: false }]);
+    await putAll(two.writer, [{ doc: doc('n_1'), moments: [moment(1, 'needle')], partial: false }]);
     expect(await one.writer.ids('', 10)).toEqual([{ id: 'n_1', version: '1' }]);
     await one.close();
     await two.close();

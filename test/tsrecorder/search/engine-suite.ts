@@ -11,7 +11,7 @@ import type {
   SessionNames,
 } from '../../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
-import type { ReadingEngine, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
+import type { ReadingEngine, WholeSession, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
 
 /** An engine under test, with an index of its own. */
 export interface TestedEngine {
@@ -47,6 +47,12 @@ export function moment(at: number, ...texts: string[]): Moment {
 export const query = (text: string) => parseQuery(text, NOW);
 const idsOf = ({ sessions }: Found): readonly string[] => sessions.map(({ id }) => id);
 
+/** @returns how many there were to write */
+export async function putAll(writer: WritingEngine, sessions: readonly WholeSession[]): Promise<number> {
+  for (const session of sessions) await writer.add(session);
+  return writer.flush();
+}
+
 /** How the tests ask an engine. */
 class TestedIndex {
   readonly engine: TestedEngine;
@@ -56,7 +62,7 @@ class TestedIndex {
   }
 
   async put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): Promise<'put' | 'same'> {
-    return (await this.engine.writer.putAll([{ doc, moments, partial }])) === 0 ? 'same' : 'put';
+    return (await putAll(this.engine.writer, [{ doc, moments, partial }])) === 0 ? 'same' : 'put';
   }
 
   async append(of: SessionNames, moments: readonly Moment[], fresh: boolean, partial = false): Promise<void> {
@@ -345,6 +351,18 @@ function indexTests(): readonly IndexTest[] {
     expect(idsOf(after)).toEqual(['n_3', 'n_2']);
   });
 
+  test('finds what was added once it is written, and writes it once', async (index) => {
+    const { writer } = index.engine;
+    await index.put(doc('n_1'), [moment(1, 'needle old')], false);
+    await writer.add({ doc: doc('n_1', {}, '2'), moments: [moment(1, 'needle new')], partial: false });
+    await writer.add({ doc: doc('n_2'), moments: [moment(1, 'needle')], partial: false });
+    expect(idsOf(await index.find('needle'))).toEqual(['n_1']);
+    expect(await writer.flush()).toBe(2);
+    expect(idsOf(await index.find('needle'))).toEqual(['n_2', 'n_1']);
+    expect(idsOf(await index.find('old'))).toEqual([]);
+    expect(await writer.flush()).toBe(0);
+  });
+
   test('keeps one version of a session', async (index) => {
     expect(await index.put(doc('n_1'), [moment(1, 'first')], false)).toBe('put');
     expect(await index.put(doc('n_1'), [moment(1, 'other')], false)).toBe('same');
@@ -605,7 +623,7 @@ function indexTests(): readonly IndexTest[] {
       moments: [],
       partial: false,
     }));
-    expect(await index.engine.writer.putAll(sessions)).toBe(30);
+    expect(await putAll(index.engine.writer, sessions)).toBe(30);
     const seen: string[] = [];
     for (let after = ''; ;) {
       const page = await index.engine.writer.ids(after, 7);

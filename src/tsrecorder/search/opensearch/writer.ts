@@ -96,6 +96,7 @@ export class ServerIndexWriter implements WritingEngine {
   readonly #options: Required<ServerWriterOptions>;
   /** Asked for, and not written yet. */
   readonly #begun = new Map<string, Known>();
+  readonly #added: WholeSession[] = [];
   /** Sessions that run: moments written, and the version they have. */
   readonly #running = new Map<string, { readonly moments: number; readonly stamp: number }>();
   #refreshing: NodeJS.Timeout | undefined;
@@ -122,6 +123,15 @@ export class ServerIndexWriter implements WritingEngine {
     return known.version;
   }
 
+  add(session: WholeSession): void {
+    this.#added.push(session);
+  }
+
+  flush(): Promise<number> {
+    return this.putAll(this.#added.splice(0));
+  }
+
+  /** Replaces what there is of each. @returns how many there were to write */
   async putAll(sessions: readonly WholeSession[]): Promise<number> {
     const fresh: (WholeSession & { readonly known: Known; partial: boolean })[] = [];
     for (const session of sessions) {

@@ -52,6 +52,19 @@ interface Month {
   commits: number;
 }
 
+/** Moments as they are written: a text for each row of words, and their blocks by the number of the first moment in each. */
+interface Packed {
+  readonly texts: readonly string[];
+  readonly blocks: readonly (readonly [first: number, bytes: Uint8Array])[];
+}
+
+/** A session that waits to be written. */
+interface Added extends Packed {
+  readonly doc: SessionDoc;
+  readonly moments: number;
+  readonly partial: boolean;
+}
+
 /** A session whose moments are being written. */
 interface Begun {
   readonly n: number;
@@ -66,6 +79,7 @@ export class IndexWriter implements WritingEngine {
   readonly #directory: string;
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
+  readonly #added: Added[] = [];
   /** Months that may be untidy; undefined before it was looked. */
   #untidy: Set<string> | undefined;
   #tidying: string | undefined;
@@ -95,11 +109,22 @@ export class IndexWriter implements WritingEngine {
 
   /** The same of several, each once: they are written together. @returns how many there were to write */
   putAll(sessions: readonly WholeSession[]): number {
-    const fresh = sessions.filter(
-      ({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version,
-    );
+    for (const session of sessions) this.add(session);
+    return this.flush();
+  }
+
+  /** With the next flush it replaces what there is of it. What waits takes less memory so, and less work of who collects garbage. */
+  add({ doc, moments, partial }: WholeSession): void {
+    this.#added.push({ doc, moments: moments.length, partial, ...pack(moments, 0) });
+  }
+
+  /** Writes what was added. @returns how many there were to write */
+  flush(): number {
+    const fresh = this.#added
+      .splice(0)
+      .filter(({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version);
     if (fresh.length === 0) return 0;
-    const begun: (WholeSession & { readonly begun: Begun })[] = [];
+    const begun: (Added & { readonly begun: Begun })[] = [];
     transaction(this.#sessions, () => {
       for (const session of fresh) begun.push({ ...session, begun: this.#begin(session.doc.names) });
     });
@@ -108,16 +133,16 @@ export class IndexWriter implements WritingEngine {
     this.#onStep('begun');
     for (const [month, ofMonth] of Map.groupBy(begun, (session) => monthOf(session.begun.n))) {
       this.#write(month, () => {
-        for (const { moments, begun: session } of ofMonth) {
-          this.#clearMoments(session.n);
-          this.#writeMoments(session, 0, moments);
+        for (const session of ofMonth) {
+          this.#clearMoments(session.begun.n);
+          this.#writeMoments(session.begun, 0, session);
         }
       });
       this.#onStep('moments');
     }
     transaction(this.#sessions, () => {
       for (const { doc, moments, partial, begun: session } of begun)
-        this.#finish(session, doc, moments.length, partial);
+        this.#finish(session, doc, moments, partial);
     });
     this.#onStep('finished');
     return fresh.length;
@@ -135,7 +160,7 @@ export class IndexWriter implements WritingEngine {
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
     this.#write(monthOf(n), () => {
       if (isNew) this.#clearMoments(n);
-      this.#writeMoments(begun, before, added);
+      this.#writeMoments(begun, before, pack(added, before));
     });
     this.#onStep('appended');
     transaction(this.#sessions, () =>
@@ -318,33 +343,19 @@ export class IndexWriter implements WritingEngine {
     statements.run('DELETE FROM blk WHERE id >= ? AND id <= ?', first, last);
   }
 
-  #writeMoments({ n, words, facets }: Begun, before: number, moments: readonly Moment[]): void {
+  #writeMoments({ n, words, facets }: Begun, before: number, { texts, blocks }: Packed): void {
     const { first: begins, statements } = this.#month(monthOf(n));
     const first = (n - begins) * MOMENT_SPACE + before;
-    const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
-    let block: Moment[] = [];
-    let length = 0;
-    for (const [index, moment] of given.entries()) {
-      const { command } = moment;
-      const text = moment.rows.map((row) => row.text).join('\n');
+    for (const [index, text] of texts.entries())
       statements.run(
         'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        command === undefined ? indexText(text) : `${indexCommand(command.text)} ${indexText(text)}`,
+        text,
         words,
         facets,
       );
-      block.push(moment);
-      length += text.length;
-      if (length < BLOCK && index + 1 < given.length) continue;
-      statements.run(
-        'INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)',
-        first + index + 1 - block.length,
-        zstdCompressSync(Buffer.from(JSON.stringify(block))),
-      );
-      block = [];
-      length = 0;
-    }
+    for (const [index, bytes] of blocks)
+      statements.run('INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)', first + index, bytes);
   }
 
   #finish(begun: Begun, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
@@ -409,6 +420,27 @@ export class IndexWriter implements WritingEngine {
     this.#months.set(name, month);
     return month;
   }
+}
+
+/** @param before moments that are there already; a session always has one */
+function pack(moments: readonly Moment[], before: number): Packed {
+  const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
+  const texts: string[] = [];
+  const blocks: (readonly [number, Uint8Array])[] = [];
+  let block: Moment[] = [];
+  let length = 0;
+  for (const [index, moment] of given.entries()) {
+    const { command } = moment;
+    const text = moment.rows.map((row) => row.text).join('\n');
+    texts.push(command === undefined ? indexText(text) : `${indexCommand(command.text)} ${indexText(text)}`);
+    block.push(moment);
+    length += text.length;
+    if (length < BLOCK && index + 1 < given.length) continue;
+    blocks.push([index + 1 - block.length, zstdCompressSync(Buffer.from(JSON.stringify(block)))]);
+    block = [];
+    length = 0;
+  }
+  return { texts, blocks };
 }
 
 function setCommits(month: Month, commits: number): void {
