@@ -55,9 +55,10 @@ export function createIndexHandlers(): IndexHandlers {
       live.isFirst = false;
       return live.watch.match(names, moments, false);
     },
-    async finish({ key }) {
+    async finish({ key, bytes }) {
       const whole = recording(key);
       fed.delete(key);
+      if (bytes !== undefined) whole.feed(bytes);
       const moments = whole.end();
       await written().add({ doc: whole.doc, moments, partial: whole.isPartial });
       return whole.watch.match(whole.doc.names, moments, true);

@@ -317,8 +317,11 @@ class StoreIndexer implements Indexer {
       ...(listing === undefined ? {} : { listing }),
     };
     if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return true;
+    let matches: readonly RuleMatch[];
     try {
-      if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
+      const rest = text === 'off' ? undefined : await feedBeginning(index, key, entry, 0, castBytes(entry));
+      // most recordings are short: each message is work for who writes
+      matches = await index.ask('finish', { key, ...(rest === undefined ? {} : { bytes: rest }) });
     } catch (error) {
       if (index.isGone) throw error;
       await index.ask('drop', { key });
@@ -330,7 +333,6 @@ class StoreIndexer implements Indexer {
       );
       return false;
     }
-    const matches = await index.ask('finish', { key });
     // durable before the next flush: a process that ends in between reads the recording again
     await this.#options.matched?.(entry.recording, matches);
     this.#readBytes += text === 'off' ? 0 : castBytes(entry);
@@ -442,19 +444,28 @@ export async function feedCast(
   start: number,
   end: number,
 ): Promise<void> {
+  const rest = await feedBeginning(index, key, entry, start, end);
+  if (rest !== undefined) await index.ask('feed', { key, bytes: rest });
+}
+
+/** The same without the last piece. @returns it, if there is one */
+async function feedBeginning(
+  index: IndexClient,
+  key: number,
+  entry: CatalogEntry,
+  start: number,
+  end: number,
+): Promise<Uint8Array | undefined> {
   let parts: Uint8Array[] = [];
   let bytes = 0;
-  const flush = async (): Promise<void> => {
-    if (bytes === 0) return;
-    const whole = Buffer.concat(parts);
-    parts = [];
-    bytes = 0;
-    await index.ask('feed', { key, bytes: whole });
-  };
   for await (const chunk of readCast(entry, { start, end })) {
+    if (bytes >= FEED_BYTES) {
+      await index.ask('feed', { key, bytes: Buffer.concat(parts) });
+      parts = [];
+      bytes = 0;
+    }
     parts.push(chunk);
     bytes += chunk.length;
-    if (bytes >= FEED_BYTES) await flush();
   }
-  await flush();
+  return bytes === 0 ? undefined : Buffer.concat(parts);
 }

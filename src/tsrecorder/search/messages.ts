@@ -31,8 +31,8 @@ export interface IndexOperations {
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
   /** What was fed of a running session can be found from now on. @returns the rules that have become true of it */
   commit(ask: { readonly key: number; readonly names: SessionNames }): readonly RuleMatch[];
-  /** It was fed to its end: with the next flush it replaces what there was. @returns the rules that are true of it */
-  finish(ask: { readonly key: number }): readonly RuleMatch[];
+  /** These bytes, if any, are its end: with the next flush it replaces what there was. @returns the rules that are true of it */
+  finish(ask: { readonly key: number; readonly bytes?: Uint8Array }): readonly RuleMatch[];
   /** What was finished can be found from now on. */
   flush(ask: null): null;
   /** It is not going to be fed to its end. */

@@ -12,11 +12,11 @@ import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 import { query } from './engine-suite.ts';
 
 const RECORDINGS = 1500;
-/** Questions to the process for what is written together, and somewhat more: 256 recordings, three for each. */
-const WRITTEN = 790;
+/** Questions to the process for what is written together, and somewhat more: 256 recordings, two for each. */
+const WRITTEN = 530;
 /** How many questions a process answers before it is killed: fifteen before anything is written, five after that. */
 const KILLS = (random: Random): readonly number[] =>
-  Array.from({ length: 20 }, (_, at) => (at % 4 === 3 ? WRITTEN + random.below(400) : random.below(700)));
+  Array.from({ length: 20 }, (_, at) => (at % 4 === 3 ? WRITTEN + random.below(260) : random.below(480)));
 
 async function fill(rig: Rig): Promise<void> {
   const folder = join(rig.directory, 'nOTHER');

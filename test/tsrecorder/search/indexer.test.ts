@@ -138,10 +138,23 @@ describe('an indexer', () => {
       ]);
     const keys = index.of('begin').map(({ key }) => key);
     expect(new Set(keys).size).toBe(3);
-    expect(index.of('finish')).toEqual(keys.map((key) => ({ key })));
-    expect(index.of('feed').map(({ key }) => key)).toEqual(keys);
-    expect(Buffer.from(index.of('feed')[0]!['bytes'] as Uint8Array).toString()).toContain('gamma');
+    // short ones in one piece, with their end
+    expect(index.of('feed')).toEqual([]);
+    expect(index.of('finish').map(({ key }) => key)).toEqual(keys);
+    expect(Buffer.from(index.of('finish')[0]!['bytes'] as Uint8Array).toString()).toContain('gamma');
     expect(index.of('remove')).toEqual([]);
+  });
+
+  it('feeds a long recording in pieces, the last of them with its end', async () => {
+    const { rig } = await storeWith('x'.repeat(600_000));
+    const index = new FakeIndex();
+    const indexer = await open(rig, async () => index);
+    await indexer.settled();
+    const pieces = [...index.of('feed'), ...index.of('finish')].map(({ bytes }) => bytes as Uint8Array);
+    expect(pieces.length).toBeGreaterThan(2);
+    for (const piece of pieces.slice(0, -1)) expect(piece.length).toBeGreaterThanOrEqual(262_144);
+    const cast = Buffer.concat(pieces).toString();
+    expect(cast).toBe(`${cast.split('\n')[0]}\n[1,"o","${'x'.repeat(600_000)}"]\n`);
   });
 
   it('takes what has just been stored before what lies there, once, and nothing that is no recording', async () => {
@@ -277,17 +290,17 @@ describe('an indexer', () => {
   it('drops what it cannot read, tells so, and goes on with the next', async () => {
     const { rig, ids } = await storeWith('alpha', 'beta');
     const index = new FakeIndex();
-    let feeds = 0;
-    index.answers.set('feed', () => {
-      feeds += 1;
-      if (feeds === 1) throw new Error('unreadable');
-      return null;
+    let ends = 0;
+    index.answers.set('finish', () => {
+      ends += 1;
+      if (ends === 1) throw new Error('unreadable');
+      return [];
     });
     const indexer = await open(rig, async () => index);
     await indexer.settled();
     const [first, second] = index.of('begin').map(({ key }) => key);
     expect(index.of('drop')).toEqual([{ key: first }]);
-    expect(index.of('finish')).toEqual([{ key: second }]);
+    expect(index.of('finish').map(({ key }) => key)).toEqual([first, second]);
     expect(index.begun()).toEqual(ids.toReversed());
     expect(index.killed).toBe(0);
     expect((await indexer.progress()).state).toBe('ready');
@@ -298,7 +311,7 @@ describe('an indexer', () => {
     const indexes = [new FakeIndex(), new FakeIndex()];
     const [ill, well] = indexes as [FakeIndex, FakeIndex];
     const again = Promise.withResolvers<void>();
-    ill.answers.set('feed', () => {
+    ill.answers.set('finish', () => {
       ill.isGone = true;
       throw new Error('it has ended');
     });
