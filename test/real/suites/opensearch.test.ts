@@ -36,6 +36,7 @@ import {
   query,
   type TestedEngine,
 } from '../../tsrecorder/search/engine-suite.ts';
+import { engineTextSuite } from '../../tsrecorder/search/engine-text-suite.ts';
 import { askedOf, mayOf, sessionOf, withoutAbsent } from '../../tsrecorder/search/random-sessions.ts';
 import { ensureOpenSearch, startOpenSearch, type OpenSearchServer } from '../rig/opensearch.ts';
 import { createRig, type Rig } from '../rig/rig.ts';
@@ -117,6 +118,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
 
   describe.each([1, 3])('with %i shards', (shards) => {
     engineSuite(() => openEngine(newIndex({ shards })));
+    engineTextSuite(() => openEngine(newIndex({ shards })));
   });
 
   it('finds, shows, counts and pages what the embedded index does, at random', async () => {

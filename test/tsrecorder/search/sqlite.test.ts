@@ -9,6 +9,7 @@ import { describe, expect, it } from 'vitest';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { engineSuite, doc, moment, names, query, type TestedEngine } from './engine-suite.ts';
+import { engineTextSuite } from './engine-text-suite.ts';
 import { work } from './index-work.ts';
 
 async function withDirectory(act: (directory: string) => Promise<void>): Promise<void> {
@@ -38,6 +39,7 @@ async function openEngine(): Promise<TestedEngine> {
 
 describe('the embedded index', () => {
   engineSuite(openEngine);
+  engineTextSuite(openEngine);
 });
 
 /** What can be asked of an index, and what it holds. */
