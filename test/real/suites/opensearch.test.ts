@@ -17,6 +17,7 @@ import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import type { Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
+import { CANARY, canaryEvents } from '../../support/canaries.ts';
 import { runCommand as run } from '../../support/run-command.ts';
 import {
   createRig as createRecorderRig,
@@ -210,6 +211,40 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     await two.close();
   });
 
+  it('has each session once, and whole, when two recorders write the same ones at once', async () => {
+    const index = newIndex({ shards: 2 });
+    const [one, two] = [await openEngine(index), await openEngine({ ...index, owner: 'other' })];
+    const sessions = (version: string, moments: number) =>
+      Array.from({ length: 30 }, (_, at) => ({
+        doc: doc(`n_${at}`, {}, version),
+        moments: Array.from({ length: moments }, (_row, row) => moment(row, `needle ${version} row ${row}`)),
+        partial: false,
+      }));
+    const counts = [9, 4, 7, 2];
+    for (const [round, count] of counts.entries()) {
+      const version = `v${round}`;
+      const ask = async ({ writer }: TestedEngine): Promise<void> => {
+        // as an indexer does before it reads a recording
+        for (let at = 0; at < 30; at += 1) await writer.version(`n_${at}`);
+        await writer.putAll(sessions(version, count));
+      };
+      await Promise.all([ask(one), ask(two)]);
+      await Promise.all([one.settled(), two.settled()]);
+      const wanted = Array.from({ length: 30 }, (_, at) => [
+        `n_${at}#`,
+        ...Array.from({ length: count }, (_row, row) => `n_${at}#${row}`),
+      ]).flat();
+      expect(await documents(index.name), version).toEqual(wanted.toSorted());
+      for (const { reader } of [one, two]) {
+        const { sessions: found } = await reader.find(query(version), 'everything', { limit: 100 });
+        expect(found.length, version).toBe(30);
+        expect(await reader.holds('n_7', sessions(version, count)[7]!.moments), version).toBe(true);
+      }
+    }
+    await one.close();
+    await two.close();
+  });
+
   it('is made once, whoever opens it, and not again in the place of one that is gone', async () => {
     const index = newIndex();
     const server = createSearchServer({ url: index.url });
@@ -239,6 +274,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     await using recorder = await createRecorderRig(options);
     await uploadWhole(recorder.recorder, cast('needle secretword', 'prod'));
     await uploadWhole(recorder.recorder, cast('needle open AKIAIOSFODNN7EXAMPLE', 'dev'));
+    await uploadWhole(recorder.recorder, `${HEADER}${canaryEvents().replaceAll('needle', 'hay')}`);
     const upload = openUpload(recorder.recorder);
     upload.write(cast('needle running', 'dev'));
     await found(recorder, 'needle', 3);
@@ -260,7 +296,11 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     ]);
     const { name } = options.searchServer!;
     const kept = await fetch(`${opensearch.url}/${name}-v2/_search?size=100`);
-    expect(await kept.text()).not.toContain('AKIAIOSFODNN7EXAMPLE');
+    const all = await kept.text();
+    expect(all).toContain('[secret]');
+    expect(all).not.toContain('AKIAIOSFODNN7EXAMPLE');
+    expect(CANARY.exec(all)).toBeNull();
+    expect((await search(recorder, 'cana*'))?.sessions).toEqual([]);
     viewer = { ...viewer, user: 'alice@example.com' };
     for (const text of ['needle', '', 'needle OR secretword', '-open', 'ns:prod OR ns:dev', 'sec*']) {
       const answer = await search(recorder, text);

@@ -1,0 +1,57 @@
+/** Secrets of every shape that is known, as they come onto the screens of sessions, for tests that look for them everywhere else. */
+
+/** In each of them, and in nothing else. */
+export const CANARY = /canary/i;
+
+const PASSWORD = 'canaryPassw0rd';
+const JWT = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJDQU5BUlkifQ.canarySignature0';
+const KEY = ['canaryKEYcanaryKEYcanaryKEYcanary', 'CANARYkeyCANARYkeyCANARYkeyCANARY'];
+
+/** What programs print. */
+const PRINTED: readonly string[] = [
+  'AKIACANARYCANARY0000',
+  'ASIACANARYCANARY0001',
+  'ghp_canary0123456789abcdefghijklmnop',
+  'github_pat_canary0123456789abcdef',
+  'glpat-canary0123456789abcdef',
+  'npm_canary0123456789abcdef',
+  'xoxb-1234567890-canary-abcdef',
+  'sk-canary0123456789abcdef',
+  'AIzacanary0123456789abcdef',
+  `Authorization: Bearer ${JWT}`,
+  JWT,
+  `postgres://app:${PASSWORD}@db/x`,
+  `DB_PASSWORD=${PASSWORD}`,
+  `"api_key": "${PASSWORD}"`,
+  `--token=${PASSWORD}`,
+  '-----BEGIN OPENSSH PRIVATE KEY-----',
+  ...KEY,
+  '-----END OPENSSH PRIVATE KEY-----',
+];
+
+/** What people type behind a prompt. */
+const TYPED: readonly string[] = [
+  `sshpass -p ${PASSWORD} ssh host`,
+  `mysql -u root -p${PASSWORD} db`,
+  `curl -u admin:${PASSWORD} https://host`,
+  `export TOKEN=${PASSWORD}`,
+  `vault login --password ${PASSWORD}`,
+];
+
+/** Lines of a cast, without its header: each secret is on a row with `needle`, or behind a prompt. */
+export function canaryEvents(): string {
+  const events: (readonly [number, string, string])[] = [];
+  let at = 1;
+  for (const text of PRINTED) {
+    at += 1;
+    events.push([at, 'o', `${text.startsWith('-') || KEY.includes(text) ? '' : 'needle '}${text}\r\n`]);
+  }
+  for (const text of TYPED) {
+    at += 1;
+    events.push([at, 'o', '$ '], [at + 0.2, 'i', `${text}\r`], [at + 0.3, 'o', `${text}\r\n`]);
+  }
+  // what marks of a shell name as the command
+  const named = encodeURIComponent(`mysql -p${PASSWORD}`);
+  events.push([at + 1, 'o', `\u001b]133;C;cmdline_url=${named}\u0007needle last\r\n`]);
+  return events.map((event) => `${JSON.stringify(event)}\n`).join('');
+}

@@ -1,0 +1,7 @@
+/** A recorder with an index in a process of its own, whose surroundings a test chooses: see index-troubles.test.ts. */
+import { writeSync } from 'node:fs';
+import { createRig } from '../recorder-rig.ts';
+
+const [directory = ''] = process.argv.slice(2);
+const { recorder } = await createRig({ searchText: 'all' }, directory);
+writeSync(1, `url ${recorder.url}\n`);
