@@ -117,6 +117,21 @@ describe('moments', () => {
     expect(isPartial).toBe(true);
   });
 
+  it('are read on a screen of the size that the session has by then', () => {
+    const lines = cast(
+      [0, 'o', 'before'],
+      [1, 'r', '20x5'],
+      [2, 'o', '\x1b[2J\x1b[1;70Hab'],
+      [3, 'r', '60x5'],
+      [4, 'o', '\x1b[2J\x1b[1;70Hcd'],
+    );
+    expect(readCastLines(lines).rows.map(({ text }) => text)).toEqual([
+      'before',
+      `${' '.repeat(19)}ab`,
+      `${' '.repeat(59)}cd`,
+    ]);
+  });
+
   it('come of a session without a terminal and of asciicast v3', () => {
     const plain = [
       HEADER.replace('"width":80,"height":24', '"width":0,"height":0'),
