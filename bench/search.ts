@@ -37,6 +37,7 @@ import { recordingId } from '../src/tsrecorder/store/key.ts';
 import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
 import { startOpenSearch } from '../test/real/rig/opensearch.ts';
 import { createRig } from '../test/real/rig/rig.ts';
+import { watchLoop, type LoopDelay } from './harness/loop-delay.ts';
 import { describeMachine } from './harness/machine.ts';
 import { familyOf, readsOf, usageOf } from './harness/usage.ts';
 import { catalogOf, SearchArchive } from './search-archive.ts';
@@ -297,11 +298,21 @@ async function backfill(sessions: number): Promise<Built> {
   return { ...built, tidyCpuSeconds };
 }
 
+/** The recorder's own loop, which must go on while the index is built; here it makes the archive up as well. */
+async function judgeLoop(loop: LoopDelay): Promise<void> {
+  const { own, idle } = await loop.stop();
+  goal(
+    `event loop of the process that reads for the index: late by p99 ${own.p99.toFixed(1)} ms, most ${own.most.toFixed(1)}; an idle thread beside it by ${idle.p99.toFixed(1)}, most ${idle.most.toFixed(1)} (p99 below 20 more)`,
+    own.p99 - idle.p99 < 20,
+  );
+}
+
 async function readAll(sessions: number): Promise<Built> {
   await using building = build(sessions, () => [], undefined);
   const { indexer } = building;
   const samples: number[] = [];
   const settled = indexer.settled();
+  const loop = await watchLoop();
   let done = false;
   void settled.then(() => (done = true));
   let said = 0;
@@ -323,6 +334,7 @@ async function readAll(sessions: number): Promise<Built> {
       `${(part * 100).toFixed(1)} %, ${left.toFixed(0)} s to go; writer ${samples.at(-1)?.toFixed(0)} MB, index ${(bytes / 1e9).toFixed(2)} GB`,
     );
   }
+  await judgeLoop(loop);
   const cpuSeconds = usageOf(building.pids())?.cpuSeconds ?? 0;
   const mostOf = (from: number, to: number): number => Math.max(0, ...samples.slice(from, to));
   return {

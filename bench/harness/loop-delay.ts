@@ -1,0 +1,48 @@
+/**
+ * How late the event loop of this process is, beside that of a thread that does nothing: on a machine that others use as well both are late
+ * when the machine is.
+ */
+import { once } from 'node:events';
+import { monitorEventLoopDelay, type Histogram } from 'node:perf_hooks';
+import { isMainThread, parentPort, Worker } from 'node:worker_threads';
+
+const RESOLUTION_MS = 10;
+
+/** Milliseconds that a loop came late. */
+export interface Lateness {
+  readonly p99: number;
+  readonly most: number;
+}
+
+export interface LoopDelay {
+  /** Ends the measurement. */
+  stop(): Promise<{ readonly own: Lateness; readonly idle: Lateness }>;
+}
+
+function latenessOf(delays: Histogram): Lateness {
+  const late = (nanoseconds: number): number => Math.max(0, nanoseconds / 1e6 - RESOLUTION_MS);
+  return { p99: late(delays.percentile(99)), most: late(delays.max) };
+}
+
+export async function watchLoop(): Promise<LoopDelay> {
+  const idle = new Worker(import.meta.filename);
+  await once(idle, 'message');
+  const delays = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  delays.enable();
+  return {
+    async stop() {
+      delays.disable();
+      idle.postMessage('stop');
+      const [beside] = (await once(idle, 'message')) as [Lateness];
+      await idle.terminate();
+      return { own: latenessOf(delays), idle: beside };
+    },
+  };
+}
+
+if (!isMainThread && parentPort !== null) {
+  const delays = monitorEventLoopDelay({ resolution: RESOLUTION_MS });
+  delays.enable();
+  parentPort.once('message', () => parentPort?.postMessage(latenessOf(delays)));
+  parentPort.postMessage('begun');
+}
