@@ -5,7 +5,12 @@ import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts'
 import { CHANNEL } from '../../src/wire/remotecommand/channel.ts';
 import { parseExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
 import { encodeResize } from '../../src/wire/remotecommand/resize.ts';
-import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
+import {
+  createWebSocketScanner,
+  encodeWebSocketFrame,
+  OPCODE,
+  type WebSocketPiece,
+} from '../../src/wire/websocket/frame.ts';
 import { open } from './connect.ts';
 import { ContentCheck, createBlock, type Content } from './content.ts';
 import {
@@ -400,6 +405,9 @@ function speakSpdy(
   const see = (chunk: Buffer): void => {
     for (const event of parser.push(chunk)) {
       if (event.kind === 'synReply') askNext();
+      // of a server; every client answers them
+      if (event.kind === 'ping' && event.id % 2 === 0)
+        socket.write(encodeSpdyFrame({ kind: 'ping', id: event.id }));
       if (event.kind === 'rstStream' && event.streamId === SPDY_IDS.error) ended.resolve(exitCode(status));
       if (event.kind !== 'data') continue;
       if (event.streamId === SPDY_IDS.stdout) {
@@ -420,9 +428,21 @@ function speakWebSocket(socket: Socket, first: Buffer, onOutput: (chunk: Uint8Ar
   const scanner = createWebSocketScanner({ expectMask: false });
   const status: Uint8Array[] = [];
   let channel = -1;
+  let asked: Uint8Array[] = [];
+  const answer = ({ opcode, bytes, last }: WebSocketPiece): void => {
+    if (opcode !== OPCODE.ping) return;
+    asked.push(bytes.slice());
+    if (!last) return;
+    const payload = Buffer.concat(asked);
+    asked = [];
+    socket.write(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload, mask: MASK }));
+  };
   const see = (chunk: Buffer): void => {
     for (const piece of scanner.push(chunk)) {
-      if (piece.opcode >= OPCODE.close) continue;
+      if (piece.opcode >= OPCODE.close) {
+        answer(piece);
+        continue;
+      }
       let { bytes } = piece;
       if (piece.first && bytes.length > 0) {
         channel = bytes[0] ?? -1;

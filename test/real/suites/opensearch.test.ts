@@ -226,7 +226,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       const ask = async ({ writer }: TestedEngine): Promise<void> => {
         // as an indexer does before it reads a recording
         for (let at = 0; at < 30; at += 1) await writer.version(`n_${at}`);
-        await writer.putAll(sessions(version, count));
+        await putAll(writer, sessions(version, count));
       };
       await Promise.all([ask(one), ask(two)]);
       await Promise.all([one.settled(), two.settled()]);

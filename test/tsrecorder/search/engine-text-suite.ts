@@ -5,7 +5,7 @@
 import { expect, it } from 'vitest';
 import { QueryError } from '../../../src/search/query.ts';
 import { readWrites } from '../../support/search-text.ts';
-import { doc, moment, query, type TestedEngine } from './engine-suite.ts';
+import { doc, moment, query, type TestedEngine, putAll } from './engine-suite.ts';
 
 /** What was printed on a screen, what finds it, and what does not. Each stands alone on a row of its session. */
 const PRINTED: readonly {
@@ -147,7 +147,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         moments: [moment(1, row)],
         partial: false,
       }));
-      await engine.writer.putAll(sessions);
+      await putAll(engine.writer, sessions);
       await engine.settled();
       await act(
         async (text) =>
@@ -235,7 +235,8 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
       '\\',
     ];
     try {
-      await engine.writer.putAll(
+      await putAll(
+        engine.writer,
         names.map((pod, at) => ({
           doc: doc(`n_${at}`, { pod, namespace: `${pod}#`, user: `${pod}@x`, tags: [`tag:${pod}`] }),
           moments: [],
