@@ -60,7 +60,7 @@ const client = createRecorderClient({
   limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: plan.moveTimeoutMs ?? 30_000, suspectMs: 500 },
   lateLimits: { retryMs: 50, maxRetryMs: 300 },
   journals,
-  frames: process.env['TEST_FRAMES'] !== '0',
+  frames: process.env['TAILCAST_RECORDER_FRAMES'] !== 'false',
 });
 
 /** Output goes as it is. */

@@ -276,9 +276,9 @@ interface Run {
   ended: string | undefined;
 }
 
-/** A rig's programs see nothing of the environment but what every program needs. */
+/** A rig's programs see nothing of the environment but what every program needs, and how gateways are to send what they record. */
 function inherited(): Record<string, string> {
-  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
+  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ', 'TAILCAST_RECORDER_FRAMES'];
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = process.env[name];
