@@ -12,7 +12,7 @@ export function sessionNames(recording: Recording): SessionNames {
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
     id,
-    startedAtMs: Number(time / 1_000_000n),
+    startedAtMs: Number(time) / 1e6,
     ...(source.user === undefined ? {} : { user: source.user }),
     tags: source.tags ?? [],
     ...(kubernetes === undefined

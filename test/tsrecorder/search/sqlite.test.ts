@@ -190,6 +190,22 @@ it('the embedded index finds a session that runs by what is known of it now, in 
     reader.close();
   }));
 
+it('the embedded index has sessions of one millisecond in the order of time, whichever it was given first', async () => {
+  const ids = ['n_a', 'n_b', 'n_c'];
+  const began = (id: string): number => Date.parse('2026-02-01T00:00:00.116Z') + ids.indexOf(id) * 0.3;
+  for (const order of [ids, ids.toReversed()]) {
+    await withDirectory(async (directory) => {
+      const writer = new IndexWriter(directory);
+      for (const id of order) writer.put(doc(id, { startedAtMs: began(id) }), [moment(1, 'word')], false);
+      writer.close();
+      const reader = new IndexReader(directory);
+      const { sessions } = reader.find(query('word'), 'everything', { limit: 5 });
+      reader.close();
+      expect(sessions.map(({ id }) => id)).toEqual(ids.toReversed());
+    });
+  }
+});
+
 it('the embedded index keeps a list of its own for a word of commands, however often it is on screens', () =>
   withDirectory(async (directory) => {
     const writer = new IndexWriter(directory);

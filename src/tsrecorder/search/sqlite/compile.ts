@@ -72,7 +72,7 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
 function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number[] {
   return clauses.flatMap(([term, ...others]) =>
     others.length === 0 && term?.kind === 'time' && term.field === field && !term.isNot
-      ? [numberOf(term.atMs)]
+      ? [numberOf(Math.floor(term.atMs))]
       : [],
   );
 }
@@ -162,7 +162,10 @@ function conditionOf(term: Term): Condition {
 
 function plainCondition(term: Term): Condition {
   if (term.kind === 'time')
-    return { sql: `s.n ${term.field === 'before' ? '<' : '>='} ?`, values: [numberOf(term.atMs)] };
+    return {
+      sql: `s.n ${term.field === 'before' ? '<' : '>='} ?`,
+      values: [numberOf(Math.floor(term.atMs))],
+    };
   if (term.kind === 'compare')
     return { sql: `${term.field === 'exit' ? 'exit' : '+dur'} ${term.operator} ?`, values: [term.number] };
   if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);

@@ -117,9 +117,9 @@ export function indexBytes(directory: string): number {
   );
 }
 
-/** The number of the first session that may begin in a millisecond: numbers are in the order of time. */
+/** The number of a session that begins at a moment, in milliseconds with their parts, if it is free: numbers are in the order of time. */
 export function numberOf(startedAtMs: number): number {
-  return Math.max(0, Math.floor(startedAtMs)) * SESSIONS_PER_MS;
+  return Math.floor(Math.max(0, startedAtMs) * SESSIONS_PER_MS);
 }
 
 /** The millisecond of a number: a session begins in it, or up to {@link SPILL} earlier when many began at once. */
