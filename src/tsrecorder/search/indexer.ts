@@ -10,13 +10,14 @@ import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
 import { listedVersion } from '../library/describe-stored.ts';
-import { castBytes, readCast } from '../library/replay.ts';
+import { castBytes } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
+import { feedBeginning, feedCast } from './feed-cast.ts';
 import type { IndexClient } from './index-client.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
@@ -68,9 +69,10 @@ export interface Indexer {
 
 /** Running sessions that are followed at a time; more are read when they end. */
 const MAX_LIVE = 500;
-const FEED_BYTES = 262_144;
 const IDS_PAGE = 5000;
 const STATUS_MS = 1000;
+/** One that may have ended is looked at so seldom: a session of several uploads grows for hours behind its first. */
+const GROWING_TICKS = 10;
 /** How often who has nothing to do asks whether the index is still the one that it was. */
 const CHECK_MS = 10_000;
 /** Counts that are older are waited for. */
@@ -110,6 +112,8 @@ class StoreIndexer implements Indexer {
   /** What of these is in the index for searches, and not for lists. */
   readonly #apart = new Set<string>();
   #backlog: string[] = [];
+  /** Stored, and still growing for who describes it: when each is looked at again. */
+  readonly #growing = new Map<string, number>();
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   /** Recordings that are read and not written yet, and how much they are. */
@@ -132,7 +136,14 @@ class StoreIndexer implements Indexer {
     this.#options = options;
     this.#reconcileAt = options.now();
     this.#checkAt = options.now() + CHECK_MS;
-    this.#timer = setInterval(() => this.#wake.resolve(), options.liveMs);
+    this.#timer = setInterval(() => {
+      for (const [id, at] of this.#growing) {
+        if (options.now() < at) continue;
+        this.#growing.delete(id);
+        this.#fresh.add(id);
+      }
+      this.#wake.resolve();
+    }, options.liveMs);
     this.#running = this.#run();
   }
 
@@ -299,8 +310,11 @@ class StoreIndexer implements Indexer {
       this.#removals.add(id);
       return true;
     }
-    // it grows: it comes again when it is stored
-    if (entry.version === undefined || entry.live !== undefined) return false;
+    // it was just stored, and is described as what it was: nobody says so again
+    if (entry.version === undefined || entry.live !== undefined) {
+      this.#growing.set(id, this.#options.now() + GROWING_TICKS * this.#options.liveMs);
+      return false;
+    }
     // it came before what its session began with
     if (entry.recording.id !== id) {
       await this.#flush(index);
@@ -434,38 +448,4 @@ class StoreIndexer implements Indexer {
 /** Whether an indexed version is of a recording as it is listed: it may have been joined with others. Nobody knows: it is. */
 function isOf(version: string, listed: string | undefined): boolean {
   return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);
-}
-
-/** Feeds bytes `[start, end)` of a cast, as fast as they are taken. */
-export async function feedCast(
-  index: IndexClient,
-  key: number,
-  entry: CatalogEntry,
-  start: number,
-  end: number,
-): Promise<void> {
-  const rest = await feedBeginning(index, key, entry, start, end);
-  if (rest !== undefined) await index.ask('feed', { key, bytes: rest });
-}
-
-/** The same without the last piece. @returns it, if there is one */
-async function feedBeginning(
-  index: IndexClient,
-  key: number,
-  entry: CatalogEntry,
-  start: number,
-  end: number,
-): Promise<Uint8Array | undefined> {
-  let parts: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const chunk of readCast(entry, { start, end })) {
-    if (bytes >= FEED_BYTES) {
-      await index.ask('feed', { key, bytes: Buffer.concat(parts) });
-      parts = [];
-      bytes = 0;
-    }
-    parts.push(chunk);
-    bytes += chunk.length;
-  }
-  return bytes === 0 ? undefined : Buffer.concat(parts);
 }

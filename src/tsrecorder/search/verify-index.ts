@@ -6,7 +6,7 @@ import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes } from '../library/replay.ts';
 import { recordingId } from '../store/key.ts';
 import type { IndexClient } from './index-client.ts';
-import { feedCast } from './indexer.ts';
+import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
 
 /** Of which recordings the text is read again. */

@@ -95,6 +95,27 @@ async function open(
 const version = (text: string): unknown => expect.stringMatching(new RegExp(`\\.${EXTRACTOR}\\.${text}$`));
 
 describe('an indexer', () => {
+  it('reads a recording that was described as growing although it is stored, once it is not any more', async () => {
+    const { rig, ids } = await storeWith('alpha');
+    const { catalog } = rig.recorder;
+    let looked = 0;
+    const find = async (id: string): Promise<CatalogEntry | undefined> => {
+      looked += 1;
+      const entry = await catalog.find(id);
+      if (looked > 2 || entry === undefined) return entry;
+      const { version: _version, ...growing } = entry;
+      return { ...growing, version: undefined };
+    };
+    const index = new FakeIndex();
+    const indexer = await open(rig, async () => index, {
+      catalog: new Proxy(catalog, { get: (on, name) => (name === 'find' ? find : Reflect.get(on, name)) }),
+    });
+    await expect.poll(() => index.of('flush').length).toBe(1);
+    expect([looked, index.begun()]).toEqual([3, ids]);
+    await indexer.settled();
+    expect(indexer.pending()?.size).toBe(0);
+  });
+
   it('says counts of some seconds ago, and waits for those that nobody has asked for since', async () => {
     const { rig } = await storeWith('alpha');
     const index = new FakeIndex();
