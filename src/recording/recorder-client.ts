@@ -25,6 +25,7 @@ import {
 } from './recorder-upload.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, openV2 } from './recorder-v2.ts';
+import { DelayRoom } from './save-delay.ts';
 
 export interface RecorderClientLimits extends UploadLimits {
   /** One connection attempt. */
@@ -129,6 +130,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     limits: { stallMs: limits.finishTimeoutMs, ...deps.lateLimits },
   });
   const { journals } = deps;
+  const delayRoom = new DelayRoom();
   journals?.start(late);
   return {
     late,
@@ -167,6 +169,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
                 return late.take({ sessionId, recorders, rest, events, journal: end });
               },
             }),
+        delayRoom,
         ...(journal === undefined ? {} : { journal }),
       });
     },

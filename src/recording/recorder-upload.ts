@@ -15,8 +15,8 @@
  * ```
  *
  * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be, every
- * writer waits for acknowledgements. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
+ * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be, or is not yet
+ * (`save-delay`), every writer waits for acknowledgements. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
  * not durable. Nobody takes over: every writer fails, `lost` resolves, and what is kept
  * goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
@@ -28,6 +28,7 @@ import type { UploadRest } from './late-end.ts';
 import { Preamble } from './preamble.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
+import { DelayRoom, SaveDelay } from './save-delay.ts';
 
 export interface RecorderUpload {
   /** `ip:port` of the recorder that has the session now. */
@@ -43,6 +44,8 @@ export interface RecorderUpload {
   readonly durableFirst: boolean;
   /** What was written outlives this process: nothing may be shown that was not. */
   readonly survives: boolean;
+  /** A writer that waits may write more all the same: one wait is for all of it. */
+  readonly gathers: boolean;
   /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
   readonly lost: Promise<Error>;
   /**
@@ -97,6 +100,8 @@ export interface UploadDeps {
   readonly moved?: (address: string, reason: Error) => void;
   /** Where unacknowledged bytes are kept on disk before `write` returns. */
   readonly journal?: SessionJournal;
+  /** Shared by all uploads. Without it nothing is written to the journal later than at once. */
+  readonly delayRoom?: DelayRoom;
   /** Takes what nobody took over, and the journal with it. @returns whether it will be delivered later */
   readonly left?: (rest: UploadRest) => boolean;
 }
@@ -139,8 +144,11 @@ class Upload implements RecorderUpload {
   #part = 1;
   /** What is kept has been handed on. */
   #left = false;
-  /** Something that is kept is not in the journal. */
+  /** Something that is kept could not be written to the journal. */
   #unsaved = false;
+  readonly #delay: SaveDelay;
+  /** Where what is delayed begins. */
+  #delayedFrom = 0;
 
   constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
     this.#options = options;
@@ -148,6 +156,8 @@ class Upload implements RecorderUpload {
     this.#connection = connection;
     this.frames = connection.frames;
     this.#preamble = new Preamble(connection.frames);
+    const expired = this.durableFirst ? undefined : (): void => this.#saveDelayed();
+    this.#delay = new SaveDelay(deps.delayRoom ?? new DelayRoom(), expired);
     // Whoever does not call `end` need not care how it went.
     this.#done.promise.catch(() => {});
     this.#listen(connection);
@@ -175,6 +185,10 @@ class Upload implements RecorderUpload {
 
   get survives(): boolean {
     return this.durableFirst || (this.#connection.resumable && this.#deps.journal !== undefined);
+  }
+
+  get gathers(): boolean {
+    return this.#delay.gathers;
   }
 
   get lost(): Promise<Error> {
@@ -238,13 +252,35 @@ class Upload implements RecorderUpload {
   /** What is only shown when it is durable needs no journal until the recorder is lost. */
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal } = this.#deps;
-    if (journal === undefined || !this.#connection.resumable || this.durableFirst) return;
-    this.#unsaved = !journal.append(offset, pieces, this.#preamble);
+    if (this.durableFirst) {
+      this.#delay.takes(this.#kept.end - offset);
+      return;
+    }
+    if (journal === undefined || !this.#connection.resumable) return;
+    const { active } = this.#delay;
+    if (!active) this.#delayedFrom = offset;
+    if (this.#mayDelay && this.#delay.takes(this.#kept.end - offset)) return;
+    if (active) this.#saveDelayed();
+    else this.#unsaved = !journal.append(offset, pieces, this.#preamble);
+  }
+
+  get #mayDelay(): boolean {
+    return this.#deps.delayRoom !== undefined && this.#connected && !this.#unsaved;
+  }
+
+  /** The recorder is not waited for any longer. */
+  #saveDelayed(): void {
+    if (!this.#delay.active || this.durableFirst) return;
+    const from = Math.max(this.#delayedFrom, this.#kept.start);
+    const saved = this.#deps.journal?.append(from, this.#kept.pieces(from), this.#preamble);
+    this.#unsaved = saved !== true;
+    this.#delay.end('written');
+    this.#answerWriters();
   }
 
   get #limit(): number {
     const { maxPendingBytes } = this.#options;
-    if (this.#unsaved) return 0;
+    if (this.#unsaved || this.#delay.active) return 0;
     return maxPendingBytes === 0 && !this.durableFirst ? DEFAULT_PENDING_BYTES : maxPendingBytes;
   }
 
@@ -265,9 +301,16 @@ class Upload implements RecorderUpload {
     this.#lineBytes = lineBytes;
     this.#kept.release(offset, this.#kept.end - this.#connection.unwritten);
     this.#deps.journal?.acknowledged(offset, lineBytes);
-    if (this.#kept.size === 0) this.#unsaved = false;
+    if (this.#kept.size === 0) {
+      this.#unsaved = false;
+      this.#delay.end('acknowledged');
+    }
     this.#fruitless = 0;
     this.#stall?.extend();
+    this.#answerWriters();
+  }
+
+  #answerWriters(): void {
     if (this.#kept.size > this.#limit) return;
     this.#stall?.clear();
     this.#stall = undefined;
@@ -312,6 +355,7 @@ class Upload implements RecorderUpload {
   #connectionLost(error: Error): void {
     if (this.#state !== 'open' && this.#state !== 'finishing') return;
     this.#connected = false;
+    this.#saveDelayed();
     this.#kept.disown();
     this.#clearTimers();
     this.#fruitless += 1;
@@ -381,6 +425,7 @@ class Upload implements RecorderUpload {
   }
 
   #clearTimers(): void {
+    this.#delay.end('acknowledged');
     this.#stall?.clear();
     this.#stall = undefined;
     this.#finish?.clear();

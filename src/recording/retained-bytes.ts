@@ -71,8 +71,15 @@ export class RetainedBytes {
     return all;
   }
 
-  /** Everything that is kept, in order. */
-  pieces(): readonly Uint8Array[] {
-    return this.#queue.views();
+  /** Everything that is kept from `offset` on, in order. */
+  pieces(offset = this.#start): readonly Uint8Array[] {
+    let skip = offset - this.#start;
+    if (skip <= 0) return this.#queue.views();
+    const rest: Uint8Array[] = [];
+    for (const piece of this.#queue.views()) {
+      if (skip < piece.length) rest.push(piece.subarray(skip));
+      skip = Math.max(0, skip - piece.length);
+    }
+    return rest;
   }
 }

@@ -91,7 +91,8 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'>;
+type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'> &
+  Partial<Pick<RecorderUpload, 'gathers'>>;
 
 /** What `flush` hands to the sink. */
 interface Batch {
@@ -164,6 +165,11 @@ export class RecordingSession {
       leftOutBytes: (this.#leftOut?.stdout.bytes ?? 0) + (this.#leftOut?.stderr.bytes ?? 0),
       exit: this.#exit,
     };
+  }
+
+  /** More may be flushed before the last one was answered for: its answer is for all. */
+  get gathers(): boolean {
+    return this.#state === 'open' && this.#sink.gathers === true;
   }
 
   /** The process wrote `bytes`, which stay as they are until `flush`: it must follow before anybody else has its turn. */

@@ -144,6 +144,9 @@ function createServerSide(
       if (reader.unproved() === undefined) conclusion.free();
       return wait;
     },
+    get gathers() {
+      return session.gathers ?? false;
+    },
     get unsentBytes() {
       return Math.max(conclusion.bytes, parser.partialBytes);
     },

@@ -105,6 +105,9 @@ function forgiving(taps: SessionTaps): SessionTaps {
         return undefined;
       }
     },
+    get gathers() {
+      return !lost && tap.gathers === true;
+    },
     delivered(unsent) {
       if (!lost) tap.delivered(unsent);
     },

@@ -238,6 +238,9 @@ function createServerSide(
       conclusion.read();
       return wait;
     },
+    get gathers() {
+      return session.gathers ?? false;
+    },
     get unsentBytes() {
       return Math.max(reader.closed ? 0 : conclusion.bytes, scanner.partialBytes);
     },

@@ -11,6 +11,8 @@ export interface Tap {
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
   push(chunk: Uint8Array, more?: boolean): void | Promise<void>;
+  /** More may be pushed before the last promise has resolved: the next one is for both, and both are delivered then. */
+  readonly gathers?: boolean;
   /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
   delivered(unsent?: number): void;
   /** Of the server's side: so many of the bytes that were pushed last must not be delivered before more has come. */
@@ -65,7 +67,8 @@ export const UNPROVED = {
 export const STATUS_SINCE = 4;
 
 /** The part of a recording session a tap needs. */
-export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'>;
+export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> &
+  Partial<Pick<RecordingSession, 'gathers'>>;
 
 export function violation(detail: string): TailcastError {
   return new TailcastError('SESSION_VIOLATED', detail);

@@ -54,17 +54,23 @@ describe('a gateway that shows only what is durable', () => {
   );
 });
 
-describe('a gateway that shows what it has on disk', () => {
-  it.each([17, 23, 31, 41, 53, 67, 79])(
-    'brings all that was seen to the only recorder after both were killed after line %s',
-    async (line) => {
+/** Bursts: many lines are under way at any moment. */
+const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
+/** As much as the pipe takes: most of it is at the recorder before it is on disk here. */
+const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
+
+describe('a gateway that shows what it has on disk, or its recorder has', () => {
+  it.each([
+    ...[17, 23, 31, 41, 53, 67, 79].map((line) => ({ what: 'bursts', count: BURSTS, line })),
+    ...[20_000, 100_000, 300_000, 700_000].map((line) => ({ what: 'a flood', count: FLOOD, line })),
+  ])(
+    'brings all that was seen to the only recorder after both were killed after line $line of $what',
+    async ({ line, count }) => {
       await using cleanup = new AsyncDisposableStack();
       cleanup.defer(() => rm(join(site.directory, 'recordings'), { recursive: true, force: true }));
       const name = `default-${line}`;
       const recorder = await site.startRecorder(name);
       const gateway = await site.startGateway([recorder]);
-      // bursts: many lines are under way at any moment
-      const count = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
       const shell = await site.exec(gateway, ['sh', '-c', count]);
       await shell.until(`line-${line}-`);
       await delay(line % 10);

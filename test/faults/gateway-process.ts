@@ -26,6 +26,8 @@ export interface GatewayPlan {
   readonly journals?: string;
 }
 
+const FLOOD_BYTES = 80 * 1024;
+
 const plan = JSON.parse(process.argv[2] ?? '{}') as GatewayPlan;
 const journals =
   plan.journals === undefined
@@ -72,6 +74,21 @@ function frameOf(line: string): Uint8Array {
   return batch.take();
 }
 
+/** Every other session floods: what it writes at once may wait for the recorder before it goes to the journal. */
+function* writesOf(session: number): Generator<readonly string[]> {
+  const leastBytes = session % 2 === 0 ? 0 : FLOOD_BYTES;
+  let lines: string[] = [];
+  let bytes = 0;
+  for (const line of sessionLines(session)) {
+    lines.push(line);
+    bytes += line.length;
+    if (bytes < leastBytes) continue;
+    yield lines;
+    lines = [];
+    bytes = 0;
+  }
+}
+
 let ending = false;
 process.on('message', () => {
   ending = true;
@@ -100,12 +117,14 @@ async function run(session: number): Promise<void> {
   /** Bytes written as they are kept; and, of what may be kept still, where lines end in that count. */
   let sent = 0;
   const ends: { readonly kept: number; readonly lines: number }[] = [];
-  const write = (line: string): void | Promise<void> => {
-    const bytes = opened.frames ? frameOf(line) : Buffer.from(line);
-    const room = opened.write(bytes);
-    sent += bytes.length;
-    written += line.length;
-    ends.push({ kept: sent, lines: written });
+  const write = (...lines: readonly string[]): void | Promise<void> => {
+    const pieces = lines.map((line) => (opened.frames ? frameOf(line) : Buffer.from(line)));
+    const room = opened.write(pieces);
+    for (const [index, line] of lines.entries()) {
+      sent += pieces[index]?.length ?? 0;
+      written += line.length;
+      ends.push({ kept: sent, lines: written });
+    }
     return room;
   };
   const acknowledged = (): number => {
@@ -135,9 +154,9 @@ async function run(session: number): Promise<void> {
   });
   const timer = setInterval(() => report(false), 2);
   try {
-    for (const line of sessionLines(session)) {
-      await write(line);
-      if (ending && line.startsWith('[')) break;
+    for (const lines of writesOf(session)) {
+      await write(...lines);
+      if (ending && lines.at(-1)?.startsWith('[') === true) break;
       if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
     }
     await write(END);

@@ -89,7 +89,8 @@ export async function openExec(options: {
     },
     write: (text) => socket.send(Buffer.concat([Uint8Array.of(0), Buffer.from(text)])),
     async until(text) {
-      while (!output.includes(text)) {
+      for (let from = 0; !output.includes(text, from);) {
+        from = Math.max(0, output.length - text.length);
         if (ended) throw new Error(`the session ended; it had said ${JSON.stringify(output)}`);
         await new Promise<void>((resolve) => {
           wakes.add(resolve);

@@ -8,7 +8,8 @@
  *
  * With a buffer the source is read at once, whatever tap and sink do; without, it is paused while they are busy. A small chunk
  * that comes first in a turn of the event loop, when nothing waits, goes straight through: an echo. What a turn brings beside it goes
- * together at its end, so that a flood costs once per block what else it would cost once per chunk.
+ * together at its end, so that a flood costs once per block what else it would cost once per chunk. A tap that wants to wait may take more
+ * meanwhile (`gathers`); all of that is delivered together.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, giveBlock, isLent } from '../../memory/block-pool.ts';
@@ -84,8 +85,13 @@ export class Direction {
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
   #pressed = false;
-  /** The tap wanted the last chunk to wait: what comes next waits once if it goes together. */
+  /** The tap wanted the last chunk to wait, and took no more: what comes next waits once if it goes together. */
   #waited = false;
+  /** Went past the tap, and waits for its last answer. */
+  #gathered: Uint8Array[] = [];
+  /** Answers that were waited for. */
+  #waits = 0;
+  #isWaiting = false;
   /** Bytes that went to the tap, and those of them that went to the sink. */
   #taken = 0;
   #sent = 0;
@@ -196,7 +202,7 @@ export class Direction {
   reached(probe: number): void {
     const wasFull = this.#pace?.full === true;
     this.#pace?.reached(probe);
-    if (wasFull && this.#holds === 0) this.#askTurn();
+    if (wasFull && !this.#blocked) this.#askTurn();
   }
 
   /** Delivers a chunk of the source that was kept back. */
@@ -213,6 +219,13 @@ export class Direction {
   get #stillConsiders(): boolean {
     const { consider, tap } = this.#options;
     return this.#state === 'discarding' && consider !== undefined && tap !== undefined;
+  }
+
+  /** Nothing can go past the tap now. */
+  get #blocked(): boolean {
+    const { tap } = this.#options;
+    const gathers = this.#isWaiting && this.#buffer !== undefined && tap?.gathers === true;
+    return this.#holds > (gathers ? 1 : 0);
   }
 
   get #waiting(): number {
@@ -244,7 +257,7 @@ export class Direction {
       this.#strained = true;
       this.#options.source.pause();
     }
-    if (this.#holds === 0) this.#askTurn();
+    if (!this.#blocked) this.#askTurn();
   };
 
   /** After the source had to wait: until nothing comes any more, or it has to wait again. */
@@ -281,7 +294,7 @@ export class Direction {
   #pump(): void {
     const bytes = this.#buffer?.bytes;
     if (bytes === undefined) return;
-    while (this.#state === 'running' && this.#holds === 0 && bytes.size > 0) {
+    while (this.#state === 'running' && !this.#blocked && bytes.size > 0) {
       if (this.#pace?.full === true) return this.#askSoon();
       if (this.#turnBytes >= MAX_TURN_BYTES) return this.#askTurn();
       const chunks = this.#takeOut(bytes);
@@ -317,11 +330,22 @@ export class Direction {
     } catch (error) {
       return this.#refuse(error);
     }
-    this.#waited = wait !== undefined;
-    if (wait === undefined) return this.#deliver(chunks);
-    this.#hold();
-    wait.then(() => {
-      this.#deliver(chunks);
+    this.#waited = wait !== undefined && tap.gathers !== true;
+    if (wait === undefined && !this.#isWaiting) return this.#deliver(chunks);
+    this.#gathered.push(...chunks);
+    if (wait !== undefined) this.#waitFor(wait);
+  }
+
+  /** The last answer is for everything that was gathered. */
+  #waitFor(answer: Promise<void>): void {
+    this.#waits += 1;
+    const number = this.#waits;
+    if (!this.#isWaiting) this.#hold();
+    this.#isWaiting = true;
+    answer.then(() => {
+      if (number !== this.#waits) return;
+      this.#isWaiting = false;
+      this.#deliver(this.#gathered.splice(0));
       this.#release();
       this.#takeWaiting();
     }, this.#refuse);

@@ -615,6 +615,67 @@ describe('relay with a buffer', () => {
     relay.stop();
   });
 
+  /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
+  function gatheringTap() {
+    const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
+    const gathering: Tap = {
+      get gathers() {
+        return state.gathers;
+      },
+      push(chunk) {
+        state.seen.push(Buffer.from(chunk).toString());
+        if (chunk.length === 1) return undefined;
+        const answer = Promise.withResolvers<void>();
+        state.answers.push(answer);
+        return answer.promise;
+      },
+      delivered: () => undefined,
+    };
+    return { state, taps: { clientToServer: idle, serverToClient: gathering } };
+  }
+
+  it('shows a tap that takes more what comes while it waits, and delivers all of it with its last answer', async () => {
+    const { state, taps } = gatheringTap();
+    const { upstream, fromUpstream, inner } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (const text of ['one', '2', 'three']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    expect(state.answers).toHaveLength(2);
+    state.answers[0]!.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(inner.client.bytesWritten).toBe(0);
+    state.gathers = false;
+    inner.upstream.emit('data', Buffer.from('four'));
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(state.seen).toEqual(['one', '2', 'three']);
+    state.answers[1]!.resolve();
+    await until(() => state.seen.length === 4);
+    expect((await fromUpstream.take(9)).toString()).toBe('one2three');
+    upstream.end();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(fromUpstream.ended).toBe(false);
+    state.answers[2]!.resolve();
+    await fromUpstream.until(() => fromUpstream.ended);
+    expect(fromUpstream.bytes.toString()).toBe('four');
+  });
+
+  it('delivers nothing of what a tap has gathered when one answer is a refusal', async () => {
+    const { state, taps } = gatheringTap();
+    const { relay, inner } = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
+    for (const text of ['one', 'two']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    state.answers[0]!.resolve();
+    state.answers[1]!.reject(new Error('lost'));
+    expect(await relay.done).toMatchObject({ kind: 'refused', error: { message: 'lost' } });
+    expect(inner.client.bytesWritten).toBe(0);
+  });
+
   it('delivers nothing of a turn in which something is refused, and records what came before it', async () => {
     const session = new SeenSession();
     session.detailed = false;

@@ -1,0 +1,286 @@
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
+import { readLeft } from '../../src/recording/journal/left-journal.ts';
+import { SessionJournal, type JournalRoom } from '../../src/recording/journal/session-journal.ts';
+import type { ConnectionEvents, RecorderConnection } from '../../src/recording/recorder-connection.ts';
+import { createUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
+import { DelayRoom } from '../../src/recording/save-delay.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const key = createJournalKey(Buffer.alloc(KEY_BYTES, 7));
+const head = { sessionId: 's1', recorders: ['192.0.2.1:80'], recorderTags: [], about: {} };
+const LIMITS = {
+  maxPendingBytes: 8 * MIB,
+  stallWindowMs: 60_000,
+  finishTimeoutMs: 60_000,
+  maxFruitlessMoves: 3,
+};
+
+let directory: string;
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'tcdelay-'));
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+/** A recorder that acknowledges when the test says so. */
+function createConnection() {
+  let events: ConnectionEvents | undefined;
+  const connection: RecorderConnection = {
+    address: '192.0.2.1:80',
+    protocol: 'v2',
+    annotations: true,
+    resumable: true,
+    frames: false,
+    attach: (listener) => (events = listener),
+    send: () => undefined,
+    unwritten: 0,
+    finish: () => undefined,
+    destroy: () => undefined,
+  };
+  return {
+    connection,
+    acknowledge: (offset: number) => events?.acknowledged(offset),
+    finished: () => events?.finished(),
+    lose: () => events?.lost(new Error('gone')),
+  };
+}
+
+function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
+  const disk = { isFull: false };
+  const room: JournalRoom = {
+    directory: () => directory,
+    key,
+    reserve: () => !disk.isFull,
+    release: () => undefined,
+    failed: () => undefined,
+    forget: () => undefined,
+  };
+  const recorder = createConnection();
+  const delayRoom = new DelayRoom();
+  const upload = createUpload(
+    recorder.connection,
+    { ...LIMITS, ...limits },
+    {
+      journal: new SessionJournal(room, 'j', head),
+      delayRoom,
+      ...deps,
+    },
+  );
+  return { upload, recorder, delayRoom, disk };
+}
+
+/** What the next process would find. Files that were given up go a moment later, maybe while they are read. */
+async function left(): Promise<{ readonly from: number; readonly to: number }> {
+  for (;;) {
+    const paths = readdirSync(directory)
+      .toSorted()
+      .map((name) => join(directory, name));
+    try {
+      const { rest } = (await readLeft(paths, key)) ?? {};
+      return { from: rest?.offset ?? 0, to: (rest?.offset ?? 0) + (rest?.bytes.length ?? 0) };
+    } catch (error) {
+      if (paths.every((path) => existsSync(path))) throw error;
+    }
+  }
+}
+
+function line(bytes: number, fill = 'x'): Buffer {
+  return Buffer.from(`${fill.repeat(bytes - 1)}\n`);
+}
+
+/** @returns whether a writer may go on, as soon as it may */
+function watch(wait: void | Promise<void>): { done: boolean } {
+  const state = { done: wait === undefined };
+  if (wait !== undefined) {
+    void wait.then(
+      () => (state.done = true),
+      () => undefined,
+    );
+  }
+  return state;
+}
+
+const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe('a flood', () => {
+  it('is shown when the recorder has it, and nothing of it is written to the journal', async () => {
+    const { upload, recorder } = createRig();
+    expect(upload.write(line(100))).toBeUndefined();
+    const first = watch(upload.write(line(256 * KIB)));
+    expect(upload.gathers).toBe(true);
+    const second = watch(upload.write(line(256 * KIB)));
+    recorder.acknowledge(100 + 256 * KIB);
+    await settled();
+    expect([first.done, second.done]).toEqual([false, false]);
+    recorder.acknowledge(100 + 512 * KIB);
+    await settled();
+    expect([first.done, second.done]).toEqual([true, true]);
+    expect(upload.gathers).toBe(false);
+    expect(await left()).toEqual({ from: 0, to: 100 });
+  });
+
+  it('takes what is small along while it is delayed', async () => {
+    const { upload, recorder } = createRig();
+    void upload.write(line(64 * KIB));
+    const small = watch(upload.write(line(10)));
+    await settled();
+    expect(small.done).toBe(false);
+    recorder.acknowledge(64 * KIB + 10);
+    await settled();
+    expect(small.done).toBe(true);
+    expect(upload.write(line(10))).toBeUndefined();
+    expect(await left()).toEqual({ from: 64 * KIB + 10, to: 64 * KIB + 20 });
+  });
+
+  it('goes to the journal when the recorder does not acknowledge it in a moment', async () => {
+    const { upload } = createRig();
+    await upload.write(line(64 * KIB));
+    expect(await left()).toEqual({ from: 0, to: 64 * KIB });
+  });
+
+  it('goes there at once while the recorder was too slow twice', async () => {
+    const { upload, recorder } = createRig();
+    await upload.write(line(64 * KIB));
+    await upload.write(line(64 * KIB));
+    expect(upload.write(line(64 * KIB))).toBeUndefined();
+    expect(await left()).toEqual({ from: 0, to: 192 * KIB });
+    recorder.acknowledge(192 * KIB);
+  });
+
+  it('goes to the journal from where it is not acknowledged', async () => {
+    const { upload, recorder } = createRig();
+    void upload.write(line(100));
+    const wait = upload.write(line(256 * KIB));
+    recorder.acknowledge(100 * KIB);
+    await wait;
+    expect(await left()).toEqual({ from: 100 * KIB, to: 100 + 256 * KIB });
+  });
+
+  it('goes to the journal when the recorder is lost, before anybody looks for another', async () => {
+    let found = 0;
+    const { upload, recorder } = createRig({
+      async move() {
+        ({ to: found } = await left());
+        throw new Error('nobody');
+      },
+    });
+    const wait = watch(upload.write(line(128 * KIB)));
+    recorder.lose();
+    await settled();
+    expect(wait.done).toBe(true);
+    await upload.lost;
+    expect(found).toBe(128 * KIB);
+  });
+
+  it('waits for the recorder alone where the journal does not take it', async () => {
+    const { upload, recorder, disk } = createRig();
+    disk.isFull = true;
+    const wait = watch(upload.write(line(128 * KIB)));
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    expect(wait.done).toBe(false);
+    recorder.acknowledge(128 * KIB);
+    await settled();
+    expect(wait.done).toBe(true);
+  });
+
+  it('gathers no more than it may, however many sessions there are', () => {
+    const delayRoom = new DelayRoom();
+    const rigs = Array.from({ length: 9 }, () => createRig({ delayRoom }));
+    const gathered = rigs.map(({ upload }) => {
+      let count = 0;
+      do {
+        void upload.write(line(512 * KIB));
+        count += 1;
+      } while (upload.gathers);
+      return count / 2;
+    });
+    // the clock may end a round before its bytes do
+    expect(Math.max(...gathered)).toBeLessThanOrEqual(4);
+    expect(delayRoom.bytes).toBeLessThanOrEqual(32 * MIB);
+    for (const { recorder } of rigs) recorder.acknowledge(64 * MIB);
+    expect(delayRoom.bytes).toBe(0);
+  });
+
+  it('waits for the recorder alone without a window, and takes more meanwhile', async () => {
+    const { upload, recorder } = createRig({}, { maxPendingBytes: 0 });
+    const waits = [100, 64 * KIB, 64 * KIB].map((bytes) => watch(upload.write(line(bytes))));
+    expect(upload.gathers).toBe(true);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    recorder.acknowledge(100 + 64 * KIB);
+    await settled();
+    expect(waits.map(({ done }) => done)).toEqual([false, false, false]);
+    recorder.acknowledge(100 + 128 * KIB);
+    await settled();
+    expect(waits.map(({ done }) => done)).toEqual([true, true, true]);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  it('leaves no time limit and no bytes behind when the upload is broken off, or confirmed', async () => {
+    const { upload, delayRoom } = createRig();
+    void upload.write(line(128 * KIB));
+    upload.abort();
+    expect(delayRoom.bytes).toBe(0);
+    const other = createRig();
+    void other.upload.write(line(128 * KIB));
+    const end = other.upload.end();
+    other.recorder.acknowledge(128 * KIB);
+    other.recorder.finished();
+    expect(await end).toBe('confirmed');
+    expect(other.delayRoom.bytes).toBe(0);
+    expect(readdirSync(directory)).toEqual([]);
+  });
+
+  it('is never shown before it is in the journal or at the recorder, whatever comes in whatever order', async () => {
+    const step = fc.oneof(
+      {
+        weight: 4,
+        arbitrary: fc.record({ write: fc.constantFrom(10, 1000, 40 * KIB, 64 * KIB, 300 * KIB) }),
+      },
+      { weight: 3, arbitrary: fc.record({ acknowledge: fc.double({ min: 0, max: 1, noNaN: true }) }) },
+      { weight: 1, arbitrary: fc.constant({ expire: true as const }) },
+      { weight: 1, arbitrary: fc.record({ isFull: fc.boolean() }) },
+    );
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 20 }), async (steps) => {
+        rmSync(directory, { recursive: true, force: true });
+        directory = mkdtempSync(join(tmpdir(), 'tcdelay-'));
+        const { upload, recorder, disk } = createRig();
+        let written = 0;
+        let acknowledged = 0;
+        let shown = 0;
+        const look = async (): Promise<void> => {
+          const shownBefore = shown;
+          const { from, to } = await left();
+          expect(Math.max(acknowledged, from <= acknowledged ? to : 0)).toBeGreaterThanOrEqual(shownBefore);
+        };
+        for (const each of steps) {
+          if ('write' in each) {
+            written += each.write;
+            const end = written;
+            const wait = upload.write(line(each.write));
+            if (wait === undefined) shown = Math.max(shown, end);
+            else
+              wait.then(
+                () => (shown = Math.max(shown, end)),
+                () => undefined,
+              );
+          } else if ('acknowledge' in each) {
+            acknowledged += Math.floor((written - acknowledged) * each.acknowledge);
+            recorder.acknowledge(acknowledged);
+          } else if ('expire' in each) {
+            await new Promise((resolve) => setTimeout(resolve, 105));
+          } else disk.isFull = each.isFull;
+          await settled();
+          await look();
+        }
+        upload.abort();
+      }),
+      { numRuns: 40 },
+    );
+  });
+});
