@@ -35,6 +35,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'tailnet',
     'observe',
     'memory',
+    'kept-connections',
     'directories',
     'process-identity',
     'errors',

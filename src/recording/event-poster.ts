@@ -7,6 +7,7 @@ import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { asError } from '../errors.ts';
 import { within } from '../async/within.ts';
+import { watchForLeft } from '../kept-connections.ts';
 import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
@@ -136,8 +137,8 @@ interface Answer {
 }
 
 /**
- * One request and its whole answer. A kept connection that the recorder closed in the meantime gets the request once
- * more on a new one: the event was not taken, as nothing came back.
+ * One request and its whole answer. It is sent once more, on a new connection, where a kept one turns out to be closed
+ * before a byte came back. Any other loss is for the caller: the recorder may have the event.
  */
 async function exchange(
   agent: DialAgent,
@@ -161,11 +162,12 @@ async function exchange(
       },
       signal,
     });
+    const wasLeft = watchForLeft(sent);
     sent.end(body);
     try {
       return await readAnswer(sent);
     } catch (error) {
-      if (!sent.reusedSocket || attempt > 1 || signal.aborted) throw error;
+      if (!wasLeft(error) || attempt > 1 || signal.aborted) throw error;
     }
   }
 }

@@ -217,6 +217,18 @@ describe('API request events', () => {
     await events.record(request([double.address]));
     expect(double.events).toHaveLength(2);
   });
+
+  it('are sent once over a kept connection that breaks off after an answer began', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    await events.record(request([double.address]));
+    const { connections } = double;
+    double.set({ eventBreaksOff: true });
+    await expect(events.record(request([double.address]))).rejects.toMatchObject({
+      code: 'RECORDING_REQUIRED',
+    });
+    expect([double.connections, double.events.length]).toEqual([connections, 2]);
+  });
 });
 
 describe('a recorder that does not take an event', () => {

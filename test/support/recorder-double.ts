@@ -28,6 +28,8 @@ export interface RecorderBehaviour {
   readonly eventStatus?: number;
   /** Never answers the POST of an event. */
   readonly eventSilent?: boolean;
+  /** Keeps the event, begins to answer and cuts the connection. */
+  readonly eventBreaksOff?: boolean;
 }
 
 export interface DoubleUpload {
@@ -196,6 +198,10 @@ export async function startRecorderDouble(
         if (behaviour.eventSilent === true) return;
         const status = behaviour.eventStatus ?? 200;
         if (status === 200) events.push(Buffer.concat(parts).toString());
+        if (behaviour.eventBreaksOff === true) {
+          response.writeHead(status, { 'content-length': '2' }).write('{', () => request.socket.destroy());
+          return;
+        }
         response.writeHead(status).end(status === 200 ? '' : 'no space left');
         changed();
       });
