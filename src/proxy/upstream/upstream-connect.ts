@@ -81,10 +81,11 @@ export function createUpstreamConnector(
         made = { from: endpoint.tls, context: createSecureContext(endpoint.tls) };
         session = undefined;
       }
+      const { context } = made;
       const name = endpoint.serverName ?? endpoint.host;
       const options = {
         ...endpoint.tls,
-        secureContext: made.context,
+        secureContext: context,
         host: endpoint.host,
         port: endpoint.port,
         // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
@@ -112,7 +113,8 @@ export function createUpstreamConnector(
       socket.once('error', onError);
       socket.once('close', onClose);
       socket.on('session', (fresh: Buffer) => {
-        session = fresh;
+        // it may come late, and whoever resumes it checks no certificate: the check was made with what was trusted then
+        if (made?.context === context) session = fresh;
       });
       socket.once('secureConnect', () => {
         clearTimeout(timer);

@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { connect, createServer as createTcpServer, type AddressInfo, type Server } from 'node:net';
+import { createServer, type ConnectionOptions } from 'node:tls';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createUpstreamConnector } from '../../../src/proxy/upstream/upstream-connect.ts';
+import { issuePki } from '../rig.ts';
+
+const closers: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function listening(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closers.push(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+/** Carries bytes; what the server says after the handshake, such as the session, it keeps until it is told. */
+async function startSlowRoad(port: number) {
+  const held: (() => void)[] = [];
+  const ready = Promise.withResolvers<void>();
+  const server = createTcpServer((near) => {
+    const far = connect(port, '127.0.0.1');
+    let pieces = 0;
+    near.on('data', (bytes) => {
+      pieces += 1;
+      far.write(bytes);
+    });
+    far.on('data', (bytes) => {
+      const pass = (): void => void near.write(bytes);
+      if (pieces < 2) pass();
+      else held.push(pass);
+      if (pieces >= 2) ready.resolve();
+    });
+    for (const socket of [near, far]) {
+      socket.on('error', () => {});
+      closers.push(() => socket.destroy());
+    }
+  });
+  return { port: await listening(server), held, sessionIsThere: ready.promise };
+}
+
+describe('connections to the API server', () => {
+  it('are not resumed from one that was opened with other authorities, however late its session comes', async () => {
+    const [own, stranger] = await Promise.all([issuePki(), issuePki()]);
+    const api = createServer({ key: own.key, cert: own.cert }, (socket) => void socket.on('error', () => {}));
+    const road = await startSlowRoad(await listening(api));
+    const endpoint = {
+      host: '127.0.0.1',
+      port: road.port,
+      serverName: 'localhost',
+      tls: { ca: own.ca } as ConnectionOptions,
+    };
+    const connector = createUpstreamConnector(endpoint);
+    const first = await connector.connect();
+    closers.push(() => first.destroy());
+    await road.sessionIsThere;
+    endpoint.tls = { ca: stranger.ca };
+    await expect(connector.connect()).rejects.toMatchObject({ code: 'UPSTREAM_UNAVAILABLE' });
+    const session = once(first, 'session');
+    for (const pass of road.held.splice(0)) pass();
+    await session;
+    await expect(connector.connect()).rejects.toMatchObject({ code: 'UPSTREAM_UNAVAILABLE' });
+  });
+});
