@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
-import { TailcastError } from '../errors.ts';
+import { errorText, TailcastError } from '../errors.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
@@ -51,6 +51,8 @@ import {
 
 /** Connections above the limit that still get an answer that says so. */
 const SURPLUS_CONNECTIONS = 256;
+/** How often it is asked whether certificates are to be read again. */
+const FOLLOW_EVERY_MS = 1000;
 /** Less than the primary waits for an answer. */
 const WORKER_CHECK_MS = 1200;
 
@@ -145,7 +147,12 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
-  const apiServer = await openApiServer(config, options.environment);
+  const apiServer = await openApiServer(config, options.environment, (error) =>
+    log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
+  );
+  // where requests bring credentials of their own, and before the first request, nobody asks for what would look
+  const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
+  stack.defer(() => clearInterval(following));
   const tailnet = await openTailnet(options, abort.signal);
   const stateDirectory = stateDirectoryOf(options);
   await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
@@ -319,6 +326,7 @@ function requestLimits(config: GatewayConfig): { readonly requests: number; read
 export async function openApiServer(
   config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
   environment: ReadonlyMap<string, string>,
+  onUnusable?: ApiServerOptions['onUnusable'],
 ): Promise<ApiServer> {
   const host = environment.get('KUBERNETES_SERVICE_HOST');
   const port = environment.get('KUBERNETES_SERVICE_PORT');
@@ -330,6 +338,7 @@ export async function openApiServer(
     environment: Object.fromEntries(environment),
     now: () => performance.now(),
     wallClock: Date.now,
+    ...(onUnusable === undefined ? {} : { onUnusable }),
   };
   if (named !== undefined || outside) {
     return createApiServer({

@@ -1,22 +1,17 @@
 /** Where the API server is and how to speak to it: from a kubeconfig, or from inside a pod. */
-import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { createSecureContext } from 'node:tls';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError } from '../errors.ts';
+import {
+  followTls,
+  NO_CERTIFICATE,
+  pemSource,
+  type ApiServerTls,
+  type ClientCertificate,
+} from './api-server-tls.ts';
 import { createExecCredentialSource, type ExecCredentialSource } from './kubeconfig-exec.ts';
 import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
 import { openProxyTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
-
-/** What `tls.connect` needs besides host, port and server name. */
-export interface ApiServerTls {
-  /** PEM; undefined: the roots that Node ships with. */
-  readonly ca: string | undefined;
-  /** PEM of a client certificate and its key; both or none. */
-  readonly cert: string | undefined;
-  readonly key: string | undefined;
-  readonly rejectUnauthorized: boolean;
-}
 
 export interface ApiServer {
   /** Name or address, IPv6 without brackets. */
@@ -32,15 +27,17 @@ export interface ApiServer {
   readonly open?: OpenTunnel | undefined;
   /** HTTP without TLS, on this machine: only where that was allowed. */
   readonly plain?: boolean;
-  /** Stays the same object until the client certificate changes, so that a `SecureContext` can be kept per object. */
+  /** Stays the same object until a certificate in it is replaced, so that a `SecureContext` can be kept per object. */
   readonly tls: ApiServerTls;
   /**
    * The `Authorization` value, or undefined when there is none (client certificate, anonymous). Call it before each request:
-   * it follows rotated token files and runs credential plugins.
+   * it follows rotated token files and certificates and runs credential plugins.
    *
    * @throws TailcastError `CONFIG_INVALID`
    */
   authorization(): Promise<string | undefined>;
+  /** Looks whether the file of authorities was replaced, for those who ask for no `authorization()`. */
+  followAuthorities(): Promise<void>;
   /** To be called when the API server answered 401 to our own credential; the next `authorization()` gets a new one. */
   refused(): void;
   /** One line for people, without secrets. */
@@ -64,6 +61,10 @@ export interface ApiServerOptions {
   readonly inCluster?: InCluster | undefined;
   /** Whether an `http:` address of this machine will do, as that of `kubectl proxy`. */
   readonly allowPlainLoopback?: boolean;
+  /** Without credentials: neither a client certificate nor anything in `Authorization`. */
+  readonly anonymous?: boolean;
+  /** Told of certificates that were replaced by some that cannot be used, once of each; the last good ones stay. */
+  readonly onUnusable?: (error: TailcastError) => void;
   /** What credential plugins inherit. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   /** A clock that never goes back, in milliseconds. */
@@ -93,27 +94,43 @@ export async function createApiServer(options: ApiServerOptions): Promise<ApiSer
   );
 }
 
-async function fromServiceAccount(inCluster: InCluster, { now }: ApiServerOptions): Promise<ApiServer> {
+async function fromServiceAccount(inCluster: InCluster, options: ApiServerOptions): Promise<ApiServer> {
   const { host, port, directory = SERVICE_ACCOUNT_DIRECTORY } = inCluster;
+  const { now } = options;
   if (host === '' || !/^\d{1,5}$/.test(port)) {
     throw new TailcastError(
       'CONFIG_INVALID',
       'KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not name an API server; set them or name a kubeconfig',
     );
   }
-  const ca = readPem(`${directory}/ca.crt`, 'the service account of the pod');
-  const token = createReloadedFile({ path: `${directory}/token`, what: 'the service-account token', now });
-  await token();
   const endpoint = parseServer(
     `https://${isIP(host) === 6 ? `[${host}]` : host}:${port}`,
     'KUBERNETES_SERVICE_HOST',
   );
-  const tls = checked({ ca, cert: undefined, key: undefined, rejectUnauthorized: true }, directory);
+  const what = 'the authorities of the service account';
+  const tls = await followTls(
+    {
+      authorities: pemSource({ data: undefined, path: `${directory}/ca.crt`, what, now }),
+      certificate: async () => NO_CERTIFICATE,
+      rejectUnauthorized: true,
+    },
+    { where: directory, onUnusable: options.onUnusable },
+  );
+  const token = createReloadedFile({ path: `${directory}/token`, what: 'the service-account token', now });
+  const authorization = async (): Promise<string | undefined> =>
+    options.anonymous === true ? undefined : `Bearer ${bearer(await token(), `${directory}/token`)}`;
+  await authorization();
   return {
     ...endpoint,
     serverName: isIP(host) === 0 ? host : '',
-    tls,
-    authorization: async () => `Bearer ${bearer(await token(), `${directory}/token`)}`,
+    get tls() {
+      return tls.current;
+    },
+    async authorization() {
+      await tls.look();
+      return authorization();
+    },
+    followAuthorities: () => tls.lookAtAuthorities(),
     refused: () => {},
     describe: () => `https://${endpoint.hostHeader} (service account of this pod)`,
   };
@@ -127,44 +144,46 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
   const proxy = cluster.value['proxy-url'] ?? '';
   const open = proxy === '' ? undefined : openProxyTunnel(proxy, key('proxy-url'), endpoint);
   const insecure = cluster.value['insecure-skip-tls-verify'] === true;
-  const ca = pemOf(cluster.value, 'certificate-authority', cluster.file, `clusters[${clusterName}].cluster`);
-  if (insecure && ca !== undefined) {
+  const authorities = pemSource({
+    data: cluster.value['certificate-authority-data'],
+    path: cluster.value['certificate-authority'],
+    file: cluster.file,
+    what: key('certificate-authority'),
+    now: options.now,
+  });
+  if (insecure && authorities !== undefined) {
     throw new TailcastError(
       'CONFIG_INVALID',
       `${key('insecure-skip-tls-verify')} contradicts certificate-authority; remove one of them`,
     );
   }
   const named = cluster.value['tls-server-name'] ?? '';
-  const verification = { ca, rejectUnauthorized: !insecure };
-  const credentials = await createCredentials(context, options, ca);
-  const where = `kubeconfig ${context.user.file}: users[${context.userName}].user`;
-  let certificate = await credentials.certificate();
-  let tls = checked({ ...verification, ...certificate }, where);
+  const credentials =
+    options.anonymous === true ? ANONYMOUS : await createCredentials(context, options, authorities);
+  const tls = await followTls(
+    { authorities, certificate: () => credentials.certificate(), rejectUnauthorized: !insecure },
+    {
+      where: `kubeconfig ${context.user.file}: users[${context.userName}].user`,
+      onUnusable: options.onUnusable,
+    },
+  );
   await credentials.authorization();
   return {
     ...endpoint,
     serverName: named !== '' ? named : isIP(endpoint.host) === 0 ? endpoint.host : '',
     open,
     get tls() {
-      return tls;
+      return tls.current;
     },
     async authorization() {
-      const current = await credentials.certificate();
-      if (current.cert !== certificate.cert || current.key !== certificate.key) {
-        tls = checked({ ...verification, ...current }, where);
-        certificate = current;
-      }
+      await tls.look();
       return credentials.authorization();
     },
+    followAuthorities: () => tls.lookAtAuthorities(),
     refused: () => credentials.refused(),
     describe: () =>
       `${endpoint.plain === true ? 'http' : 'https'}://${endpoint.hostHeader}${endpoint.basePath} (context ${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,
   };
-}
-
-interface ClientCertificate {
-  readonly cert: string | undefined;
-  readonly key: string | undefined;
 }
 
 interface Credentials {
@@ -174,11 +193,18 @@ interface Credentials {
   refused(): void;
 }
 
+const ANONYMOUS: Credentials = {
+  kind: 'anonymous',
+  authorization: async () => undefined,
+  certificate: async () => NO_CERTIFICATE,
+  refused: () => {},
+};
+
 /** Precedence as in client-go: token file, token, basic, plugin; a client certificate may come with any of them. */
 async function createCredentials(
   context: KubeconfigContext,
   options: ApiServerOptions,
-  ca: string | undefined,
+  authorities: (() => Promise<string>) | undefined,
 ): Promise<Credentials> {
   const { value: user, file } = context.user;
   const where = `kubeconfig ${file}: users[${context.userName}].user`;
@@ -207,7 +233,7 @@ async function createCredentials(
       spec: user.exec,
       file,
       userName: context.userName,
-      cluster: clusterInfo(context, ca),
+      cluster: async () => clusterInfo(context, await authorities?.()),
       environment: options.environment ?? {},
       wallClock: options.wallClock,
     });
@@ -268,91 +294,18 @@ function clusterInfo({ cluster: { value: cluster } }: KubeconfigContext, ca: str
 function createCertificate(context: KubeconfigContext, now: () => number): () => Promise<ClientCertificate> {
   const { value: user, file } = context.user;
   const where = `kubeconfig ${file}: users[${context.userName}].user`;
-  const cert = pemSource(
-    user['client-certificate-data'],
-    user['client-certificate'],
-    file,
-    `${where}.client-certificate`,
-    now,
-  );
-  const key = pemSource(user['client-key-data'], user['client-key'], file, `${where}.client-key`, now);
+  const sourceOf = (name: 'client-certificate' | 'client-key'): (() => Promise<string>) | undefined =>
+    pemSource({ data: user[`${name}-data`], path: user[name], file, what: `${where}.${name}`, now });
+  const cert = sourceOf('client-certificate');
+  const key = sourceOf('client-key');
   if ((cert === undefined) !== (key === undefined)) {
     throw new TailcastError(
       'CONFIG_INVALID',
       `${where} has only one of client-certificate and client-key; give both or none`,
     );
   }
-  if (cert === undefined || key === undefined) return async () => ({ cert: undefined, key: undefined });
+  if (cert === undefined || key === undefined) return async () => NO_CERTIFICATE;
   return async () => ({ cert: await cert(), key: await key() });
-}
-
-function pemSource(
-  data: string | undefined,
-  path: string | undefined,
-  file: string,
-  where: string,
-  now: () => number,
-): (() => Promise<string>) | undefined {
-  if (data !== undefined && data !== '') {
-    const pem = decodePem(data, `${where}-data`);
-    return async () => pem;
-  }
-  if (path === undefined || path === '') return undefined;
-  return createReloadedFile({ path: pathInKubeconfig(path, file), what: where, now });
-}
-
-function pemOf(
-  cluster: {
-    readonly 'certificate-authority'?: string | undefined;
-    readonly 'certificate-authority-data'?: string | undefined;
-  },
-  name: 'certificate-authority',
-  file: string,
-  entry: string,
-): string | undefined {
-  const where = `kubeconfig ${file}: ${entry}.${name}`;
-  const data = cluster[`${name}-data`];
-  if (data !== undefined && data !== '') return decodePem(data, `${where}-data`);
-  const path = cluster[name];
-  return path === undefined || path === '' ? undefined : readPem(pathInKubeconfig(path, file), where);
-}
-
-function readPem(path: string, where: string): string {
-  let text: string;
-  try {
-    text = readFileSync(path, 'utf8');
-  } catch (cause) {
-    throw new TailcastError('CONFIG_INVALID', `${where}: cannot read ${path}: ${errorText(cause)}`, {
-      cause,
-    });
-  }
-  return requirePem(text, `${where}: ${path}`);
-}
-
-function decodePem(data: string, where: string): string {
-  if (!/^[A-Za-z0-9+/\s]+={0,2}\s*$/.test(data)) {
-    throw new TailcastError('CONFIG_INVALID', `${where} is not base64; encode the PEM text`);
-  }
-  return requirePem(Buffer.from(data, 'base64').toString('utf8'), where);
-}
-
-function requirePem(text: string, where: string): string {
-  if (text.includes('-----BEGIN ')) return text;
-  throw new TailcastError('CONFIG_INVALID', `${where} holds no PEM block (-----BEGIN …-----)`);
-}
-
-/** OpenSSL's opinion at start instead of at the first connection. */
-function checked(tls: ApiServerTls, where: string): ApiServerTls {
-  try {
-    createSecureContext({ ca: tls.ca, cert: tls.cert, key: tls.key });
-  } catch (cause) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      `${where}: the certificates cannot be used (is the key the certificate's?): ${errorText(cause)}`,
-      { cause },
-    );
-  }
-  return tls;
 }
 
 /** RFC 6750 section 2.1: what may stand after `Bearer`. */

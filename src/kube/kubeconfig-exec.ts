@@ -19,8 +19,8 @@ export interface ExecCredentialOptions {
   /** The kubeconfig the spec stands in: relative commands are relative to it. */
   readonly file: string;
   readonly userName: string;
-  /** What a plugin with `provideClusterInfo` is told. */
-  readonly cluster: ClusterInfo;
+  /** What a plugin with `provideClusterInfo` is told; asked before each run. */
+  readonly cluster: () => Promise<ClusterInfo>;
   readonly environment: Readonly<Record<string, string | undefined>>;
   /** Wall clock in milliseconds since 1970: expiry times are absolute. */
   readonly wallClock: () => number;
@@ -100,11 +100,12 @@ interface Timed extends ExecCredential {
 }
 
 async function runPlugin(options: ExecCredentialOptions): Promise<Timed> {
-  const { spec, file, environment, cluster } = options;
+  const { spec, file, environment } = options;
+  const cluster = spec.provideClusterInfo === true ? { cluster: await options.cluster() } : {};
   const info = {
     apiVersion: spec.apiVersion,
     kind: 'ExecCredential',
-    spec: { ...(spec.provideClusterInfo === true ? { cluster } : {}), interactive: false },
+    spec: { ...cluster, interactive: false },
   };
   const env = { ...environment, KUBERNETES_EXEC_INFO: JSON.stringify(info) };
   for (const { name, value } of spec.env ?? []) Object.assign(env, { [name]: value });

@@ -1,4 +1,4 @@
-/** Small credential files that somebody else rotates: service-account tokens, client certificates and keys. */
+/** Small files that somebody else rotates: service-account tokens, certificates and keys. */
 import { readFile } from 'node:fs/promises';
 import { TailcastError, errorText } from '../errors.ts';
 
@@ -13,6 +13,8 @@ export interface ReloadedFileOptions {
   /** A clock that never goes back, in milliseconds. */
   readonly now: () => number;
   readonly recheckMs?: number;
+  /** A longer file is not used. */
+  readonly maxBytes?: number;
 }
 
 /**
@@ -22,14 +24,14 @@ export interface ReloadedFileOptions {
  * @returns a function that throws TailcastError `CONFIG_INVALID` as long as the file was never readable
  */
 export function createReloadedFile(options: ReloadedFileOptions): () => Promise<string> {
-  const { path, what, now, recheckMs = RECHECK_MS } = options;
+  const { path, what, now, recheckMs = RECHECK_MS, maxBytes = MAX_FILE_BYTES } = options;
   let text: string | undefined;
   let checkedAtMs = Number.NEGATIVE_INFINITY;
   let reading: Promise<string> | undefined;
 
   async function read(): Promise<string> {
     try {
-      text = await readCredential(path);
+      text = await readCredential(path, maxBytes);
     } catch (cause) {
       if (text === undefined) {
         throw new TailcastError('CONFIG_INVALID', `cannot read ${what} ${path}: ${errorText(cause)}`, {
@@ -49,9 +51,9 @@ export function createReloadedFile(options: ReloadedFileOptions): () => Promise<
   };
 }
 
-async function readCredential(path: string): Promise<string> {
+async function readCredential(path: string, maxBytes: number): Promise<string> {
   const text = (await readFile(path, 'utf8')).trim();
   if (text === '') throw new Error('the file is empty');
-  if (text.length > MAX_FILE_BYTES) throw new Error(`the file is larger than ${MAX_FILE_BYTES} bytes`);
+  if (text.length > maxBytes) throw new Error(`the file is larger than ${maxBytes} bytes`);
   return text;
 }

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpsRequest, createServer, type Server } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -9,6 +9,7 @@ import { createApiServer, type ApiServer } from '../../src/kube/api-server.ts';
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
 
 const DAY_MS = 86_400_000;
+const BROKEN_PEM = '-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----';
 const EXEC = 'client.authentication.k8s.io/v1';
 
 let directory: string;
@@ -18,6 +19,7 @@ let named: IssuedPair;
 let server: Server;
 let port: number;
 let nowMs = 0;
+let unusable: string[] = [];
 
 beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'tailcast-api-server-'));
@@ -56,6 +58,7 @@ afterAll(async () => {
 });
 beforeEach(() => {
   nowMs = 0;
+  unusable = [];
 });
 
 function file(name: string, text: string): string {
@@ -93,6 +96,7 @@ function open({ cluster = {}, user = {} }: Parts = {}): Promise<ApiServer> {
     environment: { PATH: process.env['PATH'] },
     now: () => nowMs,
     wallClock: () => nowMs,
+    onUnusable: ({ message }) => void unusable.push(message),
   });
 }
 
@@ -202,6 +206,72 @@ describe('an API server from a kubeconfig', () => {
     await call(api);
   });
 
+  it('keeps a certificate until the key of the next one is there, and says that once', async () => {
+    const renewed = await issueServer(authority, { names: ['client'], nowMs: Date.now(), validMs: DAY_MS });
+    file('client.pem', named.certificatePem);
+    file('client.key', named.keyPem);
+    const api = await open({ user: { 'client-certificate': 'client.pem', 'client-key': 'client.key' } });
+    const { tls } = api;
+    file('client.pem', renewed.certificatePem);
+    for (let round = 0; round < 2; round += 1) {
+      nowMs += 60_000;
+      await api.authorization();
+    }
+    expect(api.tls).toBe(tls);
+    expect(unusable).toEqual([expect.stringContaining("is the key the certificate's?")]);
+    file('client.key', renewed.keyPem);
+    nowMs += 60_000;
+    await api.authorization();
+    expect(api.tls.cert).toBe(renewed.certificatePem.trim());
+    await call(api);
+  });
+
+  it('follows the file of its authorities, and keeps the last that could be used', async () => {
+    file('ca.pem', stranger.certificatePem);
+    const api = await open({
+      cluster: { 'certificate-authority-data': '', 'certificate-authority': 'ca.pem' },
+    });
+    const { tls } = api;
+    await expect(call(api)).rejects.toThrow(/certificate/);
+    file('ca.pem', authority.certificatePem);
+    expect(api.tls).toBe(tls);
+    nowMs += 60_000;
+    await api.followAuthorities();
+    const followed = api.tls;
+    expect(followed).not.toBe(tls);
+    expect(await call(api)).toMatchObject({ path: '/version' });
+    file('ca.pem', BROKEN_PEM);
+    nowMs += 60_000;
+    expect(await call(api)).toMatchObject({ path: '/version' });
+    expect(api.tls).toBe(followed);
+    expect(unusable).toEqual([expect.stringContaining('the authorities of the API server cannot be used')]);
+    file('ca.pem', stranger.certificatePem);
+    nowMs += 60_000;
+    await expect(call(api)).rejects.toThrow(/certificate/);
+  });
+
+  it('tells a plugin of the authorities that there are now', async () => {
+    const count = join(directory, 'told');
+    const script = `const told = JSON.parse(process.env.KUBERNETES_EXEC_INFO).spec.cluster;
+      require('fs').appendFileSync(${JSON.stringify(count)}, told['certificate-authority-data'] + '\\n');
+      console.log(JSON.stringify({ apiVersion: '${EXEC}', kind: 'ExecCredential', status: { token: 't' } }))`;
+    file('ca.pem', stranger.certificatePem);
+    const exec = {
+      apiVersion: EXEC,
+      command: process.execPath,
+      args: ['-e', script],
+      provideClusterInfo: true,
+    };
+    const cluster = { 'certificate-authority-data': '', 'certificate-authority': 'ca.pem' };
+    const api = await open({ cluster, user: { exec } });
+    file('ca.pem', authority.certificatePem);
+    nowMs += 60_000;
+    api.refused();
+    await api.authorization();
+    const texts = [stranger, authority].map(({ certificatePem }) => base64(certificatePem.trim()));
+    expect(readFileSync(count, 'utf8').trim().split('\n')).toEqual(texts);
+  });
+
   it('follows a token file, which wins over a token', async () => {
     file('token', 'one\n');
     const api = await open({ user: { token: 'inline', tokenFile: 'token' } });
@@ -298,7 +368,12 @@ describe('an API server from a kubeconfig', () => {
     [
       'a CA file that is missing',
       () => ({ cluster: { 'certificate-authority-data': '', 'certificate-authority': 'no.pem' } }),
-      /certificate-authority: cannot read \S+no\.pem: ENOENT/,
+      /cannot read \S.*certificate-authority \S+no\.pem: ENOENT/,
+    ],
+    [
+      'CA data whose certificate is none',
+      () => ({ cluster: { 'certificate-authority-data': base64(BROKEN_PEM) } }),
+      /the authorities of the API server cannot be used/,
     ],
     [
       'a certificate without a key',
@@ -353,6 +428,12 @@ describe('an API server from inside a pod', () => {
     file('token', 'sa-two');
     nowMs += 60_000;
     expect(await call(api)).toMatchObject({ authorization: 'Bearer sa-two' });
+    file('ca.crt', stranger.certificatePem);
+    nowMs += 60_000;
+    await expect(call(api)).rejects.toThrow(/certificate/);
+    file('ca.crt', authority.certificatePem);
+    nowMs += 60_000;
+    expect(await call(api)).toMatchObject({ path: '/version' });
     expect(api.describe()).toBe(`https://127.0.0.1:${port} (service account of this pod)`);
   });
 
@@ -376,7 +457,7 @@ describe('an API server from inside a pod', () => {
     );
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: join(directory, 'no') }, ...clocks }),
-    ).rejects.toThrow(/cannot read \S+ca\.crt/);
+    ).rejects.toThrow(/cannot read \S.* \S+ca\.crt: ENOENT/);
     const half = join(directory, 'half');
     mkdirSync(half);
     writeFileSync(join(half, 'ca.crt'), authority.certificatePem);

@@ -25,7 +25,7 @@ function plugin(code: string, spec: Partial<KubeconfigExec> = {}, timeoutMs = 10
     spec: { apiVersion: V1, command: process.execPath, args: ['-e', counted], ...spec },
     file: join(directory, 'config'),
     userName: 'u',
-    cluster: { server: 'https://prod', 'certificate-authority-data': 'Q0E=' },
+    cluster: async () => ({ server: 'https://prod', 'certificate-authority-data': 'Q0E=' }),
     environment: { PATH: process.env['PATH'], INHERITED: 'yes' },
     wallClock: () => nowMs,
     timeoutMs,

@@ -63,6 +63,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
       hostHeader: `127.0.0.1:${port}`,
       tls: { ca: authority.caPem, cert: undefined, key: undefined, rejectUnauthorized: true },
       authorization: () => Promise.resolve('Bearer gateway-token'),
+      followAuthorities: async () => {},
       refused: () => {},
       describe: () => `https://127.0.0.1:${port} (double)`,
     },
