@@ -147,9 +147,12 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
-  const apiServer = await openApiServer(config, options.environment, (error) =>
-    log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
-  );
+  const apiServer = await openApiServer(config, options.environment, {
+    // an API server believes a certificate before it looks at what a request brings
+    anonymous: config.mode === 'noauth',
+    onUnusable: (error) =>
+      log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
+  });
   // where requests bring credentials of their own, and before the first request, nobody asks for what would look
   const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
   stack.defer(() => clearInterval(following));
@@ -326,7 +329,7 @@ function requestLimits(config: GatewayConfig): { readonly requests: number; read
 export async function openApiServer(
   config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
   environment: ReadonlyMap<string, string>,
-  onUnusable?: ApiServerOptions['onUnusable'],
+  options: Pick<ApiServerOptions, 'anonymous' | 'onUnusable'> = {},
 ): Promise<ApiServer> {
   const host = environment.get('KUBERNETES_SERVICE_HOST');
   const port = environment.get('KUBERNETES_SERVICE_PORT');
@@ -334,11 +337,11 @@ export async function openApiServer(
   const outside = host === undefined || port === undefined;
   const named = config.kubeconfig === undefined ? undefined : [config.kubeconfig];
   const common: ApiServerOptions = {
+    ...options,
     context: config.context,
     environment: Object.fromEntries(environment),
     now: () => performance.now(),
     wallClock: Date.now,
-    ...(onUnusable === undefined ? {} : { onUnusable }),
   };
   if (named !== undefined || outside) {
     return createApiServer({

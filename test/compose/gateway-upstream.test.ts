@@ -162,3 +162,19 @@ async function replaceAuthority(mode: string): Promise<object> {
   await expect.poll(() => first?.destroyed).toBe(true);
   return { one, two, readyMeanwhile, three, kept: second === first, left: third !== first };
 }
+
+it('a gateway in noauth mode shows the API server no credential of its own', async () => {
+  const { pair } = before;
+  const own = {
+    'client-certificate-data': Buffer.from(pair.certificatePem).toString('base64'),
+    'client-key-data': Buffer.from(pair.keyPem).toString('base64'),
+    token: 'gateway',
+  };
+  const { gateway, upstream } = await start({ mode: 'noauth' }, own);
+  expect(await statusOf(gateway, '/none')).toBe(200);
+  expect(await statusOf(gateway, '/own', { authorization: 'Bearer client' })).toBe(200);
+  expect(upstream.asked).toMatchObject([
+    { path: '/none', authorization: undefined, certificate: false },
+    { path: '/own', authorization: 'Bearer client', certificate: false },
+  ]);
+});
