@@ -32,8 +32,9 @@ export interface ServiceAnswer {
 
 export interface Upstreams {
   /**
-   * Rejects when there is no answer. A safe request without a body is asked once more, over a new connection, when the one
-   * that was kept for it turns out to be closed. Aborting ends the answer as well.
+   * Rejects when there is no answer. A request without a body is asked once more, over another connection: a safe one when the
+   * connection that was kept for it turns out to be closed, and any that the Service says over HTTP/2 it has not begun. Aborting
+   * ends the answer as well.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
   /** A connection of its own, for one that leaves HTTP. */
@@ -58,6 +59,10 @@ const STREAMS_PER_SESSION = 100;
 interface Session {
   readonly session: ClientHttp2Session;
   streams: number;
+  /** Something was answered. */
+  used: boolean;
+  /** The last stream that the Service takes on, once it goes away. */
+  lastStream: number;
 }
 
 export function createUpstreams({
@@ -65,7 +70,7 @@ export function createUpstreams({
   idleMs = IDLE_MS,
 }: UpstreamLimits = {}): Upstreams {
   const agents = { http: new Agent({ keepAlive: true }), https: new SecureAgent({ keepAlive: true }) };
-  const sessions = new Map<string, Set<Session>>();
+  const sessions = createSessions(connectMs);
 
   function begin(
     { upstream, method, path, fields }: Omit<ServiceQuestion, 'body' | 'http2'>,
@@ -81,29 +86,6 @@ export function createUpstreams({
     return request;
   }
 
-  function sessionTo(upstream: string): Session {
-    const all = sessions.get(upstream) ?? new Set<Session>();
-    for (const one of all) if (hasRoom(one)) return one;
-    const { hostname, port, secure } = placeOf(upstream);
-    const host = hostname.includes(':') ? `[${hostname}]` : hostname;
-    const session = connect(`${secure ? 'https' : 'http'}://${host}:${port}`, {
-      rejectUnauthorized: false,
-      maxHeaderListPairs: 256,
-      settings: { enablePush: false },
-    });
-    // Its streams say it for themselves.
-    session.on('error', () => session.destroy());
-    session.setTimeout(SESSION_IDLE_MS, () => session.close());
-    const opened: Session = { session, streams: 0 };
-    session.once('close', () => {
-      all.delete(opened);
-      if (all.size === 0) sessions.delete(upstream);
-    });
-    limitConnect(session.socket, connectMs);
-    sessions.set(upstream, all.add(opened));
-    return opened;
-  }
-
   async function askHttp1(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer> {
     const request = begin(question, true);
     const wasLeft = watchForLeft(request);
@@ -116,11 +98,20 @@ export function createUpstreams({
     }
   }
 
+  async function askHttp2(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer> {
+    const opened = sessions.to(question.upstream);
+    const asked = askStream(opened, question, idleMs, signal);
+    try {
+      return await asked.answer;
+    } catch (error) {
+      if (question.body !== undefined || !asked.wasNotTaken() || signal.aborted) throw error;
+      return await askStream(sessions.to(question.upstream, opened), question, idleMs, signal).answer;
+    }
+  }
+
   return {
     async ask(question, signal) {
-      const answer = await (question.http2
-        ? askHttp2(sessionTo(question.upstream), question, idleMs, signal)
-        : askHttp1(question, signal));
+      const answer = await (question.http2 ? askHttp2(question, signal) : askHttp1(question, signal));
       if (isFinalStatus(answer.status)) return answer;
       answer.body.destroy();
       throw new Error(`status ${answer.status}`);
@@ -134,6 +125,46 @@ export function createUpstreams({
     close() {
       agents.http.destroy();
       agents.https.destroy();
+      sessions.close();
+    },
+  };
+}
+
+interface Sessions {
+  /** One that has room, opened if there is none. */
+  to(upstream: string, except?: Session): Session;
+  close(): void;
+}
+
+function createSessions(connectMs: number): Sessions {
+  const sessions = new Map<string, Set<Session>>();
+  return {
+    to(upstream, except) {
+      const all = sessions.get(upstream) ?? new Set<Session>();
+      for (const one of all) if (one !== except && hasRoom(one)) return one;
+      const { hostname, port, secure } = placeOf(upstream);
+      const host = hostname.includes(':') ? `[${hostname}]` : hostname;
+      const session = connect(`${secure ? 'https' : 'http'}://${host}:${port}`, {
+        rejectUnauthorized: false,
+        maxHeaderListPairs: 256,
+        settings: { enablePush: false },
+      });
+      // Its streams say it for themselves.
+      session.on('error', () => session.destroy());
+      session.setTimeout(SESSION_IDLE_MS, () => session.close());
+      const opened: Session = { session, streams: 0, used: false, lastStream: Infinity };
+      session.on('goaway', (_code, lastStream: number) => {
+        opened.lastStream = lastStream;
+      });
+      session.once('close', () => {
+        all.delete(opened);
+        if (all.size === 0) sessions.delete(upstream);
+      });
+      limitConnect(session.socket, connectMs);
+      sessions.set(upstream, all.add(opened));
+      return opened;
+    },
+    close() {
       for (const all of sessions.values()) for (const { session } of all) session.destroy();
     },
   };
@@ -192,12 +223,18 @@ function answerTo(
   return answered.promise;
 }
 
-function askHttp2(
+interface Asked {
+  readonly answer: Promise<ServiceAnswer>;
+  /** Once it was rejected: whether the Service cannot mind being asked again. */
+  wasNotTaken(): boolean;
+}
+
+function askStream(
   opened: Session,
   { method, path, fields, body, upstream }: ServiceQuestion,
   idleMs: number,
   signal: AbortSignal,
-): Promise<ServiceAnswer> {
+): Asked {
   const answered = Promise.withResolvers<ServiceAnswer>();
   const { host, ...rest } = asHttp2(fields);
   const head = {
@@ -207,29 +244,43 @@ function askHttp2(
     ':scheme': placeOf(upstream).secure ? 'https' : 'http',
     ':authority': typeof host === 'string' ? host : '',
   };
+  const wasUsed = opened.used;
   const stream: ClientHttp2Stream = opened.session.request(head, { endStream: body === undefined, signal });
   opened.streams += 1;
   let trailers: FieldList = [];
+  let begun = false;
   stream.setTimeout(idleMs, () => stream.destroy(new Error(`silent for ${idleMs} ms`)));
   stream.on('error', answered.reject);
   stream.once('close', () => {
     opened.streams -= 1;
     answered.reject(new Error('closed without an answer'));
   });
+  stream.once('headers', () => {
+    begun = true;
+  });
   stream.once('trailers', (_said, _flags, raw: FieldList) => {
     trailers = raw;
   });
-  stream.once('response', (said, _flags, raw: FieldList) =>
+  stream.once('response', (said, _flags, raw: FieldList) => {
+    opened.used = true;
     answered.resolve({
       status: said[':status'] ?? 502,
       fields: raw,
       body: stream,
       trailers: () => trailers,
       isWhole: () => !stream.aborted && (stream.rstCode ?? 0) === constants.NGHTTP2_NO_ERROR,
-    }),
-  );
+    });
+  });
   if (body !== undefined) send(body, stream);
-  return answered.promise;
+  return {
+    answer: answered.promise,
+    wasNotTaken() {
+      // RFC 9113 §8.7: what is refused, or comes after the last stream of a GOAWAY, has not been begun
+      if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
+      if ((stream.id ?? 0) > opened.lastStream) return true;
+      return wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
+    },
+  };
 }
 
 /** A client that goes in the middle of its body takes the request with it; one that is answered early goes on. */

@@ -1,11 +1,16 @@
 import { once } from 'node:events';
 import { createServer as createPlain } from 'node:http';
-import { createServer as createHttp2 } from 'node:http2';
+import { constants, createServer as createHttp2, type ServerHttp2Stream } from 'node:http2';
 import { createServer as createTcp, type AddressInfo, type Server, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { createServer as createTls } from 'node:tls';
 import { afterEach, describe, expect, it } from 'vitest';
-import { createUpstreams, type ServiceAnswer, type ServiceQuestion } from '../../src/ingress/upstreams.ts';
+import {
+  createUpstreams,
+  type ServiceAnswer,
+  type ServiceQuestion,
+  type UpstreamLimits,
+} from '../../src/ingress/upstreams.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 
 it.each([
@@ -168,5 +173,142 @@ describe('a Service that closes a connection at the moment it is asked over it',
     expect(asked.toSorted()).toEqual(['GET /one 1', 'GET /stays 1', 'GET /two 2']);
     for (const close of closings.splice(0)) close();
     await expect(stays).rejects.toThrow('ECONNREFUSED');
+  });
+});
+
+describe('a Service that speaks HTTP/2', () => {
+  const closings: (() => void)[] = [];
+  afterEach(() => {
+    for (const close of closings.splice(0)) close();
+  });
+
+  interface Service {
+    /** Method, path and the number of the connection. */
+    readonly asked: string[];
+    ask(change?: Partial<ServiceQuestion>): Promise<ServiceAnswer>;
+  }
+
+  /** Answers everything but `/two`: that it does as `act` says. */
+  async function service(
+    act: (stream: ServerHttp2Stream, connection: number) => void,
+    limits: UpstreamLimits = {},
+  ): Promise<Service> {
+    const asked: string[] = [];
+    const connections: unknown[] = [];
+    const server = createHttp2();
+    server.on('session', (session) => {
+      connections.push(session);
+      session.on('error', () => {});
+      closings.push(() => session.destroy());
+    });
+    server.on('stream', (stream: ServerHttp2Stream, { ':method': method, ':path': path }) => {
+      const connection = connections.indexOf(stream.session) + 1;
+      asked.push(`${method} ${path} ${connection}`);
+      stream.on('error', () => {});
+      if (path === '/two') act(stream, connection);
+      else answer(stream);
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const upstreams = createUpstreams(limits);
+    closings.push(
+      () => server.close(),
+      () => upstreams.close(),
+    );
+    const { port } = server.address() as AddressInfo;
+    const common = { upstream: `http://127.0.0.1:${port}`, method: 'GET', path: '/two', http2: true };
+    const { signal } = new AbortController();
+    return {
+      asked,
+      ask: (change) =>
+        upstreams.ask(
+          { ...common, fields: ['host', 'shop.example.org'], body: undefined, ...change },
+          signal,
+        ),
+    };
+  }
+
+  const answer = (stream: ServerHttp2Stream): void => {
+    stream.respond({ ':status': 200 });
+    stream.end();
+  };
+  const onFirst =
+    (act: (stream: ServerHttp2Stream) => void) =>
+    (stream: ServerHttp2Stream, connection: number): void =>
+      connection === 1 ? act(stream) : answer(stream);
+  const leave = (stream: ServerHttp2Stream): void => void stream.session!.socket.destroy();
+  const goAway =
+    (code: number) =>
+    (stream: ServerHttp2Stream): void =>
+      stream.session!.goaway(code, stream.id! - 2);
+  const refuse = (stream: ServerHttp2Stream): void => stream.close(constants.NGHTTP2_REFUSED_STREAM);
+
+  it.each([
+    ['GET', 'leaves', leave],
+    ['GET', 'refuses the request', refuse],
+    ['POST', 'refuses the request', refuse],
+    ['POST', 'goes away before it', goAway(constants.NGHTTP2_NO_ERROR)],
+    ['DELETE', 'goes away before it for too many', goAway(constants.NGHTTP2_ENHANCE_YOUR_CALM)],
+  ])('gets a %s once more, over another connection, when it %s', async (method, _how, act) => {
+    const { asked, ask } = await service(onFirst(act));
+    expect((await ask({ path: '/one' })).status).toBe(200);
+    expect((await ask({ method })).status).toBe(200);
+    expect(asked).toEqual(['GET /one 1', `${method} /two 1`, `${method} /two 2`]);
+  });
+
+  it.each([
+    ['leaves', leave],
+    ['refuses the request', refuse],
+  ])('is asked no third time when it %s again', async (_how, act) => {
+    const { asked, ask } = await service(act);
+    await ask({ path: '/one' });
+    await expect(ask()).rejects.toThrow(/closed/);
+    expect(asked).toEqual(['GET /one 1', 'GET /two 1', 'GET /two 2']);
+  });
+
+  it('is asked over a new connection once it has gone away', async () => {
+    const { asked, ask } = await service((stream) => {
+      answer(stream);
+      stream.session!.goaway();
+    });
+    await (await ask()).body.toArray();
+    await (await ask({ path: '/three' })).body.toArray();
+    await (await ask({ path: '/four' })).body.toArray();
+    expect(asked).toEqual(['GET /two 1', 'GET /three 2', 'GET /four 2']);
+  });
+
+  it.each([
+    ['leaves and the request is not safe', leave, { method: 'POST' }],
+    ['leaves and the request has a body', leave, { body: Readable.from(['x']) }],
+    ['refuses and the request has a body', refuse, { method: 'POST', body: Readable.from(['x']) }],
+    ['breaks off', (stream: ServerHttp2Stream): void => stream.close(constants.NGHTTP2_INTERNAL_ERROR), {}],
+    [
+      'goes away after it and leaves',
+      (stream: ServerHttp2Stream): void => {
+        stream.session!.goaway(constants.NGHTTP2_NO_ERROR, stream.id);
+        stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+      },
+      {},
+    ],
+    [
+      'has begun to answer',
+      (stream: ServerHttp2Stream): void => {
+        stream.additionalHeaders({ ':status': 103 });
+        setImmediate(() => leave(stream));
+      },
+      {},
+    ],
+    ['says nothing for too long', (): void => {}, {}],
+  ])('is asked once when it %s', async (_how, act, change) => {
+    const { asked, ask } = await service(act, { idleMs: 300 });
+    await ask({ path: '/one' });
+    await expect(ask(change)).rejects.toThrow(/closed|silent/);
+    expect(asked).toHaveLength(2);
+  });
+
+  it('is asked once over a connection that nobody has used before', async () => {
+    const { asked, ask } = await service(leave);
+    await expect(ask()).rejects.toThrow('closed without an answer');
+    expect(asked).toEqual(['GET /two 1']);
   });
 });
