@@ -18,6 +18,7 @@ const MAX_REASON_BYTES = 123;
 
 /** Sees what there is to see and keeps nothing. */
 const NOBODY: TappedSession = {
+  unheard: true,
   output() {},
   input() {},
   resize() {},

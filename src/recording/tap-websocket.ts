@@ -72,7 +72,7 @@ function probeOf(payload: Uint8Array): number {
 function createClientSide(session: TappedSession, protocol: ChannelProtocol, probes: ProbeLedger): ClientTap {
   const scanner = createWebSocketScanner({ expectMask: true });
   const readSize = createSizeReader(session);
-  let message = createMessage(protocol);
+  const message = new Message(protocol);
   let closeSignal: Uint8Array = EMPTY;
   let ping: Uint8Array = EMPTY;
   let pong: Uint8Array = EMPTY;
@@ -84,16 +84,19 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol, pro
     if (piece.opcode === OPCODE.close) heartbeats.leaves();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
-    const rest = openMessage(message, piece);
+    // stdin goes by without being unmasked, which would copy it
+    const taken = piece.first && piece.length > 0 ? message.open(unmaskedFirst(piece), false) : 0;
     if (message.channel !== CHANNEL.resize) heartbeats.isUrgent();
-    if (message.channel === CHANNEL.stdin) session.input(rest.bytes.length);
-    else if (rest.bytes.length > 0 || piece.last) seeControlData(unmaskPiece(rest), piece.last);
+    const { length } = piece.bytesFrom(taken);
+    if (message.channel === CHANNEL.stdin) session.input(length);
+    else if (length > 0 || piece.last) seeControlData(unmaskPiece(piece).subarray(taken), piece.last);
     if (!piece.last) return;
-    message = createMessage(protocol);
+    message.end();
     closeSignal = EMPTY;
   };
   const seeControlData = (bytes: Uint8Array, last: boolean): void => {
-    const part = message.push(bytes, last);
+    message.open(undefined, last);
+    const part = message.decode(bytes, last);
     if (message.channel === CHANNEL.resize) readSize(part);
     if (message.channel !== CHANNEL.close) return;
     closeSignal = Buffer.concat([closeSignal, part]);
@@ -131,14 +134,8 @@ function mayWaitFrom(bytes: Uint8Array): boolean {
   );
 }
 
-/**
- * Reads the channel from the first byte of a message and returns what is left of the piece, still masked: stdin goes by
- * without being unmasked, which would copy it.
- */
-function openMessage(message: Message, piece: WebSocketPiece): WebSocketPiece {
-  if (!piece.first || piece.length === 0) return piece;
-  message.push(unmaskPiece({ ...piece, bytes: piece.bytes.subarray(0, 1) }), false);
-  return { ...piece, bytes: piece.bytes.subarray(1), offset: 1 };
+function unmaskedFirst({ firstByte = 0, mask }: WebSocketPiece): number {
+  return firstByte ^ (mask?.[0] ?? 0);
 }
 
 interface ServerReader {
@@ -158,7 +155,7 @@ function createServerReader(
   conclusion: Conclusion,
 ): ServerReader {
   const status = createStatusCollector(protocol.version);
-  let message = createMessage(protocol);
+  const message = new Message(protocol);
   let inMessage = false;
   let closed = false;
   let exited = false;
@@ -191,6 +188,8 @@ function createServerReader(
         break;
     }
   };
+  const isUnheard = (channel: number | undefined): boolean =>
+    session.unheard === true && (channel === CHANNEL.stdout || channel === CHANNEL.stderr);
   return {
     get closed() {
       return closed;
@@ -212,9 +211,10 @@ function createServerReader(
       if (closed) throw violation('the server went on after its close frame');
       checkType(piece, protocol);
       const last = piece.last && piece.fin;
-      seePart(piece, message.push(piece.bytes, last), last);
+      const taken = message.open(piece.firstByte, last);
+      if (!isUnheard(message.channel)) seePart(piece, message.decode(piece.bytesFrom(taken), last), last);
       if (piece.last) inMessage = !piece.fin;
-      if (last) message = createMessage(protocol);
+      if (last) message.end();
     },
   };
 }
@@ -308,35 +308,53 @@ function checkType(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
   if ((piece.opcode === OPCODE.text) !== base64) throw violation('a WebSocket message of the wrong type');
 }
 
-interface Message {
+/** The message that is being read: one object for all of a direction, for a flood has a message for each line. */
+class Message {
+  readonly #protocol: ChannelProtocol;
+  #channel: number | undefined;
+  #decode: (bytes: Uint8Array, last: boolean) => Uint8Array;
+
+  constructor(protocol: ChannelProtocol) {
+    this.#protocol = protocol;
+    this.#decode = decoderOf(protocol);
+  }
+
   /** `undefined` until its first byte came. */
-  readonly channel: number | undefined;
+  get channel(): number | undefined {
+    return this.#channel;
+  }
+
   /**
-   * The next bytes of the payload, unmasked. Returns the data in them.
+   * @param first the next byte of its payload, unmasked, if there is one
    * @param last nothing of this message follows
+   * @returns how many bytes of the payload named the channel: 1, or 0 where that is known
    */
-  push(bytes: Uint8Array, last: boolean): Uint8Array;
+  open(first: number | undefined, last: boolean): number {
+    if (this.#channel !== undefined) return 0;
+    if (first === undefined) {
+      if (last) throw violation('an empty message names no channel');
+      return 0;
+    }
+    const channel = this.#protocol.base64 ? first - DIGIT_0 : first;
+    if (!isKnownChannel(channel, this.#protocol)) throw violation('a message on an unknown channel');
+    this.#channel = channel;
+    return 1;
+  }
+
+  /** @returns the data in the bytes behind those that named the channel */
+  decode(bytes: Uint8Array, last: boolean): Uint8Array {
+    return this.#channel === undefined ? EMPTY : this.#decode(bytes, last);
+  }
+
+  /** What comes next is of another message. */
+  end(): void {
+    this.#channel = undefined;
+    if (this.#protocol.base64) this.#decode = decoderOf(this.#protocol);
+  }
 }
 
-function createMessage(protocol: ChannelProtocol): Message {
-  const decode = protocol.base64 ? createBase64Decoder() : (bytes: Uint8Array) => bytes;
-  let channel: number | undefined;
-  return {
-    get channel() {
-      return channel;
-    },
-    push(bytes, last) {
-      if (channel !== undefined) return decode(bytes, last);
-      const first = bytes[0];
-      if (first === undefined) {
-        if (last) throw violation('an empty message names no channel');
-        return EMPTY;
-      }
-      channel = protocol.base64 ? first - DIGIT_0 : first;
-      if (!isKnownChannel(channel, protocol)) throw violation('a message on an unknown channel');
-      return decode(bytes.subarray(1), last);
-    },
-  };
+function decoderOf({ base64 }: ChannelProtocol): (bytes: Uint8Array, last: boolean) => Uint8Array {
+  return base64 ? createBase64Decoder() : (bytes) => bytes;
 }
 
 function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): boolean {

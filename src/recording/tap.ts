@@ -68,7 +68,10 @@ export const STATUS_SINCE = 4;
 
 /** The part of a recording session a tap needs. */
 export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> &
-  Partial<Pick<RecordingSession, 'gathers'>>;
+  Partial<Pick<RecordingSession, 'gathers'>> & {
+    /** Nobody listens to `output`: taps need not call it. */
+    readonly unheard?: boolean;
+  };
 
 export function violation(detail: string): TailcastError {
   return new TailcastError('SESSION_VIOLATED', detail);

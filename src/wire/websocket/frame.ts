@@ -20,6 +20,8 @@ export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, 
 export const CLOSE_NORMAL: Uint8Array = Uint8Array.of(0x03, 0xe8);
 
 const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
+/** A bit for each of them. */
+const OPCODE_BITS = Object.values(OPCODE).reduce<number>((bits, opcode) => bits | (1 << opcode), 0);
 
 /** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */
 export interface WebSocketPiece {
@@ -38,10 +40,14 @@ export interface WebSocketPiece {
   /** First and last piece of this frame. */
   readonly first: boolean;
   readonly last: boolean;
-  /** A view into the pushed chunk, still masked if `masked`: valid until the caller reuses that chunk. */
+  /** A view into the pushed chunk, still masked if `masked`: made when it is asked for, valid until the caller reuses that chunk. */
   readonly bytes: Uint8Array;
+  /** The first of `bytes`, for which no view is made. */
+  readonly firstByte: number | undefined;
   /** Four bytes, if `masked`. */
   readonly mask: Uint8Array | undefined;
+  /** `bytes` without so many at their beginning. */
+  bytesFrom(skipped: number): Uint8Array;
 }
 
 export interface WebSocketScannerOptions {
@@ -77,71 +83,124 @@ const LENGTH_16 = 126;
 const LENGTH_64 = 127;
 const MAX_HEADER_BYTES = 14;
 
+/** The frame that is being read: one object for all of a connection, for a flood has a frame for each line. */
 interface Frame {
+  opcode: number;
+  fin: boolean;
+  rsv: number;
+  length: number;
+  mask: Uint8Array | undefined;
+  headerLength: number;
+  offset: number;
+}
+
+class Piece implements WebSocketPiece {
   readonly opcode: number;
   readonly fin: boolean;
   readonly rsv: number;
+  readonly masked: boolean;
   readonly length: number;
-  readonly mask: Uint8Array | undefined;
+  readonly offset: number;
   readonly headerLength: number;
-  offset: number;
+  readonly first: boolean;
+  readonly last: boolean;
+  readonly mask: Uint8Array | undefined;
+  readonly #chunk: Uint8Array;
+  readonly #start: number;
+  readonly #end: number;
+
+  constructor(frame: Frame, chunk: Uint8Array, start: number, end: number) {
+    this.opcode = frame.opcode;
+    this.fin = frame.fin;
+    this.rsv = frame.rsv;
+    this.masked = frame.mask !== undefined;
+    this.length = frame.length;
+    this.offset = frame.offset;
+    this.headerLength = frame.headerLength;
+    this.first = frame.offset === 0;
+    this.last = frame.offset + end - start === frame.length;
+    this.mask = frame.mask;
+    this.#chunk = chunk;
+    this.#start = start;
+    this.#end = end;
+  }
+
+  get bytes(): Uint8Array {
+    return this.bytesFrom(0);
+  }
+
+  get firstByte(): number | undefined {
+    return this.#start < this.#end ? this.#chunk[this.#start] : undefined;
+  }
+
+  bytesFrom(skipped: number): Uint8Array {
+    return this.#chunk.subarray(this.#start + skipped, this.#end);
+  }
 }
 
 /** A scanner for one direction of one connection. */
 export function createWebSocketScanner(options: WebSocketScannerOptions): WebSocketScanner {
   const { expectMask, maxFrameBytes = MAX_FRAME_BYTES, maxMessageFrames = MAX_MESSAGE_FRAMES } = options;
   const header = new Uint8Array(MAX_HEADER_BYTES);
+  const frame: Frame = {
+    opcode: 0,
+    fin: true,
+    rsv: 0,
+    length: 0,
+    mask: undefined,
+    headerLength: 0,
+    offset: 0,
+  };
   let headerFilled = 0;
-  let frame: Frame | undefined;
+  let inFrame = false;
   let messageFrames = 0; // of the message in progress; 0 when none is
 
   const push = fuse((chunk: Uint8Array): readonly WebSocketPiece[] => {
     const pieces: WebSocketPiece[] = [];
     let offset = 0;
     while (offset < chunk.length) {
-      if (frame === undefined) {
-        const [taken, started] = takeHeader(chunk, offset);
-        offset += taken;
-        frame = started?.length === 0 ? emitPiece(started, chunk, offset, offset, pieces) : started;
-      } else {
-        const end = offset + Math.min(frame.length - frame.offset, chunk.length - offset);
-        frame = emitPiece(frame, chunk, offset, end, pieces);
-        offset = end;
+      if (!inFrame) {
+        offset += takeHeader(chunk, offset);
+        // an empty frame is a piece, too
+        if (!inFrame || (offset === chunk.length && frame.length > 0)) continue;
       }
+      const end = offset + Math.min(frame.length - frame.offset, chunk.length - offset);
+      pieces.push(new Piece(frame, chunk, offset, end));
+      frame.offset += end - offset;
+      inFrame = frame.offset < frame.length;
+      offset = end;
     }
     return pieces;
   });
 
-  /** Takes header bytes: how many, and the frame if that completes its header. */
-  function takeHeader(chunk: Uint8Array, offset: number): readonly [number, Frame | undefined] {
+  /** Takes header bytes, and begins the frame if they complete its header. @returns how many */
+  function takeHeader(chunk: Uint8Array, offset: number): number {
     const available = chunk.length - offset;
     if (headerFilled === 0 && available >= 2) {
       const bytes = headerBytes(chunk, offset, expectMask);
-      if (available >= bytes) return [bytes, startFrame(chunk, offset, bytes)];
+      if (available >= bytes) {
+        startFrame(chunk, offset, bytes);
+        return bytes;
+      }
     }
     const wanted = headerFilled < 2 ? 2 : headerBytes(header, 0, expectMask);
     const taken = Math.min(wanted - headerFilled, available);
     header.set(chunk.subarray(offset, offset + taken), headerFilled);
     headerFilled += taken;
-    if (headerFilled < 2 || headerFilled < headerBytes(header, 0, expectMask)) return [taken, undefined];
-    const started = startFrame(header, 0, headerFilled);
+    if (headerFilled < 2 || headerFilled < headerBytes(header, 0, expectMask)) return taken;
+    startFrame(header, 0, headerFilled);
     headerFilled = 0;
-    return [taken, started];
+    return taken;
   }
 
-  function startFrame(bytes: Uint8Array, offset: number, headerLength: number): Frame {
-    const view = new DataView(bytes.buffer, bytes.byteOffset + offset, headerLength);
-    const first = view.getUint8(0);
-    const opcode = first & 0x0f;
-    const fin = (first & FIN_BIT) !== 0;
-    const length = payloadLength(view);
-    if (!OPCODES.has(opcode)) throw new WireError('malformed', 'reserved WebSocket opcode');
+  function startFrame(bytes: Uint8Array, offset: number, headerLength: number): void {
+    readHeader(frame, bytes, offset, headerLength);
+    const { opcode, fin, length } = frame;
+    if (((OPCODE_BITS >>> opcode) & 1) === 0) throw new WireError('malformed', 'reserved WebSocket opcode');
     if (opcode >= CONTROL_BIT) checkControl(fin, length);
     else countFragment(opcode, fin);
     if (length > maxFrameBytes) throw new WireError('limit', 'WebSocket frame is too long');
-    const maskAt = offset + headerLength - 4;
-    const mask = expectMask ? bytes.slice(maskAt, maskAt + 4) : undefined;
-    return { opcode, fin, rsv: (first >>> 4) & 7, length, mask, headerLength, offset: 0 };
+    inFrame = true;
   }
 
   /** The order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
@@ -157,12 +216,25 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
   return {
     push,
     get atBoundary() {
-      return frame === undefined && headerFilled === 0;
+      return !inFrame && headerFilled === 0;
     },
     get partialBytes() {
-      return frame === undefined ? headerFilled : frame.headerLength + frame.offset;
+      return inFrame ? frame.headerLength + frame.offset : headerFilled;
     },
   };
+}
+
+function readHeader(frame: Frame, bytes: Uint8Array, offset: number, headerLength: number): void {
+  const first = bytes[offset] ?? 0;
+  const isMasked = ((bytes[offset + 1] ?? 0) & MASK_BIT) !== 0;
+  const end = offset + headerLength;
+  frame.opcode = first & 0x0f;
+  frame.fin = (first & FIN_BIT) !== 0;
+  frame.rsv = (first >>> 4) & 7;
+  frame.length = payloadLength(bytes, offset);
+  frame.mask = isMasked ? bytes.slice(end - 4, end) : undefined;
+  frame.headerLength = headerLength;
+  frame.offset = 0;
 }
 
 /** Length of the frame header whose first two bytes are at `offset`. */
@@ -175,52 +247,30 @@ function headerBytes(bytes: Uint8Array, offset: number, expectMask: boolean): nu
   return 2 + extendedBytes(code) + (expectMask ? 4 : 0);
 }
 
-/** Payload length in its shortest form, RFC 6455 §5.2. */
-function payloadLength(view: DataView): number {
-  const code = view.getUint8(1) & ~MASK_BIT;
+/** Payload length in its shortest form, RFC 6455 §5.2, of the header at `offset`. */
+function payloadLength(bytes: Uint8Array, offset: number): number {
+  const code = (bytes[offset + 1] ?? 0) & ~MASK_BIT;
   if (code < LENGTH_16) return code;
   if (code === LENGTH_16) {
-    const length = view.getUint16(2);
+    const length = readUint16(bytes, offset + 2);
     if (length < LENGTH_16) throw new WireError('malformed', 'WebSocket length is not minimal');
     return length;
   }
-  const high = view.getUint32(2);
+  const high = readUint16(bytes, offset + 2) * 0x1_0000 + readUint16(bytes, offset + 4);
   if (high > 0x7fff_ffff) throw new WireError('malformed', 'WebSocket length has its top bit set');
-  const length = high * 0x1_0000_0000 + view.getUint32(6);
+  const low = readUint16(bytes, offset + 6) * 0x1_0000 + readUint16(bytes, offset + 8);
+  const length = high * 0x1_0000_0000 + low;
   if (length <= 0xffff) throw new WireError('malformed', 'WebSocket length is not minimal');
   return length;
+}
+
+function readUint16(bytes: Uint8Array, at: number): number {
+  return ((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0);
 }
 
 function checkControl(fin: boolean, length: number): void {
   if (!fin) throw new WireError('malformed', 'fragmented WebSocket control frame');
   if (length > MAX_CONTROL_BYTES) throw new WireError('malformed', 'WebSocket control frame is too long');
-}
-
-/** Emits `chunk` from `start` to `end`; returns the frame if more of it has to come. */
-function emitPiece(
-  frame: Frame,
-  chunk: Uint8Array,
-  start: number,
-  end: number,
-  pieces: WebSocketPiece[],
-): Frame | undefined {
-  const offset = frame.offset;
-  frame.offset += end - start;
-  const last = frame.offset === frame.length;
-  pieces.push({
-    opcode: frame.opcode,
-    fin: frame.fin,
-    rsv: frame.rsv,
-    masked: frame.mask !== undefined,
-    length: frame.length,
-    offset,
-    headerLength: frame.headerLength,
-    first: offset === 0,
-    last,
-    bytes: chunk.subarray(start, end),
-    mask: frame.mask,
-  });
-  return last ? undefined : frame;
 }
 
 /**

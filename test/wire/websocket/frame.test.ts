@@ -282,9 +282,19 @@ describe('WebSocket scanner', () => {
     expect(list(piece!.mask!)).toEqual([1, 2, 3, 4]);
   });
 
-  it('gives the view itself when nothing is masked', () => {
-    const [piece] = createWebSocketScanner({ expectMask: false }).push(hex('820101'));
-    expect(unmaskPiece(piece!)).toBe(piece!.bytes);
+  it('gives a view of what was pushed when nothing is masked', () => {
+    const chunk = hex('8203010203');
+    const [piece] = createWebSocketScanner({ expectMask: false }).push(chunk);
+    const { buffer, byteOffset } = unmaskPiece(piece!);
+    expect(buffer).toBe(chunk.buffer);
+    expect(byteOffset).toBe(chunk.byteOffset + 2);
+    expect([piece!.firstByte, list(piece!.bytes), list(piece!.bytesFrom(2))]).toEqual([1, [1, 2, 3], [3]]);
+  });
+
+  it('has no first byte where a piece has none', () => {
+    const [empty] = createWebSocketScanner({ expectMask: false }).push(hex('8200820101'));
+    expect(empty).toMatchObject({ length: 0, first: true, last: true, firstByte: undefined });
+    expect(list(empty!.bytes)).toEqual([]);
   });
 
   it('says where a frame may be injected', () => {
