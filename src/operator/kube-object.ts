@@ -44,6 +44,15 @@ export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
 export type ManagedFields = z.infer<typeof managedFieldsSchema>;
 export type KubeObject = z.infer<typeof objectSchema>;
 
+/** By which objects are sorted, the oldest first: of several that want one thing it has it. */
+export function ageOf({
+  creationTimestamp = '',
+  namespace = '',
+  name,
+}: Pick<KubeObject['metadata'], 'creationTimestamp' | 'namespace' | 'name'>): string {
+  return `${creationTimestamp} ${namespace}/${name}`;
+}
+
 /** An object that is to be: what we state about it and nothing else. */
 export interface DesiredObject {
   readonly apiVersion: string;

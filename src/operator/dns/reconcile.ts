@@ -4,6 +4,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { frontSelector } from '../egress-group/member.ts';
 import { KubeRefusal } from '../kube-client.ts';
 import {
+  ageOf,
   controllerOf,
   kindOf,
   KINDS,
@@ -111,9 +112,8 @@ async function deploy(
 /** The oldest is the one that counts, so that another one takes nothing away from it. */
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
-  const age = ({ metadata }: KubeObject): string => `${metadata.creationTimestamp ?? ''} ${metadata.name}`;
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
-  return there.toSorted((a, b) => (age(a) < age(b) ? -1 : 1))[0]?.metadata.name;
+  return there.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1))[0]?.metadata.name;
 }
 
 /** What stands for Services, from the API server itself. */

@@ -3,7 +3,7 @@ import type { IngressTable, TableHost } from '../../wire/ingress-table.ts';
 import { addPath, type HostRoutes, type OpenRoutes } from '../ingress/routes.ts';
 import { planHttp, planHttps, type ServeConfig, type ServingNode } from '../ingress/serve-config.ts';
 import { forwardTo, type TlsSecret } from '../ingress/table.ts';
-import type { KubeObject } from '../kube-object.ts';
+import { ageOf, type KubeObject } from '../kube-object.ts';
 import { failed } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
 import { commonHosts, createHostRoom, inTurn, withWider } from './hosts.ts';
@@ -60,15 +60,11 @@ export function planGateway(
   routes: readonly HttpRoute[],
   facts: GatewayFacts,
 ): GatewayPlan {
-  const ordered = routes.toSorted((a, b) => (ageOf(a) < ageOf(b) ? -1 : 1));
+  const ordered = routes.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1));
   if (namesCertificates(gateway)) return planFor('own', gateway, ordered, facts);
   if (wantsControlCertificate(gateway)) return planFor('tailscaled', gateway, ordered, facts);
   const own = planFor('own', gateway, ordered, facts);
   return own.needsOwn ? own : planFor('tailscaled', gateway, ordered, facts);
-}
-
-function ageOf({ metadata }: HttpRoute): string {
-  return `${metadata.creationTimestamp} ${metadata.namespace ?? ''}/${metadata.name}`;
 }
 
 function planFor(

@@ -1,19 +1,25 @@
 /** One pass over one Gateway of our class: its node, what that serves for HTTPRoutes, and what all of them say. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
-import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
-import { nodeOf, saysEndpoint, tlsSecretsOf } from '../ingress/reconcile.ts';
+import { ageOf, FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
+import {
+  dnsNameOf,
+  lookAgain,
+  manageNode,
+  NAME_AGAIN_MS,
+  nodeOf,
+  saysEndpoint,
+  servicesNamed,
+  tlsSecretsOf,
+} from '../ingress/web-node.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
-import { readNodeState } from '../nodes/node-state.ts';
 import { createReconciler, failed, writeStatus, type Found } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
-import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import { classOf, deployProxy } from '../proxies/deploy.ts';
 import type { Parent } from '../proxies/labels.ts';
-import { proxyNodes } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { proxyClassNameOf } from '../service/interest.ts';
-import { tagsIn } from '../service/purpose.ts';
 import { certificateNames } from './listeners.ts';
 import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
 import {
@@ -33,11 +39,6 @@ import {
   routeStatus,
   type GatewayFindings,
 } from './status.ts';
-
-/** A name that is taken is looked at again so often. */
-const NAME_AGAIN_MS = 60_000;
-/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
-const SECRETS_AGAIN_MS = 60_000;
 
 export interface GatewayChoices {
   /** ProxyClass of Gateways that name none; empty: none. */
@@ -76,19 +77,9 @@ async function managed(
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = gateway;
-  const parent = parentFor(gateway);
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && !(await isOurs(deps, gateway, signal))) return undefined;
-  const group = proxyNodes({
-    kind: 'Gateway',
-    parent,
-    uid: metadata.uid,
-    replicas: 1,
-    tags: tagsIn(metadata.annotations),
-    defaultTags: deps.options.defaultTags,
-    objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
-  });
-  return { kind: KINDS.gateway, finalizer: FINALIZER, group, tailnet: '', metadata };
+  return manageNode(deps, 'Gateway', parentFor(gateway), metadata, signal);
 }
 
 function parentFor({ metadata }: Gateway): Parent {
@@ -161,7 +152,7 @@ async function deploy(
       : failed('Pending', deployed.waitsFor ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
   await report(deps, gateway, { plan, programmed, addresses }, signal);
-  return names.length > 0 ? Math.min(deployed.again ?? Infinity, SECRETS_AGAIN_MS) : deployed.again;
+  return lookAgain(deployed.again, names.length);
 }
 
 /** A server of ours says by its probe that it serves, tailscaled where it has read what it is told. */
@@ -194,19 +185,16 @@ async function planOf(
   signal: AbortSignal,
 ): Promise<GatewayPlan> {
   const routes = await routesOf(deps, nameOf(gateway.metadata), signal);
-  const services = new Map<string, Map<string, KubeObject>>();
-  const asked = new Set<string>();
+  const backends = new Map<string, Set<string>>();
   for (const route of routes) {
     const { namespace = '' } = route.metadata;
-    const found = services.get(namespace) ?? new Map<string, KubeObject>();
-    services.set(namespace, found);
-    for (const name of routeBackends(route)) {
-      if (asked.has(`${namespace}/${name}`)) continue;
-      asked.add(`${namespace}/${name}`);
-      const object = await deps.client.get(KINDS.service, { namespace, name }, signal);
-      if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
-    }
+    const names = backends.get(namespace) ?? new Set<string>();
+    backends.set(namespace, names);
+    for (const name of routeBackends(route)) names.add(name);
   }
+  const services = new Map<string, ReadonlyMap<string, KubeObject>>();
+  for (const [namespace, names] of backends)
+    services.set(namespace, await servicesNamed(deps, namespace, names, signal));
   return planGateway(gateway, routes, {
     ...facts,
     nowMs: deps.clock.now(),
@@ -269,9 +257,7 @@ async function release(
   signal: AbortSignal,
 ): Promise<boolean> {
   await forgetRoutes(deps, nameOf(metadata), signal);
-  const reference = { namespace: deps.options.namespace, name: stateSecretName(group.name, 0) };
-  const secret = await deps.client.get(KINDS.secret, reference, signal);
-  const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+  const name = await dnsNameOf(deps, group, signal);
   const status = releasedStatus(gateway, name, timeOf(deps.clock));
   await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
   return status !== undefined;
@@ -284,12 +270,10 @@ async function takenBy(
   hostname: string,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  const age = ({ metadata }: Gateway): string =>
-    `${metadata.creationTimestamp} ${metadata.namespace ?? ''}/${metadata.name}`;
   const older = (await deps.client.list(KINDS.gateway, {}, signal)).items
     .map(parseGateway)
     .filter((other) => other.metadata.uid !== gateway.metadata.uid && gatewayHostname(other) === hostname)
-    .filter((other) => age(other) < age(gateway));
+    .filter((other) => ageOf(other.metadata) < ageOf(gateway.metadata));
   for (const other of older) {
     if (!(await isOurs(deps, other, signal))) continue;
     return `tailscale.com/hostname: Gateway ${nameOf(other.metadata)} has the name ${hostname} already: name another one`;

@@ -1,17 +1,13 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
-import { KubeRefusal } from '../kube-client.ts';
-import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { ageOf, FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
-import { readNodeState, secretData } from '../nodes/node-state.ts';
 import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
-import { classOf, deployProxy, existingName } from '../proxies/deploy.ts';
+import { classOf, deployProxy } from '../proxies/deploy.ts';
 import type { Parent } from '../proxies/labels.ts';
-import { proxyNodes } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { proxyClassNameOf } from '../service/interest.ts';
-import { tagsIn } from '../service/purpose.ts';
 import {
   backendNames,
   hostnameOf,
@@ -25,11 +21,16 @@ import {
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
 import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
-
-/** A name that is taken is looked at again so often. */
-const NAME_AGAIN_MS = 60_000;
-/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
-const SECRETS_AGAIN_MS = 60_000;
+import {
+  dnsNameOf,
+  lookAgain,
+  manageNode,
+  NAME_AGAIN_MS,
+  nodeOf,
+  saysEndpoint,
+  servicesNamed,
+  tlsSecretsOf,
+} from './web-node.ts';
 
 export interface IngressChoices {
   /** ProxyClass of Ingresses that name none; empty: none. */
@@ -59,19 +60,9 @@ async function managed(
   signal: AbortSignal,
 ): Promise<Managed | undefined> {
   const { metadata } = ingress;
-  const parent = parentFor(ingress);
   const isMarked = metadata.finalizers.includes(FINALIZER);
   if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
-  const group = proxyNodes({
-    kind: 'Ingress',
-    parent,
-    uid: metadata.uid,
-    replicas: 1,
-    tags: tagsIn(metadata.annotations),
-    defaultTags: deps.options.defaultTags,
-    objectName: isMarked ? await existingName(deps, parent, signal) : undefined,
-  });
-  return { kind: KINDS.ingress, finalizer: FINALIZER, group, tailnet: '', metadata };
+  return manageNode(deps, 'Ingress', parentFor(ingress), metadata, signal);
 }
 
 function parentFor({ metadata }: Ingress): Parent {
@@ -114,7 +105,7 @@ async function deploy(
   deps.metrics.ingresses.add(metadata.uid);
   const secret = found.observed.secrets.get(stateSecretName(group.name, 0));
   const node = nodeOf(secret, found.control.issuesCertificates);
-  const services = await servicesOf(deps, ingress, signal);
+  const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress), signal);
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
   // A right that nobody has granted is how certificates of one's own are switched off.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
@@ -142,7 +133,7 @@ async function deploy(
   // What callers are told stays while a pod starts again: it keeps its node.
   if (ready || plan.ports.length === 0)
     await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
-  return secrets.size > 0 ? Math.min(deployed.again ?? Infinity, SECRETS_AGAIN_MS) : deployed.again;
+  return lookAgain(deployed.again, secrets.size);
 }
 
 interface PlanOf {
@@ -165,16 +156,6 @@ function ownPlanOf(
   return { plan, problems: [...problems, ...plan.problems, ...none], table: JSON.stringify(plan.table) };
 }
 
-/** @param secret of the node's state */
-export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
-  const state = secret === undefined ? undefined : readNodeState(secret);
-  return {
-    dnsName: state?.dnsName,
-    addresses: state?.addresses ?? [],
-    hasCertificate: issuesCertificates && state?.https !== false,
-  };
-}
-
 function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<string, KubeObject>): PlanOf {
   const { hosts, problems } = ingressRoutesOf(ingress, services);
   const { annotations } = ingress.metadata;
@@ -191,11 +172,6 @@ function planOf(ingress: Ingress, node: ServingNode, services: ReadonlyMap<strin
     plan,
     problems: [...problems, ...plan.problems, ...ignored, ...problemsOfIngress(ingress, node, hosts.size)],
   };
-}
-
-/** containerboot writes it when it has applied the configuration. */
-export function saysEndpoint(secret: KubeObject | undefined): boolean {
-  return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 
 function shownOf({ ports }: PlanOf['plan'], dnsName: string | undefined): readonly object[] {
@@ -244,9 +220,7 @@ async function release(
   resource: Managed,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const reference = { namespace: deps.options.namespace, name: stateSecretName(resource.group.name, 0) };
-  const secret = await deps.client.get(KINDS.secret, reference, signal);
-  const name = secret === undefined ? undefined : readNodeState(secret).dnsName;
+  const name = await dnsNameOf(deps, resource.group, signal);
   const left = ingress.status.loadBalancer.ingress.filter(({ hostname }) => hostname !== name);
   return show(deps, ingress, resource, left, signal);
 }
@@ -258,48 +232,13 @@ async function takenBy(
   hostname: string,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  const age = ({ metadata }: Ingress): string =>
-    `${metadata.creationTimestamp} ${metadata.namespace ?? ''}/${metadata.name}`;
   const older = (await client.list(KINDS.ingress, {}, signal)).items
     .map(parseIngress)
     .filter((other) => other.metadata.uid !== ingress.metadata.uid && wantsProxy(other))
-    .find((other) => hostnameOf(other) === hostname && age(other) < age(ingress));
+    .find((other) => hostnameOf(other) === hostname && ageOf(other.metadata) < ageOf(ingress.metadata));
   if (older === undefined) return undefined;
   const { namespace = '', name } = older.metadata;
   return `spec.tls[0].hosts[0]: Ingress ${namespace}/${name} has the name ${hostname} already: name another host`;
-}
-
-async function servicesOf(
-  { client }: ReconcilerDeps,
-  ingress: Ingress,
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, KubeObject>> {
-  const { namespace } = ingress.metadata;
-  const found = new Map<string, KubeObject>();
-  for (const name of backendNames(ingress)) {
-    const object = await client.get(KINDS.service, { namespace, name }, signal);
-    if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
-  }
-  return found;
-}
-
-/** Secrets with certificates, by name. */
-export async function tlsSecretsOf(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  { namespace }: Pick<Managed['metadata'], 'namespace'>,
-  names: readonly string[],
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, TlsSecret>> {
-  const found = new Map<string, TlsSecret>();
-  for (const name of names) {
-    try {
-      found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
-    } catch (error) {
-      if (!(error instanceof KubeRefusal && error.status === 403)) throw error;
-      found.set(name, 'forbidden');
-    }
-  }
-  return found;
 }
 
 /** @returns whether it was shown otherwise before */

@@ -1,0 +1,105 @@
+/** The one node that serves an Ingress, or a Gateway: what passes over both find out about it. Effects only. */
+import { KubeRefusal } from '../kube-client.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import type { Managed, ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { stateSecretName, type NodeGroup } from '../nodes/node-group.ts';
+import { readNodeState, secretData } from '../nodes/node-state.ts';
+import { existingName } from '../proxies/deploy.ts';
+import type { Parent } from '../proxies/labels.ts';
+import { proxyNodes } from '../proxies/proxy.ts';
+import { tagsIn } from '../service/purpose.ts';
+import type { ServingNode } from './serve-config.ts';
+import type { TlsSecret } from './table.ts';
+
+/** A name that is taken is looked at again so often. */
+export const NAME_AGAIN_MS = 60_000;
+/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
+const SECRETS_AGAIN_MS = 60_000;
+
+/** When to look again at one that is deployed. */
+export function lookAgain(again: number | undefined, secrets: number): number | undefined {
+  return secrets > 0 ? Math.min(again ?? Infinity, SECRETS_AGAIN_MS) : again;
+}
+
+/** What is managed for a parent: one node, under the name that its objects have already. */
+export async function manageNode(
+  deps: ReconcilerDeps,
+  kind: 'Ingress' | 'Gateway',
+  parent: Parent,
+  metadata: Managed['metadata'] & { readonly annotations: Readonly<Record<string, string>> },
+  signal: AbortSignal,
+): Promise<Managed> {
+  const group = proxyNodes({
+    kind,
+    parent,
+    uid: metadata.uid,
+    replicas: 1,
+    tags: tagsIn(metadata.annotations),
+    defaultTags: deps.options.defaultTags,
+    objectName: metadata.finalizers.includes(FINALIZER)
+      ? await existingName(deps, parent, signal)
+      : undefined,
+  });
+  const own = kind === 'Ingress' ? KINDS.ingress : KINDS.gateway;
+  return { kind: own, finalizer: FINALIZER, group, tailnet: '', metadata };
+}
+
+/** @param secret of the node's state */
+export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
+  const state = secret === undefined ? undefined : readNodeState(secret);
+  return {
+    dnsName: state?.dnsName,
+    addresses: state?.addresses ?? [],
+    hasCertificate: issuesCertificates && state?.https !== false,
+  };
+}
+
+/** containerboot writes it when it has applied the configuration. */
+export function saysEndpoint(secret: KubeObject | undefined): boolean {
+  return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
+}
+
+/** The name under which the node is in the tailnet, once it is. */
+export async function dnsNameOf(
+  { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
+  group: NodeGroup,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const reference = { namespace: options.namespace, name: stateSecretName(group.name, 0) };
+  const secret = await client.get(KINDS.secret, reference, signal);
+  return secret === undefined ? undefined : readNodeState(secret).dnsName;
+}
+
+/** Those that are there and stay, by name. */
+export async function servicesNamed(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  namespace: string | undefined,
+  names: Iterable<string>,
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, KubeObject>> {
+  const found = new Map<string, KubeObject>();
+  for (const name of names) {
+    const object = await client.get(KINDS.service, { namespace, name }, signal);
+    if (object !== undefined && object.metadata.deletionTimestamp === undefined) found.set(name, object);
+  }
+  return found;
+}
+
+/** Secrets with certificates, by name. */
+export async function tlsSecretsOf(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { namespace }: Pick<Managed['metadata'], 'namespace'>,
+  names: readonly string[],
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, TlsSecret>> {
+  const found = new Map<string, TlsSecret>();
+  for (const name of names) {
+    try {
+      found.set(name, (await client.get(KINDS.secret, { namespace, name }, signal)) ?? 'missing');
+    } catch (error) {
+      if (!(error instanceof KubeRefusal && error.status === 403)) throw error;
+      found.set(name, 'forbidden');
+    }
+  }
+  return found;
+}
