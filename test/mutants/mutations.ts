@@ -452,7 +452,7 @@ const TAPS = [
     ['output behind the end', "if (closed) throw violation('the server went on after its close frame');", ''],
     [
       'channels',
-      "if (!isKnownChannel(channel, protocol)) throw violation('a message on an unknown channel');",
+      "if (!isKnownChannel(channel, this.#protocol)) throw violation('a message on an unknown channel');",
       '',
     ],
     ['empty messages', "if (last) throw violation('an empty message names no channel');", ''],
