@@ -6,8 +6,9 @@ import { createTerminalOracle, terminalPiece, withFewMarks } from '../support/te
 function screenOf({ screen }: RowJournal): readonly string[] {
   return Array.from({ length: screen.rows }, (_, y) => {
     const row = screen.row(y);
-    return row.text(0, row.columns).trimEnd();
-  });
+    // what is given out is the part that was written, and that may be read another way
+    return row.text(0, row.end) + row.text(row.end, row.columns).trimEnd();
+  }).map((text) => text.trimEnd());
 }
 
 describe('the screen of the row journal', () => {

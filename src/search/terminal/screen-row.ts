@@ -4,6 +4,8 @@
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
 export const MAX_COLUMNS = 1000;
+/** A text is kept for its row when it is at most so many times as long. */
+const MAX_KEPT = 16;
 /** Longest cluster in UTF-16 code units: more marks than that on one character say nothing. */
 const MAX_CLUSTER = 32;
 
@@ -35,6 +37,9 @@ export class ScreenRow {
   /** 2 before the second half of a wide character, 0 for that half. */
   readonly #widths: Uint8Array;
   #clusters: string[] = [];
+  /** The text that all cells that hold anything were written from at once, and where in it: most rows are that. */
+  #source = '';
+  #sourceStart = 0;
   /** Cells from here on hold nothing. */
   #end = 0;
   /** It goes on from the row above. */
@@ -80,6 +85,7 @@ export class ScreenRow {
       this.#end = 0;
     }
     if (this.#clusters.length > 0) this.#clusters = [];
+    this.#source = '';
     this.wrapped = false;
     this.serial = serial;
     this.settle();
@@ -135,6 +141,7 @@ export class ScreenRow {
     const widths = this.#widths;
     const last = Math.min(end - start, this.columns - column);
     const { isFresh } = this;
+    const isWhole = column === 0 && this.#end === 0;
     let first = -1;
     let after = 0;
     let count = 0;
@@ -150,13 +157,20 @@ export class ScreenRow {
       if (first < 0) first = at;
       after = at + 1;
     }
-    if (first >= 0) this.#changed(first, after, seconds);
+    if (first < 0) return count;
+    this.#changed(first, after, seconds);
+    // NOTE: what is cut out of a text keeps all of it in memory
+    if (isWhole && text.length <= count * MAX_KEPT) {
+      this.#source = text;
+      this.#sourceStart = start;
+    }
     return count;
   }
 
   /** Cells `[from, to)` hold something else. */
   #changed(from: number, to: number, seconds: number): void {
     this.changes += 1;
+    this.#source = '';
     if (this.#end === 0) this.firstAt = seconds;
     if (to > this.#end) this.#end = to;
     this.changedAt = seconds;
@@ -175,6 +189,7 @@ export class ScreenRow {
     if (from > 0 && this.width(from - 1) === 2) this.#empty(from - 1);
     if (last < this.columns && this.width(last - 1) === 2) this.#empty(last);
     if (from >= this.#end) return;
+    this.#source = '';
     this.#characters.fill(0, from, last);
     this.#widths.fill(1, from, last);
     if (last >= this.#end) this.#end = from;
@@ -225,6 +240,7 @@ export class ScreenRow {
     this.#characters.set(other.#characters.subarray(0, columns));
     this.#widths.set(other.#widths.subarray(0, columns));
     this.#clusters = other.#clusters;
+    this.#source = '';
     this.#end = Math.min(other.#end, columns);
     this.wrapped = other.wrapped;
     this.serial = other.serial;
@@ -240,6 +256,8 @@ export class ScreenRow {
 
   /** Characters of the cells `[from, end)`, empty ones as spaces; trailing spaces stay. */
   text(from: number, end: number): string {
+    if (this.#source !== '' && end <= this.#end)
+      return this.#source.slice(this.#sourceStart + from, this.#sourceStart + end);
     const characters = this.#characters;
     const widths = this.#widths;
     const length = Math.min(end, this.columns) - from;
@@ -264,11 +282,13 @@ export class ScreenRow {
   }
 
   #empty(column: number): void {
+    this.#source = '';
     this.#characters[column] = 0;
     this.#widths[column] = 1;
   }
 
   #moved(from: number, seconds: number): void {
+    this.#source = '';
     this.#end = this.columns;
     while (this.#end > 0 && this.isEmpty(this.#end - 1)) this.#end -= 1;
     this.changedAt = seconds;
