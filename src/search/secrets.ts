@@ -22,6 +22,14 @@ const RULES: readonly RegExp[] = [
 /** One quick look that tells whether any rule can apply. */
 const MAY_HOLD_ONE =
   /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|:\/\/|sshpass|mysql|mariadb|curl|passw|token|secret|key/i;
+/** How the alternatives of that begin. */
+const BEGINNINGS =
+  'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas tok sec key'.split(
+    ' ',
+  );
+/** The same for characters by their last five bits: whatever {@link MAY_HOLD_ONE} finds begins like one of these, and little else does. */
+const BEGINS_ONE = new Uint8Array(0x8000);
+for (const beginning of BEGINNINGS) BEGINS_ONE[lastBits(beginning)] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY-----/;
 const PEM_LINE = /^[\sA-Za-z0-9+/=]{16,}$/;
@@ -46,9 +54,25 @@ export function createSecretFilter(): (line: string) => string {
   };
 }
 
+function lastBits(text: string): number {
+  let bits = 0;
+  for (let at = 0; at < text.length; at += 1) bits = ((bits << 5) | (text.charCodeAt(at) & 31)) & 0x7fff;
+  return bits;
+}
+
+/** NOTE: the expression alone took 3 % of the CPU of building an index. */
+function mayHoldOne(line: string): boolean {
+  let bits = 0;
+  for (let at = 0; at < line.length; at += 1) {
+    bits = ((bits << 5) | (line.charCodeAt(at) & 31)) & 0x7fff;
+    if (BEGINS_ONE[bits] === 1) return MAY_HOLD_ONE.test(line);
+  }
+  return false;
+}
+
 /** Replaces the secrets of one line. */
 export function replaceSecrets(line: string): string {
-  if (!MAY_HOLD_ONE.test(line)) return line;
+  if (!mayHoldOne(line)) return line;
   let text = line;
   for (const rule of RULES) {
     text = text.replace(rule, (...match: readonly unknown[]) => {

@@ -1,0 +1,50 @@
+/** Secrets are replaced wherever in a line they stand: a quick look that passes over one would be a leak. */
+import { expect, it } from 'vitest';
+import { replaceSecrets, SECRET } from '../../src/search/secrets.ts';
+import { createRandom, runSeed } from '../support/random.ts';
+
+const LONG = 'A1b2C3d4E5f6G7h8I9j0';
+/** One for each beginning of a shape, and whether its letters may be of either case. */
+const SHAPES: readonly (readonly [text: string, secret: string, anyCase: boolean])[] = [
+  ['AKIAABCDEFGHIJKLMNOP', 'AKIAABCDEFGHIJKLMNOP', false],
+  ['ASIAABCDEFGHIJKLMNOP', 'ASIAABCDEFGHIJKLMNOP', false],
+  ...['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-', 'npm_', 'xoxb-', 'sk-', 'AIza'].map(
+    (begins) => [begins + LONG, LONG, false] as const,
+  ),
+  [`eyJ${LONG}.${LONG}.x`, LONG, false],
+  ['Bearer 0123456789abcdef', '0123456789abcdef', true],
+  ['ftp://me:0hidden0@host', '0hidden0', true],
+  ['sshpass -p 0hidden0', '0hidden0', false],
+  ['mysql -u me -p0hidden0', '0hidden0', false],
+  ['mysqldump -p0hidden0', '0hidden0', false],
+  ['mariadb -p0hidden0', '0hidden0', false],
+  ['curl -u me:0hidden0', '0hidden0', false],
+  ...['password', 'passwd', 'token', 'secret', 'api-key', 'apikey'].map(
+    (name) => [`x --${name} 0hidden0`, '0hidden0', true] as const,
+  ),
+  ...['password', 'db_passwd', 'secret', 'token', 'api_key', 'access_key', 'accesskey'].map(
+    (name) => [`${name}=0hidden0`, '0hidden0', true] as const,
+  ),
+];
+
+it('a secret of each shape is replaced, whatever is before and behind it', () => {
+  const random = createRandom(runSeed());
+  const anything = (): string =>
+    Array.from({ length: random.below(12) }, () =>
+      'ab zZ09_-:/.{"é日\u{1f44d}\x7f'.charAt(random.below(18)),
+    ).join('');
+  for (let round = 0; round < 40; round += 1)
+    for (const [text, secret, anyCase] of SHAPES) {
+      const flipped = Array.from(text, (letter) => (random.below(2) === 0 ? letter.toUpperCase() : letter));
+      const shown = anyCase ? flipped.join('') : text;
+      const line = `${anything()} ${shown} ${anything()}`;
+      const replaced = replaceSecrets(line);
+      expect(replaced, line).toContain(SECRET);
+      expect(replaced.toLowerCase(), line).not.toContain(secret.toLowerCase());
+    }
+});
+
+it('a line without one stays as it is', () => {
+  for (const line of ['', 'a', 'ls -la /srv', 'mare curo token keys', 'zoo skim 10://', 'ab'.repeat(5000)])
+    expect(replaceSecrets(line)).toBe(line);
+});
