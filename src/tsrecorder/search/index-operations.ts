@@ -1,4 +1,5 @@
 /** What a process of the index does. */
+import { isAscii } from 'node:buffer';
 import { CastText } from '../../search/cast-text.ts';
 import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
@@ -126,11 +127,29 @@ class FedRecording {
 
   feed(bytes: Uint8Array): void {
     let start = 0;
-    for (let end = bytes.indexOf(0x0a); end >= 0; end = bytes.indexOf(0x0a, start)) {
+    if (bytes.length <= MAX_LINE && isAscii(bytes)) start = this.#asciiLines(bytes);
+    for (let end = bytes.indexOf(0x0a, start); end >= 0; end = bytes.indexOf(0x0a, start)) {
       this.#line(bytes.subarray(start, end));
       start = end + 1;
     }
     this.#keep(bytes.subarray(start));
+  }
+
+  /** Whole lines, all of them text at once: nearly every cast is ASCII. @returns where what is left begins */
+  #asciiLines(bytes: Uint8Array): number {
+    let start = 0;
+    if (this.#restBytes > 0) {
+      start = bytes.indexOf(0x0a) + 1;
+      if (start === 0) return 0;
+      this.#line(bytes.subarray(0, start - 1));
+    }
+    const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1', start);
+    let from = 0;
+    for (let to = text.indexOf('\n'); to >= 0; to = text.indexOf('\n', from)) {
+      this.#cast.line(text.slice(from, to));
+      from = to + 1;
+    }
+    return start + from;
   }
 
   /** Moments since the last call, as far as they can be read by now. */

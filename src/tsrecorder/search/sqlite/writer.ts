@@ -5,7 +5,6 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
-import { zstdCompressSync } from 'node:zlib';
 import type {
   IndexedSession,
   IndexStatus,
@@ -13,8 +12,8 @@ import type {
   SessionDoc,
   SessionNames,
 } from '../../../search/search-index.ts';
-import { indexCommand, indexText } from '../../../search/tokens.ts';
 import type { WholeSession, WritingEngine } from '../engine.ts';
+import { ByteStore } from './byte-store.ts';
 import { createFacetWords, nameWords } from './facets.ts';
 import {
   endOfMonth,
@@ -29,6 +28,7 @@ import {
   openSessions,
   SPILL,
 } from './database.ts';
+import { packMoments, type Packed } from './pack-moments.ts';
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
@@ -36,9 +36,6 @@ const MAX_OPEN_MONTHS = 4;
 const UNTIDY = 16;
 /** Pages of FTS5, 4 KB each, that one step of that writes. */
 const TIDIED_PAGES = 1000;
-/** Text that is compressed together. */
-const BLOCK = 65_536;
-
 /** Called before each step that a kill may come before; tests use it. */
 export type OnStep = (step: string) => void;
 
@@ -50,12 +47,6 @@ interface Month {
   readonly statements: Statements;
   /** Commits since it was tidied. */
   commits: number;
-}
-
-/** Moments as they are written: a text for each row of words, and their blocks by the number of the first moment in each. */
-interface Packed {
-  readonly texts: readonly string[];
-  readonly blocks: readonly (readonly [first: number, bytes: Uint8Array])[];
 }
 
 /** A session that waits to be written. */
@@ -80,6 +71,8 @@ export class IndexWriter implements WritingEngine {
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
   readonly #added: Added[] = [];
+  /** What they hold. */
+  readonly #waiting = new ByteStore();
   /** Months that may be untidy; undefined before it was looked. */
   #untidy: Set<string> | undefined;
   #tidying: string | undefined;
@@ -115,11 +108,19 @@ export class IndexWriter implements WritingEngine {
 
   /** With the next flush it replaces what there is of it. What waits takes less memory so, and less work of who collects garbage. */
   add({ doc, moments, partial }: WholeSession): void {
-    this.#added.push({ doc, moments: moments.length, partial, ...pack(moments, 0) });
+    this.#added.push({ doc, moments: moments.length, partial, ...packMoments(this.#waiting, moments, 0) });
   }
 
   /** Writes what was added. @returns how many there were to write */
   flush(): number {
+    try {
+      return this.#writeAdded();
+    } finally {
+      this.#waiting.cut(0);
+    }
+  }
+
+  #writeAdded(): number {
     const fresh = this.#added
       .splice(0)
       .filter(({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version);
@@ -158,10 +159,13 @@ export class IndexWriter implements WritingEngine {
     const before = isNew ? 0 : known.moments;
     // a session always has one, so that its names are found with words
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
+    const { size } = this.#waiting;
+    const packed = packMoments(this.#waiting, added, before);
     this.#write(monthOf(n), () => {
       if (isNew) this.#clearMoments(n);
-      this.#writeMoments(begun, before, pack(added, before));
+      this.#writeMoments(begun, before, packed);
     });
+    this.#waiting.cut(size);
     this.#onStep('appended');
     transaction(this.#sessions, () =>
       this.#finish(begun, { names, version: '', text: 'all' }, before + added.length, partial),
@@ -350,12 +354,17 @@ export class IndexWriter implements WritingEngine {
       statements.run(
         'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        text,
+        // FTS5 takes bytes for the text that they are
+        this.#waiting.get(text),
         words,
         facets,
       );
     for (const [index, bytes] of blocks)
-      statements.run('INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)', first + index, bytes);
+      statements.run(
+        'INSERT OR REPLACE INTO blk(id, z) VALUES (?, ?)',
+        first + index,
+        this.#waiting.get(bytes),
+      );
   }
 
   #finish(begun: Begun, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
@@ -420,27 +429,6 @@ export class IndexWriter implements WritingEngine {
     this.#months.set(name, month);
     return month;
   }
-}
-
-/** @param before moments that are there already; a session always has one */
-function pack(moments: readonly Moment[], before: number): Packed {
-  const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
-  const texts: string[] = [];
-  const blocks: (readonly [number, Uint8Array])[] = [];
-  let block: Moment[] = [];
-  let length = 0;
-  for (const [index, moment] of given.entries()) {
-    const { command } = moment;
-    const text = moment.rows.map((row) => row.text).join('\n');
-    texts.push(command === undefined ? indexText(text) : `${indexCommand(command.text)} ${indexText(text)}`);
-    block.push(moment);
-    length += text.length;
-    if (length < BLOCK && index + 1 < given.length) continue;
-    blocks.push([index + 1 - block.length, zstdCompressSync(Buffer.from(JSON.stringify(block)))]);
-    block = [];
-    length = 0;
-  }
-  return { texts, blocks };
 }
 
 function setCommits(month: Month, commits: number): void {
