@@ -128,7 +128,7 @@ export interface RecorderTiming {
   readonly closeGraceMs: number;
   /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
   readonly checkpointMs: number;
-  /** How long a recorder may be silent before another one takes over what it left in the bucket. */
+  /** How long a recorder may be silent before another one takes over what it left in the bucket, or was about to tell. */
   readonly leaseMs: number;
   /** How old an unfinished multipart upload in the bucket is when it is given up. */
   readonly staleUploadMs: number;

@@ -115,7 +115,7 @@ async function serve(
     nowMs,
     timeoutMs: timing.identifyTimeoutMs,
   });
-  const alerts = await openRecorderAlerts(options, parts);
+  const alerts = await openRecorderAlerts(options, store, parts);
   const search = openSearch(options, parts, alerts);
   if (search !== undefined) parts.told.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
@@ -178,7 +178,8 @@ async function serve(
 }
 
 async function openRecorderAlerts(
-  { alerts, searchText, spoolDirectory, registry, clock, log }: SettledOptions,
+  { alerts, searchText, spoolDirectory, registry, clock, timing, log }: SettledOptions,
+  store: RecordingStore,
   { catalog }: Parts,
 ): Promise<Alerts | undefined> {
   if (alerts === undefined || searchText === undefined) return undefined;
@@ -186,6 +187,8 @@ async function openRecorderAlerts(
     ...alerts,
     directory: join(spoolDirectory, 'alerts'),
     catalog,
+    store,
+    leaseMs: timing.leaseMs,
     nowMs: () => clock.now(),
     now: () => clock.monotonic(),
     metrics: (status) => createAlertMetrics(registry ?? new Registry(), status),

@@ -7,11 +7,14 @@ import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
 import { planRetention, type KeptRecording, type RetentionPlan, type RetentionPolicy } from './retention.ts';
+import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 
 const HOLDS_FOLDER = '.holds/';
+/** A recording that is not in the store so long after it began never comes into it. */
+const NEVER_STORED_MS = 366 * 86_400_000;
 /** Recordings whose size is asked for at a time. */
 const STAT_CONCURRENCY = 8;
 
@@ -100,8 +103,26 @@ export async function applyRetention(options: RetentionOptions): Promise<Retenti
       if (key !== undefined) await store.remove(key);
     }
   }
+  await removeAlertMarks(store, new Set(plan.remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
   if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
   return plan;
+}
+
+/** That an alert was told is known for as long as its recording is there. */
+async function removeAlertMarks(
+  store: RecordingStore,
+  removed: ReadonlySet<string>,
+  beforeMs: number,
+): Promise<void> {
+  const names = await store.listDocuments(ALERTS_FOLDER);
+  if (names.length === 0) return;
+  const stored = new Set((await store.list()).map(({ key }) => recordingId(key)));
+  for (const name of names) {
+    const id = recordingOfAlertMark(name);
+    if (id === undefined || (stored.has(id) && !removed.has(id))) continue;
+    const time = parseTime(parseRecordingId(id)?.time ?? '') ?? 0n;
+    if (removed.has(id) || Number(time / 1_000_000n) < beforeMs) await store.removeDocument(name);
+  }
 }
 
 /** Batches of events grow old as recordings do. */

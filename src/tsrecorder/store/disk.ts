@@ -132,21 +132,30 @@ function createDocuments(
     if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');
     return join(directory, name);
   };
+
+  /** @returns false when the name is taken */
+  async function putOnce(name: string, content: Uint8Array): Promise<boolean> {
+    const path = pathOf(name);
+    await parts.ensureFolder(dirname(path));
+    try {
+      await parts.put(path, content);
+    } catch (error) {
+      if (isSystemError(error, 'EEXIST')) return false;
+      throw error;
+    }
+    await parts.syncEntries(dirname(path));
+    return true;
+  }
+
   return {
     putDocument: (name, content) =>
       wrap(
         (async () => {
-          const path = pathOf(name);
-          await parts.ensureFolder(dirname(path));
-          try {
-            await parts.put(path, content);
-          } catch (error) {
-            if (!isSystemError(error, 'EEXIST')) throw error;
-            throw new TailcastError('UPLOAD_CONFLICT', 'the name is taken', { cause: error });
-          }
-          await parts.syncEntries(dirname(path));
+          if (!(await putOnce(name, content)))
+            throw new TailcastError('UPLOAD_CONFLICT', 'the name is taken');
         })(),
       ),
+    claimDocument: (name, content) => wrap(putOnce(name, content)),
     replaceDocument: (name, content) =>
       wrap(
         (async () => {

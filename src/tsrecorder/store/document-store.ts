@@ -10,6 +10,14 @@ export interface DocumentStore {
    * @throws TailcastError `UPLOAD_CONFLICT` when the name is taken, `STORE_FAILED`
    */
   putDocument(name: string, content: Uint8Array): Promise<void>;
+  /**
+   * Keeps a document, durably, unless the name is taken. It is no part of the archive, and can be removed at any time.
+   *
+   * @returns whether it was kept: of several that try at once, one is. Where the store cannot promise that (see `docs/alerts.md`),
+   *   more than one may be.
+   * @throws TailcastError `STORE_FAILED`
+   */
+  claimDocument(name: string, content: Uint8Array): Promise<boolean>;
   /** Keeps a document, durably, in the place of one that has the name. @throws TailcastError `STORE_FAILED` */
   replaceDocument(name: string, content: Uint8Array): Promise<void>;
   /** Names that begin with `prefix`, which ends in `/`, in order. */

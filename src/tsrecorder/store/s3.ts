@@ -99,6 +99,15 @@ function createDocuments(bucket: Bucket): DocumentStore {
     async putDocument(name, content) {
       await bucket.put(checked(name), content, { once: true, retain: true });
     },
+    async claimDocument(name, content) {
+      try {
+        await bucket.put(checked(name), content, { once: true });
+        return true;
+      } catch (error) {
+        if (error instanceof TailcastError && error.code === 'UPLOAD_CONFLICT') return false;
+        throw error;
+      }
+    },
     async replaceDocument(name, content) {
       await bucket.put(checked(name), content);
     },

@@ -165,6 +165,22 @@ export function describeStore(
       await store.removeDocument('log/2026/1.json');
       expect(await store.listDocuments('log/')).toEqual(['log/2026/2.json']);
     });
+
+    it('gives a claim to one of those that try at once, and to the next when it is removed', async () => {
+      const store = await open();
+      for (let round = 0; round < 3; round += 1) {
+        const contents = Array.from({ length: 8 }, (_, at) => `${round} ${at}`);
+        const won = await Promise.all(
+          contents.map((content) => store.claimDocument('.alerts/a.claim-0', Buffer.from(content))),
+        );
+        expect(won.filter(Boolean)).toHaveLength(1);
+        const kept = await store.readDocument('.alerts/a.claim-0');
+        expect(Buffer.from(kept!).toString()).toBe(contents[won.indexOf(true)]);
+        expect(await store.claimDocument('.alerts/a.claim-0', Buffer.from('late'))).toBe(false);
+        await store.removeDocument('.alerts/a.claim-0');
+      }
+      expect(await store.list()).toEqual([]);
+    });
   });
 }
 

@@ -1,7 +1,8 @@
 /**
- * What of alerts is durable: which rules there are and since when, which alerts were made, and what became of them. One file
+ * What of alerts is durable: which recorder this is, which rules there are and since when, which alerts were made, and what became of them. One file
  * with a line for each of these; it is written anew, in its place, when most of it is over and when something has to go.
  */
+import { randomBytes } from 'node:crypto';
 import { readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -18,6 +19,8 @@ import {
 import { ALERT, type Alert } from './alert.ts';
 
 const LINE = z.union([
+  /** Which recorder this is. */
+  z.object({ recorder: z.string().regex(/^[0-9a-f]{16}$/) }),
   z.object({ rule: z.string(), sinceMs: z.number() }),
   z.object({ alert: ALERT }),
   /** `session`: whose it was. */
@@ -45,6 +48,7 @@ export class AlertJournal {
   readonly #pending = new Map<string, Alert>();
   /** Alert → session, the oldest first. */
   readonly #settled = new Map<string, string>();
+  #recorder = randomBytes(8).toString('hex');
   #file: AppendFile | undefined;
   #lines = 0;
   #damaged = 0;
@@ -69,6 +73,11 @@ export class AlertJournal {
   /** Lines that could not be read when it was opened. */
   get damaged(): number {
     return this.#damaged;
+  }
+
+  /** Name of this recorder, among those that tell alerts of one store: the same for as long as the journal is there. */
+  get recorder(): string {
+    return this.#recorder;
   }
 
   /** Oldest first. */
@@ -147,7 +156,8 @@ export class AlertJournal {
   }
 
   #apply(line: Line): void {
-    if ('rule' in line) this.#since.set(line.rule, line.sinceMs);
+    if ('recorder' in line) this.#recorder = line.recorder;
+    else if ('rule' in line) this.#since.set(line.rule, line.sinceMs);
     else if ('alert' in line) this.#pending.set(line.alert.id, line.alert);
     else this.#markSettled(line.settled, line.session);
   }
@@ -161,6 +171,7 @@ export class AlertJournal {
 
   #needed(): readonly Line[] {
     return [
+      { recorder: this.#recorder },
       ...Array.from(this.#since, ([rule, sinceMs]) => ({ rule, sinceMs })),
       ...Array.from(this.#settled, ([settled, session]) => ({ settled, session })),
       ...Array.from(this.#pending.values(), (alert) => ({ alert })),

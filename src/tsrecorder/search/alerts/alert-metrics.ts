@@ -21,9 +21,9 @@ export function createAlertMetrics(registry: Registry, status: () => AlertStatus
   return {
     alerts: labelled(
       'tailcast_recorder_alerts_total',
-      'Alerts, by what became of them: made, delivered, given up (too old, too many of a rule, no such webhook any more), withheld (its viewer may not see the session any more).',
+      'Alerts, by what became of them: made, delivered, told already (mostly by another recorder of the store), given up (too old, too many of a rule, no such webhook any more), withheld (its viewer may not see the session any more).',
       'outcome',
-      ['made', 'delivered', 'givenUp', 'withheld'],
+      ['made', 'delivered', 'elsewhere', 'givenUp', 'withheld'],
     ),
     failures: counter(
       'tailcast_recorder_alert_delivery_failures_total',

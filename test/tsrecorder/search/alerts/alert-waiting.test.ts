@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../../src/errors.ts';
 import { createSilentLogger } from '../../../../src/observe/logger.ts';
 import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
 import type { Recording } from '../../../../src/wire/recorder-api/recording.ts';
 import { until } from '../../recorder-rig.ts';
 import { alertsFor, openReceiver } from './webhook-receiver.ts';
@@ -40,6 +42,8 @@ async function openWith(settings: AlertSettings) {
   const sentAt: number[] = [];
   let failures = 0;
   const recordings = new Map<string, Recording>();
+  const disk = await createDiskStore(join(directory, 'store'));
+  const store = { isFull: false, claims: 0 };
   const alerts = await openAlerts({
     ...settings,
     retry: { baseMs: 5, maxMs: 50 },
@@ -50,6 +54,15 @@ async function openWith(settings: AlertSettings) {
         return recording === undefined ? undefined : ({ recording } as never);
       },
     },
+    store: {
+      ...disk,
+      async claimDocument(name, content) {
+        store.claims += 1;
+        if (store.isFull) throw new TailcastError('STORE_FAILED', 'ENOSPC');
+        return disk.claimDocument(name, content);
+      },
+    },
+    leaseMs: 60_000,
     nowMs: () => 1_800_000_000_000 + clock.seconds * 1000,
     now: () => clock.seconds * 1000,
     metrics: (status) => {
@@ -64,6 +77,8 @@ async function openWith(settings: AlertSettings) {
     alerts,
     clock,
     sentAt,
+    store,
+    marks: () => disk.listDocuments('.alerts/'),
     failed: () => failures,
     match(recording: Recording): Promise<void> {
       recordings.set(recording.id, recording);
@@ -119,6 +134,36 @@ describe('a webhook', () => {
     await match(recordingOf('shown', 'dev'));
     await until(async () => (receiver.received.length > 0 ? true : undefined));
     expect(receiver.received.map(({ data }) => data.recording['id'])).toEqual(['shown']);
+    await alerts.close();
+  });
+
+  it('is told without a claim when the store takes none for a lease, and the mark comes when it does', async () => {
+    await using receiver = await openReceiver();
+    const { alerts, clock, sentAt, store, marks, match } = await openWith(alertsFor(receiver.url));
+    store.isFull = true;
+    await match(recordingOf('one'));
+    for (const [at, seconds] of [0, 30, 59].entries()) {
+      clock.seconds = seconds;
+      await until(async () => (store.claims > at ? true : undefined));
+    }
+    expect([store.claims, sentAt]).toEqual([3, []]);
+    clock.seconds = 60;
+    await until(async () => (alerts.status().waiting === 0 ? true : undefined));
+    // those behind it need not wait for so long
+    await match(recordingOf('two'));
+    await until(async () => {
+      // what waits is due by the clock of the test
+      clock.seconds += 1;
+      return alerts.status().waiting === 0 ? true : undefined;
+    });
+    expect(sentAt).toHaveLength(2);
+    expect(await marks()).toEqual([]);
+    store.isFull = false;
+    await until(async () => {
+      clock.seconds += 1;
+      return (await marks()).filter((name) => name.endsWith('.told')).length === 2 ? true : undefined;
+    });
+    expect(receiver.received.map(({ data }) => data.recording['id'])).toEqual(['one', 'two']);
     await alerts.close();
   });
 });

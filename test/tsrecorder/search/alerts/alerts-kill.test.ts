@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, it } from 'vitest';
-import { HEADER, openUpload } from '../../recorder-rig.ts';
+import { createRig, HEADER, openUpload, uploadWhole } from '../../recorder-rig.ts';
 import { openReceiver } from './webhook-receiver.ts';
 
 interface Recorder {
@@ -18,10 +18,15 @@ interface Recorder {
   readonly over: Promise<unknown>;
 }
 
-async function start(directory: string, webhook: string, kill: number): Promise<Recorder | undefined> {
+async function start(
+  directory: string,
+  webhook: string,
+  kill: number,
+  name = '',
+): Promise<Recorder | undefined> {
   const child = fork(
     join(import.meta.dirname, 'alerts-recorder-process.ts'),
-    [directory, webhook, String(kill)],
+    [directory, webhook, String(kill), name],
     { stdio: ['ignore', 'pipe', 'pipe', 'ipc'], execArgv: ['--disable-warning=ExperimentalWarning'] },
   );
   const steps: string[] = [];
@@ -56,16 +61,18 @@ async function end({ child, over }: Recorder): Promise<void> {
   await over;
 }
 
-const STEPS = ['matched', 'recorded', 'sending', 'taken', 'settled'];
+const STEPS = ['matched', 'recorded', 'claiming', 'sending', 'taken', 'marked', 'settled'];
 
 describe('a recorder that is killed while it makes an alert', () => {
   it.each([
     [0, 'matched', 'runs'],
     [0, 'matched', 'is over'],
     [1, 'recorded', 'is over'],
-    [2, 'sending', 'runs'],
-    [3, 'taken', 'is over'],
-    [4, 'settled', 'runs'],
+    [2, 'claiming', 'runs'],
+    [3, 'sending', 'runs'],
+    [4, 'taken', 'is over'],
+    [5, 'marked', 'runs'],
+    [6, 'settled', 'runs'],
   ] as const)(
     'tells it when it is started again, under one id: at step %d (%s), of a session that %s',
     { timeout: 120_000 },
@@ -84,7 +91,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         await killed.reached('its end', 1);
         upload.close();
         expect([killed.child.signalCode, killed.steps], step).toEqual(['SIGKILL', STEPS.slice(0, kill)]);
-        expect(receiver.received).toHaveLength(kill < 3 ? 0 : 1);
+        expect(receiver.received).toHaveLength(kill < 4 ? 0 : 1);
         const next = (await start(directory, receiver.url, -1))!;
         started.push(next);
         const told = step === 'settled' ? 0 : 1;
@@ -105,6 +112,48 @@ describe('a recorder that is killed while it makes an alert', () => {
         for (const recorder of started) await end(recorder);
         await rm(directory, { recursive: true, force: true });
         await rm(`${directory}.spool`, { recursive: true, force: true });
+      }
+    },
+  );
+});
+
+describe('a recorder that is killed while it tells an alert', () => {
+  it.each([
+    [3, 'sending', 1],
+    [4, 'taken', 2],
+    [5, 'marked', 1],
+  ] as const)(
+    'leaves it to another of the store, under the same id: at step %d (%s)',
+    { timeout: 120_000 },
+    async (kill, _step, told) => {
+      await using receiver = await openReceiver();
+      const directory = await mkdtemp(join(tmpdir(), 'tailcast-alerts-'));
+      const started: Recorder[] = [];
+      try {
+        const plain = await createRig({}, directory);
+        await uploadWhole(plain.recorder, `${HEADER}[1.5,"o","a needle\\r\\n"]\n`);
+        await plain.recorder.close();
+        const killed = (await start(directory, receiver.url, kill, 'one'))!;
+        started.push(killed);
+        await killed.reached('its end', 1);
+        expect([killed.child.signalCode, killed.steps]).toEqual(['SIGKILL', STEPS.slice(0, kill)]);
+        const other = (await start(directory, receiver.url, -1, 'two'))!;
+        started.push(other);
+        await other.reached('settled', 1);
+        // it had to look at the claim until nothing had changed for long enough
+        const looks = other.steps.filter((step) => step === 'claiming').length;
+        expect(looks > 1).toBe(kill < 5);
+        expect(receiver.received).toHaveLength(told);
+        const again = (await start(directory, receiver.url, -1, 'one'))!;
+        started.push(again);
+        await again.reached('settled', 1);
+        expect(again.steps).not.toContain('sending');
+        expect(receiver.received).toHaveLength(told);
+        expect(new Set(receiver.received.map(({ id }) => id)).size).toBe(1);
+      } finally {
+        for (const recorder of started) await end(recorder);
+        for (const name of ['', '.spool', '.one', '.two'])
+          await rm(`${directory}${name}`, { recursive: true, force: true });
       }
     },
   );

@@ -3,11 +3,12 @@ import { writeSync } from 'node:fs';
 import { createRig } from '../../recorder-rig.ts';
 import { alertsFor } from './webhook-receiver.ts';
 
-const [directory = '', webhook = '', kill = ''] = process.argv.slice(2);
+const [directory = '', webhook = '', kill = '', name = ''] = process.argv.slice(2);
 let left = Number(kill);
 const { recorder } = await createRig(
   {
     searchText: 'all',
+    ...(name === '' ? {} : { spoolDirectory: `${directory}.${name}`, timing: { leaseMs: 1000 } }),
     alerts: {
       ...alertsFor(webhook),
       onStep(step) {

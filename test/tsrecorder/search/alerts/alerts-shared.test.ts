@@ -1,8 +1,17 @@
-/** Two recorders of one store, with the same rules: a receiver knows by the id that it is told the same. */
-import { rm } from 'node:fs/promises';
-import { expect, it, onTestFinished } from 'vitest';
+/** Two recorders of one store, with the same rules: one of them tells. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Registry } from 'prom-client';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { RecorderOptions } from '../../../../src/compose/recorder-options.ts';
+import { verifyStore } from '../../../../src/tsrecorder/evidence/verify-store.ts';
+import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
+import { createS3Store, S3_LISTING } from '../../../../src/tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, until, uploadWhole, type Rig } from '../../recorder-rig.ts';
-import { alertsFor, openReceiver } from './webhook-receiver.ts';
+import { createMemoryBucket } from '../../store/memory-bucket.ts';
+import { alertsFor, openReceiver, type Receiver } from './webhook-receiver.ts';
 
 async function indexed(rig: Rig, sessions: number): Promise<void> {
   await until(async () => {
@@ -12,33 +21,138 @@ async function indexed(rig: Rig, sessions: number): Promise<void> {
   });
 }
 
-it('an alert of two recorders has one id, also after both were started again, and each session its own', async () => {
-  await using receiver = await openReceiver();
-  const options = {
-    searchText: 'all',
-    timing: { listRefreshMs: 0 },
-    alerts: alertsFor(receiver.url),
-  } as const;
-  await using one = await createRig(options);
-  const second = `${one.directory}.two`;
-  onTestFinished(() => rm(second, { recursive: true, force: true }));
-  await using two = await createRig({ ...options, spoolDirectory: second }, one.directory);
-  await uploadWhole(one.recorder, `${HEADER}[1.5,"o","needle"]\n`);
-  await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
-  await Promise.all([indexed(one, 2), indexed(two, 2)]);
-  const ids = (): ReadonlySet<string> => new Set(receiver.received.map(({ id }) => id));
-  const sessions = (): ReadonlySet<unknown> =>
-    new Set(receiver.received.map(({ data }) => data.recording['id']));
-  // each of the two tells both
-  await until(async () => (receiver.received.length >= 4 ? true : undefined));
-  expect([ids().size, sessions().size, receiver.received.length]).toEqual([2, 2, 4]);
-  const again = await one.restart();
-  await two.recorder.close();
-  const other = await createRig({ ...options, spoolDirectory: second }, one.directory);
-  await uploadWhole(again.recorder, `${HEADER}[1.5,"o","a third needle"]\n`);
-  await Promise.all([indexed(again, 3), indexed(other, 3)]);
-  await until(async () => (receiver.received.length >= 6 ? true : undefined));
-  expect([ids().size, sessions().size, receiver.received.length]).toEqual([3, 3, 6]);
-  await again.recorder.close();
-  await other.recorder.close();
+function counted(registry: Registry, outcome: string): Promise<number> {
+  return registry
+    .getSingleMetric('tailcast_recorder_alerts_total')!
+    .get()
+    .then(({ values }) => values.find(({ labels }) => labels['outcome'] === outcome)?.value ?? 0);
+}
+
+/** Once every alert that was made is settled. */
+async function settled(registries: readonly Registry[], count: number): Promise<void> {
+  await until(async () => {
+    let ended = 0;
+    for (const registry of registries)
+      for (const outcome of ['delivered', 'elsewhere']) ended += await counted(registry, outcome);
+    return ended >= count ? true : undefined;
+  });
+}
+
+interface Site {
+  /** One with a spool of its own. */
+  open(name: string, options?: Partial<RecorderOptions>): Promise<Rig>;
+  readonly store: RecordingStore;
+}
+
+async function createSite(receiver: Receiver, kind: string): Promise<Site> {
+  const folder = await mkdtemp(join(tmpdir(), 'tcshared-'));
+  onTestFinished(() => rm(folder, { recursive: true, force: true }));
+  const bucket = createMemoryBucket();
+  const directory = join(folder, 'store');
+  return {
+    store:
+      kind === 'bucket'
+        ? createS3Store({ recentMs: S3_LISTING.recentMs, fullListMs: 0, bucket, nowMs: Date.now })
+        : await createDiskStore(directory),
+    open: (name, options = {}) =>
+      createRig(
+        {
+          searchText: 'all',
+          alerts: alertsFor(receiver.url),
+          ...(kind === 'bucket' ? { bucket } : { spoolDirectory: join(folder, name) }),
+          ...options,
+          timing: { listRefreshMs: 0, storeRetryMs: 20, ...options.timing },
+        },
+        kind === 'bucket' ? join(folder, name) : directory,
+      ),
+  };
+}
+
+const needle = (text: string): string => `${HEADER}[1.5,"o","${text} needle"]\n`;
+
+describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
+  it('tell an alert once, also after both were started again, and each session its own', async () => {
+    await using receiver = await openReceiver();
+    const site = await createSite(receiver, kind);
+    const registries = [new Registry(), new Registry(), new Registry(), new Registry()] as const;
+    const one = await site.open('one', { registry: registries[0] });
+    const two = await site.open('two', { registry: registries[1] });
+    await uploadWhole(one.recorder, needle('a'));
+    await uploadWhole(two.recorder, needle('another'));
+    await Promise.all([indexed(one, 2), indexed(two, 2)]);
+    await settled(registries.slice(0, 2), 4);
+    const sessions = (): readonly string[] =>
+      receiver.received.map(({ data }) => String(data.recording['id'])).toSorted();
+    const ids = async (): Promise<readonly string[]> => (await one.list()).map(({ id }) => id).toSorted();
+    expect(sessions()).toEqual(await ids());
+    await one.recorder.close();
+    await two.recorder.close();
+    const again = await site.open('one', { registry: registries[2] });
+    const other = await site.open('two', { registry: registries[3] });
+    await uploadWhole(again.recorder, needle('a third'));
+    await Promise.all([indexed(again, 3), indexed(other, 3)]);
+    await settled(registries.slice(2), 2);
+    expect(sessions()).toEqual((await again.list()).map(({ id }) => id).toSorted());
+    expect(new Set(receiver.received.map(({ id }) => id)).size).toBe(3);
+    const marks = await site.store.listDocuments('.alerts/');
+    expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told', '.told']);
+    // who knows nothing of alerts is not bothered
+    const { findings } = await verifyStore({
+      store: site.store,
+      keys: [],
+      checkpoint: [],
+      nowMs: Date.now(),
+    });
+    expect(findings.filter(({ severity }) => severity === 'fault')).toEqual([]);
+    expect(await site.store.list()).toHaveLength(3);
+    await again.recorder.close();
+    await other.recorder.close();
+  });
+
+  it('tell what one of them cannot tell', async () => {
+    await using receiver = await openReceiver();
+    await using broken = await openReceiver();
+    broken.answer = 503;
+    const first = new Registry();
+    const site = await createSite(receiver, kind);
+    await using one = await site.open('one', { registry: first, alerts: alertsFor(broken.url) });
+    await uploadWhole(one.recorder, needle('a'));
+    await until(async () => (broken.received.length > 2 ? true : undefined));
+    const registry = new Registry();
+    await using two = await site.open('two', { registry });
+    await uploadWhole(two.recorder, needle('another'));
+    await indexed(two, 2);
+    // its rule is younger than the first session is old, by less than clocks differ
+    await settled([registry], 2);
+    expect(receiver.received).toHaveLength(2);
+    await settled([first], 2);
+    expect(receiver.received.map(({ id }) => id)).toContain(broken.received[0]!.id);
+    expect(await counted(first, 'delivered')).toBe(0);
+  });
+
+  it('forget who was told with the recording', async () => {
+    await using receiver = await openReceiver();
+    const site = await createSite(receiver, kind);
+    const registry = new Registry();
+    const one = await site.open('one', { registry });
+    await uploadWhole(one.recorder, needle('a'));
+    await settled([registry], 1);
+    const [recording] = await one.list();
+    await one.recorder.close();
+    const mark = `.alerts/nGONE_2020-11-23T19:28:40.696000000Z.alert_${'0'.repeat(32)}.told`;
+    await site.store.claimDocument(mark, Buffer.from('x'));
+    expect((await site.store.listDocuments('.alerts/')).some((name) => name.includes(recording!.id))).toBe(
+      true,
+    );
+    const kept = await site.open('one', { retention: { maxAgeMs: 86_400_000 } });
+    await until(async () => ((await site.store.readDocument(mark)) === undefined ? true : undefined));
+    expect(await site.store.listDocuments('.alerts/')).toHaveLength(1);
+    await kept.recorder.close();
+    const later = { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() };
+    const last = await site.open('one', { clock: later, retention: { maxAgeMs: 86_400_000 } });
+    await until(async () => ((await site.store.listDocuments('.alerts/')).length === 0 ? true : undefined));
+    expect(await site.store.list()).toEqual([]);
+    await last.recorder.close();
+    expect(receiver.received).toHaveLength(1);
+  });
 });

@@ -7,7 +7,8 @@ import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect } from 'vitest';
 import { parseQuery } from '../../../../src/search/query.ts';
-import type { AlertSettings, AlertWebhook } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import type { AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
+import type { AlertWebhook } from '../../../../src/tsrecorder/search/alerts/webhook-sender.ts';
 
 export const KEY = Buffer.alloc(32, 7);
 

@@ -1,0 +1,280 @@
+/** Tells one webhook of alerts, until it has taken them or another recorder of the store has told it. */
+import { createBackoff, type Backoff } from '../../../async/backoff.ts';
+import { pause } from '../../../async/pause.ts';
+import { errorText } from '../../../errors.ts';
+import type { Logger } from '../../../observe/logger.ts';
+import type { Recording } from '../../../wire/recorder-api/recording.ts';
+import type { Catalog } from '../../library/catalog.ts';
+import { isWithin, type Scope } from '../../library/scope.ts';
+import type { Alert } from './alert.ts';
+import { AlertClaim, type AlertClaimOptions } from './alert-claim.ts';
+import type { AlertJournal } from './alert-journal.ts';
+import { alertMessage, type AlertWebhookView } from './alert-message.ts';
+import type { AlertMetrics } from './alert-metrics.ts';
+import { isDelivered, sendToWebhook, type WebhookTarget } from './webhook-request.ts';
+
+export interface AlertWebhook extends AlertWebhookView {
+  readonly target: WebhookTarget;
+  /** What of the recordings it may be told of. */
+  readonly scope: Scope;
+}
+
+export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
+
+/** What is the same for all webhooks. */
+export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'leaseMs' | 'now'> {
+  readonly catalog: Pick<Catalog, 'find'>;
+  /** How old an alert becomes at most before it is given up. */
+  readonly giveUpMs: number;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly log: Logger;
+  /** Called at each step that a kill may come at; tests use it. */
+  readonly onStep?: (step: AlertStep) => void;
+  readonly retry?: { readonly baseMs: number; readonly maxMs: number };
+}
+
+export interface SenderOptions extends SendingOptions {
+  readonly name: string;
+  readonly webhook: AlertWebhook;
+  readonly journal: AlertJournal;
+  readonly metrics: AlertMetrics;
+  readonly signal: AbortSignal;
+}
+
+interface WaitingAlert {
+  alert: Alert;
+  readonly claim: AlertClaim;
+  readonly backoff: Backoff;
+  /** Between looks at the claim of another recorder. */
+  readonly looks: Backoff;
+  /** By the monotonic clock. */
+  dueAt: number;
+  /** Its recording was not found the last time. */
+  wasMissing: boolean;
+  /** The webhook has it, and the other recorders do not know. */
+  isTaken: boolean;
+}
+
+/** Alerts of one rule that may wait; of more the oldest are given up. */
+export const MAX_WAITING = 1000;
+const RETRY = { baseMs: 1000, maxMs: 600_000 };
+
+/** Tells one webhook, one alert at a time, the oldest that is due first. */
+export class WebhookSender {
+  readonly #options: SenderOptions;
+  readonly #waiting = new Map<string, WaitingAlert>();
+  /** Of the webhook as a whole: it could not be reached, or wants to be left alone. */
+  readonly #backoff: Backoff;
+  #notBefore = 0;
+  /** Since when it could not be asked who tells. */
+  #storeFailsSince: number | undefined;
+  #wake = new AbortController();
+  readonly closed: Promise<void>;
+
+  constructor(options: SenderOptions) {
+    this.#options = options;
+    this.#backoff = createBackoff(options.retry ?? RETRY, Math.random);
+    this.closed = this.#run();
+  }
+
+  /** @returns the oldest of its rule, which is not told any more, when too many wait */
+  add(alert: Alert): Alert | undefined {
+    const { retry = RETRY, now, leaseMs, journal } = this.#options;
+    this.#waiting.set(alert.id, {
+      alert,
+      claim: new AlertClaim({ ...this.#options, recorder: journal.recorder }, alert),
+      backoff: createBackoff(retry, Math.random),
+      looks: createBackoff({ baseMs: Math.min(1000, leaseMs / 8), maxMs: leaseMs / 4 }, Math.random),
+      dueAt: now(),
+      wasMissing: false,
+      isTaken: false,
+    });
+    this.#wake.abort();
+    if (this.#waiting.size <= MAX_WAITING) return undefined;
+    const ofRule = [...this.#waiting.values()].filter((waiting) => waiting.alert.rule === alert.rule);
+    const [oldest] = ofRule;
+    if (ofRule.length <= MAX_WAITING || oldest === undefined) return undefined;
+    this.#waiting.delete(oldest.alert.id);
+    return oldest.alert;
+  }
+
+  forgetText(sessions: ReadonlySet<string>): void {
+    for (const waiting of this.#waiting.values()) {
+      const { hit: _hit, ...without } = waiting.alert;
+      if (sessions.has(without.session)) waiting.alert = without;
+    }
+  }
+
+  async #run(): Promise<void> {
+    const { signal, now, log, name } = this.#options;
+    while (!signal.aborted) {
+      this.#wake = new AbortController();
+      const next = this.#next();
+      const waitMs = next === undefined ? IDLE_MS : Math.max(next.dueAt, this.#notBefore) - now();
+      if (next === undefined || waitMs > 0) {
+        await pause(waitMs, AbortSignal.any([signal, this.#wake.signal]));
+        continue;
+      }
+      try {
+        await this.#handle(next);
+      } catch (error) {
+        if (signal.aborted) return;
+        // the disk, or the store
+        next.dueAt = now() + next.backoff.next();
+        log.error({ webhook: name, alert: next.alert.id, error: errorText(error) }, 'an alert has to wait');
+      }
+    }
+  }
+
+  #next(): WaitingAlert | undefined {
+    let first: WaitingAlert | undefined;
+    for (const waiting of this.#waiting.values())
+      if (first === undefined || waiting.dueAt < first.dueAt) first = waiting;
+    return first;
+  }
+
+  async #handle(waiting: WaitingAlert): Promise<void> {
+    const { catalog, webhook, journal, metrics, nowMs, now, giveUpMs, log, name } = this.#options;
+    const { alert } = waiting;
+    const isOld = nowMs() - alert.firedAtMs > giveUpMs;
+    if (waiting.isTaken && !isOld) {
+      await this.#finish(waiting);
+      return;
+    }
+    if (isOld) {
+      await this.#endOld(waiting);
+      return;
+    }
+    const recording = (await catalog.find(alert.session))?.recording;
+    if (recording !== undefined && !isWithin(webhook.scope, recording)) {
+      this.#waiting.delete(alert.id);
+      await journal.settle(alert);
+      metrics.alerts.inc({ outcome: 'withheld' });
+      log.warn(
+        { webhook: name, alert: alert.id },
+        'an alert is withheld: its viewer may not see the session',
+      );
+      return;
+    }
+    // it may be on its way into the store, and is looked for again before it is said to be gone
+    if (recording === undefined && !waiting.wasMissing) {
+      waiting.wasMissing = true;
+      waiting.dueAt = now() + waiting.backoff.next();
+      return;
+    }
+    const claimed = await this.#claim(waiting);
+    if (claimed === 'mine') await this.#deliver(waiting, recording);
+    else if (claimed === 'told') await this.#toldElsewhere(waiting);
+    else waiting.dueAt = now() + waiting.looks.next();
+  }
+
+  /** Nobody is told of it any more; that another recorder has told it is no loss. */
+  async #endOld(waiting: WaitingAlert): Promise<void> {
+    const { alert, claim } = waiting;
+    if (await claim.isTold().catch(() => false)) await this.#toldElsewhere(waiting);
+    else await giveUp(alert, 'nobody took it for too long', this.#options);
+    this.#waiting.delete(alert.id);
+  }
+
+  /** By another recorder, or by this one before it was started again. */
+  async #toldElsewhere({ alert }: WaitingAlert): Promise<void> {
+    const { journal, metrics, log, name, onStep } = this.#options;
+    if (await journal.settle(alert)) metrics.alerts.inc({ outcome: 'elsewhere' });
+    this.#waiting.delete(alert.id);
+    log.info({ webhook: name, alert: alert.id }, 'an alert was told already');
+    onStep?.('settled');
+  }
+
+  /** @throws what the store throws, until it has done so for a lease: an alert that comes twice is better than one that comes late */
+  async #claim({ alert, claim }: WaitingAlert): Promise<'mine' | 'told' | 'claimed'> {
+    const { now, leaseMs, log, name, onStep } = this.#options;
+    onStep?.('claiming');
+    try {
+      const claimed = await claim.take();
+      this.#storeFailsSince = undefined;
+      return claimed;
+    } catch (error) {
+      this.#storeFailsSince ??= now();
+      if (now() - this.#storeFailsSince < leaseMs) throw error;
+      log.warn(
+        { webhook: name, alert: alert.id, error: errorText(error) },
+        'the store does not say who tells an alert, so others may tell it as well',
+      );
+      return 'mine';
+    }
+  }
+
+  async #deliver(waiting: WaitingAlert, recording: Recording | undefined): Promise<void> {
+    const { webhook, nowMs, log, name, onStep, signal } = this.#options;
+    // what was forgotten meanwhile is not told
+    const { alert } = waiting;
+    onStep?.('sending');
+    const answer = await sendToWebhook(
+      webhook.target,
+      alertMessage(alert, recording, webhook),
+      nowMs(),
+      signal,
+    ).catch((error: unknown) => {
+      signal.throwIfAborted();
+      return { status: 0, error: errorText(error) };
+    });
+    if (!isDelivered(answer)) {
+      this.#failed(waiting, answer);
+      // another one may reach it; a claim that stays ends by itself
+      await waiting.claim.release().catch(() => undefined);
+      return;
+    }
+    onStep?.('taken');
+    this.#backoff.reset();
+    waiting.isTaken = true;
+    log.info({ webhook: name, alert: alert.id, status: answer.status }, 'an alert was delivered');
+    await this.#finish(waiting);
+  }
+
+  /** The webhook has it: the other recorders are told, and what is on disk. @throws what either throws, then it is to be tried again */
+  async #finish({ alert, claim }: WaitingAlert): Promise<void> {
+    const { journal, metrics, onStep } = this.#options;
+    const marked = await claim.markTold().then(
+      () => undefined,
+      (error: unknown) => ({ error }),
+    );
+    onStep?.('marked');
+    if (await journal.settle(alert)) metrics.alerts.inc({ outcome: 'delivered' });
+    onStep?.('settled');
+    if (marked !== undefined) throw marked.error;
+    this.#waiting.delete(alert.id);
+    await claim.release().catch(() => undefined);
+  }
+
+  #failed(
+    waiting: WaitingAlert,
+    answer: { readonly status: number; readonly error?: string; readonly retryAfterSeconds?: number },
+  ): void {
+    const { metrics, now, log, name } = this.#options;
+    const { status, error, retryAfterSeconds = 0 } = answer;
+    waiting.dueAt = now() + waiting.backoff.next();
+    // it is not this alert that the receiver does not want
+    if (status === 0 || status === 429 || status >= 500)
+      this.#notBefore = now() + Math.max(this.#backoff.next(), retryAfterSeconds * 1000);
+    metrics.failures.inc();
+    log.warn(
+      { webhook: name, alert: waiting.alert.id, ...(status === 0 ? { error } : { status }) },
+      'an alert could not be delivered and will be tried again',
+    );
+  }
+}
+
+const IDLE_MS = 3_600_000;
+
+/** Nobody is told of it any more. */
+export async function giveUp(
+  alert: Alert,
+  reason: string,
+  { journal, metrics, log }: Pick<SenderOptions, 'journal' | 'metrics' | 'log'>,
+): Promise<void> {
+  if (!(await journal.settle(alert))) return;
+  metrics.alerts.inc({ outcome: 'givenUp' });
+  const { id, rule, session, webhook } = alert;
+  log.error({ alert: id, rule, recording: session, webhook, reason }, 'an alert was given up');
+}

@@ -1,0 +1,317 @@
+/** Which of the recorders of one store tells an alert, by a clock and in an order that the test makes. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { AlertClaim, type AlertClaimOptions } from '../../../../src/tsrecorder/search/alerts/alert-claim.ts';
+import { recordingOfAlertMark } from '../../../../src/tsrecorder/store/alert-marks.ts';
+import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
+import { isDocumentName } from '../../../../src/tsrecorder/store/document-store.ts';
+import { createS3Store, S3_LISTING } from '../../../../src/tsrecorder/store/s3.ts';
+import type { RecordingStore } from '../../../../src/tsrecorder/store/store.ts';
+import { createMemoryBucket } from '../../store/memory-bucket.ts';
+
+type ClaimStore = AlertClaimOptions['store'];
+
+const ALERT = { id: `alert_${'0'.repeat(32)}`, session: 'nGATE%2E_2026-11-23T19:28:40.696000000Z' };
+const LEASE = 60_000;
+let seconds = 0;
+
+beforeEach(() => {
+  seconds = 0;
+});
+
+function claimOf(store: ClaimStore, recorder: string): AlertClaim {
+  return new AlertClaim({ store, recorder, leaseMs: LEASE, now: () => seconds * 1000 }, ALERT);
+}
+
+function inBucket(bucket = createMemoryBucket()): RecordingStore {
+  return createS3Store({ ...S3_LISTING, bucket, nowMs: Date.now });
+}
+
+async function inFolder(): Promise<RecordingStore> {
+  const directory = await mkdtemp(join(tmpdir(), 'tcclaims-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  return createDiskStore(directory);
+}
+
+describe.each([
+  ['a folder', inFolder],
+  ['a bucket', async () => inBucket()],
+])('recorders that share %s', (_name, open) => {
+  it('tell an alert once: one claims it, and the others know when it was told', async () => {
+    const store = await open();
+    const claims = ['aa', 'bb', 'cc'].map((recorder) => claimOf(store, recorder));
+    const taken = await Promise.all(claims.map((claim) => claim.take()));
+    expect(taken.toSorted()).toEqual(['claimed', 'claimed', 'mine']);
+    const owner = claims[taken.indexOf('mine')]!;
+    await owner.markTold();
+    await owner.release();
+    for (const claim of claims) expect(await claim.take()).toBe('told');
+    expect(await claimOf(store, 'dd').take()).toBe('told');
+    const names = await store.listDocuments('.alerts/');
+    expect(names.map((name) => name.slice(-5))).toEqual(['.told']);
+    expect(names.map(recordingOfAlertMark)).toEqual([ALERT.session]);
+    expect(names.every(isDocumentName)).toBe(true);
+  });
+
+  it('let the next one try what a webhook did not take', async () => {
+    const store = await open();
+    const [one, two] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
+    expect([await one.take(), await two.take()]).toEqual(['mine', 'claimed']);
+    await one.release();
+    expect([await two.take(), await one.take()]).toEqual(['mine', 'claimed']);
+    await two.release();
+    expect(await store.listDocuments('.alerts/')).toEqual([]);
+  });
+
+  it('take over from one that died, after a lease in which nothing changed, and one of them', async () => {
+    const store = await open();
+    expect(await claimOf(store, 'dead').take()).toBe('mine');
+    const [one, two] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
+    seconds = 1000;
+    expect([await one.take(), await two.take()]).toEqual(['claimed', 'claimed']);
+    seconds += 59;
+    expect([await one.take(), await two.take()]).toEqual(['claimed', 'claimed']);
+    seconds += 1;
+    const taken = await Promise.all([one.take(), two.take()]);
+    expect(taken.toSorted()).toEqual(['claimed', 'mine']);
+    // the claim of the one that took over stands as long as any
+    const other = [one, two][taken.indexOf('claimed')]!;
+    seconds += 59;
+    expect(await other.take()).toBe('claimed');
+    await [one, two][taken.indexOf('mine')]!.release();
+    expect(await store.listDocuments('.alerts/')).toEqual([]);
+  });
+
+  it('are not overtaken by one that was started again, which need not wait', async () => {
+    const store = await open();
+    const watcher = claimOf(store, 'bb');
+    expect(await claimOf(store, 'aa').take()).toBe('mine');
+    expect(await watcher.take()).toBe('claimed');
+    seconds = 59;
+    expect(await claimOf(store, 'aa').take()).toBe('mine');
+    seconds = 61;
+    expect(await watcher.take()).toBe('claimed');
+  });
+
+  it('wait for each that has a claim, whatever its number', async () => {
+    const store = await open();
+    const [one, two, watcher] = ['aa', 'bb', 'cc'].map((recorder) => claimOf(store, recorder));
+    expect([await one!.take(), await watcher!.take()]).toEqual(['mine', 'claimed']);
+    seconds = 50;
+    await one!.release();
+    expect([await two!.take(), await watcher!.take()]).toEqual(['mine', 'claimed']);
+    seconds = 100;
+    expect(await watcher!.take()).toBe('claimed');
+    seconds = 110;
+    expect(await watcher!.take()).toBe('mine');
+  });
+
+  it('leave the claim of another alone when they stood still for so long that it is one', async () => {
+    const store = await open();
+    const [slow, next] = [claimOf(store, 'aa'), claimOf(store, 'bb')];
+    expect([await slow.take(), await next.take()]).toEqual(['mine', 'claimed']);
+    seconds = 60;
+    expect(await next.take()).toBe('mine');
+    await slow.release();
+    expect(await claimOf(store, 'cc').take()).toBe('claimed');
+  });
+});
+
+it('a claim that was made so slowly that it hardly stands is given back', async () => {
+  const store = inBucket();
+  const slow: ClaimStore = {
+    ...store,
+    async claimDocument(name, content) {
+      seconds += 31;
+      return store.claimDocument(name, content);
+    },
+  };
+  expect(await claimOf(slow, 'aa').take()).toBe('claimed');
+  expect(await claimOf(store, 'bb').take()).toBe('mine');
+});
+
+it('a claim that is given back by half hides none that comes later', async () => {
+  const store = inBucket();
+  expect(await claimOf(store, 'dead').take()).toBe('mine');
+  let removed = 0;
+  const failing: ClaimStore = {
+    ...store,
+    async removeDocument(name) {
+      removed += 1;
+      if (removed > 1) throw new Error('gone');
+      await store.removeDocument(name);
+    },
+  };
+  const one = claimOf(failing, 'dead');
+  expect(await one.take()).toBe('mine');
+  await expect(one.release()).rejects.toThrow('gone');
+  expect((await store.listDocuments('.alerts/')).map((name) => name.slice(-8))).toEqual(['.claim-0']);
+});
+
+it('a claim whose answer was lost, and that was asked for again, is the own one', async () => {
+  const store = inBucket();
+  const repeating: ClaimStore = {
+    ...store,
+    async claimDocument(name, content) {
+      await store.claimDocument(name, content);
+      return store.claimDocument(name, content);
+    },
+  };
+  expect(await claimOf(repeating, 'aa').take()).toBe('mine');
+  expect(await claimOf(store, 'bb').take()).toBe('claimed');
+});
+
+it('a mark that was made between the look and the claim is seen', async () => {
+  const store = inBucket();
+  const before: ClaimStore = {
+    ...store,
+    async claimDocument(name, content) {
+      if (name.endsWith('.claim-0')) await claimOf(store, 'bb').markTold();
+      return store.claimDocument(name, content);
+    },
+  };
+  expect(await claimOf(before, 'aa').take()).toBe('told');
+  expect(await store.listDocuments('.alerts/')).toHaveLength(1);
+});
+
+it('an alert at which one recorder after another died is told without a claim in the end', async () => {
+  const store = inBucket();
+  for (let died = 0; died < 70; died += 1) expect(await claimOf(store, 'aa').take(), `${died}`).toBe('mine');
+  expect(await store.listDocuments('.alerts/')).toHaveLength(64);
+});
+
+interface Process {
+  readonly name: string;
+  /** How often the webhook does not take it. */
+  failures: number;
+  isDead: boolean;
+  hasTold: boolean;
+}
+
+/** Recorders whose requests come in an order that is chosen, and that die where it is chosen. */
+class Site {
+  readonly #store = inBucket();
+  /** Who waits for its request, or for the answer, and who for time to go by. */
+  readonly #gates = new Map<Process, () => void>();
+  readonly #idle = new Map<Process, () => void>();
+  readonly #running = new Set<Process>();
+  readonly #choices: Iterator<number>;
+  told = 0;
+  /** Deaths after which nobody can know that it was told. */
+  unknown = 0;
+
+  constructor(choices: readonly number[]) {
+    this.#choices = choices.values();
+  }
+
+  /** Until all know that it was told. */
+  async run(recorders: number, deaths: number): Promise<void> {
+    for (let at = 0; at < recorders; at += 1) this.#start(`${at}${at}`, this.#choose() % 3);
+    for (let steps = 0, died = 0; this.#running.size > 0; steps += 1) {
+      if (steps > 20_000) throw new Error('it is never over');
+      const choice = this.#choose();
+      if (died < deaths && choice % 8 === 7) {
+        died += 1;
+        await this.#kill([...this.#running][(choice >> 3) % this.#running.size]!);
+      } else this.#open(choice);
+      await new Promise(setImmediate);
+    }
+  }
+
+  #choose(): number {
+    const { value = 0 } = this.#choices.next() as { value?: number };
+    return value;
+  }
+
+  #start(name: string, failures: number): void {
+    const process: Process = { name, failures, isDead: false, hasTold: false };
+    this.#running.add(process);
+    void this.#tell(process).then(() => this.#running.delete(process));
+  }
+
+  /** It is started again, by the same name or after it has lost its disk. */
+  async #kill(process: Process): Promise<void> {
+    process.isDead = true;
+    this.#running.delete(process);
+    this.#gates.delete(process);
+    this.#idle.delete(process);
+    if (process.hasTold && !(await claimOf(this.#store, 'xx').isTold())) this.unknown += 1;
+    this.#start(this.#choose() % 2 === 0 ? process.name : `${process.name}${process.name}`, 0);
+  }
+
+  #open(choice: number): void {
+    const waiting = [...this.#gates];
+    const [process, pass] = waiting[choice % Math.max(1, waiting.length)] ?? [];
+    if (process !== undefined) {
+      this.#gates.delete(process);
+      pass?.();
+      return;
+    }
+    seconds += 5;
+    for (const wake of this.#idle.values()) wake();
+    this.#idle.clear();
+  }
+
+  #gate(process: Process, at = this.#gates): Promise<void> {
+    return new Promise((resolve) => at.set(process, () => process.isDead || resolve()));
+  }
+
+  async #tell(process: Process): Promise<void> {
+    const through = async <T>(act: () => Promise<T>): Promise<T> => {
+      await this.#gate(process);
+      const answer = await act();
+      await this.#gate(process);
+      return answer;
+    };
+    const store: ClaimStore = {
+      claimDocument: (name, content) => through(() => this.#store.claimDocument(name, content)),
+      readDocument: (name) => through(() => this.#store.readDocument(name)),
+      removeDocument: (name) => through(() => this.#store.removeDocument(name)),
+    };
+    const claim = claimOf(store, process.name);
+    for (;;) {
+      const taken = await claim.take();
+      if (taken === 'told') return;
+      if (taken === 'claimed') {
+        await this.#gate(process, this.#idle);
+        continue;
+      }
+      await this.#gate(process);
+      if (process.failures > 0) {
+        process.failures -= 1;
+        await claim.release();
+        continue;
+      }
+      this.told += 1;
+      process.hasTold = true;
+      await claim.markTold();
+      await claim.release();
+      return;
+    }
+  }
+}
+
+it('an alert is told, and more than once only where one died that had told it, in whatever order', async () => {
+  let twice = 0;
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 4 }),
+      fc.integer({ min: 0, max: 4 }),
+      fc.array(fc.nat(10_000), { minLength: 20, maxLength: 150 }),
+      async (recorders, deaths, choices) => {
+        seconds = 0;
+        const site = new Site(choices);
+        await site.run(recorders, deaths);
+        expect(site.told).toBeGreaterThanOrEqual(1);
+        expect(site.told).toBeLessThanOrEqual(1 + site.unknown);
+        if (site.told > 1) twice += 1;
+      },
+    ),
+    { numRuns: 300 },
+  );
+  // or nobody died where it matters
+  expect(twice).toBeGreaterThan(0);
+});
