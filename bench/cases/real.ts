@@ -47,7 +47,7 @@ const gets = ([1, 32] as const).map((connections) =>
       name: `real-get-${connections}`,
       title: `real API server: GET of a pod, ${connections} connection${connections === 1 ? '' : 's'}`,
       unit: REQUESTS,
-      peers: ['direct', 'tailcast', 'go', 'reference'],
+      peers: ['direct', 'hop', 'tailcast', 'go', 'reference'],
     },
     async (bench, { quick }) => ({
       kind: 'requests',
@@ -95,6 +95,7 @@ const execs = (['spdy', 'websocket'] as const satisfies readonly Transport[]).ma
       recordedBytesPerUnit: 1,
       peers: [
         'direct',
+        'hop',
         'tailcast',
         'tailcast-recorded',
         'tailcast-plain-recorded',

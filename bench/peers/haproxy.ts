@@ -6,6 +6,7 @@ import type { Bench } from '../harness/bench.ts';
 import { familyOf } from '../harness/usage.ts';
 import { debianProgram } from './debian-program.ts';
 import { answers } from './nginx.ts';
+import type { Target } from '../programs/plan.ts';
 import type { Peer } from './peer.ts';
 
 export async function startHaproxy(bench: Bench): Promise<Peer> {
@@ -25,6 +26,33 @@ export async function startHaproxy(bench: Bench): Promise<Peer> {
       return startHaproxy(bench);
     },
   };
+}
+
+/** @param to port of this machine whose bytes it carries, which `target` is told of */
+export async function startHop(bench: Bench, to: number, target: Omit<Target, 'port'>): Promise<Peer> {
+  const path = debianProgram('haproxy');
+  const port = await freePort();
+  const config = join(bench.rig.folder, `hop-${port}.cfg`);
+  writeFileSync(config, hopConfigFor(port, to));
+  const program = bench.rig.launch({ name: 'hop', path, args: ['-db', '-q', '-f', config] });
+  await bench.rig.until('hop', () => answers(port), { watch: [program] });
+  return { name: 'hop', target: { ...target, port }, pids: () => familyOf(program.pid) };
+}
+
+function hopConfigFor(port: number, to: number): string {
+  return `global
+  nbthread 1
+  maxconn 9000
+defaults
+  mode tcp
+  timeout connect 10s
+  timeout client 1h
+  timeout server 1h
+listen hop
+  bind 127.0.0.1:${port} backlog 4096
+  maxconn 9000
+  server api 127.0.0.1:${to}
+`;
 }
 
 function configFor({ files, upstream }: Bench, port: number): string {

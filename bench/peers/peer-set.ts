@@ -3,7 +3,7 @@ import type { Bench } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';
 import { startGo } from './go.ts';
-import { startHaproxy } from './haproxy.ts';
+import { startHaproxy, startHop } from './haproxy.ts';
 import { startNginx } from './nginx.ts';
 import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
@@ -78,6 +78,8 @@ function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
       return startNginx(bench);
     case 'haproxy':
       return startHaproxy(bench);
+    case 'hop':
+      return startHop(bench, bench.upstream.port, bench.upstream);
     case 'reference':
     case 'reference-recorded':
       return startReference(name, bench);

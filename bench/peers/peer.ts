@@ -26,6 +26,8 @@ export type PeerName =
   | 'go-h2'
   | 'nginx'
   | 'haproxy'
+  /** HAProxy that carries bytes and looks at none, not even at TLS: what one more process on the way costs whoever it is. */
+  | 'hop'
   | 'reference'
   | 'reference-recorded';
 
