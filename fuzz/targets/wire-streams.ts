@@ -5,6 +5,11 @@ import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';
 import { createAckParser, encodeAck } from '../../src/wire/recorder-api/ack.ts';
 import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import {
+  createRecordReader,
+  encodeRecords,
+  endOfRecords,
+} from '../../src/wire/recorder-api/upload-record.ts';
+import {
   FrameBatch,
   type FrameForm,
   FrameReader,
@@ -421,6 +426,57 @@ const ack: FuzzTarget = {
   },
 };
 
+const MAX_RECORD_BYTES = 300;
+const END = 'end';
+
+/** The records of an upgraded upload. */
+const uploadRecord: FuzzTarget = {
+  name: 'upload-record',
+  words: ['\0\0\0\0', '\0\0\0\x01', '\0\0\x01\x2c', '\0\0\x01\x2d', '\xff'],
+  seeds: [
+    join(...encodeRecords([utf8('{"version":2}\n')], 5), endOfRecords()),
+    join(...encodeRecords([utf8('{}\n'), utf8('{"ack":9}\n')], MAX_RECORD_BYTES)),
+    join(endOfRecords(), endOfRecords()),
+    Uint8Array.of(0, 0, 1, 45, 1),
+  ],
+  run(input, random) {
+    const { merged, refused } = checkStream<Uint8Array | typeof END>(input, random, {
+      create: createRecordList,
+      refusal: wireRefusal,
+      afterRefusal: dead,
+      merge: (parts) => {
+        const content = parts.filter((part) => part !== END);
+        return [...join(...content), ...(content.length < parts.length ? [END] : [])];
+      },
+    });
+    const content = Uint8Array.from(merged.filter((part) => typeof part === 'number'));
+    ensure(content.length <= input.length, 'more content than bytes');
+    const ended = merged.includes(END);
+    const again = createRecordList();
+    const written = join(
+      ...encodeRecords([content], 1 + random.below(MAX_RECORD_BYTES)),
+      ...(ended ? [endOfRecords()] : []),
+    );
+    const reread = again.push(written);
+    ensureEqual([...join(...reread.filter((part) => part !== END))], [...content], 'what was written');
+    ensure(reread.includes(END) === ended, 'the end does not survive being written');
+    return `${refused} ${ended} ${Math.min(content.length, 3)}`;
+  },
+};
+
+function createRecordList(): StreamParser<Uint8Array | typeof END> {
+  let found: (Uint8Array | typeof END)[] = [];
+  const reader = createRecordReader(MAX_RECORD_BYTES, (piece) => void found.push(piece.slice()));
+  return {
+    push(chunk) {
+      found = [];
+      const endedBefore = reader.ended;
+      reader.push(chunk);
+      return reader.ended && !endedBefore ? [...found, END] : found;
+    },
+  };
+}
+
 export const WIRE_STREAM_TARGETS: readonly FuzzTarget[] = [
   spdyFrame,
   spdyHeaders,
@@ -430,4 +486,5 @@ export const WIRE_STREAM_TARGETS: readonly FuzzTarget[] = [
   resize,
   ack,
   uploadFrame,
+  uploadRecord,
 ];

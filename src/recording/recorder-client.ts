@@ -1,9 +1,9 @@
 /**
  * Finds a recorder for a session, another one when it is lost, and one for what was left when none was found in time.
  *
- * Recorders are tried in order, the addresses of one node together, those that failed a moment ago last and briefly. A
- * recorder is first asked for v2 (HTTP/2 with acknowledgements); one that does not speak it gets a v1 upload. The
- * limits are those of every client of this protocol (reference recorder protocol, section 1.3).
+ * Recorders are tried in order, the addresses of one node together, those that failed a moment ago last and briefly. How
+ * an upload is opened at one of them is in `recorder-open.ts`. The limits are those of every client of this protocol
+ * (reference recorder protocol, section 1.3).
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -15,7 +15,8 @@ import type { LateEvents } from './late-end.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, SessionIntent, UploadIntent } from './recorder-connection.ts';
 import { MAX_NEIGHBOURS } from '../wire/recorder-api/upload-headers.ts';
-import { dialNode } from './recorder-dial.ts';
+import { createKnownUpgrades } from './known-upgrades.ts';
+import { openUploadAt, type OpenContext } from './recorder-open.ts';
 import {
   createUpload,
   DEFAULT_PENDING_BYTES,
@@ -23,14 +24,12 @@ import {
   type RecorderUpload,
   type UploadLimits,
 } from './recorder-upload.ts';
-import { openV1 } from './recorder-v1.ts';
-import { NotV2Error, openV2 } from './recorder-v2.ts';
 import { DelayRoom } from './save-delay.ts';
 
 export interface RecorderClientLimits extends UploadLimits {
   /** One connection attempt. */
   readonly dialTimeoutMs: number;
-  /** `HEAD /v2/record`, the response of the POST, and `100 Continue` of a v1 upload, each. */
+  /** `HEAD /v2/record`, the response of the POST or of the GET that upgrades, and `100 Continue` of a v1 upload, each. */
   readonly probeTimeoutMs: number;
   /** All attempts for one session together. */
   readonly openTimeoutMs: number;
@@ -70,6 +69,8 @@ export interface RecorderClientDeps {
   readonly lateLimits?: Partial<LateLimits>;
   /** Whether frames are sent to recorders that take them. Default true; otherwise everybody gets lines. */
   readonly frames?: boolean;
+  /** Whether frames go over upgraded connections to recorders that take them so. Default true; otherwise over HTTP/2. */
+  readonly upgrade?: boolean;
   /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
   readonly journals?: Journals | undefined;
 }
@@ -110,11 +111,14 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     suspectMs: limits.suspectMs,
   });
   const closing = new AbortController();
-  const { frames = true } = deps;
+  const { frames = true, upgrade = true } = deps;
   const context: Context = {
     dial: deps.dial,
+    nowMs: deps.nowMs,
     log: deps.log,
     frames,
+    upgrade,
+    upgrades: createKnownUpgrades(deps.nowMs),
     limits,
     candidates,
     closing: closing.signal,
@@ -176,10 +180,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
   };
 }
 
-interface Context {
-  readonly dial: DialRecorder;
-  readonly log: Logger;
-  readonly frames: boolean;
+interface Context extends OpenContext {
   readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
   /** Ends the search for recorders of sessions that had one. */
@@ -212,28 +213,22 @@ async function tryInOrder(
   throw new Error(failures.join('; '));
 }
 
-/** One recorder: v2 if it speaks it, else v1 on a new connection. A session can only be continued over v2. */
 async function openNode(
-  { dial, limits, frames }: Context,
+  context: Context,
   node: RecorderNode,
   intent: SessionIntent,
   signal: AbortSignal,
 ): Promise<RecorderConnection> {
-  const dialTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
-  const probeTimeoutMs = node.suspect ? limits.suspectTimeoutMs : limits.probeTimeoutMs;
-  const { address, socket } = await dialNode(node.addresses, dial, dialTimeoutMs, signal);
-  try {
-    const { ackWindowMs, maxPendingBytes } = limits;
-    const waits = maxPendingBytes === 0;
-    const told = withNeighbours(intent, node);
-    const how = { address, probeTimeoutMs, ackWindowMs, waits, frames, intent: told };
-    return await openV2(socket, how, signal);
-  } catch (error) {
-    if (!(error instanceof NotV2Error) || intent.part > 1) throw error;
-  }
-  const again = await dialNode([address], dial, dialTimeoutMs, signal);
-  const { finishTimeoutMs } = limits;
-  return openV1(again.socket, { address, continueTimeoutMs: probeTimeoutMs, finishTimeoutMs }, signal);
+  const { limits } = context;
+  const { ackWindowMs, finishTimeoutMs, maxPendingBytes } = limits;
+  const opening = {
+    dialTimeoutMs: node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs,
+    probeTimeoutMs: node.suspect ? limits.suspectTimeoutMs : limits.probeTimeoutMs,
+    ackWindowMs,
+    finishTimeoutMs,
+    waits: maxPendingBytes === 0,
+  };
+  return openUploadAt(context, node, opening, withNeighbours(intent, node), signal);
 }
 
 /** Each recorder is told of the others, so that what one has of a session says where the rest may be. */

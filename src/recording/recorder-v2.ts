@@ -11,11 +11,10 @@ import {
   type RecorderOffers,
 } from '../wire/recorder-api/upload-headers.ts';
 import type { FramePlace } from '../wire/recorder-api/frame-lines.ts';
-import { createAckParser } from '../wire/recorder-api/ack.ts';
 import { sendAsLines } from './frames-as-lines.ts';
-import { createDeadline } from '../async/deadline.ts';
 import { within } from '../async/within.ts';
-import { createOutcome, type RecorderConnection, type UploadIntent } from './recorder-connection.ts';
+import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
+import { createUploadAnswer } from './upload-answer.ts';
 
 /** The recorder answers, but does not speak v2: another protocol may work on a new connection. */
 export class NotV2Error extends Error {
@@ -25,6 +24,7 @@ export class NotV2Error extends Error {
 export interface V2Options {
   readonly address: string;
   readonly probeTimeoutMs: number;
+  readonly postTimeoutMs: number;
   readonly ackWindowMs: number;
   /** Somebody waits for each byte to be durable. */
   readonly waits: boolean;
@@ -33,21 +33,37 @@ export interface V2Options {
   readonly intent: UploadIntent;
 }
 
+/** A recorder that speaks v2, on a connection that can carry an upload. */
+export interface ProbedRecorder {
+  readonly offers: RecorderOffers;
+  /**
+   * Opens the upload, once.
+   * @throws Error when it is refused or `signal` aborts
+   */
+  post(signal: AbortSignal): Promise<RecorderConnection>;
+  /** No upload comes. */
+  close(): void;
+}
+
 /**
- * Probes and opens an upload on `socket`, which it owns from now on.
- * @throws NotV2Error when the probe fails; Error when the upload is refused or `signal` aborts
+ * Asks on `socket`, which it owns from now on, what the recorder can do.
+ * @throws NotV2Error when it does not speak v2; Error when `signal` aborts
  */
-export async function openV2(
+export async function probeV2(
   socket: Duplex,
   options: V2Options,
   signal: AbortSignal,
-): Promise<RecorderConnection> {
+): Promise<ProbedRecorder> {
   const session = connect(`http://${options.address}`, {
     createConnection: () => socket,
     settings: { enablePush: false },
   });
   // Every failure also reaches the stream in use; without a listener Node would throw it.
   session.on('error', () => {});
+  const close = (): void => {
+    session.destroy();
+    socket.destroy();
+  };
   try {
     const probe = await ask(session, 'HEAD', {}, options.probeTimeoutMs, signal).catch((error: unknown) => {
       signal.throwIfAborted();
@@ -55,29 +71,57 @@ export async function openV2(
     });
     if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
     probe.stream.close();
-    const { sessionId, offset, part, preamble, neighbours } = options.intent;
-    const { frames, from } = formOf(options, probe);
-    const headers = encodeUploadFields({
-      session: sessionId,
-      at: {
-        offset,
-        number: part,
-        preambleBytes: preamble.length,
-        ...(frames === undefined ? {} : { frames }),
+    return {
+      offers: probe,
+      close,
+      async post(given) {
+        try {
+          return await post(session, options, probe, given);
+        } catch (error) {
+          close();
+          throw error;
+        }
       },
-      waits: options.waits,
-      ...(neighbours === undefined ? {} : { neighbours }),
-    });
-    const upload = await ask(session, 'POST', headers, options.probeTimeoutMs, signal);
-    if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
-    if (preamble.length > 0) upload.stream.write(preamble);
-    const connection = createConnection(session, upload.stream, options, probe, frames !== undefined);
-    return from === undefined ? connection : sendAsLines(connection, from);
+    };
   } catch (error) {
-    session.destroy();
-    socket.destroy();
+    close();
     throw error;
   }
+}
+
+async function post(
+  session: ClientHttp2Session,
+  options: V2Options,
+  offers: RecorderOffers,
+  signal: AbortSignal,
+): Promise<RecorderConnection> {
+  const { preamble } = options.intent;
+  const { frames, from } = formOf(options, offers);
+  const headers = fieldsOf(options, frames);
+  const upload = await ask(session, 'POST', headers, options.postTimeoutMs, signal);
+  if (upload.status !== 200) throw new Error(`POST /v2/record answered ${upload.status}`);
+  if (preamble.length > 0) upload.stream.write(preamble);
+  const connection = createConnection(session, upload.stream, options, offers, frames !== undefined);
+  return from === undefined ? connection : sendAsLines(connection, from);
+}
+
+/** What the upload says of itself, with `frames` where it is sent as such. */
+export function fieldsOf(
+  { intent, waits }: Pick<V2Options, 'intent' | 'waits'>,
+  frames: number | undefined,
+): Record<string, string> {
+  const { sessionId, offset, part, preamble, neighbours } = intent;
+  return encodeUploadFields({
+    session: sessionId,
+    at: {
+      offset,
+      number: part,
+      preambleBytes: preamble.length,
+      ...(frames === undefined ? {} : { frames }),
+    },
+    waits,
+    ...(neighbours === undefined ? {} : { neighbours }),
+  });
 }
 
 /**
@@ -138,56 +182,32 @@ function createConnection(
   { annotations, resumable }: Pick<RecorderOffers, 'annotations' | 'resumable'>,
   frames: boolean,
 ): RecorderConnection {
-  const outcome = createOutcome();
-  const acks = createAckParser();
-  let finishing = false;
   let unwritten = 0;
-  const dispose = (): void => {
-    ackWindow.clear();
+  const answer = createUploadAnswer({
+    ackWindowMs: options.ackWindowMs,
+    frames,
     // Not `stream.close(CANCEL)` first: a Node recorder would see the end of the body before it sees the reset.
-    session.destroy();
-  };
-  const fail = (error: Error): void => {
-    if (outcome.ended) return;
-    outcome.lost(error);
-    dispose();
-  };
-  const ackWindow = createDeadline(options.ackWindowMs, () =>
-    fail(new Error(`no acknowledgement for ${options.ackWindowMs} ms`)),
-  );
-  stream.on('data', (chunk: Buffer) => {
-    if (outcome.ended) return;
-    ackWindow.extend();
-    try {
-      for (const frame of acks.push(chunk)) {
-        if (frame.error !== undefined) return fail(new Error(`the recorder says: ${frame.error}`));
-        if (frames) outcome.acknowledged(frame.frames ?? 0, frame.ack);
-        else outcome.acknowledged(frame.ack);
-      }
-    } catch (error) {
-      fail(new Error('the recorder sent acknowledgements that cannot be read', { cause: error }));
-    }
+    dispose: () => session.destroy(),
+    close: () => session.close(),
   });
+  stream.on('data', (chunk: Buffer) => answer.push(chunk));
   stream.once('end', () => {
-    if (stream.rstCode !== constants.NGHTTP2_NO_ERROR) return;
-    if (!finishing) return fail(new Error('the recorder ended the upload before the session'));
-    outcome.finished();
-    ackWindow.clear();
-    session.close();
+    if (stream.rstCode === constants.NGHTTP2_NO_ERROR) answer.end();
   });
-  stream.on('error', fail);
-  stream.once('close', () => fail(new Error('the connection to the recorder was closed')));
-  session.once('close', () => fail(new Error('the connection to the recorder was closed')));
+  stream.on('error', (error) => answer.fail(error));
+  const lost = (): void => answer.fail(new Error('the connection to the recorder was closed'));
+  stream.once('close', lost);
+  session.once('close', lost);
   return {
     address: options.address,
     protocol: 'v2',
     annotations,
     resumable,
     frames,
-    attach: (events) => outcome.attach(events),
+    attach: (events) => answer.attach(events),
     send(bytes) {
       // NOTE: Node frees what was written with an empty last piece before it is sent
-      if (outcome.ended || bytes.length === 0) return;
+      if (answer.ended || bytes.length === 0) return;
       unwritten += bytes.length;
       stream.write(bytes, (error) => {
         if (!(error instanceof Error)) unwritten -= bytes.length;
@@ -197,12 +217,9 @@ function createConnection(
       return unwritten;
     },
     finish() {
-      finishing = true;
+      answer.finishing();
       stream.end();
     },
-    destroy() {
-      outcome.silence();
-      dispose();
-    },
+    destroy: () => answer.silence(),
   };
 }

@@ -223,7 +223,7 @@ describe('a session that was over when its recorder was lost', () => {
     const upload = openPart(rig, 1, 0);
     upload.write(LINES.join(''));
     await upload.ack(({ ack }) => ack === lengthOf(LINES));
-    upload.session.destroy();
+    upload.close();
     await upload.over;
   }
 

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
 import { Journals } from '../../src/recording/journal/journals.ts';
@@ -13,7 +13,7 @@ import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 import { FrameBatch, type FrameForm } from '../../src/wire/recorder-api/upload-frame.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
-import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
+import { createRig, HEADER, openUpload, road, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
 
 const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":3}\n';
@@ -86,7 +86,11 @@ async function stored(rig: Rig, id: string): Promise<{ readonly cast: string; re
   return { cast, notes: notes.join('\n') };
 }
 
-describe('a recorder that is sent frames', () => {
+describe.each(['h2', 'upgrade'] as const)('a recorder that is sent frames over %s', (over) => {
+  beforeAll(() => {
+    road.over = over;
+  });
+
   it('says that it takes them, and stores what it would store of the lines', async () => {
     await using rig = await createRig();
     const framed = openUpload(rig.recorder, fieldsOf('frames', PLACES[0]!));
@@ -117,7 +121,7 @@ describe('a recorder that is sent frames', () => {
       const whole = PLACES.findLast(({ frames }) => frames <= sent)!;
       const ack = await first.ack(({ ack: lines }) => lines === whole.lines);
       expect(ack).toEqual({ ack: whole.lines, ...(whole.frames === 0 ? {} : { frames: whole.frames }) });
-      first.session.destroy();
+      first.close();
       await first.over;
       // from an acknowledgement that is older than what is durable, as where the last one was lost
       const from = PLACES[sent % (PLACES.indexOf(whole) + 1)]!;
@@ -150,7 +154,7 @@ describe('a recorder that is sent frames', () => {
       upload.stream.on('error', () => undefined);
       upload.write(FRAMES.subarray(0, place.frames));
       await upload.ack(({ ack }) => ack === place.lines);
-      upload.session.destroy();
+      upload.close();
       await upload.over;
     }
     await using rig = await first.restart();
@@ -184,7 +188,7 @@ describe('a recorder that is sent frames', () => {
         begin.stream.on('error', () => undefined);
         begin.write(FRAMES.subarray(0, PLACES[5]!.frames));
         await begin.ack(({ ack }) => ack === PLACES[5]!.lines);
-        begin.session.destroy();
+        begin.close();
         await begin.over;
         const { 'tailcast-frames': position = '', ...fields } = fieldsOf('one', place, 2);
         const upload = openUpload(two.recorder, {
@@ -234,9 +238,8 @@ describe('a recorder that is sent frames', () => {
     upload.write('no frame');
     await upload.over;
     expect(upload.acks.at(-1)?.error).toMatch('not a session recording');
-    const [recording] = await rig.list();
-    expect(recording!.state).toBe('interrupted');
-    expect((await stored(rig, recording!.id)).cast).toBe(
+    const recording = await until(async () => (await rig.list('?state=interrupted'))[0]);
+    expect((await stored(rig, recording.id)).cast).toBe(
       STORED_HEADER + castLines(LINES.subarray(0, PLACES[4]!.lines)),
     );
   });

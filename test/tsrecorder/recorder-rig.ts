@@ -1,20 +1,23 @@
 /** A recorder on loopback for tests, and the two ways to upload to it. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
-import {
-  connect,
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  type IncomingHttpHeaders,
-  type IncomingHttpStatusHeader,
-} from 'node:http2';
+import { connect, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2';
+import { connect as tcpConnect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { createRecorder, type RunningRecorder } from '../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
+import {
+  createRecordReader,
+  encodeRecords,
+  endOfRecords,
+  MAX_ACK_RECORD_BYTES,
+  MAX_UPLOAD_RECORD_BYTES,
+} from '../../src/wire/recorder-api/upload-record.ts';
 
 export const UPLOADER = {
   kind: 'accepted',
@@ -113,9 +116,20 @@ export async function readAnswer(response: IncomingMessage): Promise<Answer> {
 
 type AnswerHeaders = IncomingHttpHeaders & IncomingHttpStatusHeader;
 
+/** What uploads travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that is upgraded for it. */
+export type UploadRoad = 'h2' | 'upgrade';
+
+/** What those of {@link openUpload} take in this file of tests. */
+export const road: { over: UploadRoad } = { over: 'h2' };
+
+/** What says yes to them. */
+export function acceptedStatus(): number {
+  return road.over === 'h2' ? 200 : 101;
+}
+
 export interface Upload {
-  readonly stream: ClientHttp2Stream;
-  readonly session: ClientHttp2Session;
+  /** The body. */
+  readonly stream: Writable;
   readonly acks: Ack[];
   /** Resolves with the response headers. */
   readonly headers: Promise<AnswerHeaders>;
@@ -125,64 +139,140 @@ export interface Upload {
   end(): void;
   /** Resolves as soon as an ack frame fulfils the condition. */
   ack(condition: (ack: Ack) => boolean): Promise<Ack>;
+  /** Breaks the connection off. */
   close(): void;
+  /** Resets the upload. */
+  reset(): void;
 }
 
-/** Opens `POST /v2/record` over a connection of its own, prior knowledge. */
+/** Opens an upload over a connection of its own. */
 export function openUpload(
-  { url }: Pick<RunningRecorder, 'url'>,
+  recorder: Pick<RunningRecorder, 'url'>,
   headers: Record<string, string> = {},
 ): Upload {
-  const session = connect(url);
-  session.on('error', () => undefined);
-  const stream = session.request({ ':method': 'POST', ':path': '/v2/record', ...headers });
-  const parser = createAckParser();
+  return road.over === 'h2' ? openPost(recorder, headers) : openUpgrade(recorder, headers);
+}
+
+/** What both roads tell of an answer. */
+function createAnswer() {
   const acks: Ack[] = [];
   const waiting = new Set<() => void>();
   let finished = false;
   const notify = (): void => {
     for (const wake of waiting) wake();
   };
-  stream.on('data', (chunk: Buffer) => {
-    acks.push(...parser.push(chunk));
-    notify();
-  });
   const answered = Promise.withResolvers<AnswerHeaders>();
   answered.promise.catch(() => undefined);
   const over = Promise.withResolvers<void>();
+  const parser = createAckParser();
+  return {
+    answered,
+    push(chunk: Uint8Array) {
+      acks.push(...parser.push(chunk));
+      notify();
+    },
+    closed() {
+      finished = true;
+      notify();
+      over.resolve();
+      answered.reject(new Error('closed without an answer'));
+    },
+    view: {
+      acks,
+      headers: answered.promise,
+      over: over.promise,
+      async ack(condition: (ack: Ack) => boolean): Promise<Ack> {
+        for (;;) {
+          const found = acks.find(condition);
+          if (found !== undefined) return found;
+          if (finished) throw new Error(`no such ack among ${JSON.stringify(acks)}`);
+          await new Promise<void>((resolve) => {
+            const wake = (): void => {
+              waiting.delete(wake);
+              resolve();
+            };
+            waiting.add(wake);
+          });
+        }
+      },
+    },
+  };
+}
+
+/** `POST /v2/record`, prior knowledge. */
+function openPost({ url }: Pick<RunningRecorder, 'url'>, headers: Record<string, string>): Upload {
+  const session = connect(url);
+  session.on('error', () => undefined);
+  const stream = session.request({ ':method': 'POST', ':path': '/v2/record', ...headers });
+  const { answered, push, closed, view } = createAnswer();
+  stream.on('data', push);
   stream.on('response', (received) => answered.resolve(received));
   stream.on('error', (error) => answered.reject(error));
   stream.on('close', () => {
-    finished = true;
-    notify();
-    over.resolve();
-    answered.reject(new Error('closed without an answer'));
+    closed();
     session.close();
   });
   return {
+    ...view,
     stream,
-    session,
-    acks,
-    headers: answered.promise,
-    over: over.promise,
     write: (text) => stream.write(text),
     end: () => stream.end(),
-    async ack(condition) {
-      for (;;) {
-        const found = acks.find(condition);
-        if (found !== undefined) return found;
-        if (finished) throw new Error(`no such ack among ${JSON.stringify(acks)}`);
-        await new Promise<void>((resolve) => {
-          const wake = (): void => {
-            waiting.delete(wake);
-            resolve();
-          };
-          waiting.add(wake);
-        });
-      }
-    },
     close: () => session.destroy(),
+    reset: () => stream.close(8),
   };
+}
+
+/** `GET /v2/record` and an upgrade. What is written waits for the 101. */
+function openUpgrade({ url }: Pick<RunningRecorder, 'url'>, headers: Record<string, string>): Upload {
+  const { hostname, port } = new URL(url);
+  const socket = tcpConnect(Number(port), hostname.replaceAll(/[[\]]/g, ''));
+  const { answered, push, closed, view } = createAnswer();
+  const records = createRecordReader(MAX_ACK_RECORD_BYTES, push);
+  const asked = httpRequest({
+    path: '/v2/record',
+    headers: { connection: 'Upgrade', upgrade: 'tailcast-record/1', ...headers },
+    createConnection: () => socket,
+  });
+  const accepted = new Promise<void>((resolve) => {
+    asked.on('upgrade', (response, _socket, head) => {
+      answered.resolve(headersOf(response));
+      if (head.length > 0) records.push(head);
+      socket.on('data', (chunk: Buffer) => records.push(chunk));
+      resolve();
+    });
+  });
+  asked.on('response', (response) => {
+    answered.resolve(headersOf(response));
+    response.resume();
+  });
+  asked.on('error', answered.reject);
+  asked.end();
+  const put = (bytes: Uint8Array, done: (error?: Error | null) => void): void => {
+    void accepted.then(() => socket.write(bytes, done));
+  };
+  const stream = new Writable({
+    write: (chunk: Buffer, _encoding, done) =>
+      put(Buffer.concat(encodeRecords([chunk], MAX_UPLOAD_RECORD_BYTES)), done),
+    final: (done) => put(endOfRecords(), done),
+  });
+  stream.on('error', () => undefined);
+  socket.on('error', () => undefined);
+  socket.on('close', () => {
+    closed();
+    stream.destroy();
+  });
+  return {
+    ...view,
+    stream,
+    write: (text) => stream.write(text),
+    end: () => stream.end(),
+    close: () => socket.destroy(),
+    reset: () => socket.resetAndDestroy(),
+  };
+}
+
+function headersOf({ statusCode = 0, headers }: IncomingMessage): AnswerHeaders {
+  return Object.assign({ ':status': statusCode }, headers);
 }
 
 /** Uploads a whole session and waits for the end of the answer. */

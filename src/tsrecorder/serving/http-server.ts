@@ -153,7 +153,7 @@ function createApplication(options: ServerOptions): FastifyInstance {
       });
       server.on('upgrade', (request, socket, head) => {
         socket.on('error', () => socket.destroy());
-        options.upgrade(request, socket, head);
+        if (!uploads.upgrade(request, socket, head)) options.upgrade(request, socket, head);
       });
       return server;
     },

@@ -1,16 +1,17 @@
 /**
- * The five endpoints that uploaders use, on Node's own HTTP/1.1 requests and HTTP/2 streams.
+ * The endpoints that uploaders use, on Node's own HTTP/1.1 requests and HTTP/2 streams.
  *
  * | request           | over  | answer                                                                            |
  * |-------------------|-------|-----------------------------------------------------------------------------------|
- * | `HEAD /v2/record` | h2    | 200, with our three extensions announced                                            |
+ * | `HEAD /v2/record` | h2    | 200, with our extensions announced                                                  |
  * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes; last ack and end when the upload is kept    |
+ * | `GET /v2/record`  | h1    | 101 to `tailcast-record/1`, then as the POST, in records (`upload-record.ts`)         |
  * | `POST /record`    | h1    | `100 Continue`, 200 when the upload is kept                                          |
  * | `HEAD /v2/event`  | both  | 200                                                                                 |
  * | `POST /v2/event`  | both  | 200 when the event is durable                                                       |
  *
  * Who uploads is asked before anything is promised; a refusal is a plain status, so that the uploader goes on to its
- * next recorder. After the 200 of `POST /v2/record` the only way to say no is an error frame.
+ * next recorder. After the 200 or 101 of `/v2/record` the only way to say no is an error frame.
  *
  * The body of an upload is arbitrary bytes to HTTP; what is accepted of it, or of the lines that its frames stand for: a first line that is an asciicast header, of
  * at most 4 MiB, then lines of at most `maxLineBytes`, in all at most `maxSessionBytes`. Anything else ends the upload
@@ -19,21 +20,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Socket } from 'node:net';
-import type { Readable } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { encodeAck, type Ack } from '../../wire/recorder-api/ack.ts';
 import {
   decodeUploadFields,
-  encodeDurableOffset,
   encodeOffers,
   FROM_START,
   type UploadFields,
 } from '../../wire/recorder-api/upload-headers.ts';
+import { RECORD_PROTOCOL } from '../../wire/recorder-api/upload-record.ts';
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { RecordingKey } from '../store/key.ts';
+import { takeRecording, type UploadTransport } from './record-upload.ts';
+import { dropRest, overHttp2, overUpgrade } from './upload-transports.ts';
 
 /** The far end of an upload connection. */
 export interface UploaderAddress {
@@ -74,16 +76,18 @@ export interface Uploads {
   /** @returns false when the request is none of ours. `mustContinue`: the uploader waits for `100 Continue`. */
   request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
   stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
+  /** @param socket has a listener for errors */
+  upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
 }
 
 /** For a listener that takes none: they are answered like any path that is not there. */
-export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false };
+export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
 type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } };
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
 /** Everything that `upload-headers` knows. */
-const OFFERS = encodeOffers({ annotations: true, resumable: true, frames: true });
+const OFFERS = encodeOffers({ annotations: true, resumable: true, frames: true, upgrade: true });
 
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
@@ -109,6 +113,16 @@ export function createUploads(given: UploadOptions): Uploads {
       void answerStream(options, path, stream, headers).catch((error: unknown) =>
         refuseStream(stream, refusalOf(error, path), headers[':method'] === 'HEAD'),
       );
+      return true;
+    },
+    upgrade(request, socket, head) {
+      const path = pathOf(request.url);
+      if (path !== '/v2/record') return false;
+      const transport = overUpgrade(socket, head, OFFERS);
+      void answerUpgrade(options, request, socket, transport).catch((error: unknown) => {
+        const refusal = refusalOf(error, path);
+        transport.refuse(refusal, refusalBody(refusal));
+      });
       return true;
     },
   };
@@ -137,7 +151,7 @@ async function answerRequest(
     return;
   }
   if (path === '/v2/record')
-    throw new TailcastError('UPLOAD_MALFORMED', '/v2/record is served over HTTP/2 only');
+    throw new TailcastError('UPLOAD_MALFORMED', '/v2/record is served over HTTP/2 or an upgrade');
   requireMethod(request.method, 'POST');
   await requireRoom(options);
   await takeV1(options, uploader, request, response, mustContinue);
@@ -163,117 +177,30 @@ async function answerStream(
   }
   await requireRoom(options);
   if (method === 'HEAD') respond(stream, { ':status': 200, ...OFFERS }, undefined);
-  else await takeV2(options, uploader, stream, headers);
+  else await takeRecording(options, uploader, overHttp2(stream), readFields(headers));
 }
 
-/** Streams the body into a session while acks flow back. */
-async function takeV2(
-  options: UploadOptions,
-  uploader: Accepted,
-  stream: ServerHttp2Stream,
-  headers: IncomingHttpHeaders,
+/** Puts an upload on a connection that was made for it alone. */
+async function answerUpgrade(
+  options: UploadState,
+  request: IncomingMessage,
+  socket: Duplex,
+  transport: UploadTransport,
 ): Promise<void> {
-  const { session: token, at, waits, neighbours } = readFields(headers);
-  const acks = createAckWriter(stream, options.idleAckMs);
-  const origin = {
-    ...uploader,
-    protocol: 'v2',
-    token,
-    ...(neighbours === undefined ? {} : { neighbours }),
-  } as const;
-  const upload = await options.ingest.begin(origin, at, {
-    waits,
-    durable: (acknowledged) => acks.ack(acknowledged),
-    drain: () => stream.resume(),
-    failed(error) {
-      options.metrics.uploadsFailed.inc({ code: error.code });
-      acks.fail(error);
-    },
-  });
-  if (stream.destroyed) {
-    upload.cut('the connection was lost');
-    return;
+  const closed = new AbortController();
+  socket.once('close', () => closed.abort());
+  const uploader = await identify(options, request.socket, closed.signal);
+  requireMethod(request.method, 'GET');
+  const { headers } = request;
+  const protocols = (headers.upgrade ?? '').split(',').map((name) => name.trim());
+  if (!protocols.includes(RECORD_PROTOCOL)) {
+    throw new TailcastError('UPLOAD_MALFORMED', `the only upgrade here is to ${RECORD_PROTOCOL}`);
   }
-  stream.respond({
-    ':status': 200,
-    'content-type': 'application/json',
-    ...(token === undefined ? {} : encodeDurableOffset(upload.durableBytes)),
-  });
-  acks.start(upload.acknowledged);
-  stream.on('data', (chunk: Buffer) => {
-    options.metrics.receivedBytes.inc(chunk.length);
-    if (!upload.push(chunk)) stream.pause();
-  });
-  const finish = (): void => {
-    if (stream.aborted) return;
-    void upload.end().then((kept) => {
-      if (kept) acks.finish(upload.acknowledged);
-    });
-  };
-  // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
-  stream.on('end', () => setImmediate(finish));
-  // a request without a body has ended before anybody listened
-  if (stream.readableEnded) finish();
-  stream.on('close', () => {
-    acks.stop();
-    upload.cut('the connection was lost');
-  });
-}
-
-interface AckWriter {
-  /** The first frame, at once. */
-  start(first: Ack): void;
-  ack(next: Ack): void;
-  finish(last: Ack): void;
-  fail(error: TailcastError): void;
-  stop(): void;
-}
-
-/** Never late: a frame for every commit and for every silence. Never a queue: while the peer does not read, one waits. */
-function createAckWriter(stream: ServerHttp2Stream, idleMs: number): AckWriter {
-  let timer: NodeJS.Timeout | undefined;
-  let latest: Ack = { ack: 0 };
-  let started = false;
-  let blocked = false;
-
-  function write(): void {
-    if (!started || stream.destroyed || stream.writableEnded) return;
-    timer?.refresh();
-    if (blocked) return;
-    blocked = !stream.write(encodeAck(latest));
+  if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) {
+    throw new TailcastError('UPLOAD_MALFORMED', 'a request for an upgrade has no body');
   }
-
-  function end(frame: string): void {
-    stop();
-    if (stream.destroyed || stream.writableEnded) return;
-    if (!stream.headersSent) stream.respond({ ':status': 200, 'content-type': 'application/json' });
-    stream.end(frame);
-    dropRest(stream);
-  }
-
-  function stop(): void {
-    clearInterval(timer);
-  }
-
-  stream.on('drain', () => {
-    blocked = false;
-    write();
-  });
-  return {
-    start(first) {
-      started = true;
-      latest = first;
-      timer = setInterval(write, idleMs);
-      write();
-    },
-    ack(next) {
-      latest = next;
-      write();
-    },
-    finish: (last) => end(encodeAck(last)),
-    fail: (error) => end(encodeAck({ error: error.message })),
-    stop,
-  };
+  await requireRoom(options);
+  await takeRecording(options, uploader, transport, readFields(headers));
 }
 
 /** Streams the body into a session; the only answer is the last one. */
@@ -430,16 +357,4 @@ function respond(
   stream.respond(headers, { endStream: body === undefined });
   if (body !== undefined) stream.end(body);
   dropRest(stream);
-}
-
-const LINGER_MS = 1000;
-
-/**
- * The answer is complete, so the rest of the body is of no use. It is read and dropped for a while before the stream is
- * reset: a reset that comes together with the answer makes some clients forget the answer.
- */
-function dropRest(stream: ServerHttp2Stream): void {
-  stream.resume();
-  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
-  stream.once('close', () => clearTimeout(timer));
 }

@@ -7,6 +7,7 @@
  *                                               tailcast-annotations: 1
  *                                               tailcast-resume: 1
  *                                               tailcast-frames: 1, 2
+ *                                               tailcast-upgrade: 1
  * POST /v2/record                               200
  * tailcast-session: 6f1c…                       tailcast-offset: 81920
  * tailcast-offset: 81920
@@ -17,6 +18,8 @@
  * tailcast-before: 100.64.0.8:80
  * tailcast-after: 100.64.0.9:80,100.64.0.10:80
  * ```
+ *
+ * An upload over a connection that is upgraded for it (`upload-record.ts`) has the fields of the POST in its request, and those of both answers in the 101.
  */
 import { WireError } from '../wire-error.ts';
 import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from './annotation.ts';
@@ -32,6 +35,8 @@ const AFTER = 'tailcast-after';
 const FRAMES = 'tailcast-frames';
 const RESUME = 'tailcast-resume';
 const RESUME_VERSION = '1';
+const UPGRADE = 'tailcast-upgrade';
+const UPGRADE_VERSION = '1';
 /** Gateways that know only the first send frames without bulk. */
 const FRAMES_VERSIONS = `1, ${FRAMES_VERSION}`;
 
@@ -85,6 +90,8 @@ export interface RecorderOffers {
   readonly resumable: boolean;
   /** Takes frames instead of lines. */
   readonly frames: boolean;
+  /** Takes uploads of frames over a connection of HTTP/1.1 that is upgraded for it. */
+  readonly upgrade: boolean;
 }
 
 /** Fields by their lower-case names, as Node gives them. */
@@ -177,11 +184,17 @@ export function encodeDurableOffset(bytes: number): Record<string, string> {
  * The answer to `HEAD /v2/record`. A recorder that speaks a newer version as well names all it speaks, as `1, 2`: who knows
  * only the first goes on with that.
  */
-export function encodeOffers({ annotations, resumable, frames }: RecorderOffers): Record<string, string> {
+export function encodeOffers({
+  annotations,
+  resumable,
+  frames,
+  upgrade,
+}: RecorderOffers): Record<string, string> {
   return {
     ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
     ...(resumable ? { [RESUME]: RESUME_VERSION } : {}),
     ...(frames ? { [FRAMES]: FRAMES_VERSIONS } : {}),
+    ...(upgrade ? { [UPGRADE]: UPGRADE_VERSION } : {}),
   };
 }
 
@@ -190,6 +203,7 @@ export function decodeOffers(fields: HeaderFields): RecorderOffers {
     annotations: speaks(fields[ANNOTATIONS_HEADER], ANNOTATIONS_VERSION),
     resumable: speaks(fields[RESUME], RESUME_VERSION),
     frames: speaks(fields[FRAMES], String(FRAMES_VERSION)),
+    upgrade: speaks(fields[UPGRADE], UPGRADE_VERSION),
   };
 }
 

@@ -6,13 +6,14 @@ import { connect as tcpConnect } from 'node:net';
 import { join } from 'node:path';
 import { once } from 'node:events';
 import { Registry } from 'prom-client';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   createRig,
   HEADER,
   openUpload,
   readAnswer,
   request,
+  road,
   STORED_HEADER,
   until,
   UPLOADER,
@@ -27,8 +28,8 @@ async function stored(rig: Rig): Promise<string> {
   return (await rig.get(`/api/v1/recordings/${recording!.id}/cast`)).body;
 }
 
-describe('HEAD and POST /v2/record', () => {
-  it('share one connection, announce our extensions and answer before any body', async () => {
+describe('/v2/record', () => {
+  it('takes HEAD and POST over one connection, announces our extensions and answers before any body', async () => {
     await using rig = await createRig();
     const session = connect(rig.recorder.url);
     const head = session.request({ ':method': 'HEAD', ':path': '/v2/record' });
@@ -42,6 +43,15 @@ describe('HEAD and POST /v2/record', () => {
     const [first] = await once(post, 'data');
     expect(String(first)).toBe('{}\n');
     session.destroy();
+  });
+});
+
+describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
+  beforeAll(() => {
+    road.over = over;
+  });
+  afterAll(() => {
+    road.over = 'h2';
   });
 
   it('acknowledges without any data, and goes on in silence', async () => {
@@ -196,7 +206,7 @@ describe('HEAD and POST /v2/record', () => {
     const upload = openUpload(rig.recorder);
     upload.write(`${HEADER}${LINE}[0.7,"o","brok`);
     await upload.ack(({ ack }) => ack === HEADER.length + LINE.length);
-    upload.stream.close(8);
+    upload.reset();
     const [recording] = await until(async () => {
       const found = await rig.list('?state=interrupted');
       return found.length > 0 ? found : undefined;

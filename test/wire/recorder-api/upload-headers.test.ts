@@ -103,33 +103,46 @@ describe('the fields of an upload', () => {
   });
 });
 
+const NOTHING = { annotations: false, resumable: false, frames: false, upgrade: false };
+
 describe('what a recorder offers', () => {
   it('is these fields, and reads back', () => {
-    const all = { annotations: true, resumable: true, frames: true };
+    const all = { annotations: true, resumable: true, frames: true, upgrade: true };
     expect(encodeOffers(all)).toEqual({
       'tailcast-annotations': '1',
       'tailcast-resume': '1',
       'tailcast-frames': '1, 2',
+      'tailcast-upgrade': '1',
     });
     for (const offers of [
       all,
-      { annotations: false, resumable: true, frames: true },
-      { annotations: true, resumable: false, frames: true },
-      { annotations: true, resumable: true, frames: false },
+      { ...all, annotations: false },
+      { ...all, resumable: false },
+      { ...all, frames: false },
+      { ...all, upgrade: false },
     ])
       expect(decodeOffers(encodeOffers(offers))).toEqual(offers);
   });
 
   it('is what both speak, when a newer recorder names more', () => {
-    const fields = { 'tailcast-annotations': '1, 2', 'tailcast-resume': '2,1', 'tailcast-frames': '2,3' };
-    expect(decodeOffers(fields)).toEqual({ annotations: true, resumable: true, frames: true });
-    const newer = { 'tailcast-annotations': '11', 'tailcast-resume': '2', 'tailcast-frames': '3' };
-    expect(decodeOffers(newer)).toEqual({ annotations: false, resumable: false, frames: false });
+    const fields = {
+      'tailcast-annotations': '1, 2',
+      'tailcast-resume': '2,1',
+      'tailcast-frames': '2,3',
+      'tailcast-upgrade': '2, 1',
+    };
+    expect(decodeOffers(fields)).toEqual({ annotations: true, resumable: true, frames: true, upgrade: true });
+    const newer = {
+      'tailcast-annotations': '11',
+      'tailcast-resume': '2',
+      'tailcast-frames': '3',
+      'tailcast-upgrade': '2',
+    };
+    expect(decodeOffers(newer)).toEqual(NOTHING);
   });
 
   it('is nothing where another version, or none, is named', () => {
-    const none = { annotations: false, resumable: false, frames: false };
-    expect(decodeOffers({})).toEqual(none);
-    expect(decodeOffers({ 'tailcast-annotations': '2', 'tailcast-resume': ['1', '1'] })).toEqual(none);
+    expect(decodeOffers({})).toEqual(NOTHING);
+    expect(decodeOffers({ 'tailcast-annotations': '2', 'tailcast-resume': ['1', '1'] })).toEqual(NOTHING);
   });
 });

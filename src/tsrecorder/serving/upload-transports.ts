@@ -1,0 +1,157 @@
+/** What uploads with acknowledgements travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that was upgraded (`upload-record.ts`). */
+import { STATUS_CODES } from 'node:http';
+import { constants, type ServerHttp2Stream } from 'node:http2';
+import type { Duplex } from 'node:stream';
+import { errorText, TailcastError } from '../../errors.ts';
+import {
+  createRecordReader,
+  encodeRecords,
+  endOfRecords,
+  MAX_ACK_RECORD_BYTES,
+  MAX_UPLOAD_RECORD_BYTES,
+  RECORD_PROTOCOL,
+} from '../../wire/recorder-api/upload-record.ts';
+import type { UploadReceiver, UploadTransport } from './record-upload.ts';
+
+/** How long what still comes is read and dropped after the last word: a reset together with an answer makes some clients forget the answer. */
+const LINGER_MS = 1000;
+
+/** `POST /v2/record` over HTTP/2. */
+export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
+  const accept = (fields: Readonly<Record<string, string>>): void => {
+    if (!stream.headersSent) {
+      stream.respond({ ':status': 200, 'content-type': 'application/json', ...fields });
+    }
+  };
+  return {
+    get open() {
+      return !stream.destroyed && !stream.writableEnded;
+    },
+    accept,
+    receive(events) {
+      const finish = (): void => {
+        if (!stream.aborted) events.end();
+      };
+      stream.on('data', (chunk: Buffer) => events.data(chunk));
+      // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
+      stream.on('end', () => setImmediate(finish));
+      // a request without a body has ended before anybody listened
+      if (stream.readableEnded) finish();
+      stream.on('close', () => events.closed());
+    },
+    pause: () => void stream.pause(),
+    resume: () => void stream.resume(),
+    write: (acks) => stream.write(acks),
+    onDrained: (drained) => void stream.on('drain', drained),
+    end(acks) {
+      accept({});
+      stream.end(acks);
+      dropRest(stream);
+    },
+  };
+}
+
+/** The answer is complete, so the rest of the body is of no use: it is dropped for a while before the stream is reset. */
+export function dropRest(stream: ServerHttp2Stream): void {
+  stream.resume();
+  const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
+  stream.once('close', () => clearTimeout(timer));
+}
+
+export interface UpgradedTransport extends UploadTransport {
+  /** Answers the request for the upgrade with a refusal. After the 101 there is no other than closing the connection. */
+  refuse(error: TailcastError, body: string): void;
+}
+
+/**
+ * `GET /v2/record` that asks for {@link RECORD_PROTOCOL}.
+ * @param head bytes that came with the request. They and what comes before the 101 are read as what comes after it.
+ * @param offers fields of every yes
+ */
+export function overUpgrade(
+  socket: Duplex,
+  head: Uint8Array,
+  offers: Readonly<Record<string, string>>,
+): UpgradedTransport {
+  let accepted = false;
+  const accept = (fields: Readonly<Record<string, string>>): void => {
+    if (accepted) return;
+    accepted = true;
+    const upgraded = { connection: 'Upgrade', upgrade: RECORD_PROTOCOL };
+    socket.write(answerHead(101, { ...upgraded, ...offers, ...fields }));
+  };
+  const endWith = (bytes: Uint8Array | string): void => {
+    socket.end(bytes);
+    socket.resume();
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(timer));
+  };
+  return {
+    get open() {
+      return !socket.destroyed && !socket.writableEnded;
+    },
+    accept,
+    receive(events) {
+      readRecords(socket, head, events);
+    },
+    pause: () => void socket.pause(),
+    resume: () => void socket.resume(),
+    write: (acks) => socket.write(recordOf(acks)),
+    onDrained: (drained) => void socket.on('drain', drained),
+    end(acks, kept) {
+      accept({});
+      endWith(Buffer.concat([recordOf(acks), ...(kept ? [endOfRecords()] : [])]));
+    },
+    refuse(error, body) {
+      if (accepted || socket.destroyed || socket.writableEnded) {
+        socket.destroy();
+        return;
+      }
+      const { status } = error.entry;
+      const fields = {
+        'content-type': 'application/json',
+        'content-length': String(Buffer.byteLength(body)),
+        connection: 'close',
+      };
+      endWith(`${answerHead(status, fields)}${body}`);
+    },
+  };
+}
+
+function readRecords(socket: Duplex, head: Uint8Array, events: UploadReceiver): void {
+  const reader = createRecordReader(MAX_UPLOAD_RECORD_BYTES, (piece) => events.data(piece));
+  let ended = false;
+  let broken = false;
+  const tellEnd = (): void => {
+    if (!reader.ended || ended) return;
+    ended = true;
+    events.end();
+  };
+  const read = (chunk: Uint8Array): void => {
+    if (broken) return;
+    try {
+      reader.push(chunk);
+    } catch (error) {
+      broken = true;
+      tellEnd();
+      events.broken(new TailcastError('UPLOAD_MALFORMED', errorText(error), { cause: error }));
+      return;
+    }
+    tellEnd();
+  };
+  socket.once('close', () => events.closed());
+  // without the end of the records it is a cut; with it, nobody is there to hear that the upload is kept
+  socket.once('end', () => socket.destroy());
+  socket.on('data', read);
+  // the records of one chunk come together, as those of any other do
+  if (head.length > 0) read(head);
+}
+
+function recordOf(acks: string): Buffer {
+  return Buffer.concat(encodeRecords([Buffer.from(acks)], MAX_ACK_RECORD_BYTES));
+}
+
+function answerHead(status: number, fields: Readonly<Record<string, string>>): string {
+  const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n`;
+}
