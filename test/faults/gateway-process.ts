@@ -24,6 +24,8 @@ export interface GatewayPlan {
   readonly moveTimeoutMs?: number;
   /** Where it keeps what is not acknowledged, and delivers what others left there until it is told to end. */
   readonly journals?: string;
+  /** Frames go over upgraded connections, as by default, and not over HTTP/2. */
+  readonly upgrade?: boolean;
 }
 
 const FLOOD_BYTES = 80 * 1024;
@@ -63,6 +65,7 @@ const client = createRecorderClient({
   lateLimits: { retryMs: 50, maxRetryMs: 300 },
   journals,
   frames: process.env['TAILCAST_RECORDER_FRAMES'] !== 'false',
+  upgrade: plan.upgrade ?? true,
 });
 
 /** Output goes as it is. */

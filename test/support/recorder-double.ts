@@ -24,6 +24,15 @@ export interface RecorderBehaviour {
   readonly silent?: boolean;
   /** Stops reading the body of uploads, so that TCP pushes back. */
   readonly stalled?: boolean;
+  /** Answers the probe with our header of frames. Default false. */
+  readonly frames?: boolean;
+  /** Answers the probe with our header of upgrades. Default false. */
+  readonly upgradeOffered?: boolean;
+  /**
+   * What becomes of an upgrade: `take`, a status that refuses it, `close`, `silent`, or these bytes and the end of the connection.
+   * Default 404.
+   */
+  readonly upgrade?: 'take' | 'close' | 'silent' | number | Buffer;
   readonly eventProbeStatus?: number;
   readonly eventStatus?: number;
   /** Never answers the POST of an event. */
@@ -33,7 +42,7 @@ export interface RecorderBehaviour {
 }
 
 export interface DoubleUpload {
-  readonly protocol: 'v1' | 'v2';
+  readonly protocol: 'v1' | 'v2' | 'upgraded';
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: Buffer;
   readonly size: number;
@@ -52,6 +61,10 @@ export interface DoubleUpload {
   endEarly(): void;
   /** Resets the connection. */
   cut(): void;
+  /** Of an upgraded upload: lengths of the records that came, the end included. */
+  readonly records?: readonly number[];
+  /** Of an upgraded upload: sends these bytes. */
+  say?(bytes: Buffer): void;
 }
 
 export interface RecorderDouble {
@@ -122,6 +135,8 @@ export async function startRecorderDouble(
           ':status': 200,
           ...(annotations ? { 'tailcast-annotations': '1' } : {}),
           ...((behaviour.resume ?? annotations) ? { 'tailcast-resume': '1' } : {}),
+          ...(behaviour.frames === true ? { 'tailcast-frames': '1, 2' } : {}),
+          ...(behaviour.upgradeOffered === true ? { 'tailcast-upgrade': '1' } : {}),
         },
         { endStream: true },
       );
@@ -218,6 +233,22 @@ export async function startRecorderDouble(
     handle(request, response);
   });
 
+  h1.on('upgrade', (request: IncomingMessage, socket: Socket) => {
+    probes.push('upgrade');
+    socket.on('error', () => {});
+    const { upgrade = 404 } = behaviour;
+    changed();
+    if (upgrade === 'silent') return;
+    if (upgrade === 'close') return void socket.destroy();
+    if (upgrade instanceof Buffer) return void socket.end(upgrade);
+    if (typeof upgrade === 'number')
+      return void socket.end(`HTTP/1.1 ${upgrade} No\r\nContent-Length: 0\r\n\r\n`);
+    const upload = takeUpgraded(request, socket, () => behaviour.acks ?? 'auto', changed);
+    if (behaviour.stalled === true) socket.pause();
+    uploads.push(upload);
+    changed();
+  });
+
   const server = createServer((socket) => {
     connections += 1;
     sockets.add(socket);
@@ -271,8 +302,73 @@ export async function startRecorderDouble(
   };
 }
 
+const YES =
+  'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n' +
+  'tailcast-annotations: 1\r\ntailcast-resume: 1\r\ntailcast-frames: 1, 2\r\ntailcast-upgrade: 1\r\n\r\n';
+
+/** The records of an acknowledgement, or of any other text. */
+export function recordOf(text: string): Buffer {
+  const bytes = Buffer.from(text);
+  const lead = Buffer.alloc(4);
+  lead.writeUInt32BE(bytes.length);
+  return Buffer.concat([lead, bytes]);
+}
+
+/** An upload over an upgraded connection; its body is what its records hold. Acknowledges frames as so many bytes of lines. */
+function takeUpgraded(
+  { headers }: IncomingMessage,
+  socket: Socket,
+  acks: () => 'auto' | 'alive' | 'none',
+  changed: () => void,
+): DoubleUpload {
+  const records: number[] = [];
+  const before = Number(headers['tailcast-frames'] ?? 0) - Number(headers['tailcast-preamble'] ?? 0);
+  const say = (bytes: Buffer): void => {
+    if (!socket.destroyed && !socket.writableEnded) socket.write(bytes);
+  };
+  const acknowledge = (bytes: number): void => say(recordOf(`{"ack":${bytes},"frames":${bytes}}\n`));
+  const upload = newUpload('upgraded', headers, {
+    ack: acknowledge,
+    fail: (text) => {
+      say(recordOf(JSON.stringify({ error: text })));
+      socket.end();
+    },
+    endEarly: () => void socket.end(Buffer.alloc(4)),
+    cut: () => socket.resetAndDestroy(),
+  });
+  say(Buffer.from(YES));
+  const alive = setInterval(() => {
+    if (acks() === 'alive') say(recordOf('{}\n'));
+    if (acks() === 'auto' && before + upload.size > 0) acknowledge(before + upload.size);
+  }, 10);
+  let seen = Buffer.alloc(0);
+  socket.on('data', (chunk: Buffer) => {
+    seen = Buffer.concat([seen, chunk]);
+    while (seen.length >= 4) {
+      const length = seen.readUInt32BE();
+      if (seen.length < 4 + length) break;
+      records.push(length);
+      upload.push(seen.subarray(4, 4 + length));
+      seen = seen.subarray(4 + length);
+      if (length > 0) continue;
+      upload.ended = true;
+      clearInterval(alive);
+      if (acks() === 'none') continue;
+      if (acks() === 'auto') acknowledge(before + upload.size);
+      say(Buffer.alloc(4));
+    }
+    changed();
+  });
+  socket.once('close', () => {
+    clearInterval(alive);
+    if (!upload.ended) upload.aborted = true;
+    changed();
+  });
+  return Object.assign(upload, { records, say });
+}
+
 function newUpload(
-  protocol: 'v1' | 'v2',
+  protocol: DoubleUpload['protocol'],
   headers: DoubleUpload['headers'],
   actions: Pick<DoubleUpload, 'ack' | 'fail' | 'endEarly' | 'cut'>,
 ): DoubleUpload {

@@ -8,4 +8,5 @@ await import('./intake/finisher.test.ts');
 await import('./lost-spool.test.ts');
 await import('./metrics.test.ts');
 await import('./resume.test.ts');
+await import('./serving/http-server.test.ts');
 await import('./shared-bucket.test.ts');

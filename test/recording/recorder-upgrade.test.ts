@@ -1,0 +1,488 @@
+/** Uploads over upgraded connections: which recorders get them, and what becomes of those that break. */
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../src/observe/logger.ts';
+import {
+  createRecorderClient,
+  type RecorderClient,
+  type RecorderClientDeps,
+} from '../../src/recording/recorder-client.ts';
+import type { RecorderConnection } from '../../src/recording/recorder-connection.ts';
+import { NotUpgradedError, openUpgraded, UploadRefusedError } from '../../src/recording/recorder-upgrade.ts';
+import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
+import { dialBlackHole, dialLoopback } from '../support/recorder-dial.ts';
+import {
+  recordOf,
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../support/recorder-double.ts';
+
+const closers: (() => Promise<void> | void)[] = [];
+const never = new AbortController().signal;
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+const NEW: RecorderBehaviour = { frames: true, upgradeOffered: true, upgrade: 'take' };
+
+async function recorder(behaviour: RecorderBehaviour = NEW, port = 0): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour, port);
+  closers.push(() => double.close());
+  return double;
+}
+
+function client({ limits, ...deps }: Partial<RecorderClientDeps> = {}): RecorderClient {
+  const made = createRecorderClient({
+    dial: dialLoopback,
+    nowMs: () => performance.now(),
+    log: createSilentLogger(),
+    ...deps,
+    limits: { moveRetryMs: 5, suspectMs: 0, ...limits },
+  });
+  closers.push(() => made.close());
+  return made;
+}
+
+const open = (from: RecorderClient, ...doubles: readonly RecorderDouble[]): Promise<RecorderUpload> =>
+  from.open({ recorders: doubles.map(({ address }) => address), sessionId: 's1' }, never);
+
+/** One frame with output of so many bytes. */
+function frame(bytes: number): Uint8Array {
+  const batch = new FrameBatch();
+  batch.output(1, randomBytes(bytes), 'exact');
+  return batch.take().slice();
+}
+
+const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
+const roads = ({ uploads }: RecorderDouble): readonly string[] => uploads.map(({ protocol }) => protocol);
+
+describe('a recorder that takes upgrades', () => {
+  it('is asked over HTTP/2 first, and then gets the frames over an upgraded connection', async () => {
+    const double = await recorder();
+    const upload = await open(client(), double);
+    expect(upload).toMatchObject({ protocol: 'v2', annotations: true, frames: true });
+    const frames = Buffer.concat(Array.from({ length: 40 }, () => frame(20_000)));
+    await upload.write(frames);
+    expect(await upload.end()).toBe('confirmed');
+    expect(upload.pendingBytes).toBe(0);
+    expect(roads(double)).toEqual(['upgraded']);
+    const [got] = double.uploads;
+    expect(sha256(got!.body)).toBe(sha256(frames));
+    expect(got!.ended).toBe(true);
+    expect(got!.records!.at(-1)).toBe(0);
+    expect(got!.headers).toMatchObject({
+      'tailcast-session': 's1',
+      'tailcast-frames': '0',
+      'tailcast-part': '1',
+      connection: 'Upgrade',
+    });
+    expect(double.probes).toEqual(['v2', 'upgrade']);
+    expect(double.connections).toBe(2);
+  });
+
+  it('is asked for it at once the next time', async () => {
+    const double = await recorder();
+    const from = client();
+    for (let round = 0; round < 3; round += 1) await (await open(from, double)).end();
+    expect(double.probes).toEqual(['v2', 'upgrade', 'upgrade', 'upgrade']);
+    expect(double.connections).toBe(4);
+    expect(roads(double)).toEqual(['upgraded', 'upgraded', 'upgraded']);
+  });
+
+  it('gets what is written in one turn as one record, and nothing of a turn is late', async () => {
+    const double = await recorder();
+    const upload = await open(client(), double);
+    const pieces = [frame(2000), frame(30), frame(5000)];
+    void upload.write(pieces);
+    const [got] = double.uploads;
+    const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
+    await double.until(() => got!.size === bytes);
+    expect(got!.records).toEqual([bytes]);
+    void upload.write(frame(10));
+    await double.until(() => got!.records!.length === 2);
+    await upload.end();
+  });
+
+  it('gets records of 4 MiB at most', async () => {
+    const double = await recorder({ ...NEW, acks: 'alive' });
+    const upload = await open(client({ limits: { maxPendingBytes: 64 * 1024 ** 2 } }), double);
+    const frames = Buffer.concat(Array.from({ length: 10 }, () => frame(1024 ** 2)));
+    await upload.write(frames);
+    const [got] = double.uploads;
+    await double.until(() => got!.size === frames.length);
+    expect(Math.max(...got!.records!)).toBe(4 * 1024 * 1024);
+    expect(sha256(got!.body)).toBe(sha256(frames));
+    upload.abort();
+  });
+
+  it('sees a cut where the session is broken off, and never an end', async () => {
+    const double = await recorder();
+    const upload = await open(client(), double);
+    void upload.write(frame(100));
+    await double.until(() => double.uploads[0]!.size > 0);
+    void upload.write(frame(100));
+    upload.abort();
+    await double.until(() => double.uploads[0]!.aborted);
+    expect(double.uploads[0]!.ended).toBe(false);
+    expect(double.uploads[0]!.records).not.toContain(0);
+  });
+
+  it('is where a session goes on after a cut, with its beginning', async () => {
+    const first = await recorder({ ...NEW, acks: 'alive' });
+    const second = await recorder();
+    const upload = await open(client(), first, second);
+    const [one, two, three] = [frame(50), frame(60), frame(70)];
+    const header = new FrameBatch();
+    header.text('{"version":2}\n');
+    const begin = header.take().slice();
+    void upload.write([begin, one]);
+    void upload.write(two);
+    await first.until(() => first.uploads[0]!.size === begin.length + one.length + two.length);
+    first.uploads[0]!.ack(begin.length + one.length);
+    await expect.poll(() => upload.pendingBytes).toBe(two.length);
+    await first.close();
+    closers.splice(0, 1);
+    void upload.write(three);
+    await second.until(() => second.uploads[0]?.ended === false && second.uploads[0].size > 100);
+    expect(await upload.end()).toBe('confirmed');
+    const [got] = second.uploads;
+    const preamble = Number(got!.headers['tailcast-preamble']);
+    expect(got!.body.subarray(0, preamble).toString()).toBe('{"version":2}\n');
+    expect(sha256(got!.body.subarray(preamble))).toBe(sha256(Buffer.concat([two, three])));
+    expect(got!.headers).toMatchObject({
+      'tailcast-frames': String(begin.length + one.length),
+      'tailcast-part': '2',
+      'tailcast-before': first.address,
+    });
+    expect(roads(second)).toEqual(['upgraded']);
+  });
+
+  it.each([
+    ['fail', /no space left on device/],
+    ['endEarly', /ended the upload before the session/],
+    ['cut', /closed|ECONNRESET/],
+  ] as const)('is lost when it does that: %s', async (act, words) => {
+    const double = await recorder({ ...NEW, acks: 'alive' });
+    const upload = await open(client({ limits: { maxFruitlessMoves: 0 } }), double);
+    void upload.write(frame(5));
+    await double.until(() => double.uploads[0]!.size > 0);
+    double.uploads[0]![act]('no space left on device');
+    expect((await upload.lost).message).toMatch(words);
+  });
+
+  it.each([
+    ['a record that is too long', Buffer.from([0, 1, 0, 2]), 'records that cannot be read'],
+    ['what is no acknowledgement', recordOf('no'), 'acknowledgements that cannot be read'],
+    ['bytes behind its end', Buffer.from([0, 0, 0, 0, 7]), 'records that cannot be read'],
+  ])('is lost when it sends %s', async (_, bytes, words) => {
+    const double = await recorder({ ...NEW, acks: 'alive' });
+    const upload = await open(client({ limits: { maxFruitlessMoves: 0 } }), double);
+    double.uploads[0]!.say!(bytes);
+    expect((await upload.lost).message).toContain(words);
+    await double.until(() => double.uploads[0]!.aborted);
+  });
+
+  it('is lost when it says nothing any more', async () => {
+    const double = await recorder({ ...NEW, acks: 'none' });
+    const upload = await open(client({ limits: { ackWindowMs: 60, maxFruitlessMoves: 0 } }), double);
+    expect((await upload.lost).message).toContain('no acknowledgement for 60 ms');
+  });
+});
+
+describe('a recorder that does not upgrade', () => {
+  it.each([
+    ['answers 404', 404],
+    ['answers 403', 403],
+    ['answers 200', 200],
+    ['answers 426', 426],
+    ['closes the connection', 'close'],
+    ['says nothing', 'silent'],
+    ['speaks something else', Buffer.from('220 mail.example.org\r\n')],
+    [
+      'switches to something else',
+      Buffer.from('HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n'),
+    ],
+    ['switches and offers nothing', yes('')],
+    ['sends bytes before its answer', Buffer.concat([Buffer.alloc(1), yes('tailcast-frames: 2\r\n')])],
+    ['breaks off in its answer', Buffer.from('HTTP/1.1 101 Switching Prot')],
+  ] as const)(
+    'but offered it, gets the upload over HTTP/2 in the same attempt: it %s',
+    async (_, upgrade) => {
+      const double = await recorder({ ...NEW, upgrade });
+      const from = client({ limits: { probeTimeoutMs: 300 } });
+      for (let round = 1; round <= 2; round += 1) {
+        const upload = await open(from, double);
+        expect(upload.frames).toBe(true);
+        const frames = frame(1000);
+        void upload.write(frames);
+        await double.until(() => double.uploads.at(-1)?.size === frames.length);
+        upload.abort();
+      }
+      expect(roads(double)).toEqual(['v2', 'v2']);
+      // it is not asked again for a while
+      expect(double.probes).toEqual(['v2', 'upgrade', 'v2']);
+    },
+  );
+
+  it('is asked for what it offers again after a while', async () => {
+    const double = await recorder({ ...NEW, upgrade: 'close' });
+    let nowMs = 0;
+    const from = client({ nowMs: () => nowMs });
+    (await open(from, double)).abort();
+    double.set(NEW);
+    nowMs = 59_999;
+    (await open(from, double)).abort();
+    nowMs = 60_000;
+    (await open(from, double)).abort();
+    expect(double.probes).toEqual(['v2', 'upgrade', 'v2', 'v2', 'upgrade']);
+    await double.until(() => double.uploads.length === 3);
+    expect(roads(double)).toEqual(['v2', 'v2', 'upgraded']);
+  });
+
+  it('any more, as it was put back to an earlier version, is asked over HTTP/2 in the same attempt', async () => {
+    const double = await recorder();
+    const from = client();
+    await (await open(from, double)).end();
+    for (const upgrade of ['close', 404, Buffer.from('HTTP/1.1 403 Forbidden\r\n\r\n')] as const) {
+      double.set({ frames: true, upgrade });
+      (await open(from, double)).abort();
+      (await open(from, double)).abort();
+      double.set(NEW);
+      (await open(from, double)).abort();
+    }
+    await double.until(() => double.uploads.length === 10);
+    expect(roads(double)).toEqual([
+      'upgraded',
+      ...Array.from({ length: 3 }, () => ['v2', 'v2', 'upgraded']).flat(),
+    ]);
+    const [, , ...asked] = double.probes;
+    const round = ['upgrade', 'v2', 'v2', 'v2', 'upgrade'];
+    expect(asked).toEqual([...round, ...round, ...round]);
+  });
+
+  it.each([409, 429, 500, 503, 507])(
+    'and answers %i to it has refused the upload: the next one is asked at once',
+    async (status) => {
+      const double = await recorder();
+      const other = await recorder({});
+      const from = client();
+      await (await open(from, double)).end();
+      double.set({ ...NEW, upgrade: status });
+      const upload = await open(from, double, other);
+      expect(upload.address).toBe(other.address);
+      upload.abort();
+      expect(double.probes).toEqual(['v2', 'upgrade', 'upgrade']);
+      await expect(open(from, double)).resolves.toMatchObject({ address: double.address });
+      // nobody knows any more that it upgrades
+      expect(double.probes).toEqual(['v2', 'upgrade', 'upgrade', 'v2', 'upgrade']);
+    },
+  );
+
+  it('and refuses what it offered is asked once more, and says why', async () => {
+    const double = await recorder({ ...NEW, upgrade: 503, uploadStatus: 503 });
+    const from = client();
+    await expect(open(from, double)).rejects.toThrow('POST /v2/record answered 503');
+    // it can again: a refusal is no failure of the upgrade
+    double.set(NEW);
+    (await open(from, double)).abort();
+    expect(double.probes).toEqual(['v2', 'upgrade', 'v2', 'upgrade']);
+  });
+
+  it('and is silent has the time for it that it has for the question over HTTP/2', async () => {
+    const double = await recorder();
+    const other = await recorder({});
+    const from = client({ limits: { probeTimeoutMs: 100 } });
+    await (await open(from, double)).end();
+    double.set({ silent: true });
+    const upload = await open(from, double, other);
+    expect(upload.address).toBe(other.address);
+    // the upgrade, HTTP/2 for what is left of the time, v1
+    expect(double.connections).toBe(2 + 3);
+    upload.abort();
+  });
+});
+
+describe('no upgrade is asked for', () => {
+  it.each([
+    ['where no frames are to be sent', { frames: false }, NEW],
+    ['where none is wanted', { upgrade: false }, NEW],
+    ['of a recorder that does not offer it', {}, { frames: true, upgrade: 'take' }],
+    ['of one that takes no frames', {}, { upgrade: 'take' }],
+  ] as const)('%s', async (_, deps, behaviour: RecorderBehaviour) => {
+    const double = await recorder(behaviour);
+    const from = client(deps);
+    for (let round = 0; round < 2; round += 1) {
+      const upload = await open(from, double);
+      await upload.write(upload.frames ? frame(10) : '[1,"o","a"]\n');
+      upload.abort();
+    }
+    expect(double.probes).toEqual(['v2', 'v2']);
+    expect(roads(double)).toEqual(['v2', 'v2']);
+  });
+
+  it('of one that the client of the session does not wait for', async () => {
+    const gone = new AbortController();
+    const double = await recorder({ ...NEW, upgrade: 'silent' });
+    const opened = client().open({ recorders: [double.address], sessionId: 's1' }, gone.signal);
+    await double.until(() => double.probes.includes('upgrade'));
+    gone.abort(new Error('the client left'));
+    await expect(opened).rejects.toThrow('the client left');
+    expect(double.uploads).toHaveLength(0);
+  });
+});
+
+function yes(fields: string): Buffer {
+  return Buffer.from(
+    `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n${fields}\r\n`,
+  );
+}
+
+const OFFERS =
+  'tailcast-annotations: 1\r\ntailcast-resume: 1\r\ntailcast-frames: 1, 2\r\ntailcast-upgrade: 1\r\n';
+
+/** Opens an upgraded connection to whoever does this with it. */
+async function upgradeAt(serve: (socket: Socket) => void): Promise<RecorderConnection> {
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => serve(socket));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closers.push(() => void server.close());
+  const address = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const socket = await dialLoopback(address, never);
+  const intent = { sessionId: 's', offset: 0, frames: 0, part: 1, preamble: new Uint8Array() };
+  return openUpgraded(
+    socket,
+    { address, timeoutMs: 60_000, ackWindowMs: 60_000, waits: false, intent },
+    never,
+  );
+}
+
+/** What is told of a connection until it ends. */
+function watch(connection: RecorderConnection): { readonly told: unknown[]; readonly over: Promise<void> } {
+  const told: unknown[] = [];
+  const over = Promise.withResolvers<void>();
+  connection.attach({
+    acknowledged: (bytes, lineBytes) => void told.push([bytes, lineBytes]),
+    finished() {
+      told.push('finished');
+      over.resolve();
+    },
+    lost({ message }) {
+      told.push(message);
+      over.resolve();
+    },
+  });
+  return { told, over: over.promise };
+}
+
+describe('an upgraded connection', () => {
+  it.each(['end', 'resetAndDestroy'] as const)(
+    'whose recorder dies after any byte is lost: %s',
+    async (how) => {
+      const head = yes(OFFERS);
+      const answer = Buffer.concat([
+        head,
+        recordOf('{"ack":7,"frames":5}\n'),
+        recordOf('{"ack":9,"frames":7}\n'),
+        Buffer.alloc(3),
+      ]);
+      for (let sent = 0; sent <= answer.length; sent += 1) {
+        const opened = upgradeAt((socket) => {
+          socket.write(answer.subarray(0, sent), () =>
+            how === 'end' ? socket.end() : socket.resetAndDestroy(),
+          );
+        });
+        if (sent < head.length) {
+          await expect(opened).rejects.toBeInstanceOf(NotUpgradedError);
+          continue;
+        }
+        // a reset may take what came before it along
+        const connection = await opened.catch((error: unknown) => error);
+        if (connection instanceof Error) {
+          expect([how, connection]).toEqual(['resetAndDestroy', expect.any(NotUpgradedError)]);
+          continue;
+        }
+        const { told, over } = watch(connection as RecorderConnection);
+        await over;
+        expect(told.at(-1)).toMatch(/closed|ECONNRESET/);
+        expect([[5, 7]]).toEqual(
+          expect.arrayContaining(told.slice(0, 1).filter((one) => typeof one !== 'string')),
+        );
+      }
+    },
+  );
+
+  it('has acknowledgements that came together with the answer, and its end once', async () => {
+    const connection = await upgradeAt((socket) => {
+      socket.write(Buffer.concat([yes(OFFERS), recordOf('{}\n'), recordOf('{"ack":9,"frames":7}\n')]));
+      socket.on('data', (chunk: Buffer) => {
+        if (chunk.equals(Buffer.alloc(4))) socket.write(Buffer.alloc(4));
+      });
+    });
+    const { told, over } = watch(connection);
+    await expect.poll(() => told.length).toBe(2);
+    connection.finish();
+    await over;
+    expect(told).toEqual([[0, 0], [7, 9], 'finished']);
+    connection.send(Uint8Array.of(1));
+    connection.destroy();
+    expect(told).toHaveLength(3);
+  });
+
+  it('knows what has not left it while nobody reads', async () => {
+    const waiting = Promise.withResolvers<Socket>();
+    const connection = await upgradeAt((socket) => {
+      socket.pause();
+      socket.write(yes(OFFERS));
+      waiting.resolve(socket);
+    });
+    watch(connection);
+    const piece = Buffer.alloc(1024 * 1024, 7);
+    for (let count = 0; count < 64; count += 1) connection.send(piece);
+    expect(connection.unwritten).toBe(64 * piece.length);
+    const peer = await waiting.promise;
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(connection.unwritten).toBeGreaterThan(0);
+    peer.resume();
+    await expect.poll(() => connection.unwritten).toBe(0);
+    connection.send(new Uint8Array());
+    expect(connection.unwritten).toBe(0);
+    connection.destroy();
+  });
+
+  it('is refused, or not there, by the status of the answer alone', async () => {
+    const answered = (status: number): Promise<RecorderConnection> =>
+      upgradeAt((socket) => socket.end(`HTTP/1.1 ${status} X\r\nContent-Length: 0\r\n\r\n`));
+    for (const status of [409, 429, 500, 503, 507]) {
+      await expect(answered(status)).rejects.toBeInstanceOf(UploadRefusedError);
+    }
+    for (const status of [200, 204, 302, 400, 401, 403, 404, 405, 426, 501, 502, 504]) {
+      await expect(answered(status)).rejects.toBeInstanceOf(NotUpgradedError);
+    }
+  });
+});
+
+describe('recorders that upgrade', () => {
+  it('are remembered up to a number of them', async () => {
+    const double = await recorder();
+    const from = client({
+      dial: (address, signal) =>
+        address.startsWith('dead') ? dialBlackHole(address, signal) : dialLoopback(double.address, signal),
+    });
+    const ask = async (name: string): Promise<void> =>
+      (await from.open({ recorders: [name], sessionId: name }, never)).abort();
+    for (let count = 0; count <= 256; count += 1) await ask(`recorder-${count}`);
+    double.probes.splice(0);
+    await ask('recorder-1');
+    expect(double.probes).toEqual(['upgrade']);
+    await ask('recorder-0');
+    expect(double.probes).toEqual(['upgrade', 'v2', 'upgrade']);
+  });
+});
