@@ -452,9 +452,14 @@ describe('an API server from inside a pod', () => {
   it('says what is missing', async () => {
     const clocks = { now: () => 0, wallClock: () => 0 };
     await expect(createApiServer(clocks)).rejects.toThrow(/name a kubeconfig, or run in a pod/);
-    await expect(createApiServer({ inCluster: { host: '', port: '' }, ...clocks })).rejects.toThrow(
-      /KUBERNETES_SERVICE_HOST/,
-    );
+    for (const [host, port] of [
+      ['', '443'],
+      ['h', ''],
+      ['h', 'https'],
+    ] as const)
+      await expect(createApiServer({ inCluster: { host, port }, ...clocks })).rejects.toThrow(
+        /KUBERNETES_SERVICE_PORT do not name an API server/,
+      );
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: join(directory, 'no') }, ...clocks }),
     ).rejects.toThrow(/cannot read \S.* \S+ca\.crt: ENOENT/);

@@ -30,7 +30,6 @@ export interface WebSocketPiece {
   readonly fin: boolean;
   /** The three RSV bits, 0–7; not 0 means an extension was negotiated, or the peer is broken. */
   readonly rsv: number;
-  readonly masked: boolean;
   /** Payload bytes of the whole frame. */
   readonly length: number;
   /** Where `bytes` begins in the frame's payload. */
@@ -40,11 +39,11 @@ export interface WebSocketPiece {
   /** First and last piece of this frame. */
   readonly first: boolean;
   readonly last: boolean;
-  /** A view into the pushed chunk, still masked if `masked`: made when it is asked for, valid until the caller reuses that chunk. */
+  /** A view into the pushed chunk, still masked if there is a `mask`: made when it is asked for, valid until the caller reuses that chunk. */
   readonly bytes: Uint8Array;
   /** The first of `bytes`, for which no view is made. */
   readonly firstByte: number | undefined;
-  /** Four bytes, if `masked`. */
+  /** Four bytes, if the frame is masked. */
   readonly mask: Uint8Array | undefined;
   /** `bytes` without so many at their beginning. */
   bytesFrom(skipped: number): Uint8Array;
@@ -98,7 +97,6 @@ class Piece implements WebSocketPiece {
   readonly opcode: number;
   readonly fin: boolean;
   readonly rsv: number;
-  readonly masked: boolean;
   readonly length: number;
   readonly offset: number;
   readonly headerLength: number;
@@ -113,7 +111,6 @@ class Piece implements WebSocketPiece {
     this.opcode = frame.opcode;
     this.fin = frame.fin;
     this.rsv = frame.rsv;
-    this.masked = frame.mask !== undefined;
     this.length = frame.length;
     this.offset = frame.offset;
     this.headerLength = frame.headerLength;
