@@ -16,7 +16,9 @@ import {
   PutObjectCommand,
   S3Client,
 } from '@aws-sdk/client-s3';
+import { Registry } from 'prom-client';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { alertsFor, openReceiver } from '../../tsrecorder/search/alerts/webhook-receiver.ts';
 import { describeStore, NODE } from '../../tsrecorder/store/store-contract.ts';
 import {
   createRig as createRecorderRig,
@@ -191,6 +193,39 @@ describe('two recorders on one bucket', () => {
       sessionMark: undefined,
     });
     expect(await one.list()).toMatchObject([{ key, hasSidecar: true }]);
+  });
+});
+
+describe('two recorders on one bucket, with the same rules', () => {
+  it('tell an alert once, and know that it was told', async () => {
+    await using receiver = await openReceiver();
+    const open = (registry: Registry) =>
+      createRecorderRig({
+        bucket: openBucket({ prefix: 'alerts/' }),
+        searchText: 'all',
+        alerts: alertsFor(receiver.url),
+        timing: { listRefreshMs: 0 },
+        registry,
+      });
+    const registries = [new Registry(), new Registry()] as const;
+    await using one = await open(registries[0]);
+    await using two = await open(registries[1]);
+    await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
+    await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
+    const told = async (outcome: string): Promise<number> => {
+      const counts = registries.map((registry) =>
+        registry.getSingleMetric('tailcast_recorder_alerts_total')!.get(),
+      );
+      return (await Promise.all(counts))
+        .flatMap(({ values }) => values)
+        .filter(({ labels }) => labels['outcome'] === outcome)
+        .reduce((sum, { value }) => sum + value, 0);
+    };
+    await until(async () => ((await told('delivered')) + (await told('elsewhere')) === 4 ? true : undefined));
+    expect([await told('delivered'), await told('elsewhere')]).toEqual([2, 2]);
+    expect(receiver.received).toHaveLength(2);
+    const marks = await openStore({ prefix: 'alerts/' }).listDocuments('.alerts/');
+    expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told']);
   });
 });
 
