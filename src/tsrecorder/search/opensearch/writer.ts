@@ -4,12 +4,11 @@
  * before its moments, with an empty version and the highest number of a moment that there may be, and again behind them: who is killed
  * in between leaves nothing that is not found and written anew. Nothing can be found before the writer says so.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
-import { createBackoff } from '../../../async/backoff.ts';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
 import type { WholeSession, WritingEngine } from '../engine.ts';
-import { isBusyStatus, ServerError, type SearchServer } from './client.ts';
+import { expectTaken, patiently, put, remove, sendBulk, unfitOf, wasWritten, type Action } from './bulk.ts';
+import { ServerError, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, openIndex } from './indices.ts';
 import { documentId, momentDocument, sessionDocument } from './mapping.ts';
 import type { ServerIndex } from './server-index.ts';
@@ -28,6 +27,17 @@ export interface ServerWriterOptions {
   readonly expungeMs?: number;
 }
 
+/** A session that runs. */
+interface Running {
+  /** Written so far. */
+  readonly moments: number;
+  /** The version that they have. */
+  readonly stamp: number;
+  /** More than these may be there of somebody before. */
+  readonly reach: number;
+  readonly partial: boolean;
+}
+
 /** What is known of a session's document. */
 interface Known {
   /** The version of the recording. */
@@ -37,23 +47,12 @@ interface Known {
   readonly stamp: number;
 }
 
-interface Action {
-  readonly index: 'index' | 'delete';
-  readonly session: string;
-  readonly k?: number;
-  readonly stamp: number;
-  readonly document?: Readonly<Record<string, unknown>>;
-}
-
-const MAX_BULK_BYTES = 4 * 1024 ** 2;
-const MAX_BULK = 2000;
-const BULK_MS = 60_000;
 const COMPACT_MS = 10 * 60_000;
-const BACKOFF = { baseMs: 100, maxMs: 5000 };
 const PATIENCE_MS = 60_000;
 const REFRESH_MS = 500;
 const EXPUNGE_MS = 90_000;
-const CONFLICT = 409;
+/** How long what was written may wait to be found before nobody is told that all is well. */
+const UNFOUND_MS = 2000;
 /** What stands for the text of a session that has none. */
 const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 
@@ -63,9 +62,6 @@ const FOUND_DOCUMENT = z.object({
   _source: z
     .object({ version: z.string().default(''), reach: z.number().default(0) })
     .default({ version: '', reach: 0 }),
-});
-const BULK_ANSWER = z.object({
-  items: z.array(z.record(z.string(), z.object({ status: z.number(), _index: z.string().optional() }))),
 });
 const COUNTS = z.object({
   hits: z.object({ total: z.object({ value: z.number() }) }),
@@ -97,8 +93,10 @@ export class ServerIndexWriter implements WritingEngine {
   /** Asked for, and not written yet. */
   readonly #begun = new Map<string, Known>();
   readonly #added: WholeSession[] = [];
-  /** Sessions that run: moments written, and the version they have. */
-  readonly #running = new Map<string, { readonly moments: number; readonly stamp: number }>();
+  readonly #running = new Map<string, Running>();
+  /** Why what was written cannot be found yet, and since when. */
+  #unfound: { readonly error: unknown; readonly sinceMs: number } | undefined;
+  #isClosed = false;
   #refreshing: NodeJS.Timeout | undefined;
   #expunging: NodeJS.Timeout | undefined;
 
@@ -169,9 +167,9 @@ export class ServerIndexWriter implements WritingEngine {
       ]),
     );
     // one that cannot be taken, whatever it holds, must not keep the others out
-    for (const [at, status] of written.entries()) {
+    for (const [at, isUnfit] of unfitOf(written).entries()) {
       const session = owners[at];
-      if (session !== undefined && isRefused(status)) session.partial = true;
+      if (session !== undefined && isUnfit) session.partial = true;
     }
     this.#options.onStep('moments');
     const finished = own.map(({ doc: { names, version, listing }, moments, partial, known }) => {
@@ -195,27 +193,40 @@ export class ServerIndexWriter implements WritingEngine {
   ): Promise<void> {
     const { id } = names;
     const before = fresh ? undefined : this.#running.get(id);
-    const known = before === undefined ? await this.#look(id) : undefined;
-    const { nowMs } = this.#options;
-    const touched = nowMs();
-    const stamp = known?.stamp ?? Math.max(touched, before?.stamp ?? 0);
-    const from = before?.moments ?? 0;
+    const touched = this.#options.nowMs();
+    const place = before ?? (await this.#placeOf(id));
+    const stamp = Math.max(place.stamp, touched);
+    const from = place.moments;
     // a session always has one, so that its names are found with words
     const added = from === 0 && moments.length === 0 ? [NOTHING] : moments;
     const end = from + added.length;
-    const reach = Math.max(known?.reach ?? 0, end);
-    const state = { version: '', reach, partial, owner: this.#index.owner, touched };
-    const [status] = await this.#bulk([put(names, stamp, sessionDocument(names, state))]);
-    this.#options.onStep('appending');
+    const reach = Math.max(place.reach, end);
+    const state = { version: '', reach, owner: this.#index.owner, touched };
+    const putSession = async (isPartial: boolean): Promise<boolean> => {
+      const document = sessionDocument(names, { ...state, partial: isPartial });
+      const statuses = await this.#bulk([put(names, stamp, document)]);
+      expectTaken(statuses);
+      return wasWritten(statuses[0]);
+    };
+    const wasPartial = partial || place.partial;
     // whoever has put it since knows more
-    if (!wasWritten(status)) return;
-    await this.#bulk([
+    if (!(await putSession(wasPartial))) return;
+    this.#options.onStep('appending');
+    const written = await this.#bulk([
       ...added.map((moment, at) => put(names, stamp, momentDocument(names, from + at, moment), from + at)),
       ...remove(id, stamp, end, reach),
     ]);
+    const isPartial = unfitOf(written).includes(true) || wasPartial;
+    if (isPartial && !wasPartial) await putSession(true);
     this.#options.onStep('appended');
-    this.#running.set(id, { moments: end, stamp });
+    this.#running.set(id, { moments: end, stamp, partial: isPartial, reach: 0 });
     this.#refreshSoon();
+  }
+
+  /** Of a running session that is written from its beginning. */
+  async #placeOf(id: string): Promise<Running> {
+    const { stamp, reach } = await this.#look(id);
+    return { moments: 0, stamp, reach, partial: false };
   }
 
   async remove(id: string): Promise<void> {
@@ -223,15 +234,17 @@ export class ServerIndexWriter implements WritingEngine {
     this.#running.delete(id);
     this.#begun.delete(id);
     if (version === undefined) return;
-    await this.#bulk(remove(id, stamp, 0, reach));
+    expectTaken(await this.#bulk(remove(id, stamp, 0, reach)));
     this.#options.onStep('cleared');
-    await this.#bulk([{ index: 'delete', session: id, stamp }]);
+    expectTaken(await this.#bulk([{ index: 'delete', session: id, stamp }]));
     this.#options.onStep('removed');
     this.#refreshSoon();
   }
 
-  /** The server does that by itself. */
+  /** The server does that by itself. @throws why what was written cannot be found, when that lasts */
   tidy(): boolean {
+    if (this.#unfound !== undefined && this.#options.nowMs() - this.#unfound.sinceMs >= UNFOUND_MS)
+      throw this.#unfound.error;
     return false;
   }
 
@@ -241,11 +254,7 @@ export class ServerIndexWriter implements WritingEngine {
    */
   async compact(): Promise<void> {
     await this.refresh();
-    this.#expunging ??= setTimeout(() => {
-      this.#expunging = undefined;
-      // what is not merged now is merged after the next removal
-      this.expunge().catch(() => undefined);
-    }, this.#options.expungeMs);
+    this.#expungeLater();
   }
 
   /** The same, now. */
@@ -292,17 +301,19 @@ export class ServerIndexWriter implements WritingEngine {
 
   async check(): Promise<void> {
     this.#expectName(await indexOf(this.#server, this.#alias));
+    if (this.#unfound !== undefined) await this.#refreshOnce();
   }
 
   /** What was written can be found from now on. */
   async refresh(): Promise<void> {
     clearTimeout(this.#refreshing);
     this.#refreshing = undefined;
-    await this.#server.ask({ method: 'POST', path: `/${encodeURIComponent(this.#alias)}/_refresh` });
+    await patiently(this.#options.patienceMs, () => this.#refreshOnce());
   }
 
   /** Ends what it waits for. */
   close(): void {
+    this.#isClosed = true;
     clearTimeout(this.#refreshing);
     clearTimeout(this.#expunging);
     this.#server.close();
@@ -310,9 +321,30 @@ export class ServerIndexWriter implements WritingEngine {
 
   #refreshSoon(): void {
     this.#refreshing ??= setTimeout(() => {
-      // who cannot be asked now is asked with the next session
-      this.refresh().catch(() => undefined);
+      this.#refreshing = undefined;
+      this.#refreshOnce().catch(() => {
+        if (!this.#isClosed) this.#refreshSoon();
+      });
     }, this.#options.refreshMs);
+  }
+
+  async #refreshOnce(): Promise<void> {
+    try {
+      await this.#server.ask({ method: 'POST', path: `/${encodeURIComponent(this.#alias)}/_refresh` });
+      this.#unfound = undefined;
+    } catch (error) {
+      this.#unfound ??= { error, sinceMs: this.#options.nowMs() };
+      throw error;
+    }
+  }
+
+  #expungeLater(): void {
+    this.#expunging ??= setTimeout(() => {
+      this.#expunging = undefined;
+      this.expunge().catch(() => {
+        if (!this.#isClosed) this.#expungeLater();
+      });
+    }, this.#options.expungeMs);
   }
 
   #expectName(name: string | undefined): void {
@@ -321,7 +353,7 @@ export class ServerIndexWriter implements WritingEngine {
 
   async #look(id: string): Promise<Known> {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
-    const answer = await this.#patiently(() =>
+    const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
         // there is no such document; where there is no such index there is an error
         if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
@@ -334,115 +366,9 @@ export class ServerIndexWriter implements WritingEngine {
     return { ..._source, stamp: Math.max(now, _version + 1) };
   }
 
-  /** @returns the status of each, in order; none of them is one of having no room */
-  async #bulk(actions: readonly Action[]): Promise<readonly number[]> {
-    const statuses: number[] = [];
-    let lines: string[] = [];
-    let first = 0;
-    let bytes = 0;
-    const flush = async (end: number): Promise<void> => {
-      if (lines.length === 0) return;
-      for (const [at, status] of (await this.#sendAll(lines)).entries()) statuses[first + at] = status;
-      [lines, first, bytes] = [[], end, 0];
-    };
-    for (const [at, action] of actions.entries()) {
-      const line = linesOf(action);
-      if (lines.length >= MAX_BULK || (bytes > 0 && bytes + line.length > MAX_BULK_BYTES)) await flush(at);
-      lines.push(line);
-      bytes += line.length;
-    }
-    await flush(actions.length);
-    return statuses;
+  #bulk(actions: readonly Action[]): Promise<readonly number[]> {
+    const { patienceMs } = this.#options;
+    const expectName = (index: string | undefined): void => this.#expectName(index);
+    return sendBulk({ server: this.#server, alias: this.#alias, expectName, patienceMs }, actions);
   }
-
-  /** Asks again for those that there was no room for. */
-  async #sendAll(lines: readonly string[]): Promise<readonly number[]> {
-    const statuses: number[] = [];
-    let left = lines.map((_, at) => at);
-    await this.#patiently(async () => {
-      const answered = await this.#send(left.map((at) => lines[at] ?? ''));
-      for (const [index, status] of answered.entries()) statuses[left[index] ?? 0] = status;
-      left = left.filter((at) => isBusyStatus(statuses[at] ?? 0));
-      const [busy] = left;
-      if (busy !== undefined) throw new ServerError(statuses[busy] ?? 0, []);
-    });
-    return statuses;
-  }
-
-  async #send(lines: readonly string[]): Promise<readonly number[]> {
-    const { items } = BULK_ANSWER.parse(
-      await this.#server.ask({
-        method: 'POST',
-        // an alias that is gone must not become an index that nobody has made
-        path: `/${encodeURIComponent(this.#alias)}/_bulk?require_alias=true&filter_path=items.*.status,items.*._index`,
-        body: lines.join(''),
-        timeoutMs: BULK_MS,
-      }),
-    );
-    if (items.length !== lines.length) throw new Error('OpenSearch answered for another number of documents');
-    return items.map((item) => {
-      const [{ status, _index: index } = { status: 0 }] = Object.values(item);
-      if (status === 404 && index === this.#alias) throw new ServerError(404, ['index_not_found_exception']);
-      if (index !== this.#alias) this.#expectName(index);
-      return status;
-    });
-  }
-
-  /** Waits, longer each time, while there is no room. */
-  async #patiently<T>(act: () => Promise<T>): Promise<T> {
-    const backoff = createBackoff(BACKOFF, Math.random);
-    for (let waited = 0; ;) {
-      try {
-        return await act();
-      } catch (error) {
-        if (!(error instanceof ServerError) || !error.isBusy || waited >= this.#options.patienceMs)
-          throw error;
-        const ms = backoff.next();
-        waited += ms;
-        await delay(ms);
-      }
-    }
-  }
-}
-
-function put(
-  { id }: SessionNames,
-  stamp: number,
-  document: Readonly<Record<string, unknown>>,
-  k?: number,
-): Action {
-  return { index: 'index', session: id, stamp, document, ...(k === undefined ? {} : { k }) };
-}
-
-/** Moments `[from, to)`. */
-function remove(session: string, stamp: number, from: number, to: number): readonly Action[] {
-  return Array.from({ length: Math.max(0, to - from) }, (_, at) => ({
-    index: 'delete',
-    session,
-    stamp,
-    k: from + at,
-  }));
-}
-
-function linesOf({ index, session, k, stamp, document }: Action): string {
-  const head = {
-    [index]: { _id: documentId(session, k), routing: session, version: stamp, version_type: 'external_gte' },
-  };
-  return `${JSON.stringify(head)}\n${document === undefined ? '' : `${JSON.stringify(document)}\n`}`;
-}
-
-function wasWritten(status: number | undefined): boolean {
-  return status !== undefined && status < 300;
-}
-
-/** Of sessions themselves none may be left out: what the index does not have is taken for what the store does not have. */
-function expectTaken(statuses: readonly number[]): void {
-  const refused = statuses.find(isRefused);
-  if (refused !== undefined)
-    throw new Error(`OpenSearch refused the document of a session with status ${refused}`);
-}
-
-/** What is newer than ours, or was removed before, is as it is to be. */
-function isRefused(status: number): boolean {
-  return status >= 300 && status !== CONFLICT && status !== 404;
 }

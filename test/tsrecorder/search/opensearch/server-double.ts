@@ -23,6 +23,8 @@ export class ServerDouble {
   readonly aliases = new Map<string, string>();
   /** The next writes meet these, one each. */
   readonly faults: Fault[] = [];
+  /** Of requests whose address has this in it: so many are answered with 503. */
+  readonly unavailable = new Map<string, number>();
   /** Told before a write is done. */
   onBulk: (ids: readonly string[]) => void = () => undefined;
   readonly #server = createServer((request, response) => {
@@ -49,6 +51,10 @@ export class ServerDouble {
     this.requests.push(asked);
     const answer = (status: number, value: unknown): void =>
       void response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value));
+    if (this.#isUnavailable(asked)) {
+      answer(503, { error: { type: 'busy' }, status: 503 });
+      return;
+    }
     const [, alias = ''] = /^GET \/_alias\/(.+)$/.exec(asked) ?? [];
     if (alias !== '') {
       const index = this.aliases.get(alias);
@@ -67,6 +73,15 @@ export class ServerDouble {
       if (known === undefined) answer(404, { found: false });
       else answer(200, { found: true, _version: known.version, _source: known.source });
     } else answer(200, {});
+  }
+
+  #isUnavailable(asked: string): boolean {
+    for (const [part, times] of this.unavailable) {
+      if (times === 0 || !asked.includes(part)) continue;
+      this.unavailable.set(part, times - 1);
+      return true;
+    }
+    return false;
   }
 
   #bulk(asked: string, body: string, answer: (status: number, value: unknown) => void): void {

@@ -7,6 +7,7 @@ import {
   type ServerIndexWriter,
   type ServerWriterOptions,
 } from '../../../../src/tsrecorder/search/opensearch/writer.ts';
+import { until } from '../../recorder-rig.ts';
 import { doc, moment, names } from '../engine-suite.ts';
 import { ServerDouble } from './server-double.ts';
 
@@ -179,5 +180,108 @@ describe('the writer of an index at OpenSearch', () => {
       { doc: doc('n_2'), moments: Array.from({ length: 9 }, (_, at) => moment(at, row)), partial: false },
     ]);
     expect(sizes.length).toBeGreaterThan(4);
+  });
+
+  it.each([403, 500])(
+    'does not take a server that refuses all (%i) for a document that cannot be taken',
+    async (status) => {
+      const { double, writer } = await open();
+      const index = await writer();
+      double.faults.push({ status: 200, of: () => false }, { status, of: (id) => id === 'n_1#1' });
+      await expect(index.putAll([whole('n_1', 3)])).rejects.toThrow(`with status ${status}`);
+      expect(await index.version('n_1')).toBe('');
+      await index.putAll([whole('n_1', 3)]);
+      expect(double.documents.get('n_1#')?.source).toMatchObject({ version: '1', partial: false });
+      expect(double.ids()).toEqual(['n_1#', 'n_1#0', 'n_1#1', 'n_1#2']);
+    },
+  );
+
+  it.each([
+    ['the session', [{ status: 403, of: (id: string) => id === 'n_1#' }]],
+    [
+      'a moment',
+      [
+        { status: 200, of: () => false },
+        { status: 403, of: (id: string) => id === 'n_1#1' },
+      ],
+    ],
+  ])('says that what a running session adds is not taken: %s', async (_what, faults) => {
+    const { double, writer } = await open();
+    const index = await writer();
+    const running = names('n_1', { state: 'running' });
+    double.faults.push(...faults);
+    await expect(index.append(running, moments(2), true, false)).rejects.toThrow('with status 403');
+  });
+
+  it('says that a running session is partial when a moment of it cannot be taken, whatever it holds', async () => {
+    const { double, writer } = await open();
+    const index = await writer();
+    const running = names('n_1', { state: 'running' });
+    double.faults.push({ status: 200, of: () => false }, { status: 400, of: (id) => id === 'n_1#1' });
+    await index.append(running, moments(2), true, false);
+    expect(double.documents.get('n_1#')?.source).toMatchObject({ partial: true });
+    await index.append(running, moments(1), false, false);
+    expect(double.documents.get('n_1#')?.source).toMatchObject({ partial: true, reach: 3 });
+    expect(double.ids()).toEqual(['n_1#', 'n_1#0', 'n_1#2']);
+  });
+
+  it.each([
+    ['a moment', 'n_1#1', 0],
+    ['the session', 'n_1#', 1],
+  ])(
+    'says that something is not removed, and leaves nothing when it is asked again: %s',
+    async (_what, refused, before) => {
+      const { double, writer } = await open();
+      const index = await writer();
+      await index.putAll([whole('n_1', 3)]);
+      for (let count = 0; count < before; count += 1) double.faults.push({ status: 200, of: () => false });
+      double.faults.push({ status: 403, of: (id) => id === refused });
+      await expect(index.remove('n_1')).rejects.toThrow('with status 403');
+      expect(double.ids()).toContain('n_1#');
+      await index.remove('n_1');
+      expect(double.ids()).toEqual([]);
+    },
+  );
+
+  it('makes what a running session adds found, however often that is refused', async () => {
+    const { double, writer } = await open();
+    let nowMs = 1000;
+    const index = await writer({ refreshMs: 1, nowMs: () => nowMs });
+    double.requests.length = 0;
+    double.unavailable.set('_refresh', 3);
+    await index.append(names('n_1', { state: 'running' }), moments(2), true, false);
+    await until(async () => (double.unavailable.get('_refresh') === 0 ? true : undefined));
+    await until(async () =>
+      double.requests.filter((asked) => asked.includes('_refresh')).length > 3 ? true : undefined,
+    );
+    await index.check();
+    double.unavailable.set('_refresh', 1e9);
+    await index.append(names('n_1', { state: 'running' }), moments(1), false, false);
+    await until(async () => ((double.unavailable.get('_refresh') ?? 0) < 1e9 ? true : undefined));
+    // nobody is told that all is well, after a moment in which it may be
+    nowMs += 1999;
+    expect(index.tidy()).toBe(false);
+    nowMs += 1;
+    expect(() => index.tidy()).toThrow('503');
+    await expect(index.check()).rejects.toMatchObject({ status: 503 });
+  });
+
+  it('asks again to be found what was put, before it begins anew', async () => {
+    const { double, writer } = await open();
+    const index = await writer();
+    double.unavailable.set('_refresh', 2);
+    expect(await index.putAll([whole('n_1', 3)])).toBe(1);
+    expect(double.unavailable.get('_refresh')).toBe(0);
+    expect(index.tidy()).toBe(false);
+  });
+
+  it('takes what was removed out of the files later, when it cannot be done now', async () => {
+    const { double, writer } = await open();
+    double.unavailable.set('_forcemerge', 2);
+    const index = await writer({ expungeMs: 1 });
+    const asked = (): number => double.requests.filter((request) => request.includes('_forcemerge')).length;
+    await until(async () => (asked() > 2 ? true : undefined));
+    index.close();
+    expect(double.unavailable.get('_forcemerge')).toBe(0);
   });
 });

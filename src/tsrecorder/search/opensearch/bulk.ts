@@ -1,0 +1,161 @@
+/** Sends documents to OpenSearch, many at a time, and again while there is no room for them. What is said of each is the caller's to judge. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { z } from 'zod';
+import { createBackoff } from '../../../async/backoff.ts';
+import type { SessionNames } from '../../../search/search-index.ts';
+import { isBusyStatus, ServerError, type SearchServer } from './client.ts';
+import { documentId } from './mapping.ts';
+
+/** A document that is put in its place, or taken out of it. */
+export interface Action {
+  readonly index: 'index' | 'delete';
+  readonly session: string;
+  readonly k?: number;
+  readonly stamp: number;
+  readonly document?: Readonly<Record<string, unknown>>;
+}
+
+export interface BulkOptions {
+  readonly server: SearchServer;
+  readonly alias: string;
+  /** @throws Error when it is not the index that is written */
+  readonly expectName: (index: string | undefined) => void;
+  readonly patienceMs: number;
+}
+
+const MAX_BULK_BYTES = 4 * 1024 ** 2;
+const MAX_BULK = 2000;
+const BULK_MS = 60_000;
+const BACKOFF = { baseMs: 100, maxMs: 5000 };
+const CONFLICT = 409;
+/** It is this document that cannot be taken, whatever state the server is in. */
+const UNFIT = 400;
+const BULK_ANSWER = z.object({
+  items: z.array(z.record(z.string(), z.object({ status: z.number(), _index: z.string().optional() }))),
+});
+
+/** @returns the status of each, in order; none of them is one of having no room. @throws ServerError, Error */
+export async function sendBulk(options: BulkOptions, actions: readonly Action[]): Promise<readonly number[]> {
+  const statuses: number[] = [];
+  let lines: string[] = [];
+  let first = 0;
+  let bytes = 0;
+  const flush = async (end: number): Promise<void> => {
+    if (lines.length === 0) return;
+    for (const [at, status] of (await sendAll(options, lines)).entries()) statuses[first + at] = status;
+    [lines, first, bytes] = [[], end, 0];
+  };
+  for (const [at, action] of actions.entries()) {
+    const line = linesOf(action);
+    if (lines.length >= MAX_BULK || (bytes > 0 && bytes + line.length > MAX_BULK_BYTES)) await flush(at);
+    lines.push(line);
+    bytes += line.length;
+  }
+  await flush(actions.length);
+  return statuses;
+}
+
+/** Waits, longer each time, while there is no room. @throws what `act` throws */
+export async function patiently<T>(patienceMs: number, act: () => Promise<T>): Promise<T> {
+  const backoff = createBackoff(BACKOFF, Math.random);
+  for (let waited = 0; ;) {
+    try {
+      return await act();
+    } catch (error) {
+      if (!(error instanceof ServerError) || !error.isBusy || waited >= patienceMs) throw error;
+      const ms = backoff.next();
+      waited += ms;
+      await delay(ms);
+    }
+  }
+}
+
+/** Asks again for those that there was no room for. */
+async function sendAll(options: BulkOptions, lines: readonly string[]): Promise<readonly number[]> {
+  const statuses: number[] = [];
+  let left = lines.map((_, at) => at);
+  await patiently(options.patienceMs, async () => {
+    const answered = await send(
+      options,
+      left.map((at) => lines[at] ?? ''),
+    );
+    for (const [index, status] of answered.entries()) statuses[left[index] ?? 0] = status;
+    left = left.filter((at) => isBusyStatus(statuses[at] ?? 0));
+    const [busy] = left;
+    if (busy !== undefined) throw new ServerError(statuses[busy] ?? 0, []);
+  });
+  return statuses;
+}
+
+async function send(
+  { server, alias, expectName }: BulkOptions,
+  lines: readonly string[],
+): Promise<readonly number[]> {
+  const { items } = BULK_ANSWER.parse(
+    await server.ask({
+      method: 'POST',
+      // an alias that is gone must not become an index that nobody has made
+      path: `/${encodeURIComponent(alias)}/_bulk?require_alias=true&filter_path=items.*.status,items.*._index`,
+      body: lines.join(''),
+      timeoutMs: BULK_MS,
+    }),
+  );
+  if (items.length !== lines.length) throw new Error('OpenSearch answered for another number of documents');
+  return items.map((item) => {
+    const [{ status, _index: index } = { status: 0 }] = Object.values(item);
+    if (status === 404 && index === alias) throw new ServerError(404, ['index_not_found_exception']);
+    if (index !== alias) expectName(index);
+    return status;
+  });
+}
+
+export function put(
+  { id }: SessionNames,
+  stamp: number,
+  document: Readonly<Record<string, unknown>>,
+  k?: number,
+): Action {
+  return { index: 'index', session: id, stamp, document, ...(k === undefined ? {} : { k }) };
+}
+
+/** Moments `[from, to)`. */
+export function remove(session: string, stamp: number, from: number, to: number): readonly Action[] {
+  return Array.from({ length: Math.max(0, to - from) }, (_, at) => ({
+    index: 'delete',
+    session,
+    stamp,
+    k: from + at,
+  }));
+}
+
+function linesOf({ index, session, k, stamp, document }: Action): string {
+  const head = {
+    [index]: { _id: documentId(session, k), routing: session, version: stamp, version_type: 'external_gte' },
+  };
+  return `${JSON.stringify(head)}\n${document === undefined ? '' : `${JSON.stringify(document)}\n`}`;
+}
+
+export function wasWritten(status: number | undefined): boolean {
+  return status !== undefined && status < 300;
+}
+
+/** It is as it is to be: also what is newer than ours, or was removed before. @throws Error otherwise */
+export function expectTaken(statuses: readonly number[]): void {
+  const refused = statuses.find((status) => !isDone(status));
+  if (refused !== undefined)
+    throw new Error(`OpenSearch refused the document of a session with status ${refused}`);
+}
+
+/**
+ * The same, but of what one of many documents holds.
+ *
+ * @returns whether each can never be taken. @throws Error when the server takes none, as it is now: then all of it comes again
+ */
+export function unfitOf(statuses: readonly number[]): readonly boolean[] {
+  expectTaken(statuses.filter((status) => status !== UNFIT));
+  return statuses.map((status) => status === UNFIT);
+}
+
+function isDone(status: number): boolean {
+  return status < 300 || status === CONFLICT || status === 404;
+}
