@@ -13,12 +13,13 @@ import { listedVersion } from '../library/describe-stored.ts';
 import { castBytes } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
-import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { feedBeginning, feedCast } from './feed-cast.ts';
 import type { IndexClient } from './index-client.ts';
+import { IndexCounts } from './index-counts.ts';
+import { LiveWaits, type Followed } from './live-waits.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
@@ -70,33 +71,13 @@ export interface Indexer {
 /** Running sessions that are followed at a time; more are read when they end. */
 const MAX_LIVE = 500;
 const IDS_PAGE = 5000;
-const STATUS_MS = 1000;
 /** One that may have ended is looked at so seldom: a session of several uploads grows for hours behind its first. */
 const GROWING_TICKS = 10;
 /** How often who has nothing to do asks whether the index is still the one that it was. */
 const CHECK_MS = 10_000;
-/** Counts that are older are waited for. */
-const MAX_STATUS_AGE_MS = 5000;
 /** What is written together at most: recordings, and bytes of their casts. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
-
-interface Followed {
-  readonly key: number;
-  readonly entry: CatalogEntry;
-  fed: number;
-  /** When the oldest byte that cannot be found yet was first seen. */
-  waitingSince: number | undefined;
-}
-
-/** How much there is, as a process of the index said it. */
-interface Counted {
-  readonly client: IndexClient;
-  readonly at: number;
-  readonly asked: Promise<IndexStatus | undefined>;
-  isAsking: boolean;
-  last: { readonly status: IndexStatus; readonly at: number } | undefined;
-}
 
 /** One per recorder. */
 export function startIndexer(options: IndexerOptions): Indexer {
@@ -119,8 +100,11 @@ class StoreIndexer implements Indexer {
   /** Recordings that are read and not written yet, and how much they are. */
   readonly #read = new Set<string>();
   #readBytes = 0;
+  /** What is being read. */
+  #current: string | undefined;
+  readonly #waits = new LiveWaits();
+  readonly #counts: IndexCounts;
   #client: IndexClient | undefined;
-  #counted: Counted | undefined;
   #problem: string | undefined;
   #keys = 0;
   #reconcileAt: number;
@@ -134,6 +118,7 @@ class StoreIndexer implements Indexer {
 
   constructor(options: IndexerOptions) {
     this.#options = options;
+    this.#counts = new IndexCounts(options.now);
     this.#reconcileAt = options.now();
     this.#checkAt = options.now() + CHECK_MS;
     this.#timer = setInterval(() => {
@@ -142,6 +127,7 @@ class StoreIndexer implements Indexer {
         this.#growing.delete(id);
         this.#fresh.add(id);
       }
+      this.#noteWaits();
       this.#wake.resolve();
     }, options.liveMs);
     this.#running = this.#run();
@@ -166,43 +152,41 @@ class StoreIndexer implements Indexer {
   }
 
   async progress(): Promise<IndexProgress> {
-    const now = this.#options.now();
-    const waits = Array.from(this.#followed.values(), ({ waitingSince = now }) => now - waitingSince);
-    const backlog = this.#fresh.size + this.#backlog.length;
-    const status = await this.#status();
+    this.#noteWaits();
+    const lagMs = this.#waits.longest(this.#followed, this.#options.now());
+    const backlog = this.#unwritten();
+    const problem = this.#problem;
+    const state = this.#stateOf(backlog);
+    const status = this.#client === undefined ? undefined : await this.#counts.of(this.#client);
     return {
-      state: this.#stateOf(backlog),
+      state,
       sessions: 0,
       partial: 0,
       bytes: 0,
       ...status,
       backlog,
-      lagSeconds: Math.max(0, ...waits) / 1000,
-      ...(this.#problem === undefined ? {} : { problem: this.#problem }),
+      lagSeconds: lagMs / 1000,
+      ...(problem === undefined ? {} : { problem }),
     };
   }
 
-  /** What the index had some seconds ago at most: who searches does not wait for the process that writes. */
-  async #status(): Promise<IndexStatus | undefined> {
-    const client = this.#client;
-    if (client === undefined) return undefined;
-    const { now } = this.#options;
-    const known = this.#counted?.client === client ? this.#counted : undefined;
-    const isFresh = known !== undefined && (known.isAsking || now() - known.at < STATUS_MS);
-    const { last, asked } = isFresh ? known : this.#count(client, known);
-    return last !== undefined && now() - last.at < MAX_STATUS_AGE_MS ? last.status : asked;
+  /** Recordings that wait to be read, are read, or are on their way into the index. */
+  #unwritten(): number {
+    const taken = new Set(this.#read);
+    if (this.#current !== undefined) taken.add(this.#current);
+    let count = this.#fresh.size + this.#backlog.length;
+    for (const id of taken) if (!this.#fresh.has(id)) count += 1;
+    return count;
   }
 
-  #count(client: IndexClient, known: Counted | undefined): Counted {
-    const at = this.#options.now();
-    const asked = client.ask('status', null).catch(() => undefined);
-    const counted: Counted = { client, at, last: known?.last, isAsking: true, asked };
-    this.#counted = counted;
-    void asked.then((status) => {
-      if (status !== undefined) counted.last = { status, at };
-      counted.isAsking = false;
-    });
-    return counted;
+  #noteWaits(): void {
+    const running = new Set<string>();
+    for (const recording of this.#options.live()) {
+      // more are not followed
+      if (running.size >= MAX_LIVE) break;
+      if (recording.isOpen()) running.add(recordingId(recording.key));
+    }
+    this.#waits.note(running, this.#followed, this.#options.now());
   }
 
   settled(): Promise<void> {
@@ -240,6 +224,8 @@ class StoreIndexer implements Indexer {
     const { log, now, restartMs } = this.#options;
     this.#client?.kill();
     this.#client = undefined;
+    this.#current = undefined;
+    this.#waits.drop(this.#followed);
     this.#followed.clear();
     this.#read.clear();
     this.#apart.clear();
@@ -266,6 +252,7 @@ class StoreIndexer implements Indexer {
       if (this.#read.has(id) || this.#read.size >= MAX_READ || this.#readBytes >= MAX_READ_BYTES)
         await this.#flush(index);
       if (await this.#indexStored(index, id)) this.#read.add(id);
+      this.#current = undefined;
       return;
     }
     if (this.#read.size > 0) {
@@ -291,9 +278,9 @@ class StoreIndexer implements Indexer {
 
   #takeNext(): string | undefined {
     const [first] = this.#fresh;
-    if (first === undefined) return this.#backlog.shift();
-    this.#fresh.delete(first);
-    return first;
+    if (first !== undefined) this.#fresh.delete(first);
+    this.#current = first ?? this.#backlog.shift();
+    return this.#current;
   }
 
   #newKey(): number {
@@ -379,7 +366,10 @@ class StoreIndexer implements Indexer {
   async #feedLive(index: IndexClient, known: Followed, recording: LiveRecording['recording']): Promise<void> {
     const { now, text } = this.#options;
     const end = castBytes(known.entry);
-    if (end <= known.fed) return;
+    if (end <= known.fed) {
+      known.waitingSince = undefined;
+      return;
+    }
     known.waitingSince ??= now();
     if (text !== 'off') await feedCast(index, known.key, known.entry, known.fed, end);
     known.fed = end;
@@ -398,7 +388,7 @@ class StoreIndexer implements Indexer {
     const key = this.#newKey();
     const doc = { names: sessionNames(entry.recording), version: '', text };
     await index.ask('begin', { key, doc, isLive: true });
-    const begun: Followed = { key, entry, fed: 0, waitingSince: undefined };
+    const begun: Followed = { key, entry, fed: 0, waitingSince: this.#waits.begin(id) };
     this.#followed.set(id, begun);
     return begun;
   }

@@ -97,11 +97,13 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(text, options.nowMs());
       await access.saw(viewer, 'search', request.url);
       const page = cursor === undefined ? { limit } : { limit, cursor };
-      const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
+      // before it is asked: what comes into the index meanwhile may not be in the answer
       const index = await indexFor(viewer);
+      const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
       // nothing is found in what cannot be used: that is no answer
-      if (index.state === 'unavailable' && found.sessions.length === 0)
-        throw new TailcastError('SEARCH_UNAVAILABLE', index.problem);
+      const { state, problem } = index.state === 'unavailable' ? index : await indexFor(viewer);
+      if (state === 'unavailable' && found.sessions.length === 0)
+        throw new TailcastError('SEARCH_UNAVAILABLE', problem);
       return {
         query: printQuery(query),
         sessions: await visible(found.sessions, viewer),
@@ -116,8 +118,9 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     return answer(viewer, async () => {
       const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
       await access.saw(viewer, 'search', request.url);
+      const index = await indexFor(viewer);
       const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
-      return { ...facets, index: await indexFor(viewer) };
+      return { ...facets, index };
     });
   });
   addIndexApi(app, { ...options, searching });
@@ -131,8 +134,9 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(text, options.nowMs());
       await access.saw(viewer, 'search', request.url, entry);
       const { id } = entry.recording;
+      const index = await indexFor(viewer);
       const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
-      return { ...found, index: await indexFor(viewer) };
+      return { ...found, index };
     });
   });
 }

@@ -147,7 +147,7 @@ describe('an indexer', () => {
     });
     const indexer = await open(rig, async () => index);
     await began.promise;
-    expect(await indexer.progress()).toMatchObject({ state: 'building', backlog: 2, sessions: 3, bytes: 7 });
+    expect(await indexer.progress()).toMatchObject({ state: 'building', backlog: 3, sessions: 3, bytes: 7 });
     go.resolve();
     await indexer.settled();
     expect(await indexer.progress()).toMatchObject({ state: 'ready', backlog: 0, lagSeconds: 0 });
@@ -193,7 +193,7 @@ describe('an indexer', () => {
     indexer.stored(ids[0]!);
     indexer.stored(ids[0]!);
     indexer.stored('no recording');
-    expect((await indexer.progress()).backlog).toBe(3);
+    expect((await indexer.progress()).backlog).toBe(4);
     go.resolve();
     await indexer.settled();
     expect(index.begun()).toEqual([ids[2], ids[0], ids[1], ids[0]]);
@@ -292,6 +292,111 @@ describe('an indexer', () => {
     await expect.poll(() => index.of('drop')).toEqual([{ key: index.of('begin')[0]!['key'] }]);
     expect(index.of('begin')).toMatchObject([{ isLive: true, doc: { names: { state: 'running' } } }]);
     expect(index.killed).toBe(0);
+  });
+
+  it.each(['begin', 'finish', 'flush'])(
+    'is not ready while what it has taken is on its way into the index: %s',
+    async (operation) => {
+      const { rig } = await storeWith('alpha', 'beta');
+      const index = new FakeIndex();
+      const taken = Promise.withResolvers<unknown>();
+      let asked = 0;
+      index.answers.set(operation, () => {
+        asked += 1;
+        return taken.promise;
+      });
+      const indexer = await open(rig, async () => index);
+      cleanUps.push(() => taken.resolve([]));
+      await expect.poll(() => asked).toBe(1);
+      expect(await indexer.progress()).toMatchObject({ state: 'building', backlog: 2 });
+      taken.resolve(operation === 'begin' ? 'same' : []);
+      await indexer.settled();
+      expect(await indexer.progress()).toMatchObject({ state: 'ready', backlog: 0 });
+    },
+  );
+
+  it('says how long running sessions wait, while something else keeps the index, and while there is none', async () => {
+    const { rig } = await storeWith('alpha');
+    const [stored] = await rig.list();
+    const recording = { ...stored!, state: 'open' } as CatalogEntry['recording'];
+    const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => true } as LiveRecording;
+    let durable = 'first ';
+    const piece = {
+      start: 0,
+      end: () => durable.length,
+      async *read({ start, end }: { readonly start: number; readonly end: number }) {
+        yield Buffer.from(durable.slice(start, end));
+      },
+      live,
+    };
+    const entry = { recording, key: live.key, resizeOrder: 'columnsFirst', pieces: [piece], live } as const;
+    let nowMs = 0;
+    let commit: Promise<unknown> = Promise.resolve([]);
+    const ill = new FakeIndex();
+    ill.answers.set('ids', () => [{ id: recording.id, version: `1.${EXTRACTOR}.all` }]);
+    ill.answers.set('commit', () => commit);
+    let starts = 0;
+    let running: readonly LiveRecording[] = [live];
+    const indexer = await open(
+      rig,
+      async () => {
+        starts += 1;
+        if (starts > 1) throw new Error('no index');
+        return ill;
+      },
+      {
+        now: () => nowMs,
+        live: () => running,
+        catalog: { find: async () => ({ ...entry, version: undefined }) },
+      },
+    );
+    const stuck = Promise.withResolvers<unknown>();
+    const removing = Promise.withResolvers<unknown>();
+    cleanUps.push(() => [stuck, removing].map(({ resolve }) => resolve([])));
+    const lag = async (): Promise<number> => (await indexer.progress()).lagSeconds;
+    await expect.poll(() => ill.of('commit').length).toBe(1);
+    await expect.poll(lag).toBe(0);
+    commit = stuck.promise;
+    durable = 'first second ';
+    await expect.poll(() => ill.of('commit').length).toBe(2);
+    nowMs = 7000;
+    expect(await lag()).toBe(7);
+    // what has come since waits as well, and began to when it came
+    stuck.resolve([]);
+    await expect.poll(lag).toBe(0);
+    ill.answers.set('remove', () => removing.promise);
+    indexer.removed(['gone']);
+    await expect.poll(() => ill.of('remove').length).toBe(1);
+    durable = 'first second third';
+    await expect
+      .poll(async () => {
+        nowMs += 1000;
+        return (await lag()) > 3;
+      })
+      .toBe(true);
+    const before = await lag();
+    removing.reject(new Error('no room'));
+    await expect.poll(async () => (await indexer.progress()).problem).toBe('no index');
+    nowMs += 10_000;
+    expect(await lag()).toBeGreaterThanOrEqual(before + 10);
+    running = [];
+    await expect.poll(lag).toBe(0);
+  });
+
+  it('says how far it is although the process that counts does not answer', async () => {
+    const { rig } = await storeWith('alpha');
+    const index = new FakeIndex();
+    let nowMs = 0;
+    const indexer = await open(rig, async () => index, { now: () => nowMs });
+    await indexer.settled();
+    expect((await indexer.progress()).sessions).toBe(3);
+    nowMs += 3_600_000;
+    const never = Promise.withResolvers<unknown>();
+    index.answers.set('status', () => never.promise);
+    expect(await indexer.progress()).toMatchObject({ state: 'ready', sessions: 3 });
+    nowMs += 3_600_000;
+    never.reject(new Error('refused'));
+    expect((await indexer.progress()).sessions).toBe(3);
   });
 
   it('compares again after its time, and not before', async () => {

@@ -44,19 +44,32 @@ interface Api extends AsyncDisposable {
 }
 
 /** Over a real index in this process, with a clock that moves when it is told to. */
-function openApi(viewer: Viewer, costMs: (query: string) => number = () => 1): Api {
+function openApi(
+  viewer: Viewer,
+  costMs: (query: string) => number = () => 1,
+  stateOf: (asked: number) => string = () => 'ready',
+): Api {
   const operations = createIndexHandlers();
   const opened = operations.open({ directory, mayWrite: false });
   let at = 0;
+  let questions = 0;
   const entryOf = (id: string): CatalogEntry =>
     ({ recording: { id, state: 'closed' } as Recording }) as CatalogEntry;
   const search = {
     async ask(operation: 'find' | 'within' | 'facets', ask: never) {
       await opened;
+      questions += 1;
       at += costMs(JSON.stringify(ask));
       return operations[operation](ask);
     },
-    progress: async () => ({ state: 'ready', backlog: 3, lagSeconds: 0, sessions: 42, partial: 1, bytes: 1 }),
+    progress: async () => ({
+      state: stateOf(questions),
+      backlog: 3,
+      lagSeconds: 0,
+      sessions: 42,
+      partial: 1,
+      bytes: 1,
+    }),
   } as unknown as RecorderSearch;
   const app = Fastify();
   addSearchApi(app, {
@@ -106,6 +119,23 @@ const QUESTIONS = [
   'secr*',
   'user:bob@example.com',
 ];
+
+it('an answer says how far the index was when it was asked, and no more', async () => {
+  // it has become whole meanwhile
+  const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
+  for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
+    await using api = openApi(ROOT, () => 1, isAsked);
+    const { body } = await api.get(`/api/v1/${path}?q=common`);
+    expect(JSON.parse(body), path).toMatchObject({ index: { state: 'building' } });
+  }
+  await using api = openApi(
+    ROOT,
+    () => 1,
+    (asked) => (asked === 0 ? 'ready' : 'unavailable'),
+  );
+  expect((await api.get('/api/v1/search?q=nothing')).status).not.toBe(200);
+  expect((await api.get('/api/v1/search?q=common')).status).toBe(200);
+});
 
 describe('a search of somebody who may not see everything', () => {
   it('finds, counts and shows nothing that is hidden, though nothing looks at it again', async () => {

@@ -69,7 +69,14 @@ const FOUND = z.object({
   hits: z.object({ hits: z.array(HIT).default([]), total: z.object({ value: z.number() }).optional() }),
 });
 const DOCUMENTS = z.object({
-  docs: z.array(z.object({ found: z.boolean().default(false), _source: SOURCE.prefault({}) })),
+  docs: z.array(
+    z.object({
+      found: z.boolean().default(false),
+      _source: SOURCE.prefault({}),
+      /** Why it is not known whether there is one. */
+      error: z.unknown().optional(),
+    }),
+  ),
 });
 const LISTED = z.object({ version: z.string(), recording: z.string(), searched: z.string() });
 const FACETS = ['user', 'ns', 'pod', 'node', 'tag', 'kind', 'state', 'exit'] as const;
@@ -255,7 +262,11 @@ export class ServerIndexReader implements ReadingEngine {
       body: { docs },
       timeoutMs: SEARCH_MS,
     });
-    return DOCUMENTS.parse(answer).docs;
+    const documents = DOCUMENTS.parse(answer).docs;
+    // one that cannot be read now is none that is gone
+    if (documents.length !== ids.length || documents.some(({ error }) => error !== undefined))
+      throw new Error('OpenSearch could not read all of the sessions that it found');
+    return documents;
   }
 
   /** @param session all that is looked for is of this one */

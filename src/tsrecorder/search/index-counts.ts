@@ -1,0 +1,55 @@
+/** How much is in the index, as the process that writes it said: who searches waits for that for a moment, and not while it writes. */
+import { settledWithin } from '../../async/within.ts';
+import type { IndexStatus } from '../../search/search-index.ts';
+import type { IndexClient } from './index-client.ts';
+
+/** How often it is asked. */
+const STATUS_MS = 1000;
+/** Counts that are older are waited for, so long. */
+const MAX_STATUS_AGE_MS = 5000;
+const WAIT_MS = 1000;
+
+interface Counted {
+  readonly client: IndexClient;
+  readonly at: number;
+  readonly asked: Promise<void>;
+  isAsking: boolean;
+}
+
+/** One per indexer. */
+export class IndexCounts {
+  readonly #now: () => number;
+  #counted: Counted | undefined;
+  #last: { readonly client: IndexClient; readonly status: IndexStatus; readonly at: number } | undefined;
+
+  /** @param now milliseconds of a monotonic clock */
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** @returns what it said last; undefined when it has not said anything yet */
+  async of(client: IndexClient): Promise<IndexStatus | undefined> {
+    const known = this.#counted?.client === client ? this.#counted : undefined;
+    const isFresh = known !== undefined && (known.isAsking || this.#now() - known.at < STATUS_MS);
+    const { asked } = isFresh ? known : this.#ask(client);
+    const last = this.#lastOf(client);
+    if (last === undefined || this.#now() - last.at >= MAX_STATUS_AGE_MS) await settledWithin(WAIT_MS, asked);
+    return this.#lastOf(client)?.status;
+  }
+
+  #lastOf(client: IndexClient): { readonly status: IndexStatus; readonly at: number } | undefined {
+    return this.#last?.client === client ? this.#last : undefined;
+  }
+
+  #ask(client: IndexClient): Counted {
+    const at = this.#now();
+    const asked = client.ask('status', null).then(
+      (status) => void (this.#last = { client, status, at }),
+      () => undefined,
+    );
+    const counted: Counted = { client, at, asked, isAsking: true };
+    this.#counted = counted;
+    void asked.then(() => (counted.isAsking = false));
+    return counted;
+  }
+}
