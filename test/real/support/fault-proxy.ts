@@ -1,0 +1,112 @@
+/** A proxy for HTTP on loopback that does to answers what networks and busy servers do: over real sockets, to a real server. */
+import { once } from 'node:events';
+import { createServer, request as requestHttp, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+
+/** What becomes of one request. */
+export type Fault =
+  | { readonly kind: 'pass' }
+  /** The connection is closed before it is forwarded. */
+  | { readonly kind: 'refuse' }
+  /** It is forwarded, and the answer ends after this part of its bytes, head and all. */
+  | { readonly kind: 'cut'; readonly part: number }
+  | { readonly kind: 'status'; readonly status: number }
+  | { readonly kind: 'delay'; readonly ms: number }
+  /** Something is done before it is forwarded. */
+  | { readonly kind: 'before'; readonly act: () => Promise<unknown> };
+
+export interface FaultProxy extends AsyncDisposable {
+  readonly url: string;
+  /** Decides; the default passes everything. */
+  decide: (path: string) => Fault;
+  /** How many requests met a fault, by kind; `server`: the server itself refused something of them. */
+  readonly met: Map<string, number>;
+}
+
+export async function openFaultProxy(target: string): Promise<FaultProxy> {
+  const met = new Map<string, number>();
+  const pending = new Set<NodeJS.Timeout>();
+  const server = createServer((request, response) => {
+    void answer(request, response).catch(() => response.destroy());
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const proxy: FaultProxy = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    decide: () => ({ kind: 'pass' }),
+    met,
+    async [Symbol.asyncDispose]() {
+      for (const timer of pending) clearTimeout(timer);
+      server.closeAllConnections();
+      server.close();
+      await once(server, 'close');
+    },
+  };
+
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const fault = proxy.decide(request.url ?? '');
+    if (fault.kind !== 'pass') met.set(fault.kind, (met.get(fault.kind) ?? 0) + 1);
+    if (fault.kind === 'refuse') {
+      request.socket.destroy();
+      return;
+    }
+    const body = await buffer(request);
+    if (fault.kind === 'status') {
+      const error = { type: 'rejected_execution_exception' };
+      response.writeHead(fault.status, { 'content-type': 'application/json' });
+      response.end(JSON.stringify({ error, status: fault.status }));
+      return;
+    }
+    if (fault.kind === 'delay') {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(() => {
+          pending.delete(timer);
+          resolve();
+        }, fault.ms);
+        pending.add(timer);
+      });
+    }
+    if (fault.kind === 'before') await fault.act();
+    const { status, headers, content } = await forward(target, request, body);
+    const isRefused = (status >= 400 && status !== 404) || /"status":(?:403|429)/.test(content.toString());
+    if (isRefused) met.set('server', (met.get('server') ?? 0) + 1);
+    if (fault.kind !== 'cut') {
+      response.writeHead(status, headers).end(content);
+      return;
+    }
+    const head = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+    const whole = Buffer.concat([Buffer.from(`HTTP/1.1 ${status} X\r\n${head.join('')}\r\n`), content]);
+    const { socket } = request;
+    socket.write(whole.subarray(0, Math.floor(whole.length * fault.part)), () => socket.destroy());
+  }
+  return proxy;
+}
+
+async function forward(
+  target: string,
+  { method, url, headers }: IncomingMessage,
+  body: Buffer,
+): Promise<{
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly content: Buffer;
+}> {
+  const sent = requestHttp(new URL(url ?? '/', target), {
+    method: method ?? 'GET',
+    agent: false,
+    headers: { ...headers, host: new URL(target).host, connection: 'close' },
+  });
+  const answered = once(sent, 'response') as Promise<[IncomingMessage]>;
+  sent.end(body);
+  const [response] = await answered;
+  const content = await buffer(response);
+  return {
+    status: response.statusCode ?? 0,
+    headers: {
+      'content-type': response.headers['content-type'] ?? 'application/json',
+      'content-length': String(content.length),
+    },
+    content,
+  };
+}
