@@ -221,7 +221,11 @@ describe('two recorders on one bucket, with the same rules', () => {
         .filter(({ labels }) => labels['outcome'] === outcome)
         .reduce((sum, { value }) => sum + value, 0);
     };
-    await until(async () => ((await told('delivered')) + (await told('elsewhere')) === 4 ? true : undefined));
+    await until(async () => {
+      // who lists sees what the other one has stored
+      await Promise.all([one.list(), two.list()]);
+      return (await told('delivered')) + (await told('elsewhere')) === 4 ? true : undefined;
+    });
     expect([await told('delivered'), await told('elsewhere')]).toEqual([2, 2]);
     expect(receiver.received).toHaveLength(2);
     const marks = await openStore({ prefix: 'alerts/' }).listDocuments('.alerts/');
