@@ -31,6 +31,8 @@ const MAX_CORKED_BYTES = 16 * 1024;
 const MAX_TAKEN_BYTES = 128 * 1024;
 /** Goes past the tap in one turn of the event loop. Then what has come meanwhile is read, which takes far less time. */
 const MAX_TURN_BYTES = 256 * 1024;
+/** A sink that has so much to write is waited for, whatever the tap takes. */
+const MAX_GATHERED_SINK_BYTES = 4 * 1024 * 1024;
 /** What is not delivered is delivered all the same when it is more, or when nothing comes for so long. */
 const MAX_UNSENT_BYTES = 128 * 1024;
 const MAX_UNSENT_MS = 1_000;
@@ -92,6 +94,8 @@ export class Direction {
   /** Answers that were waited for. */
   #waits = 0;
   #isWaiting = false;
+  /** The tap wanted the last chunk to wait, and took more. */
+  #gathers = false;
   /** Bytes that went to the tap, and those of them that went to the sink. */
   #taken = 0;
   #sent = 0;
@@ -221,11 +225,15 @@ export class Direction {
     return this.#state === 'discarding' && consider !== undefined && tap !== undefined;
   }
 
-  /** Nothing can go past the tap now. */
+  /**
+   * Nothing can go past the tap now. What the tap gathers need not wait for the sink: while that takes what was gathered before, a part of
+   * the next wait passes.
+   */
   get #blocked(): boolean {
-    const { tap } = this.#options;
-    const gathers = this.#isWaiting && this.#buffer !== undefined && tap?.gathers === true;
-    return this.#holds > (gathers ? 1 : 0);
+    if (this.#holds === 0) return false;
+    if (this.#buffer === undefined || !this.#gathers) return true;
+    if (this.#isWaiting && this.#options.tap?.gathers !== true) return true;
+    return this.#sinkFull > MAX_GATHERED_SINK_BYTES;
   }
 
   get #waiting(): number {
@@ -330,7 +338,9 @@ export class Direction {
     } catch (error) {
       return this.#refuse(error);
     }
-    this.#waited = wait !== undefined && tap.gathers !== true;
+    // what says nothing to the tap goes with what waits
+    if (wait !== undefined || !this.#isWaiting) this.#gathers = wait !== undefined && tap.gathers === true;
+    this.#waited = wait !== undefined && !this.#gathers;
     if (wait === undefined && !this.#isWaiting) return this.#deliver(chunks);
     this.#gathered.push(...chunks);
     if (wait !== undefined) this.#waitFor(wait);

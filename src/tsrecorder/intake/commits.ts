@@ -3,7 +3,7 @@ import type { RecorderMetrics } from './recorder-metrics.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 
 /** Bytes waiting of all sessions that start a commit before its time. */
-const COMMIT_BYTES = 1024 ** 2;
+const COMMIT_BYTES = 256 * 1024;
 /** Files synced at a time: fewer than the four threads Node has for all files, so that reading goes on. */
 const COMMIT_CONCURRENCY = 3;
 

@@ -3,62 +3,14 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
-import type { Tap } from '../../../src/recording/tap.ts';
-import { startRelay, type RelayOptions } from '../../../src/proxy/session/relay.ts';
+import { startRelay } from '../../../src/proxy/session/relay.ts';
 import { createSpdyTaps } from '../../../src/recording/tap-spdy.ts';
 import { createWebSocketTaps } from '../../../src/recording/tap-websocket.ts';
-import { ByteReader } from '../../support/byte-reader.ts';
 import { createSpdyPeer, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
-import { socketPair, type SocketPair } from '../../support/socket-pair.ts';
+import { closeRelays, idle, NOTHING, openPair, relayed, tap } from '../../support/relay-rig.ts';
 
-const pairs: SocketPair[] = [];
-const NOTHING = new Uint8Array(0);
-
-afterEach(() => {
-  for (const { near, far } of pairs.splice(0)) {
-    near.destroy();
-    far.destroy();
-  }
-});
-
-/** client ═ relay ═ upstream; the test holds the outer ends. */
-async function relayed(options: Partial<RelayOptions> = {}) {
-  const client = await socketPair();
-  const upstream = await socketPair();
-  pairs.push(client, upstream);
-  const abort = new AbortController();
-  const relay = startRelay({
-    client: client.far,
-    upstream: upstream.far,
-    clientHead: NOTHING,
-    upstreamHead: NOTHING,
-    lingerMs: 100,
-    signal: abort.signal,
-    ...options,
-  });
-  return {
-    relay,
-    abort,
-    inner: { client: client.far, upstream: upstream.far },
-    client: client.near,
-    upstream: upstream.near,
-    fromClient: new ByteReader(upstream.near),
-    fromUpstream: new ByteReader(client.near),
-  };
-}
-
-function tap(push: (chunk: Uint8Array) => void | Promise<void>): Tap & { deliveries: number } {
-  return {
-    deliveries: 0,
-    push,
-    delivered() {
-      this.deliveries += 1;
-    },
-  };
-}
-
-const idle = tap(() => undefined);
+afterEach(closeRelays);
 
 describe('relay', () => {
   it('carries bytes both ways, heads first', async () => {
@@ -158,9 +110,8 @@ describe('relay', () => {
   });
 
   it('notices an end that was gone before it began', async () => {
-    const client = await socketPair();
-    const upstream = await socketPair();
-    pairs.push(client, upstream);
+    const client = await openPair();
+    const upstream = await openPair();
     upstream.far.destroy();
     const relay = startRelay({
       client: client.far,
@@ -613,67 +564,6 @@ describe('relay with a buffer', () => {
     const all = Buffer.concat(messages);
     expect((await fromUpstream.take(all.length)).equals(all)).toBe(true);
     relay.stop();
-  });
-
-  /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
-  function gatheringTap() {
-    const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
-    const gathering: Tap = {
-      get gathers() {
-        return state.gathers;
-      },
-      push(chunk) {
-        state.seen.push(Buffer.from(chunk).toString());
-        if (chunk.length === 1) return undefined;
-        const answer = Promise.withResolvers<void>();
-        state.answers.push(answer);
-        return answer.promise;
-      },
-      delivered: () => undefined,
-    };
-    return { state, taps: { clientToServer: idle, serverToClient: gathering } };
-  }
-
-  it('shows a tap that takes more what comes while it waits, and delivers all of it with its last answer', async () => {
-    const { state, taps } = gatheringTap();
-    const { upstream, fromUpstream, inner } = await relayed({
-      taps,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    for (const text of ['one', '2', 'three']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
-    expect(state.answers).toHaveLength(2);
-    state.answers[0]!.resolve();
-    await new Promise((resolve) => setImmediate(resolve));
-    expect(inner.client.bytesWritten).toBe(0);
-    state.gathers = false;
-    inner.upstream.emit('data', Buffer.from('four'));
-    await new Promise((resolve) => setImmediate(resolve));
-    expect(state.seen).toEqual(['one', '2', 'three']);
-    state.answers[1]!.resolve();
-    await until(() => state.seen.length === 4);
-    expect((await fromUpstream.take(9)).toString()).toBe('one2three');
-    upstream.end();
-    await new Promise((resolve) => setImmediate(resolve));
-    expect(fromUpstream.ended).toBe(false);
-    state.answers[2]!.resolve();
-    await fromUpstream.until(() => fromUpstream.ended);
-    expect(fromUpstream.bytes.toString()).toBe('four');
-  });
-
-  it('delivers nothing of what a tap has gathered when one answer is a refusal', async () => {
-    const { state, taps } = gatheringTap();
-    const { relay, inner } = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
-    for (const text of ['one', 'two']) {
-      inner.upstream.emit('data', Buffer.from(text));
-      await until(() => state.seen.includes(text));
-    }
-    state.answers[0]!.resolve();
-    state.answers[1]!.reject(new Error('lost'));
-    expect(await relay.done).toMatchObject({ kind: 'refused', error: { message: 'lost' } });
-    expect(inner.client.bytesWritten).toBe(0);
   });
 
   it('delivers nothing of a turn in which something is refused, and records what came before it', async () => {

@@ -1,0 +1,110 @@
+/** Taps that take more while they wait: what a flood that goes to the recorder first looks like to a relay. */
+import { tmpdir } from 'node:os';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
+import type { Tap } from '../../../src/recording/tap.ts';
+import { closeRelays, idle, relayed } from '../../support/relay-rig.ts';
+
+afterEach(closeRelays);
+
+async function until(test: () => boolean): Promise<void> {
+  while (!test()) await new Promise((resolve) => setImmediate(resolve));
+}
+
+const buffers = createElasticBuffers({
+  memoryBytes: 1024 * 1024,
+  diskBytes: 0,
+  totalMemoryBytes: 16 * 1024 * 1024,
+  totalDiskBytes: 0,
+  directory: tmpdir(),
+});
+
+describe('a tap that gathers', () => {
+  /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
+  function gatheringTap() {
+    const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
+    const gathering: Tap = {
+      get gathers() {
+        return state.gathers;
+      },
+      push(chunk) {
+        state.seen.push(Buffer.from(chunk).toString());
+        if (chunk.length === 1) return undefined;
+        const answer = Promise.withResolvers<void>();
+        state.answers.push(answer);
+        return answer.promise;
+      },
+      delivered: () => undefined,
+    };
+    return { state, taps: { clientToServer: idle, serverToClient: gathering } };
+  }
+
+  it('shows a tap that takes more what comes while it waits, and delivers all of it with its last answer', async () => {
+    const { state, taps } = gatheringTap();
+    const { upstream, fromUpstream, inner } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (const text of ['one', '2', 'three']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    expect(state.answers).toHaveLength(2);
+    state.answers[0]!.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(inner.client.bytesWritten).toBe(0);
+    state.gathers = false;
+    inner.upstream.emit('data', Buffer.from('four'));
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(state.seen).toEqual(['one', '2', 'three']);
+    state.answers[1]!.resolve();
+    await until(() => state.seen.length === 4);
+    expect((await fromUpstream.take(9)).toString()).toBe('one2three');
+    upstream.end();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(fromUpstream.ended).toBe(false);
+    state.answers[2]!.resolve();
+    await fromUpstream.until(() => fromUpstream.ended);
+    expect(fromUpstream.bytes.toString()).toBe('four');
+  });
+
+  it('lets a tap gather while the sink is full, up to a bound, and nothing past a tap that does not', async () => {
+    const { state, taps } = gatheringTap();
+    const { client, fromUpstream, inner, relay } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    client.pause();
+    const chunk = Buffer.alloc(128 * 1024, 'x');
+    const push = async (): Promise<boolean> => {
+      const before = state.seen.length;
+      inner.upstream.emit('data', chunk);
+      for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      return state.seen.length > before;
+    };
+    let rounds = 0;
+    while (await push()) {
+      state.answers.splice(0).forEach(({ resolve }) => resolve());
+      rounds += 1;
+    }
+    expect(inner.client.writableLength).toBeGreaterThan(4 * 1024 * 1024);
+    expect(inner.client.writableLength).toBeLessThan(5 * 1024 * 1024);
+    state.gathers = false;
+    client.resume();
+    await until(() => fromUpstream.size === rounds * chunk.length);
+    relay.stop();
+  });
+
+  it('delivers nothing of what a tap has gathered when one answer is a refusal', async () => {
+    const { state, taps } = gatheringTap();
+    const { relay, inner } = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
+    for (const text of ['one', 'two']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    state.answers[0]!.resolve();
+    state.answers[1]!.reject(new Error('lost'));
+    expect(await relay.done).toMatchObject({ kind: 'refused', error: { message: 'lost' } });
+    expect(inner.client.bytesWritten).toBe(0);
+  });
+});

@@ -1,0 +1,60 @@
+/** A relay between two pairs of sockets, of which the test holds the outer ends. */
+import { startRelay, type RelayOptions } from '../../src/proxy/session/relay.ts';
+import type { Tap } from '../../src/recording/tap.ts';
+import { ByteReader } from './byte-reader.ts';
+import { socketPair, type SocketPair } from './socket-pair.ts';
+
+const pairs: SocketPair[] = [];
+export const NOTHING = new Uint8Array(0);
+
+/** After each test. */
+export function closeRelays(): void {
+  for (const { near, far } of pairs.splice(0)) {
+    near.destroy();
+    far.destroy();
+  }
+}
+
+/** Two sockets that are connected, until {@link closeRelays}. */
+export async function openPair(): Promise<SocketPair> {
+  const pair = await socketPair();
+  pairs.push(pair);
+  return pair;
+}
+
+/** client ═ relay ═ upstream; the test holds the outer ends. */
+export async function relayed(options: Partial<RelayOptions> = {}) {
+  const client = await openPair();
+  const upstream = await openPair();
+  const abort = new AbortController();
+  const relay = startRelay({
+    client: client.far,
+    upstream: upstream.far,
+    clientHead: NOTHING,
+    upstreamHead: NOTHING,
+    lingerMs: 100,
+    signal: abort.signal,
+    ...options,
+  });
+  return {
+    relay,
+    abort,
+    inner: { client: client.far, upstream: upstream.far },
+    client: client.near,
+    upstream: upstream.near,
+    fromClient: new ByteReader(upstream.near),
+    fromUpstream: new ByteReader(client.near),
+  };
+}
+
+export function tap(push: (chunk: Uint8Array) => void | Promise<void>): Tap & { deliveries: number } {
+  return {
+    deliveries: 0,
+    push,
+    delivered() {
+      this.deliveries += 1;
+    },
+  };
+}
+
+export const idle = tap(() => undefined);
