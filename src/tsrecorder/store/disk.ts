@@ -44,7 +44,7 @@ export async function createDiskStore(
   const syncEntries = createDirectorySync();
   /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
   const folders = new Set<string>();
-  const list = createLister(directory, options.nowMs ?? Date.now);
+  const lister = createLister(directory, options.nowMs ?? Date.now);
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
@@ -94,6 +94,8 @@ export async function createDiskStore(
       // a node without recordings
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
+    const mark = await lister.markOf(recordingId(key));
+    if (mark !== undefined) await removeFile(join(directory, SESSIONS_FOLDER, markName(key, mark)));
   }
 
   if (options.readOnly !== true) await assertWritable(directory);
@@ -110,7 +112,7 @@ export async function createDiskStore(
           await syncEntries(dirname(path));
         })(),
       ),
-    list: () => wrap(list()),
+    list: () => wrap(lister.list()),
     stat: (key, kind) => statObject(pathOf(key, kind)),
     read: (key, kind, range) => readObject(pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
@@ -245,12 +247,18 @@ interface NodeRecordings {
   readonly byName: ReadonlyMap<string, StoredRecording>;
 }
 
+interface Lister {
+  list(): Promise<readonly StoredRecording[]>;
+  /** The session's mark of a recording, as far as it was there when it was last listed: who removes thousands reads the folder once. */
+  markOf(id: string): Promise<string | undefined>;
+}
+
 /**
  * Lists what is there. A page that somebody looks at is listed every second, and a gateway has all its recordings in one folder: so
  * folders that have not changed are not read again, what is still there is the same object as before, and when all of it is, the
  * list is the same array.
  */
-function createLister(directory: string, nowMs: () => number): () => Promise<readonly StoredRecording[]> {
+function createLister(directory: string, nowMs: () => number): Lister {
   const known = new Map<string, KnownFolder<NodeRecordings>>();
   let knownMarks: KnownFolder<Marks> | undefined;
   let last: readonly StoredRecording[] | undefined;
@@ -303,7 +311,10 @@ function createLister(directory: string, nowMs: () => number): () => Promise<rea
   }
 
   const inTurn = createSequence();
-  return () => inTurn(listAgain);
+  return {
+    list: () => inTurn(listAgain),
+    markOf: (id) => inTurn(async () => (knownMarks?.found ?? (await lookAtMarks())).get(id)),
+  };
 }
 
 function areEqual(left: readonly string[], right: readonly string[]): boolean {

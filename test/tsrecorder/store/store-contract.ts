@@ -150,6 +150,9 @@ export function describeStore(
       for (const kind of ['cast', 'sidecar', 'notes'] as const) {
         expect(await store.stat(key, kind)).toBeUndefined();
       }
+      // its mark as well: another recording with the key has none of it
+      await store.finish(await finished(key, 'cast\n'));
+      expect((await store.list())[0]).not.toHaveProperty('sessionMark');
     });
 
     it('keeps documents under names that are given once', async () => {
