@@ -116,6 +116,7 @@ async function run(session: number): Promise<void> {
     new AbortController().signal,
   );
   let written = 0;
+  let shown = 0;
   let acked = 0;
   /** Bytes written as they are kept; and, of what may be kept still, where lines end in that count. */
   let sent = 0;
@@ -148,7 +149,7 @@ async function run(session: number): Promise<void> {
       ackedAt = now;
     }
     acked = latest;
-    reports.set(session, { session, written, acked, confirmed, lost, pauseMs });
+    reports.set(session, { session, written, shown, acked, confirmed, lost, pauseMs });
     changed = true;
   };
   void opened.lost.then((error) => {
@@ -159,6 +160,7 @@ async function run(session: number): Promise<void> {
   try {
     for (const lines of writesOf(session)) {
       await write(...lines);
+      shown = written;
       if (ending && lines.at(-1)?.startsWith('[') === true) break;
       if (plan.paceMs > 0 && written % 7 === 0) await delay(plan.paceMs);
     }

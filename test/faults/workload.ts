@@ -30,6 +30,8 @@ export interface SessionReport {
   readonly session: number;
   /** Bytes handed to the upload, the last word included when it is confirmed. */
   readonly written: number;
+  /** Bytes that the upload did not want to be waited for, or not any more: a user sees them. */
+  readonly shown: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
   /** A recorder confirmed the whole session, be it after its end. */
