@@ -157,7 +157,7 @@ class Upload implements RecorderUpload {
     this.frames = connection.frames;
     this.#preamble = new Preamble(connection.frames);
     const expired = this.durableFirst ? undefined : (): void => this.#saveDelayed();
-    this.#delay = new SaveDelay(deps.delayRoom ?? new DelayRoom(), expired);
+    this.#delay = new SaveDelay(deps.delayRoom ?? new DelayRoom(), expired, options.maxPendingBytes);
     // Whoever does not call `end` need not care how it went.
     this.#done.promise.catch(() => {});
     this.#listen(connection);

@@ -35,6 +35,7 @@ export class DelayRoom {
 /** One for each upload. */
 export class SaveDelay {
   readonly #room: DelayRoom;
+  readonly #mostBytes: number;
   readonly #nowMs: () => number;
   readonly #expired: (() => void) | undefined;
   #bytes = 0;
@@ -46,13 +47,16 @@ export class SaveDelay {
   /**
    * @param expired called when what is delayed has to go to the journal: the recorder took too long. Undefined: everything waits for the
    *   recorder, and there is nothing else to wait for
+   * @param windowBytes what may be unacknowledged; 0: nothing that is shown
    */
   constructor(
     room: DelayRoom,
     expired: (() => void) | undefined,
+    windowBytes: number,
     nowMs: () => number = () => performance.now(),
   ) {
     this.#room = room;
+    this.#mostBytes = windowBytes === 0 ? MOST_BYTES : Math.min(MOST_BYTES, windowBytes);
     this.#nowMs = nowMs;
     this.#expired = expired;
   }
@@ -66,7 +70,7 @@ export class SaveDelay {
   get gathers(): boolean {
     return (
       this.active &&
-      this.#bytes < MOST_BYTES &&
+      this.#bytes < this.#mostBytes &&
       this.#room.bytes < MOST_BYTES_OF_ALL &&
       this.#nowMs() - this.#sinceMs < GATHER_MS
     );

@@ -206,6 +206,15 @@ describe('a flood', () => {
     expect(delayRoom.bytes).toBe(0);
   });
 
+  it('gathers no more than the window', () => {
+    const { upload, recorder } = createRig({}, { maxPendingBytes: 128 * KIB });
+    void upload.write(line(64 * KIB));
+    expect(upload.gathers).toBe(true);
+    void upload.write(line(64 * KIB));
+    expect(upload.gathers).toBe(false);
+    recorder.acknowledge(128 * KIB);
+  });
+
   it('waits for the recorder alone without a window, and takes more meanwhile', async () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 0 });
     const waits = [100, 64 * KIB, 64 * KIB].map((bytes) => watch(upload.write(line(bytes))));
