@@ -4,6 +4,7 @@
  */
 import type { Catalog } from '../src/tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../src/tsrecorder/library/catalog-entry.ts';
+import { listedVersion } from '../src/tsrecorder/library/describe-stored.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../src/tsrecorder/store/key.ts';
 import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
 import type { Recording } from '../src/wire/recorder-api/recording.ts';
@@ -108,8 +109,11 @@ export class SearchArchive {
 
   /** As a store would list it. */
   *stored(): Generator<StoredRecording> {
-    for (let number = 0; number < this.shape.sessions; number += 1)
-      yield { key: this.key(number), hasSidecar: true, stat: { bytes: 1, modifiedAtMs: number } };
+    for (let number = 0; number < this.shape.sessions; number += 1) yield this.#listed(number);
+  }
+
+  #listed(number: number): StoredRecording {
+    return { key: this.key(number), hasSidecar: true, stat: { bytes: 1, modifiedAtMs: number } };
   }
 
   /** As a catalogue finds it. The cast is made when it is asked for. */
@@ -120,7 +124,8 @@ export class SearchArchive {
       key: this.key(number),
       resizeOrder: 'columnsFirst',
       live: undefined,
-      version: `v${number}`,
+      // otherwise an index that is there looks as if every session of it had changed
+      version: listedVersion(this.#listed(number)),
       pieces: [
         {
           start: 0,

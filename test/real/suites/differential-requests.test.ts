@@ -76,6 +76,16 @@ function ourReading(method: string, target: Target): string {
   return JSON.stringify({ path: target.path, query: sorted, info: goInfo });
 }
 
+/**
+ * One mark for bytes that are not UTF-8: Go writes one for each byte, a decoder of the Web one for each sequence that
+ * breaks off.
+ */
+function sameMarks<Answer>(text: string): Answer {
+  return JSON.parse(text, (_key, value: unknown) =>
+    typeof value === 'string' ? value.replace(/\uFFFD+/g, '\uFFFD') : value,
+  ) as Answer;
+}
+
 /** Names that are not UTF-8 are one name as text and several in Go, so only the pairs are compared, in no order. */
 function pairsOf({ query }: GoRequest): readonly string[] {
   return query.flatMap(([name, values]) => values.map((value) => JSON.stringify([name, value]))).toSorted();
@@ -85,8 +95,8 @@ function pairsOf({ query }: GoRequest): readonly string[] {
 function difference(line: RequestLine, target: Target, answer: string): object | undefined {
   const text = ourReading(line.method, target);
   if (text === answer) return undefined;
-  const go = JSON.parse(answer) as GoRequest;
-  const read = JSON.parse(text) as GoRequest;
+  const go = sameMarks<GoRequest>(answer);
+  const read = sameMarks<GoRequest>(text);
   if (go.bad === true) return { line, ours: read, go: 'refused by net/http' };
   const info = go.info === undefined ? undefined : { ...go.info, Parts: go.info.Parts ?? null };
   const theirs = { path: go.path, query: pairsOf(go), info };

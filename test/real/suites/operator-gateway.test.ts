@@ -168,7 +168,7 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
           .split('\n')
           .filter((line) => line.includes('does not know this kind'));
       await until('three lines', () => Promise.resolve(lines().length >= 3 ? true : undefined));
-      for (const crd of gatewayApiCrds()) await create(site.cluster, crd);
+      for (const crd of await gatewayApiCrds()) await create(site.cluster, crd);
       await until('the API', async () => (await api('GET', `${API}/httproutes`)) as object);
       await api('POST', `${API}/gatewayclasses`, {
         apiVersion: APIVERSION,
