@@ -13,6 +13,7 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
   onlyFull: connections !== 32,
   peers: [
     'direct',
+    ...(connections === 32 ? (['tls-hop'] as const) : []),
     'tailcast',
     ...(connections === 1 ? [] : (['tailcast-2'] as const)),
     'go',

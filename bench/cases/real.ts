@@ -47,7 +47,7 @@ const gets = ([1, 32] as const).map((connections) =>
       name: `real-get-${connections}`,
       title: `real API server: GET of a pod, ${connections} connection${connections === 1 ? '' : 's'}`,
       unit: REQUESTS,
-      peers: ['direct', 'hop', 'tailcast', 'go', 'reference'],
+      peers: ['direct', 'hop', 'tls-hop', 'tailcast', 'go', 'reference'],
     },
     async (bench, { quick }) => ({
       kind: 'requests',
@@ -96,6 +96,7 @@ const execs = (['spdy', 'websocket'] as const satisfies readonly Transport[]).ma
       peers: [
         'direct',
         'hop',
+        'tls-hop',
         'tailcast',
         'tailcast-recorded',
         'tailcast-plain-recorded',

@@ -11,8 +11,9 @@ export interface PeerComparison {
 
 /** Those that a peer is compared with, where they take part. */
 const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
-  tailcast: ['direct', 'hop', 'go', 'go-h2', 'reference'],
+  tailcast: ['direct', 'hop', 'tls-hop', 'go', 'go-h2', 'reference'],
   hop: ['direct'],
+  'tls-hop': ['direct'],
   'tailcast-2': ['go', 'go-h2', 'tailcast'],
   'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
   'tailcast-plain-recorded': ['reference-recorded'],

@@ -11,6 +11,7 @@ import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';
 import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
+import { startTlsHop } from './tls-hop.ts';
 
 /** Pods that only sleep, by name. The first is where sessions go. */
 export const PODS: readonly string[] = [
@@ -122,6 +123,7 @@ async function start(name: PeerName, bench: Bench): Promise<Peer> {
   const { port, url, caPath: ca, tokens } = kubernetes;
   if (name === 'direct') return { name, target: { port, ca, token: tokens.admin }, pids: () => [] };
   if (name === 'hop') return startHop(bench, port, { ca, token: tokens.admin });
+  if (name === 'tls-hop') return startTlsHop(bench, { port, ca, token: tokens.admin });
   if (isTailcast(name)) return startTailcast(name, bench, kubeconfig);
   if (name === 'go') return startGo(name, bench, { url, ca, token: tokens.impersonator });
   if (name === 'reference' || name === 'reference-recorded') return startReference(name, bench, kubeconfig);

@@ -7,6 +7,7 @@ import { startHaproxy, startHop } from './haproxy.ts';
 import { startNginx } from './nginx.ts';
 import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
+import { startTlsHop } from './tls-hop.ts';
 
 export class PeerSet {
   /** Who could not be had, and why. */
@@ -80,6 +81,8 @@ function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
       return startHaproxy(bench);
     case 'hop':
       return startHop(bench, bench.upstream.port, bench.upstream);
+    case 'tls-hop':
+      return startTlsHop(bench, bench.upstream);
     case 'reference':
     case 'reference-recorded':
       return startReference(name, bench);

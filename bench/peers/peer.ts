@@ -28,6 +28,8 @@ export type PeerName =
   | 'haproxy'
   /** HAProxy that carries bytes and looks at none, not even at TLS: what one more process on the way costs whoever it is. */
   | 'hop'
+  /** Node that ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. */
+  | 'tls-hop'
   | 'reference'
   | 'reference-recorded';
 

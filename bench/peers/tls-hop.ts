@@ -1,0 +1,13 @@
+/** A bare Node program that ends TLS on one side and begins it on the other, and looks at nothing in between. */
+import type { Bench } from '../harness/bench.ts';
+import type { Target } from '../programs/plan.ts';
+import type { TlsHopProgram } from '../programs/tls-hop.ts';
+import type { Peer } from './peer.ts';
+
+/** @param to what it carries to */
+export async function startTlsHop(bench: Bench, to: Target): Promise<Peer> {
+  const { ca, cert, key } = bench.files;
+  const options: TlsHopProgram = { cert, key, port: to.port, ca: to.ca ?? ca };
+  const { program, port } = await bench.launch('tls-hop', 'tls-hop', [JSON.stringify(options)]);
+  return { name: 'tls-hop', target: { ...to, port, ca }, pids: () => [program.pid] };
+}

@@ -1,0 +1,43 @@
+/**
+ * Ends TLS, begins it anew and carries bytes, one connection for each: what Node takes for any gateway before it reads a request.
+ *
+ *   node tls-hop.js <json>      prints {"port":…}
+ */
+import { readFileSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { pipeline } from 'node:stream';
+import { connect, createServer } from 'node:tls';
+
+export interface TlsHopProgram {
+  readonly cert: string;
+  readonly key: string;
+  /** Port of this machine that it carries to, and the file of the authority that its certificate is of. */
+  readonly port: number;
+  readonly ca: string;
+}
+
+const options = JSON.parse(process.argv[2] ?? '{}') as TlsHopProgram;
+const ca = readFileSync(options.ca);
+const front = {
+  cert: readFileSync(options.cert),
+  key: readFileSync(options.key),
+  ALPNProtocols: ['http/1.1'],
+};
+const nothing = (): void => undefined;
+
+const server = createServer({ ...front, noDelay: true }, (client) => {
+  const upstream = connect({
+    host: '127.0.0.1',
+    port: options.port,
+    servername: 'localhost',
+    ca,
+    ALPNProtocols: ['http/1.1'],
+  });
+  upstream.setNoDelay(true);
+  pipeline(client, upstream, nothing);
+  pipeline(upstream, client, nothing);
+});
+process.once('SIGTERM', () => process.exit(0));
+server.listen(0, '127.0.0.1', 4096, () => {
+  console.log(JSON.stringify({ port: (server.address() as AddressInfo).port }));
+});
