@@ -35,6 +35,7 @@ const REAL_SUITES = [
   'differential-tailnet',
   'differential-api-server',
   's3',
+  'search',
   'failover',
   'lock',
   'coverage',

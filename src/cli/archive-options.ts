@@ -2,9 +2,7 @@
 import type { Command } from 'commander';
 
 export function addArchiveOptions(command: Command): Command {
-  return command
-    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
-    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it')
+  return addContextOptions(command)
     .option(
       '--recorder <url>',
       'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s. Several of these, and of stores: parts of a session are put together',
@@ -15,6 +13,13 @@ export function addArchiveOptions(command: Command): Command {
       'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says, sealed recordings with TAILCAST_SEAL_KEYS [TAILCAST_STORE]',
       oneMore,
     );
+}
+
+/** The options that name a gateway instead of a recorder. */
+export function addContextOptions(command: Command): Command {
+  return command
+    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
+    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it');
 }
 
 /** Of an option that may be given several times. */

@@ -23,15 +23,29 @@ export interface ContextOptions {
 }
 
 /**
- * Opens the recordings that the gateway of a context shows. No credentials are sent: a gateway knows callers by the tailnet.
+ * Opens the recordings that the gateway of a context shows.
  *
+ * @throws as {@link contextAddress}
+ */
+export async function openContextArchive(
+  options: ContextOptions,
+  context: Pick<CommandContext, 'environment' | 'signal'>,
+): Promise<Archive> {
+  return openRecorderArchive(await contextAddress(options, context), context.signal);
+}
+
+/**
+ * Where the gateway of a context shows recordings, which has been asked. No credentials are sent: a gateway knows callers by
+ * the tailnet. From now on the process trusts the authority of the context.
+ *
+ * @returns an address as that of a recorder, which ends with a slash
  * @throws TailcastError `CONFIG_INVALID` when the kubeconfig is at fault, `RECORDER_UNREACHABLE` or `USAGE` when what
  *   answers there is no gateway that shows recordings
  */
-export async function openContextArchive(
+export async function contextAddress(
   { kubeconfig, context: name }: ContextOptions,
   { environment, signal }: Pick<CommandContext, 'environment' | 'signal'>,
-): Promise<Archive> {
+): Promise<string> {
   const paths =
     kubeconfig === undefined ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) : [kubeconfig];
   const context = readKubeconfigContext(paths, name);
@@ -48,7 +62,7 @@ export async function openContextArchive(
       { cause: error },
     );
   }
-  return archive;
+  return base;
 }
 
 function portalOf({ name, cluster }: KubeconfigContext): string {

@@ -26,7 +26,7 @@ export async function openArchive(
 ): Promise<Archive> {
   const places = [...textsOf(options['store']), ...textsOf(options['recorder'])];
   if (places.length > 1) return openPlaces(options, context);
-  const url = textOf(options['recorder']) ?? context.environment.get('TAILCAST_RECORDER');
+  const url = recorderOf(options, context.environment);
   const store = textOf(options['store']) ?? context.environment.get('TAILCAST_STORE');
   const named = contextOptions(options, context, url ?? store);
   if (named !== undefined) {
@@ -57,16 +57,41 @@ export async function recorderAddress(
   options: Readonly<Record<string, unknown>>,
   { environment }: CommandContext,
 ): Promise<string> {
-  const named = textOf(options['recorder']) ?? environment.get('TAILCAST_RECORDER');
+  return addressOf(options, environment, 'give --recorder <url>');
+}
+
+async function addressOf(
+  options: Readonly<Record<string, unknown>>,
+  environment: ReadonlyMap<string, string>,
+  advice: string,
+): Promise<string> {
+  const named = recorderOf(options, environment);
   const address = named ?? (await readDemoNote(environment))?.recorder;
   if (address === undefined)
     throw new TailcastError(
       'USAGE',
-      'no recorder is named: give --recorder <url>, set TAILCAST_RECORDER, or run the demo first',
+      `no recorder is named: ${advice}, set TAILCAST_RECORDER, or run the demo first`,
     );
   if (!URL.canParse(address) || !/^https?:/.test(address))
     throw new TailcastError('USAGE', `${address} is not an http:// or https:// address of a recorder`);
   return address;
+}
+
+/**
+ * The same for what the gateway of a context answers as well: an address that ends with a slash, of a recorder or of its portal.
+ *
+ * @throws TailcastError `USAGE` when nobody names one, and as {@link openArchive} for a context.
+ */
+export async function recorderOrContextAddress(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<string> {
+  const { environment } = context;
+  const named = contextOptions(options, context, recorderOf(options, environment));
+  if (named === undefined)
+    return addressOf(options, environment, 'give --context <gateway> or --recorder <url>');
+  const { contextAddress } = await import('./context-archive.ts');
+  return contextAddress(named, context);
 }
 
 /** The context that is asked, if one is: the one named, or for a plugin of kubectl the one that kubectl would use. */
@@ -142,6 +167,13 @@ async function readDemoNote(
   if (source === undefined) return undefined;
   const note = DEMO_NOTE.safeParse(JSON.parse(source));
   return note.success ? note.data : undefined;
+}
+
+function recorderOf(
+  options: Readonly<Record<string, unknown>>,
+  environment: ReadonlyMap<string, string>,
+): string | undefined {
+  return textOf(options['recorder']) ?? environment.get('TAILCAST_RECORDER');
 }
 
 /** Of an option that may be given several times, the first. */

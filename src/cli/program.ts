@@ -10,7 +10,7 @@ import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { addArchiveOptions } from './archive-options.ts';
+import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { sentence, withAdvice } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
@@ -230,7 +230,7 @@ function addSearch(
   context: CommandContext,
   outcome: { code: number },
 ): void {
-  command('search', 'find sessions by what they were, and by what was on their screens')
+  addContextOptions(command('search', 'find sessions by what they were, and by what was on their screens'))
     .argument('[query...]', 'words, "phrases", key:value; see below')
     .option(...RECORDER_OPTION)
     .option('--limit <n>', 'how many sessions at most', argument(wholeNumber(1, 10_000)), 20)

@@ -7,7 +7,7 @@ import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError } from '../search/query.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { recorderAddress } from './open-archive.ts';
+import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
 import { formatBytes, formatDuration, plain, print } from './output.ts';
 import { fetchJson } from './recorder-archive.ts';
 
@@ -71,7 +71,7 @@ export async function searchRecordings(
   const query = words.join(' ');
   checkQuery(query);
   const limit = typeof options['limit'] === 'number' ? options['limit'] : 20;
-  const base = await recorderAddress(options, context);
+  const base = await recorderOrContextAddress(options, context);
   let count = 0;
   let cursor: string | undefined;
   do {

@@ -95,6 +95,43 @@ describe('kubectl tailcast', () => {
     expect(asked.at(-1)).toBe('/-/recordings/api/v1/recordings?limit=50');
   });
 
+  it('searches what the gateway of the current context shows, and links into its page', async () => {
+    answer = {
+      status: 200,
+      body: {
+        recordings: [],
+        sessions: [
+          {
+            recording: RECORDING,
+            hits: [{ at: 7.5, text: 'a needle', marks: [[2, 8]], isCommand: false }],
+            more: false,
+            partial: false,
+          },
+        ],
+        index: { state: 'ready' },
+      },
+    };
+    const { code, stdout, stderr } = await runPlugin(trusted(), 'search', 'needle');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain('a needle');
+    expect(stdout).toContain(`${url}/-/recordings/#/r/${encodeURIComponent(RECORDING.id)}?t=5`);
+    expect(asked.at(-1)).toBe('/-/recordings/api/v1/search?q=needle&limit=20');
+  });
+
+  it.each([
+    [['search', 'needle', '--recorder', 'http://127.0.0.1:9'], /127\.0\.0\.1:9/],
+    [
+      ['search', 'needle', '--recorder', 'http://127.0.0.1:9', '--context', 'prod'],
+      /--context and --kubeconfig name an archive, and so do --recorder/,
+    ],
+    [['index', 'status'], /no recorder is named: give --recorder <url>, set/],
+  ])('asks no gateway for %j', async (args, why) => {
+    const { code, stderr } = await runPlugin(trusted(), ...args);
+    expect(code).not.toBe(0);
+    expect(stderr).toMatch(why);
+    expect(asked).toEqual([]);
+  });
+
   it('keeps the credentials of the context to itself', async () => {
     await runPlugin(trusted(), 'ls', '--context', 'prod');
     expect(asked.length).toBeGreaterThan(0);

@@ -126,6 +126,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
   'browser-pages': { file: 'suites/browser-pages.test.ts', peers: ['kubernetes-1.36'] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },
+  search: {
+    file: 'suites/search.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'versitygw'],
+  },
   opensearch: [
     { file: 'suites/opensearch.test.ts', peers: [] },
     { file: 'suites/opensearch-faults.test.ts', peers: [] },

@@ -12,6 +12,7 @@ const PACKAGES = {
   rpm: ['rpmbuild'],
   runc: ['runc'],
   umoci: ['umoci'],
+  vim: ['vim'],
   chromium: ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'],
 } as const;
 
