@@ -51,7 +51,7 @@ describe('text as the inside of a JSON string', () => {
   });
 
   it('finds a byte that must be escaped at every place among plain ones', () => {
-    for (let length = 0; length < 50; length += 1) {
+    for (let length = 0; length < 100; length += 1) {
       for (let at = 0; at < length; at += 1) {
         const text = new Uint8Array(length).fill(0x61);
         text[at] = 0x0a;
