@@ -1,6 +1,5 @@
 /** One connection's part of an upload, between its transport and the session that it brings. */
 import { errorText, TailcastError } from '../../errors.ts';
-import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { createUploadBody, type UploadBody } from './upload-body.ts';
@@ -31,7 +30,6 @@ export interface Upload {
 
 /** Brings a piece of the body into its session. @returns false: wait for `drain` @throws TailcastError */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
-  passedThrough(chunk.length);
   const goesOn = session.push(body.lines(chunk));
   // it may have been so before the chunk came
   body.durable(session.durable.bodyBytes);

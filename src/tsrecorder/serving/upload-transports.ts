@@ -3,6 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
+import { passedThrough } from '../../memory/stream-garbage.ts';
 import {
   createRecordReader,
   encodeRecords,
@@ -12,6 +13,7 @@ import {
   RECORD_PROTOCOL,
 } from '../../wire/recorder-api/upload-record.ts';
 import type { UploadReceiver, UploadTransport } from './record-upload.ts';
+import { shareReads } from './shared-reads.ts';
 
 /** How long what still comes is read and dropped after the last word: a reset together with an answer makes some clients forget the answer. */
 const LINGER_MS = 1000;
@@ -32,7 +34,10 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
       const finish = (): void => {
         if (!stream.aborted) events.end();
       };
-      stream.on('data', (chunk: Buffer) => events.data(chunk));
+      stream.on('data', (chunk: Buffer) => {
+        passedThrough(chunk.length);
+        events.data(chunk);
+      });
       // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
       stream.on('end', () => setImmediate(finish));
       // a request without a body has ended before anybody listened
@@ -69,11 +74,14 @@ export interface UpgradedTransport extends UploadTransport {
  * @param offers fields of every yes
  */
 export function overUpgrade(
-  socket: Duplex,
+  asked: Duplex,
   head: Uint8Array,
   offers: Readonly<Record<string, string>>,
 ): UpgradedTransport {
+  let socket = asked;
   let accepted = false;
+  let whenDrained = (): void => undefined;
+  asked.on('drain', () => whenDrained());
   const accept = (fields: Readonly<Record<string, string>>): void => {
     if (accepted) return;
     accepted = true;
@@ -92,12 +100,22 @@ export function overUpgrade(
     },
     accept,
     receive(events) {
-      readRecords(socket, head, events);
+      const read = createReader(events);
+      const reads = shareReads(asked, read);
+      ({ socket } = reads);
+      if (socket !== asked) socket.on('drain', () => whenDrained());
+      socket.once('close', () => events.closed());
+      // without the end of the records it is a cut; with it, nobody is there to hear that the upload is kept
+      socket.once('end', () => socket.destroy());
+      // the records of one chunk come together, as those of any other do
+      for (const early of [head, reads.early]) if (early.length > 0) read(early);
     },
     pause: () => void socket.pause(),
     resume: () => void socket.resume(),
     write: (acks) => socket.write(recordOf(acks)),
-    onDrained: (drained) => void socket.on('drain', drained),
+    onDrained(drained) {
+      whenDrained = drained;
+    },
     end(acks, kept) {
       accept({});
       endWith(Buffer.concat([recordOf(acks), ...(kept ? [endOfRecords()] : [])]));
@@ -118,7 +136,8 @@ export function overUpgrade(
   };
 }
 
-function readRecords(socket: Duplex, head: Uint8Array, events: UploadReceiver): void {
+/** Gives records that come in chunks to `events`. */
+function createReader(events: UploadReceiver): (chunk: Uint8Array) => void {
   const reader = createRecordReader(MAX_UPLOAD_RECORD_BYTES, (piece) => events.data(piece));
   let ended = false;
   let broken = false;
@@ -127,7 +146,7 @@ function readRecords(socket: Duplex, head: Uint8Array, events: UploadReceiver): 
     ended = true;
     events.end();
   };
-  const read = (chunk: Uint8Array): void => {
+  return (chunk) => {
     if (broken) return;
     try {
       reader.push(chunk);
@@ -139,12 +158,6 @@ function readRecords(socket: Duplex, head: Uint8Array, events: UploadReceiver): 
     }
     tellEnd();
   };
-  socket.once('close', () => events.closed());
-  // without the end of the records it is a cut; with it, nobody is there to hear that the upload is kept
-  socket.once('end', () => socket.destroy());
-  socket.on('data', read);
-  // the records of one chunk come together, as those of any other do
-  if (head.length > 0) read(head);
 }
 
 function recordOf(acks: string): Buffer {

@@ -22,6 +22,7 @@ import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'nod
 import type { Socket } from 'node:net';
 import type { Duplex, Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
+import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Logger } from '../../observe/logger.ts';
 import {
   decodeUploadFields,
@@ -224,6 +225,7 @@ async function takeV1(
   });
   const kept = Promise.withResolvers<boolean>();
   request.on('data', (chunk: Buffer) => {
+    passedThrough(chunk.length);
     options.metrics.receivedBytes.inc(chunk.length);
     if (!upload.push(chunk)) request.pause();
   });
