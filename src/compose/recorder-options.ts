@@ -74,7 +74,10 @@ export interface RecorderLimits {
   readonly maxSessionBytes: number;
   /** One line of a cast. */
   readonly maxLineBytes: number;
-  /** Bytes of one session that may wait for the disk before its uploader has to. */
+  /**
+   * Bytes of one session that may wait for the disk before its uploader has to. With less than a gateway may have unacknowledged, the disk and
+   * who makes the lines wait for each other in turn.
+   */
   readonly maxPendingBytes: number;
   /** The same for all sessions together. */
   readonly maxTotalPendingBytes: number;
@@ -139,7 +142,7 @@ export interface RecorderTiming {
 const DEFAULT_LIMITS: RecorderLimits = {
   maxSessionBytes: 16 * 1024 ** 3,
   maxLineBytes: 64 * 1024 ** 2,
-  maxPendingBytes: 2 * 1024 ** 2,
+  maxPendingBytes: 8 * 1024 ** 2,
   maxTotalPendingBytes: 32 * 1024 ** 2,
   maxSessions: 4000,
   maxConnections: 20_000,
