@@ -62,8 +62,8 @@ export interface Finisher {
 
 /** How many uploads are brought into the store at a time. */
 const CONCURRENCY = 4;
-/** Read and hashed at a time: a fraction of a millisecond, in which nothing else happens. */
-const SEAL_READ_BYTES = 256 * 1024;
+/** Read and hashed at a time: a fraction of a millisecond, in which nothing else happens. Half as much costs a twelfth more CPU. */
+const SEAL_READ_BYTES = 512 * 1024;
 
 /** One per recorder. */
 export function createFinisher(options: FinisherOptions): Finisher {
