@@ -16,9 +16,14 @@ export class OutputText {
     this.#maxLineBytes = maxLineBytes;
   }
 
-  push(bytes: Uint8Array, emit: EmitText): void {
+  /**
+   * @param isBulk whether nobody reads these bytes as text: then what looks like the first bytes of a character at their end is no reason to
+   *   put all of the next ones together with them, which copies those
+   */
+  push(bytes: Uint8Array, emit: EmitText, isBulk: (bytes: Uint8Array) => boolean = () => false): void {
     const all = this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
-    const whole = all.length - incompleteTail(all);
+    const cut = all.length - incompleteTail(all);
+    const whole = cut < all.length && isBulk(all.subarray(0, cut)) ? all.length : cut;
     this.#tail = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     for (let start = 0; start < whole;) {
       const end = lineEnd(all, start, whole, this.#maxLineBytes);

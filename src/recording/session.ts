@@ -74,6 +74,9 @@ const RECORDING_LIMITS: RecordingLimits = {
   bulkKeepBytes: Infinity,
 };
 
+/** Looked at before the rest of the bytes, whether they are text. */
+const PROBED_BYTES = 64;
+
 /** What a recorder shows when a terminal never told its size. */
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
@@ -324,7 +327,11 @@ export class RecordingSession {
   }
 
   #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
-    this.#text[stream].push(bytes, (line) => this.#line(seconds, stream, line));
+    this.#text[stream].push(
+      bytes,
+      (line) => this.#line(seconds, stream, line),
+      (part) => this.#isBulk(seconds, part),
+    );
   }
 
   #line(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
@@ -341,13 +348,21 @@ export class RecordingSession {
     this.#batch.output(seconds, bytes, form);
   }
 
+  /** Whether lines of it will say only how much it is: it is no text, as what came before it. */
+  #isBulk(seconds: number, bytes: Uint8Array): boolean {
+    const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
+    if (!this.#sink.annotations || this.#binaryBytes <= bulkAfterBytes) return false;
+    const goesOn = this.#runBytes > bulkRunBytes && (seconds - this.#runSeconds) * 1000 < bulkPauseMs;
+    return goesOn && !this.#options.tty && !isText(bytes);
+  }
+
   /**
    * Nobody reads the text of a copied disk image: much output that is no text is kept once.
    * @returns undefined for what is to be left out
    */
   #formOf(seconds: number, bytes: Uint8Array): FrameForm | undefined {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs, bulkKeepBytes } = this.#limits;
-    if (this.#options.tty || isUtf8(bytes)) return 'exact';
+    if (this.#options.tty || isText(bytes)) return 'exact';
     if ((seconds - this.#runSeconds) * 1000 >= bulkPauseMs) this.#runBytes = 0;
     this.#runSeconds = seconds;
     this.#runBytes += bytes.length;
@@ -394,6 +409,14 @@ export class RecordingSession {
   #seconds(): number {
     return (this.#options.nowMs() - this.#startedMs) / 1000;
   }
+}
+
+/** Whether it is UTF-8. What is none mostly shows it at once, but `isUtf8` reads all of it before it says so. */
+function isText(bytes: Uint8Array): boolean {
+  let head = Math.min(bytes.length, PROBED_BYTES);
+  // up to where a character begins: it has at most three bytes behind its first
+  while (head < bytes.length && head > PROBED_BYTES - 4 && ((bytes[head] ?? 0) & 0xc0) === 0x80) head -= 1;
+  return isUtf8(bytes.subarray(0, head)) && (head === bytes.length || isUtf8(bytes));
 }
 
 function exitAnnotation(status: ExitStatus): Annotation {

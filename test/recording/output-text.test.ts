@@ -36,6 +36,27 @@ describe('the text of an output stream', () => {
     expect(linesOf([Buffer.from('aé').subarray(0, 2)])).toEqual(['a', 'raw c3']);
   });
 
+  it('keeps back nothing of bytes that nobody reads as text, and all that looks like a character of others', () => {
+    const lines: string[] = [];
+    const asked: string[] = [];
+    const output = new OutputText(100);
+    const push = (hex: string, isBulk: boolean): void =>
+      output.push(
+        Buffer.from(hex, 'hex'),
+        (bytes) => void lines.push(Buffer.from(bytes).toString('hex')),
+        (bytes) => {
+          asked.push(Buffer.from(bytes).toString('hex'));
+          return isBulk;
+        },
+      );
+    push('ffc3', false);
+    push('a9ffe282', true);
+    push('acff', true);
+    expect(lines).toEqual(['ff', 'c3a9ffe282', 'acff']);
+    // what is whole is not asked about
+    expect(asked).toEqual(['ff', 'c3a9ff']);
+  });
+
   it('cuts what is too long between characters', () => {
     expect(linesOf([Buffer.from('abcé')], 4)).toEqual(['abc', 'é']);
     expect(linesOf([Buffer.from('abcdefg')], 4)).toEqual(['abcd', 'efg']);

@@ -128,6 +128,51 @@ describe('recording session without a terminal', () => {
       expect(shown.slice(40)).toEqual(Array(60).fill('[not text: 1 B]\r\n'));
     });
 
+    it('keeps nothing back of it for a character that may be cut, but of text that follows', () => {
+      const { session, sink } = begin({ limits });
+      const cut = Buffer.concat([noise(20), Uint8Array.of(0xe2)]);
+      for (const bytes of [noise(20), noise(21), cut, cut, utf8('prüfe €').subarray(0, -1)])
+        session.output('stdout', bytes);
+      session.output('stdout', utf8('€\n').subarray(2));
+      void session.flush();
+      expect(shownOf(sink)).toEqual([
+        '\ufffd'.repeat(20),
+        ...Array<string>(3).fill('[not text: 21 B]\r\n'),
+        'prüfe ',
+        '€\n',
+      ]);
+      // to a recorder that shows everything, and on a terminal, characters stay whole
+      for (const options of [{ sink: new SessionSink(false) }, { tty: true }]) {
+        const other = begin({ limits, ...options });
+        other.session.resize({ columns: 80, rows: 24 });
+        for (const bytes of [noise(45), Buffer.concat([noise(1), Uint8Array.of(0xc3)]), Uint8Array.of(0xa9)])
+          other.session.output('stdout', bytes);
+        void other.session.flush();
+        expect(shownOf(other.sink).at(-1)).toBe('é');
+      }
+    });
+
+    it('tells text from other bytes wherever the first ones that are none stand', () => {
+      const text = '€'.repeat(10);
+      const pieces = Array.from({ length: 71 }, (_, at) => {
+        const bytes = Buffer.from('é'.repeat(36).slice(0, 36));
+        bytes[at] = 0xff;
+        return bytes;
+      });
+      const { session, sink } = begin({
+        limits: { ...limits, maxLineBytes: 100, bulkAfterBytes: 0, bulkRunBytes: 0 },
+      });
+      for (const bytes of [
+        ...pieces,
+        ...Array.from({ length: 4 }, (_, skip) => utf8(`${'x'.repeat(60 + skip)}€€${text}`)),
+      ])
+        session.output('stdout', bytes);
+      void session.flush();
+      const shown = shownOf(sink);
+      expect(shown.slice(0, -4)).toEqual(Array(71).fill('[not text: 72 B]\r\n'));
+      expect(shown.slice(-4).every((line) => line.startsWith('xxx'))).toBe(true);
+    });
+
     it('shows all of it to a recorder that keeps no exact bytes', () => {
       const { session, sink } = begin({ limits, sink: new SessionSink(false) });
       for (let line = 0; line < 4; line += 1) session.output('stdout', noise(20));
