@@ -12,12 +12,13 @@
  * meanwhile (`gathers`); all of that is delivered together.
  */
 import type { Duplex } from 'node:stream';
-import { adoptBlock, dropBlocks, giveBlock, isLent } from '../../memory/block-pool.ts';
+import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
 import { give, isPooled } from '../../memory/read-buffers.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { ClientProbes, Tap } from '../../recording/tap.ts';
 import { ClientPace } from './client-pace.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
+import { SinkRounds } from './sink-rounds.ts';
 
 /** Goes straight through at most: what a person types, or what a program draws once. More is a part of something longer. */
 const MAX_ALONE_BYTES = 8 * 1024;
@@ -99,11 +100,11 @@ export class Direction {
   /** Bytes that went to the tap, and those of them that went to the sink. */
   #taken = 0;
   #sent = 0;
-  /** Blocks that are used again when the sink has written all up to `end`. */
-  readonly #loans: { readonly end: number; readonly block: Buffer }[] = [];
+  readonly #rounds: SinkRounds;
 
   constructor(options: DirectionOptions) {
     this.#options = options;
+    this.#rounds = new SinkRounds(options.sink);
     this.#pace = options.probes === undefined ? undefined : new ClientPace(options.probes);
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
@@ -158,6 +159,7 @@ export class Direction {
   stop(): void {
     const { source, sink } = this.#options;
     this.#state = 'stopped';
+    this.#rounds.finish();
     this.#buffer?.bytes.close();
     clearTimeout(this.#unsentTimer);
     clearTimeout(this.#paceTimer);
@@ -180,6 +182,7 @@ export class Direction {
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
+    this.#rounds.drop();
     this.#buffer?.bytes.close();
     clearTimeout(this.#unsentTimer);
     clearTimeout(this.#paceTimer);
@@ -322,7 +325,7 @@ export class Direction {
       chunks.push(taken.bytes);
       end += taken.bytes.length;
       this.#turnBytes += taken.bytes.length;
-      if (taken.spent !== undefined) this.#loans.push({ end, block: taken.spent });
+      if (taken.spent !== undefined) this.#rounds.lend(taken.spent, end);
       if (this.#waited) break;
     }
     return chunks;
@@ -413,13 +416,7 @@ export class Direction {
     const count = pieces.reduce((sum, { length }) => sum + length, 0);
     const corked = pieces.length > 1 && count <= MAX_CORKED_BYTES;
     if (corked) sink.cork();
-    let room = true;
-    const sent = this.#sent;
-    const written =
-      this.#loans.length === 0 ? undefined : (error?: Error | null) => this.#settle(sent, error);
-    for (const [index, piece] of pieces.entries()) {
-      room = sink.write(piece, index === pieces.length - 1 ? written : undefined);
-    }
+    const room = this.#rounds.write(pieces, this.#sent);
     if (corked) sink.uncork();
     if (room) return this.#buffer?.drained(count);
     this.#sinkFull += count;
@@ -428,16 +425,11 @@ export class Direction {
     sink.once('drain', this.#drained);
   }
 
-  /** The sink has written all up to `end`, or failed to: then nobody knows who still looks at it. */
-  #settle(end: number, error: Error | null | undefined): void {
-    if (error instanceof Error) dropBlocks(this.#loans.splice(0).length);
-    while ((this.#loans[0]?.end ?? Infinity) <= end) {
-      const loan = this.#loans.shift();
-      if (loan !== undefined) giveBlock(loan.block);
-    }
-  }
-
   readonly #drained = (): void => {
+    if (!this.#rounds.goOn()) {
+      this.#options.sink.once('drain', this.#drained);
+      return;
+    }
     this.#buffer?.drained(this.#sinkFull);
     this.#sinkFull = 0;
     this.#sendAnswers();
