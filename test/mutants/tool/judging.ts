@@ -21,6 +21,7 @@ export const FOLDERS = [
   'src/proxy/gate',
   'src/proxy/upstream',
   'src/portal',
+  'src/search',
   'src/compose',
   'src/config',
   'src/tsrecorder/checkpoint',
