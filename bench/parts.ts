@@ -4,7 +4,7 @@
  *   node bench/parts.ts [--megabytes 512]
  *
  * CPU time of the process that takes the step, kernel included; the other end of a connection is a process of its own, and counted apart.
- * Nothing of tailcast's relays, taps and queues is in it, but the escaping of lines. Prints a line for each.
+ * Nothing of tailcast's relays, taps and queues is in it, but the escaping of lines and what a session keeps. Prints a line for each.
  */
 import { fork } from 'node:child_process';
 import { createCipheriv, createHash, randomBytes } from 'node:crypto';
@@ -23,6 +23,10 @@ import type { Duplex } from 'node:stream';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { takeBlock } from '../src/memory/block-pool.ts';
+import type { ConnectionEvents, RecorderConnection } from '../src/recording/recorder-connection.ts';
+import { createUpload } from '../src/recording/recorder-upload.ts';
+import { RecordingSession } from '../src/recording/session.ts';
 import { issueAuthority, issueServer } from '../src/tailnet/issue-certificate.ts';
 import { FrameLines } from '../src/wire/recorder-api/frame-lines.ts';
 import { FrameBatch } from '../src/wire/recorder-api/upload-frame.ts';
@@ -34,6 +38,7 @@ const HANDSHAKES = 2_000;
 const REQUESTS = 60_000;
 const STREAMS = 32;
 const DAY_MS = 86_400_000;
+const MINUTE_MS = 60_000;
 
 type Far = 'plain' | 'http2' | 'requests' | 'handshakes';
 interface Pair {
@@ -63,6 +68,12 @@ async function main(): Promise<void> {
   );
   perMb('SHA-256', alone(bytes, hash));
   perMb('frames of text to cast lines', alone(bytes, escape));
+  for (const content of ['ascii', 'binary'] as const)
+    perMb(
+      `a recording that is kept, ${content}`,
+      // it takes so little that it would hardly be compiled otherwise
+      alone(8 * bytes, (count) => keep(content, count)) / 8,
+    );
   perMb('a file, with fdatasync for each MiB', alone(bytes, append));
   const requests = await across('requests', ask);
   print('an HTTP/2 server that answers at once', (requests.there * 1000) / REQUESTS, 'µs per request');
@@ -217,6 +228,42 @@ function escape(bytes: number): void {
     batch.output(done / MB, block, 'exact');
     lines.push(batch.take());
   }
+}
+
+/** What a session makes of output, up to the copy that is kept until it is acknowledged. The connection takes everything, and is none. */
+function keep(content: 'ascii' | 'binary', bytes: number): void {
+  let sent = 0;
+  let events: ConnectionEvents | undefined;
+  const connection: RecorderConnection = {
+    address: 'nowhere',
+    protocol: 'v2',
+    annotations: true,
+    resumable: true,
+    frames: true,
+    unwritten: 0,
+    attach: (told) => (events = told),
+    send: (piece) => void (sent += piece.length),
+    finish: () => undefined,
+    destroy: () => undefined,
+  };
+  const limits = { maxPendingBytes: 8 * MB, stallWindowMs: MINUTE_MS, finishTimeoutMs: MINUTE_MS };
+  const session = new RecordingSession(createUpload(connection, { ...limits, maxFruitlessMoves: 1 }), {
+    tty: false,
+    enforce: true,
+    header: () => '{"version":2}\n',
+    about: { kind: 'session', id: 'parts', tty: false, stdin: false, protocol: 'spdy', path: '/' },
+    nowMs: () => performance.now(),
+  });
+  // as the API server cuts it, each behind the head of a frame
+  const block = takeBlock();
+  block.set(createBlock(content).subarray(0, PIECE));
+  const pieces = [block.subarray(8, PIECE / 2), block.subarray(PIECE / 2 + 9)];
+  for (let done = 0, turn = 0; done < bytes; done += 4 * PIECE, turn += 1) {
+    for (let count = 0; count < 4; count += 1) for (const piece of pieces) session.output('stdout', piece);
+    void session.flush();
+    if (turn % 4 === 0) events?.acknowledged(sent, sent);
+  }
+  session.abandon('measured');
 }
 
 function append(bytes: number): void {
