@@ -12,8 +12,8 @@ export function createSequence(): Sequence {
 }
 
 /** Calls that wait for their turn share one run of `work`: it begins after all of them. */
-export function createSharedStep(inTurn: Sequence, work: () => Promise<void>): () => Promise<void> {
-  let waiting: Promise<void> | undefined;
+export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
+  let waiting: Promise<T> | undefined;
   return () =>
     (waiting ??= inTurn(() => {
       waiting = undefined;

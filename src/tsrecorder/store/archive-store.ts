@@ -26,8 +26,9 @@ import {
 import { removeFile, writeAll } from '../files/durable-files.ts';
 import { readFileRange, type ByteRange } from '../files/file-range.ts';
 import { recordingId, type RecordingKey } from './key.ts';
+import { createPlainListing } from './plain-listing.ts';
 import type { ArchiveCipher, SealKeys } from './seal-keys.ts';
-import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
 
 /** How new casts are kept; `sealed`: compressed, and encrypted. */
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
@@ -71,17 +72,26 @@ export function createArchiveStore(
     throw new TailcastError('CONFIG_INVALID', 'archive: sealed needs keys to seal with (--seal-keys)');
   }
   const known = new KnownCasts();
+  const listing = createPlainListing({
+    list: () => store.list(),
+    known: (key, stored) => known.plainStat(key, stored),
+  });
+  const forget = (key: RecordingKey): void => {
+    known.forget(key);
+    listing.changed(key);
+  };
 
   async function examine(key: RecordingKey, kind: ArchivedKind, stored: ObjectStat): Promise<Known> {
     const found = { stored, ...(await readTable(store, keys, key, kind, stored.bytes)) };
     known.keep(key, kind, found);
+    listing.changed(key);
     return found;
   }
 
   return {
     ...store,
     async finish(upload) {
-      known.forget(upload.key);
+      forget(upload.key);
       if (format === 'plain') return finishAgain(store, keys, upload, upload);
       const { key, castPath, notesPath } = upload;
       const sealFor = (kind: ArchivedKind): NewSeal | undefined =>
@@ -98,12 +108,7 @@ export function createArchiveStore(
         ),
       );
     },
-    async list() {
-      const listed = await store.list();
-      // the same array as before is known to be the same
-      if (listed.every(({ stat }) => stat === undefined)) return listed;
-      return listed.map((recording) => plainListing(recording, known.find(recording.key, 'cast')));
-    },
+    list: () => listing.list(),
     async stat(key, kind) {
       const stored = await store.stat(key, kind);
       if (stored === undefined || kind === 'sidecar') return stored;
@@ -136,7 +141,7 @@ export function createArchiveStore(
       else yield* readArchive(store, { key, kind, table, cipher }, range);
     },
     async remove(key) {
-      known.forget(key);
+      forget(key);
       await store.remove(key);
     },
   };
@@ -380,14 +385,6 @@ function plainStat({ stored, table }: Known): ObjectStat {
   return { ...stored, bytes: table.plainStarts[table.frames] ?? 0, storedBytes: stored.bytes };
 }
 
-/** A listing tells how much is stored, not how much that is: whoever wants to know asks, and is remembered. */
-function plainListing(recording: StoredRecording, found: Known | undefined): StoredRecording {
-  const { stat, ...rest } = recording;
-  if (stat === undefined) return recording;
-  const isSame = found?.stored.bytes === stat.bytes && found.stored.modifiedAtMs === stat.modifiedAtMs;
-  return isSame ? { ...rest, stat: plainStat(found) } : rest;
-}
-
 /** What was looked at before; the oldest goes. */
 class KnownCasts {
   readonly #known = new Map<string, Known>();
@@ -395,6 +392,13 @@ class KnownCasts {
 
   find(key: RecordingKey, kind: ArchivedKind): Known | undefined {
     return this.#known.get(nameOf(key, kind));
+  }
+
+  /** What a cast is that is stored as that; undefined: nobody has looked. */
+  plainStat(key: RecordingKey, stored: ObjectStat): ObjectStat | undefined {
+    const found = this.find(key, 'cast');
+    const isSame = found?.stored.bytes === stored.bytes && found.stored.modifiedAtMs === stored.modifiedAtMs;
+    return isSame ? plainStat(found) : undefined;
   }
 
   keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {

@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
-import { createSequence } from '../../async/sequence.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import {
   createDirectorySync,
@@ -15,14 +14,13 @@ import {
   writeDurableFile,
 } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
+import { createDiskLister } from './disk-lister.ts';
 import { isDocumentName, type DocumentStore } from './document-store.ts';
 import {
   SESSIONS_FOLDER,
   encodeNodeId,
   eventKey,
   markName,
-  parseMarkName,
-  parseRecordingKey,
   recordingId,
   recordingKey,
   EVENTS_MARKER,
@@ -30,7 +28,7 @@ import {
   type RecordingKey,
 } from './key.ts';
 import type { ByteRange } from '../files/file-range.ts';
-import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore, StoredRecording } from './store.ts';
+import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
 
 /**
  * Opens `directory`, creating it if need be. With `readOnly` nothing is written, and nothing may be.
@@ -44,7 +42,7 @@ export async function createDiskStore(
   const syncEntries = createDirectorySync();
   /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
   const folders = new Set<string>();
-  const lister = createLister(directory, options.nowMs ?? Date.now);
+  const lister = createDiskLister(directory, options.nowMs ?? Date.now);
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
@@ -225,135 +223,6 @@ async function assertWritable(directory: string): Promise<void> {
   } catch (error) {
     throw new TailcastError('STORE_FAILED', errorText(error), { cause: error });
   }
-}
-
-/** A folder that was changed more recently may change again without another time of change. */
-const QUIET_MS = 5000;
-
-/** What the marks of sessions say: the mark by id. */
-type Marks = ReadonlyMap<string, string>;
-
-/** What was in a folder when it was last read. */
-interface KnownFolder<T> {
-  /** Time of its last change; undefined while it may have changed again since. */
-  readonly time: bigint | undefined;
-  readonly names: readonly string[];
-  readonly found: T;
-}
-
-interface NodeRecordings {
-  readonly marks: Marks;
-  /** By the name of the cast. */
-  readonly byName: ReadonlyMap<string, StoredRecording>;
-}
-
-interface Lister {
-  list(): Promise<readonly StoredRecording[]>;
-  /** The session's mark of a recording, as far as it was there when it was last listed: who removes thousands reads the folder once. */
-  markOf(id: string): Promise<string | undefined>;
-}
-
-/**
- * Lists what is there. A page that somebody looks at is listed every second, and a gateway has all its recordings in one folder: so
- * folders that have not changed are not read again, what is still there is the same object as before, and when all of it is, the
- * list is the same array.
- */
-function createLister(directory: string, nowMs: () => number): Lister {
-  const known = new Map<string, KnownFolder<NodeRecordings>>();
-  let knownMarks: KnownFolder<Marks> | undefined;
-  let last: readonly StoredRecording[] | undefined;
-
-  /** The names in a folder, or `before` when they are what they were. */
-  async function look<T>(
-    path: string,
-    before: KnownFolder<T> | undefined,
-  ): Promise<Omit<KnownFolder<T>, 'found'>> {
-    const startedMs = nowMs();
-    const time = await changedAt(path);
-    if (before?.time !== undefined && before.time === time) return before;
-    const names = await readdir(path).catch(() => []);
-    const isQuiet = time !== undefined && time < BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
-    return {
-      time: isQuiet ? time : undefined,
-      names: before !== undefined && areEqual(before.names, names) ? before.names : names,
-    };
-  }
-
-  async function lookAtMarks(): Promise<Marks> {
-    const seen = await look(join(directory, SESSIONS_FOLDER), knownMarks);
-    const found = seen.names === knownMarks?.names ? knownMarks.found : readMarks(seen.names);
-    knownMarks = { ...seen, found };
-    return found;
-  }
-
-  /** @returns whether anything in it is other than before. */
-  async function lookAtNode(name: string, marks: Marks): Promise<boolean> {
-    const before = known.get(name);
-    const seen = await look(join(directory, name), before);
-    const isSame = before !== undefined && seen.names === before.names && before.found.marks === marks;
-    const found = isSame ? before.found : readNode(name, seen.names, marks, before?.found.byName);
-    known.set(name, { ...seen, found });
-    return !isSame;
-  }
-
-  async function listAgain(): Promise<readonly StoredRecording[]> {
-    // NOTE: marks first: they are there before the casts that they are about
-    const marks = await lookAtMarks();
-    const folders = await readdir(directory, { withFileTypes: true });
-    const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
-    let changed = last === undefined;
-    for (const { name } of nodes) changed = (await lookAtNode(name, marks)) || changed;
-    const present = new Set(nodes.map(({ name }) => name));
-    for (const name of known.keys()) if (!present.has(name)) changed = known.delete(name) || changed;
-    if (last === undefined || changed)
-      last = [...known.values()].flatMap(({ found }) => [...found.byName.values()]);
-    return last;
-  }
-
-  const inTurn = createSequence();
-  return {
-    list: () => inTurn(listAgain),
-    markOf: (id) => inTurn(async () => (knownMarks?.found ?? (await lookAtMarks())).get(id)),
-  };
-}
-
-function areEqual(left: readonly string[], right: readonly string[]): boolean {
-  return left.length === right.length && left.every((name, index) => name === right[index]);
-}
-
-async function changedAt(path: string): Promise<bigint | undefined> {
-  return (await stat(path, { bigint: true }).catch(() => undefined))?.mtimeNs;
-}
-
-/** The session's mark of each recording that has one. */
-function readMarks(names: readonly string[]): Marks {
-  const marks = names.map(parseMarkName).filter((parsed) => parsed !== undefined);
-  return new Map(marks.map(({ id, mark }) => [id, mark]));
-}
-
-/** What the casts among the `names` of a folder are; `before` is what they were when it was last listed. */
-function readNode(
-  folder: string,
-  names: readonly string[],
-  marks: Marks,
-  before: ReadonlyMap<string, StoredRecording> | undefined,
-): NodeRecordings {
-  const byName = new Map<string, StoredRecording>();
-  const sidecars = new Set(names.filter((name) => name.endsWith(SUFFIX.sidecar)));
-  for (const name of names) {
-    if (!name.endsWith(SUFFIX.cast)) continue;
-    const there = before?.get(name);
-    const key = there?.key ?? parseRecordingKey(`${folder}/${name}`);
-    if (key === undefined) continue;
-    const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
-    const hasSidecar = sidecars.size > 0 && sidecars.has(`${key.time}${SUFFIX.sidecar}`);
-    const isSame = there?.hasSidecar === hasSidecar && there.sessionMark === sessionMark;
-    byName.set(
-      name,
-      isSame ? there : { key, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) },
-    );
-  }
-  return { marks, byName };
 }
 
 async function markEvents(directory: string, known: Set<string>): Promise<void> {

@@ -26,6 +26,7 @@ const MAX_NODE_ID_BYTES = 128;
 const NANOSECONDS_PER_SECOND = 1_000_000_000n;
 /** What a folder is named after as it is. */
 const PLAIN = /^[A-Za-z0-9_-]+$/;
+const FIXED_LENGTH = '2026-01-01T00:00:00.000000000Z'.length;
 const FIXED_WIDTH = /^.{19}\.\d{9}Z$/;
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
@@ -49,6 +50,19 @@ export function parseRecordingKey(text: string): RecordingKey | undefined {
   const slash = text.indexOf('/');
   if (slash < 0 || !text.endsWith('.cast')) return undefined;
   return parseParts(text.slice(0, slash), text.slice(slash + 1, -'.cast'.length));
+}
+
+/** The parts of an id, whatever its time is: cheap, to look for what has it. */
+export function splitRecordingId(id: string): RecordingKey | undefined {
+  const separator = id.lastIndexOf('_');
+  const nodeId = separator < 0 ? undefined : decodeNodeId(id.slice(0, separator));
+  return nodeId === undefined ? undefined : { nodeId, time: id.slice(separator + 1) };
+}
+
+/** Of a name in the folder of a node: {@link parseRecordingKey} without the folder. */
+export function parseCastName(nodeId: string, name: string): RecordingKey | undefined {
+  const time = name.slice(0, -SUFFIX.cast.length);
+  return name.endsWith(SUFFIX.cast) && wholeSeconds(time) !== undefined ? { nodeId, time } : undefined;
 }
 
 /** The inverse of {@link recordingId}; undefined for anything else, whatever a URL may hold. */
@@ -116,6 +130,20 @@ export function formatTime(nanoseconds: bigint): string {
 /** The time of a key with exactly nine fraction digits, as recorders of ours write it: sorts by time. */
 export function fixedWidth(time: string): string {
   return FIXED_WIDTH.test(time) ? time : formatTime(parseTime(time) ?? 0n);
+}
+
+/** How times sort that stand in keys: below 0, the left one is earlier. */
+function compareTimes(left: string, right: string): number {
+  const isWide = left.length === FIXED_LENGTH && right.length === FIXED_LENGTH;
+  const [earlier, later] = isWide ? [left, right] : [fixedWidth(left), fixedWidth(right)];
+  return earlier === later ? 0 : earlier < later ? -1 : 1;
+}
+
+/** The newest first, in the order of {@link orderOf}, without making that. */
+export function newestKeyFirst(left: RecordingKey, right: RecordingKey): number {
+  const byTime = compareTimes(right.time, left.time);
+  if (byTime !== 0) return byTime;
+  return left.nodeId === right.nodeId ? 0 : left.nodeId < right.nodeId ? 1 : -1;
 }
 
 /** Fixed-width time, then node: sorts by time. */

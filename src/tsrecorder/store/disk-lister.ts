@@ -1,0 +1,266 @@
+/**
+ * Lists what is in a folder store. A page that somebody looks at is listed every second, and a gateway has all its recordings in one folder: so
+ * folders that have not changed are not read again, what is still there is the same object as before, and when all of it is, the
+ * list is the same array. Uploads go on while a folder of a million names is looked through.
+ */
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
+import {
+  SESSIONS_FOLDER,
+  SUFFIX,
+  decodeNodeId,
+  parseCastName,
+  parseMarkName,
+  recordingId,
+  type RecordingKey,
+} from './key.ts';
+import type { StoredRecording } from './store.ts';
+
+/** A folder that was changed more recently may change again without another time of change. */
+const QUIET_MS = 5000;
+
+/** What the marks of sessions say: the mark by id. */
+type Marks = ReadonlyMap<string, string>;
+
+/** What was in a folder when it was last read. */
+interface KnownFolder<T> {
+  /** Time of its last change; undefined while it may have changed again since. */
+  readonly time: bigint | undefined;
+  readonly found: T;
+}
+
+export interface DiskLister {
+  /** Those who wait for a list get the same one, which is begun after they asked. */
+  list(): Promise<readonly StoredRecording[]>;
+  /** The session's mark of a recording, as far as it was there when it was last listed: who removes thousands reads the folder once. */
+  markOf(id: string): Promise<string | undefined>;
+}
+
+export function createDiskLister(directory: string, nowMs: () => number): DiskLister {
+  const lister = new Lister(directory, nowMs);
+  const inTurn = createSequence();
+  return {
+    list: createSharedStep(inTurn, () => lister.list()),
+    markOf: (id) => inTurn(() => lister.markOf(id)),
+  };
+}
+
+/** One step at a time. */
+class Lister {
+  readonly #directory: string;
+  readonly #nowMs: () => number;
+  /** By folder: in the order of names, which for times of one width is that of time. */
+  readonly #known = new Map<string, KnownFolder<readonly StoredRecording[]>>();
+  #marks: KnownFolder<Marks> | undefined;
+  /** By folder: times of recordings whose marks are others than when the folder was looked at. */
+  readonly #remarked = new Map<string, Set<string>>();
+  #last: readonly StoredRecording[] | undefined;
+
+  constructor(directory: string, nowMs: () => number) {
+    this.#directory = directory;
+    this.#nowMs = nowMs;
+  }
+
+  async list(): Promise<readonly StoredRecording[]> {
+    const turns = createLoopTurns();
+    // NOTE: marks first: they are there before the casts that they are about
+    const marks = await this.#lookAtMarks(turns);
+    const folders = await readdir(this.#directory, { withFileTypes: true });
+    const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
+    for (const { name } of nodes) await this.#lookAtNode(name, marks, turns);
+    const present = new Set(nodes.map(({ name }) => name));
+    for (const name of this.#known.keys()) if (!present.has(name)) this.#set(name, undefined);
+    if (this.#last !== undefined) return this.#last;
+    const all: StoredRecording[] = [];
+    for (const { found } of this.#known.values())
+      for (const recording of found) {
+        all.push(recording);
+        if (turns.isDue()) await turns.turn();
+      }
+    this.#last = all;
+    return all;
+  }
+
+  async markOf(id: string): Promise<string | undefined> {
+    const marks = this.#marks?.found ?? (await this.#lookAtMarks(createLoopTurns()));
+    return marks.get(id);
+  }
+
+  /** The names in a folder; none when they are what they were `before`. */
+  async #look(
+    path: string,
+    before: KnownFolder<unknown> | undefined,
+  ): Promise<{ readonly time: bigint | undefined; readonly names: readonly string[] } | undefined> {
+    const startedMs = this.#nowMs();
+    const time = await changedAt(path);
+    if (before?.time !== undefined && before.time === time) return undefined;
+    const names = await readdir(path).catch(() => []);
+    const isQuiet = time !== undefined && time < BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
+    return { time: isQuiet ? time : undefined, names };
+  }
+
+  async #lookAtMarks(turns: LoopTurns): Promise<Marks> {
+    const before = this.#marks;
+    const seen = await this.#look(join(this.#directory, SESSIONS_FOLDER), before);
+    if (seen === undefined && before !== undefined) return before.found;
+    const marks = new Map<string, string>();
+    for (const name of seen?.names ?? []) {
+      if (turns.isDue()) await turns.turn();
+      const parsed = parseMarkName(name);
+      if (parsed !== undefined) marks.set(parsed.id, parsed.mark);
+    }
+    const known: Marks = before?.found ?? new Map();
+    for (const [of, others] of [
+      [known, marks],
+      [marks, known],
+    ] as const)
+      for (const [id, mark] of of) {
+        if (turns.isDue()) await turns.turn();
+        if (others.get(id) !== mark) this.#remark(id);
+      }
+    this.#marks = { time: seen?.time, found: marks };
+    return marks;
+  }
+
+  #remark(id: string): void {
+    const end = id.lastIndexOf('_');
+    const folder = id.slice(0, Math.max(0, end));
+    const times = this.#remarked.get(folder);
+    if (times === undefined) this.#remarked.set(folder, new Set([id.slice(end + 1)]));
+    else times.add(id.slice(end + 1));
+  }
+
+  async #lookAtNode(name: string, marks: Marks, turns: LoopTurns): Promise<void> {
+    const before = this.#known.get(name);
+    const remarked = this.#remarked.get(name);
+    const seen = await this.#look(join(this.#directory, name), before);
+    const found =
+      seen === undefined
+        ? await markAgain(before?.found ?? [], marks, remarked, turns)
+        : await readNode(name, seen.names, { marks, remarked, before: before?.found ?? [], turns });
+    this.#set(name, { time: seen === undefined ? before?.time : seen.time, found });
+    this.#remarked.delete(name);
+  }
+
+  #set(name: string, folder: KnownFolder<readonly StoredRecording[]> | undefined): void {
+    if (folder?.found !== this.#known.get(name)?.found) this.#last = undefined;
+    if (folder === undefined) this.#known.delete(name);
+    else this.#known.set(name, folder);
+  }
+}
+
+async function changedAt(path: string): Promise<bigint | undefined> {
+  return (await stat(path, { bigint: true }).catch(() => undefined))?.mtimeNs;
+}
+
+interface NodeBefore {
+  readonly marks: Marks;
+  /** Times of those whose mark is not what it was. */
+  readonly remarked: ReadonlySet<string> | undefined;
+  readonly before: readonly StoredRecording[];
+  readonly turns: LoopTurns;
+}
+
+/** What the casts among the `names` of a folder are; the same array when they are what they were `before`. */
+async function readNode(
+  folder: string,
+  names: readonly string[],
+  node: NodeBefore,
+): Promise<readonly StoredRecording[]> {
+  const { before, turns } = node;
+  const nodeId = decodeNodeId(folder);
+  const found: StoredRecording[] = [];
+  let isSame = true;
+  let at = 0;
+  const sorted = nodeId === undefined ? [] : await inOrder(names, turns);
+  for (let index = 0; index < sorted.length; index += 1) {
+    if (turns.isDue()) await turns.turn();
+    const name = sorted[index] ?? '';
+    if (!name.endsWith(SUFFIX.cast)) continue;
+    // what is in the folder no more
+    while (isBefore(before[at], name)) at += 1;
+    const there = isOf(before[at], name) ? before[at] : undefined;
+    const key = there?.key ?? parseCastName(nodeId ?? '', name);
+    if (key === undefined) continue;
+    const now = recordingOf(key, hasSidecarBehind(sorted, index), there, node);
+    isSame &&= now === there;
+    found.push(now);
+  }
+  return isSame && found.length === before.length ? before : found;
+}
+
+/** @returns what was `there`, when it is that */
+function recordingOf(
+  key: RecordingKey,
+  hasSidecar: boolean,
+  there: StoredRecording | undefined,
+  { marks, remarked }: NodeBefore,
+): StoredRecording {
+  const isKnown = there?.hasSidecar === hasSidecar;
+  if (isKnown && remarked?.has(key.time) !== true) return there;
+  const now = withMark({ key, hasSidecar }, marks);
+  return isKnown && there.sessionMark === now.sessionMark ? there : now;
+}
+
+function isOf(recording: StoredRecording | undefined, name: string): boolean {
+  if (recording === undefined) return false;
+  const { time } = recording.key;
+  return name.length === time.length + SUFFIX.cast.length && name.startsWith(time);
+}
+
+/** By the order of names: no time is the beginning of another one. */
+function isBefore(recording: StoredRecording | undefined, name: string): boolean {
+  return recording !== undefined && recording.key.time < name && !isOf(recording, name);
+}
+
+/** Whether the sidecar of a cast is among the names behind it that begin as its own. */
+function hasSidecarBehind(sorted: readonly string[], index: number): boolean {
+  const cast = sorted[index] ?? '';
+  const time = cast.slice(0, -SUFFIX.cast.length);
+  for (let at = index + 1; ; at += 1) {
+    const name = sorted[at];
+    if (name?.startsWith(time) !== true) return false;
+    if (name.length === cast.length && name.endsWith(SUFFIX.sidecar)) return true;
+  }
+}
+
+function withMark(recording: StoredRecording, marks: Marks): StoredRecording {
+  const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(recording.key));
+  const { key, hasSidecar } = recording;
+  return sessionMark === undefined ? { key, hasSidecar } : { key, hasSidecar, sessionMark };
+}
+
+/** The recordings of a folder that has not changed. */
+async function markAgain(
+  recordings: readonly StoredRecording[],
+  marks: Marks,
+  remarked: ReadonlySet<string> | undefined,
+  turns: LoopTurns,
+): Promise<readonly StoredRecording[]> {
+  if (remarked === undefined) return recordings;
+  const found: StoredRecording[] = [];
+  let isSame = true;
+  for (const recording of recordings) {
+    if (turns.isDue()) await turns.turn();
+    const marked = remarked.has(recording.key.time) ? withMark(recording, marks) : recording;
+    if (marked.sessionMark === recording.sessionMark) found.push(recording);
+    else {
+      isSame = false;
+      found.push(marked);
+    }
+  }
+  return isSame ? recordings : found;
+}
+
+/** Most systems list them so. */
+async function inOrder(names: readonly string[], turns: LoopTurns): Promise<readonly string[]> {
+  let before = '';
+  for (const name of names) {
+    if (turns.isDue()) await turns.turn();
+    if (name < before) return sortInTurns(names, (left, right) => (left < right ? -1 : 1), turns);
+    before = name;
+  }
+  return names;
+}

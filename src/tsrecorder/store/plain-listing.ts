@@ -1,0 +1,103 @@
+/**
+ * What an archive store lists of what is in the store below it. A listing tells how much is stored, not how much that is: whoever wants to know
+ * asks, and is remembered. What is as it was is the same object as before, and when all of it is, the list is the same array.
+ */
+import { compareLists, createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
+import type { RecordingKey } from './key.ts';
+import type { ObjectStat, StoredRecording } from './store.ts';
+
+export interface PlainListing {
+  list(): Promise<readonly StoredRecording[]>;
+  /** What is known of a recording is another thing than before. */
+  changed(key: RecordingKey): void;
+}
+
+export interface PlainListingOptions {
+  readonly list: () => Promise<readonly StoredRecording[]>;
+  /** What is known of a cast that is stored as that; undefined: nobody has looked. */
+  readonly known: (key: RecordingKey, stored: ObjectStat) => ObjectStat | undefined;
+}
+
+export function createPlainListing({ list, known }: PlainListingOptions): PlainListing {
+  let stored: readonly StoredRecording[] = [];
+  let plain: readonly StoredRecording[] = [];
+  /** Times of those that changed since. */
+  let changed = new Set<string>();
+
+  function plainOf(recording: StoredRecording): StoredRecording {
+    if (recording.stat === undefined) return recording;
+    const { stat, ...rest } = recording;
+    const found = known(recording.key, stat);
+    return found === undefined ? rest : { ...rest, stat: found };
+  }
+
+  function again(recording: StoredRecording, before: StoredRecording | undefined): StoredRecording {
+    const now = plainOf(recording);
+    return before !== undefined && isEqual(before.stat, now.stat) ? before : now;
+  }
+
+  async function listAgain(): Promise<readonly StoredRecording[]> {
+    const listed = await list();
+    if (listed === stored && changed.size === 0) return plain;
+    const turns = createLoopTurns();
+    // NOTE: what changes from here on is for the next list
+    const isChanged = changed;
+    changed = new Set();
+    plain = (await tellsSizes(listed, turns)) ? await plainList(listed, isChanged, turns) : listed;
+    stored = listed;
+    return plain;
+  }
+
+  async function plainList(
+    listed: readonly StoredRecording[],
+    isChanged: ReadonlySet<string>,
+    turns: LoopTurns,
+  ): Promise<readonly StoredRecording[]> {
+    const gone = new Set((await compareLists(stored, listed, turns)).removed);
+    const all: StoredRecording[] = [];
+    let isSame = stored === listed;
+    let at = 0;
+    for (const recording of listed) {
+      if (turns.isDue()) await turns.turn();
+      at = skip(stored, gone, at);
+      const known = stored[at] === recording ? plain[at] : undefined;
+      if (known !== undefined) at += 1;
+      const isKept = known !== undefined && !isChanged.has(recording.key.time);
+      const now = isKept ? known : again(recording, known);
+      isSame &&= now === known;
+      all.push(now);
+    }
+    return isSame ? plain : all;
+  }
+
+  return {
+    list: createSharedStep(createSequence(), listAgain),
+    changed: (key) => void changed.add(key.time),
+  };
+}
+
+/** Index of the first from `at` on that is not gone. */
+function skip(list: readonly StoredRecording[], gone: ReadonlySet<StoredRecording>, at: number): number {
+  let next = at;
+  if (gone.size > 0)
+    for (let item = list[next]; item !== undefined && gone.has(item); item = list[next]) next += 1;
+  return next;
+}
+
+async function tellsSizes(listed: readonly StoredRecording[], turns: LoopTurns): Promise<boolean> {
+  for (const { stat } of listed) {
+    if (stat !== undefined) return true;
+    if (turns.isDue()) await turns.turn();
+  }
+  return false;
+}
+
+function isEqual(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
+  return (
+    left === right ||
+    (left?.bytes === right?.bytes &&
+      left?.storedBytes === right?.storedBytes &&
+      left?.modifiedAtMs === right?.modifiedAtMs)
+  );
+}

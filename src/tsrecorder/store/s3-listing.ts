@@ -1,0 +1,223 @@
+/**
+ * What is in a bucket: new recordings are asked for each time, old ones now and then. What is as it was is the same object as before, and when
+ * all of it is, the list is the same array.
+ */
+import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
+import type { Bucket, BucketObject } from './bucket.ts';
+import {
+  SESSIONS_FOLDER,
+  SUFFIX,
+  decodeNodeId,
+  parseMarkName,
+  parseRecordingKey,
+  parseTime,
+  recordingId,
+  type RecordingKey,
+} from './key.ts';
+import type { StoredRecording } from './store.ts';
+
+/** Nodes listed at a time. */
+const LIST_CONCURRENCY = 8;
+
+export interface S3ListingOptions {
+  readonly bucket: Pick<Bucket, 'list'>;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  /** Recordings that began longer ago than this are listed anew only every `fullListMs`. */
+  readonly recentMs: number;
+  readonly fullListMs: number;
+}
+
+export interface S3Listing {
+  /** Those who wait for a list get the same one, which is begun after they asked. */
+  list(): Promise<readonly StoredRecording[]>;
+  /** This process stored a recording. */
+  changed(key: RecordingKey): void;
+  /** This process removed a recording. */
+  forget(): void;
+}
+
+export function createS3Listing(options: S3ListingOptions): S3Listing {
+  return new Listing(options);
+}
+
+type Marks = ReadonlyMap<string, string>;
+
+class Listing implements S3Listing {
+  readonly #options: S3ListingOptions;
+  /** By folder: in the order of names. */
+  #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
+  #last: readonly StoredRecording[] = [];
+  /** When all was listed; undefined: it is to be. */
+  #fullAt: number | undefined;
+  /** Counts what makes a full listing obsolete, also while it is being made. */
+  #generation = 0;
+  readonly list = createSharedStep(createSequence(), () => this.#list());
+
+  constructor(options: S3ListingOptions) {
+    this.#options = options;
+  }
+
+  changed(key: RecordingKey): void {
+    // a session that began long ago: it is not among the recent ones
+    if (timeOf(key) < this.#options.nowMs() - this.#options.recentMs) this.forget();
+  }
+
+  forget(): void {
+    this.#fullAt = undefined;
+    this.#generation += 1;
+  }
+
+  async #list(): Promise<readonly StoredRecording[]> {
+    const { nowMs, recentMs, fullListMs } = this.#options;
+    const now = nowMs();
+    const isFull = this.#fullAt === undefined || now - this.#fullAt >= fullListMs;
+    const begun = this.#generation;
+    const before = this.#known;
+    const known = await this.#listSince(isFull ? 0 : now - recentMs);
+    this.#known = known;
+    if (isFull && this.#generation === begun) this.#fullAt = now;
+    const isSame =
+      known.size === before.size && [...known].every(([node, found]) => before.get(node) === found);
+    if (isSame) return this.#last;
+    const turns = createLoopTurns();
+    const all: StoredRecording[] = [];
+    for (const found of known.values())
+      for (const recording of found) {
+        if (turns.isDue()) await turns.turn();
+        all.push(recording);
+      }
+    this.#last = all;
+    return all;
+  }
+
+  async #listSince(since: number): Promise<ReadonlyMap<string, readonly StoredRecording[]>> {
+    const { bucket } = this.#options;
+    const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
+    const gatekeeper = createGatekeeper({ maxActive: LIST_CONCURRENCY });
+    // in the order of the folders, whichever is there first
+    const found = new Map<string, readonly StoredRecording[]>(folders.map((folder) => [folder, []]));
+    await Promise.all(
+      folders.map((folder) =>
+        gatekeeper.run(async () => {
+          const before = this.#known.get(folder) ?? [];
+          found.set(folder, await listNode(bucket, folder, { since, before, marks }));
+        }),
+      ),
+    );
+    return found;
+  }
+}
+
+async function listMarks(bucket: S3ListingOptions['bucket']): Promise<Marks> {
+  const marks = new Map<string, string>();
+  for await (const { objects } of bucket.list({ prefix: SESSIONS_FOLDER })) {
+    for (const { name } of objects) {
+      const parsed = parseMarkName(name.slice(SESSIONS_FOLDER.length));
+      if (parsed !== undefined) marks.set(parsed.id, parsed.mark);
+    }
+  }
+  return marks;
+}
+
+/** Folders of nodes, each with its `/`. */
+async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly string[]> {
+  const nodes: string[] = [];
+  for await (const { folders } of bucket.list({ prefix: '', folders: true })) {
+    nodes.push(...folders.filter((folder) => decodeNodeId(folder.slice(0, -1)) !== undefined));
+  }
+  return nodes;
+}
+
+interface NodeBefore {
+  readonly since: number;
+  /** In the order of names. */
+  readonly before: readonly StoredRecording[];
+  readonly marks: Marks;
+}
+
+/**
+ * Recordings in one folder, in the order of names; `events/` is skipped by the store itself. What is older than `since` is taken from before.
+ *
+ * @returns the same array as before when they are the same
+ */
+async function listNode(
+  bucket: S3ListingOptions['bucket'],
+  folder: string,
+  { since, before, marks }: NodeBefore,
+): Promise<readonly StoredRecording[]> {
+  const casts: { readonly key: RecordingKey; readonly object: BucketObject }[] = [];
+  const others = new Map<string, number>();
+  // seconds come before fractions in the order of names, so cutting the time to seconds loses none
+  const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
+  for await (const { objects } of bucket.list({
+    prefix: folder,
+    startAfter: folder + start,
+    folders: true,
+  })) {
+    for (const object of objects) {
+      const key = parseRecordingKey(object.name);
+      if (key !== undefined) casts.push({ key, object });
+      else others.set(object.name, object.bytes);
+    }
+  }
+  const turns = createLoopTurns();
+  const byName = (left: { readonly key: RecordingKey }, right: { readonly key: RecordingKey }): number =>
+    left.key.time < right.key.time ? -1 : 1;
+  const found: StoredRecording[] = [];
+  let isSame = true;
+  let at = 0;
+  const take = async (end: string): Promise<void> => {
+    for (let next = before[at]; next !== undefined && next.key.time < end; next = before[at]) {
+      if (turns.isDue()) await turns.turn();
+      found.push(next);
+      at += 1;
+    }
+  };
+  await take(start);
+  for (const { key, object } of await sortInTurns(casts, byName, turns)) {
+    if (turns.isDue()) await turns.turn();
+    while ((before[at]?.key.time ?? key.time) < key.time) at += 1;
+    const there = before[at];
+    const now = recordingOf(key, object, others, marks);
+    const isAsBefore = there !== undefined && isEqual(there, now);
+    isSame &&= isAsBefore;
+    found.push(isAsBefore ? there : now);
+  }
+  return isSame && found.length === before.length ? before : found;
+}
+
+function recordingOf(
+  key: RecordingKey,
+  { name, bytes, modifiedAtMs }: BucketObject,
+  others: ReadonlyMap<string, number>,
+  marks: Marks,
+): StoredRecording {
+  const base = name.slice(0, -SUFFIX.cast.length);
+  const sidecar = others.get(base + SUFFIX.sidecar);
+  const sessionMark = marks.size === 0 ? undefined : marks.get(recordingId(key));
+  return {
+    key,
+    hasSidecar: sidecar !== undefined,
+    stat: { bytes, modifiedAtMs },
+    bytes: bytes + (sidecar ?? 0) + (others.get(base + SUFFIX.notes) ?? 0),
+    ...(sessionMark === undefined ? {} : { sessionMark }),
+  };
+}
+
+function isEqual(left: StoredRecording, right: StoredRecording): boolean {
+  return (
+    left.key.time === right.key.time &&
+    left.hasSidecar === right.hasSidecar &&
+    left.bytes === right.bytes &&
+    left.stat?.bytes === right.stat?.bytes &&
+    left.stat?.modifiedAtMs === right.stat?.modifiedAtMs &&
+    left.sessionMark === right.sessionMark
+  );
+}
+
+function timeOf({ time }: RecordingKey): number {
+  return Number((parseTime(time) ?? 0n) / 1_000_000n);
+}
