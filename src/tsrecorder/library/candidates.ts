@@ -6,6 +6,7 @@ import type { LiveRecording } from './live-recording.ts';
 import { sessionMark } from './session-part.ts';
 import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
+import type { Describe } from './describe-stored.ts';
 
 /** Something that may be listed. */
 export interface Candidate {
@@ -14,7 +15,7 @@ export interface Candidate {
   /** Fixed-width time, then node: sorts by time. */
   readonly order: string;
   readonly mark: string | undefined;
-  readonly describe: () => Promise<DescribedPart | undefined>;
+  describe(): Promise<DescribedPart | undefined>;
   /** As the store lists it; undefined when it is elsewhere. */
   readonly stored: StoredRecording | undefined;
   /** Other uploads of the same session. They are later ones, and not listed themselves. */
@@ -42,13 +43,51 @@ export function liveCandidate(store: ReadableStore, live: LiveRecording): Candid
   );
 }
 
-export function candidateOf(
+function candidateOf(
   key: RecordingKey,
   mark: string | undefined,
   describe: Candidate['describe'],
-  stored?: StoredRecording,
 ): Candidate {
-  return { key, id: recordingId(key), order: orderOf(key), mark, describe, stored, others: [] };
+  return { key, id: recordingId(key), order: orderOf(key), mark, describe, stored: undefined, others: [] };
+}
+
+/** What is in the store. There may be a million, of which most are never asked for more than their time. */
+export function storedCandidate(stored: StoredRecording, describe: Describe): Candidate {
+  return new StoredCandidate(stored, describe);
+}
+
+class StoredCandidate implements Candidate {
+  readonly stored: StoredRecording;
+  readonly #describe: Describe;
+
+  constructor(stored: StoredRecording, describe: Describe) {
+    this.stored = stored;
+    this.#describe = describe;
+  }
+
+  get key(): RecordingKey {
+    return this.stored.key;
+  }
+
+  get id(): string {
+    return recordingId(this.stored.key);
+  }
+
+  get order(): string {
+    return orderOf(this.stored.key);
+  }
+
+  get mark(): string | undefined {
+    return this.stored.sessionMark;
+  }
+
+  get others(): readonly Candidate[] {
+    return [];
+  }
+
+  describe(): Promise<DescribedPart | undefined> {
+    return this.#describe(this.stored);
+  }
 }
 
 /** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
@@ -59,9 +98,17 @@ export function groupSessions(
   if (sessions.size === 0) return sorted;
   return sorted.flatMap((candidate) => {
     const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
-    if (uploads === undefined || uploads.length === 1) return [candidate];
-    return uploads.at(-1) === candidate ? [{ ...candidate, others: uploads.slice(0, -1) }] : [];
+    const session = sessionOf(candidate, uploads ?? []);
+    return session === undefined ? [] : [session];
   });
+}
+
+/** @param uploads of its session, in the order they come. @returns undefined when another one of them stands for all */
+export function sessionOf(candidate: Candidate, uploads: readonly Candidate[]): Candidate | undefined {
+  if (uploads.length <= 1) return candidate;
+  const { key, id, order, mark, stored } = candidate;
+  if (uploads.at(-1)?.id !== id) return undefined;
+  return { key, id, order, mark, describe: () => candidate.describe(), stored, others: uploads.slice(0, -1) };
 }
 
 /** Of each session that may have several: its uploads, in the order they come. */
@@ -76,13 +123,10 @@ export function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string,
   return sessions;
 }
 
-export async function describeCandidate({
-  describe,
-  mark,
-  others,
-}: Candidate): Promise<CatalogEntry | undefined> {
-  if (others.length === 0) return asWhole(await describe(), mark);
-  const found = await Promise.all([describe(), ...others.map((other) => other.describe())]);
+export async function describeCandidate(candidate: Candidate): Promise<CatalogEntry | undefined> {
+  const { mark, others } = candidate;
+  if (others.length === 0) return asWhole(await candidate.describe(), mark);
+  const found = await Promise.all([candidate, ...others].map((each) => each.describe()));
   const [first, ...rest] = found.filter((part) => part !== undefined);
   if (first === undefined) return undefined;
   return joinParts([first, ...rest], first.entry);

@@ -6,9 +6,7 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import {
   describeCandidate,
-  groupSessions,
   liveCandidate,
-  newestFirst,
   withoutCopies,
   type Candidate,
   type RemoteRecording,
@@ -25,12 +23,20 @@ import {
   type IndexedState,
 } from './indexed-list.ts';
 import { listSorted } from './sorted-list.ts';
-import { createCandidateScopes, createListings, withLive, type Listings } from './listing.ts';
+import { createCandidateScopes, createListings, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
+import {
+  besideUploads,
+  findNamed,
+  namedSessions,
+  rangeOf,
+  sessionWith,
+  visibleUploads,
+} from './named-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { isWithin, type Scope } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
-import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
+import { parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
@@ -126,7 +132,7 @@ class StoreCatalog implements Catalog {
       state === undefined
         ? undefined
         : await listIndexed(state, query, scope, this.#beside).catch(unlessBusy);
-    return found ?? scan(inRange(await this.#candidates(scope), query), query);
+    return found ?? scan(await this.#named(query, scope), query);
   }
 
   async find(id: string, scope: Scope = 'everything'): Promise<CatalogEntry | undefined> {
@@ -196,28 +202,28 @@ class StoreCatalog implements Catalog {
       .map((recording) => liveCandidate(store, recording));
   }
 
-  /** All within the scope, newest first, each session once. */
-  async #candidates(scope: Scope): Promise<readonly Candidate[]> {
+  /** Those that are looked at for a page: one more, if there is. Newest first, each session once. */
+  async #named(query: CatalogQuery, scope: Scope): Promise<readonly Candidate[]> {
     // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
     const live = this.#live(scope);
-    const elsewhere = await this.#listings.recent();
-    if (scope === 'everything') return live.length === 0 ? elsewhere.sessions() : withLive(live, elsewhere);
-    const stored = (await elsewhere.scopes()).within(scope);
-    return groupSessions(withoutCopies(live, stored).toSorted(newestFirst));
+    const listing = await this.#listings.recent();
+    const range = { ...rangeOf(query), limit: MAX_SCANNED + 1 };
+    if (scope !== 'everything') {
+      const visible = await visibleUploads(await listing.scopes(), scope);
+      return namedSessions(visible, besideUploads(live, visible.byMark), range);
+    }
+    const { stored: all, candidate, byMark, remote } = listing;
+    const beside = live.length === 0 ? listing.beside() : besideUploads(withoutCopies(live, remote), byMark);
+    return namedSessions({ all, candidate, byMark }, beside, range);
   }
 
   /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
   async #candidateOfId(id: string): Promise<Candidate | undefined> {
     const live = this.#live('everything');
-    const { byId, byMark, remote } = await this.#listings.recent();
+    const listing = await this.#listings.recent();
     const isNamed = (candidate: Candidate): boolean => candidate.id === id;
-    const named = live.find(isNamed) ?? byId.get(id) ?? remote.find(isNamed);
-    if (named?.mark === undefined) return named;
-    const uploads = withoutCopies(
-      live.filter(({ mark }) => mark === named.mark),
-      byMark().get(named.mark) ?? [],
-    );
-    return groupSessions(uploads.toSorted(newestFirst))[0];
+    const named = live.find(isNamed) ?? listing.find(id) ?? listing.remote.find(isNamed);
+    return sessionWith(named, live, listing.byMark);
   }
 
   /** The same among what is within the scope: what is hidden is as unknown as what there is not. */
@@ -225,7 +231,12 @@ class StoreCatalog implements Catalog {
     const names = ({ id: own, others }: Candidate): boolean => own === id || others.some(names);
     const state = await this.#indexed(scope);
     const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
-    if (state === undefined || isVisible === undefined) return (await this.#candidates(scope)).find(names);
+    if (state === undefined || isVisible === undefined) {
+      const live = this.#live(scope);
+      const visible = await visibleUploads(await (await this.#listings.recent()).scopes(), scope);
+      const named = live.find((candidate) => candidate.id === id) ?? findNamed(visible.all, id);
+      return sessionWith(named, live, visible.byMark);
+    }
     const beside = state.beside.find(names);
     if (beside !== undefined || !isVisible || state.covered.has(id)) return beside;
     return storedSession(state.listing, id, scope);
@@ -238,7 +249,7 @@ function unlessBusy(error: unknown): undefined {
   throw error;
 }
 
-/** @param all newest first. */
+/** @param all newest first: one more than is looked at, if there is. */
 async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<CatalogPage> {
   const recordings: Recording[] = [];
   const scannable = all.slice(0, MAX_SCANNED);
@@ -257,34 +268,6 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
   return scanned === undefined || all.length <= MAX_SCANNED
     ? { recordings }
     : { recordings, next: scanned.id };
-}
-
-/**
- * What comes after the query's cursor, within its times.
- *
- * @param all newest first.
- */
-function inRange(all: readonly Candidate[], { from, to, cursor }: CatalogQuery): readonly Candidate[] {
-  const after = cursor === undefined ? undefined : parseRecordingId(cursor);
-  // the order of a recording begins with its time
-  const ends = [
-    ...(to === undefined ? [] : [formatTime(to)]),
-    ...(after === undefined ? [] : [orderOf(after)]),
-  ];
-  const start = Math.max(0, ...ends.map((end) => firstBefore(all, end)));
-  return all.slice(start, from === undefined ? undefined : firstBefore(all, formatTime(from)));
-}
-
-/** Index of the first whose order is before `order`. @param all newest first. */
-function firstBefore(all: readonly Candidate[], order: string): number {
-  let low = 0;
-  let high = all.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((all[middle]?.order ?? '') >= order) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** What is in a store, for the catalogue of another one. @param maxCached descriptions kept in memory. */

@@ -57,14 +57,14 @@ export async function besideIndex(
   const pending = index.pending();
   if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_BESIDE)
     return undefined;
-  const named = [...pending].map((id) => listing.byId.get(id)).filter((found) => found !== undefined);
+  const named = [...pending].map((id) => listing.find(id)).filter((found) => found !== undefined);
   const uploads = withoutCopies(live, [...listing.remote, ...named]);
   const marks = new Set(uploads.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const others = [...marks].flatMap((mark) => listing.byMark().get(mark) ?? []);
+  const others = [...marks].flatMap((mark) => listing.byMark.get(mark) ?? []);
   const all = [...new Map([...others, ...uploads].map((upload) => [upload.id, upload])).values()];
   const covered = new Set(all.map(({ id }) => id));
   const sorted = all.toSorted(newestFirst);
-  const visible = scope === 'everything' ? sorted : (await readScopes(sorted)).within(scope);
+  const visible = scope === 'everything' ? sorted : await (await readScopes(sorted)).within(scope);
   return { index, listing, covered, beside: groupSessions(visible.toSorted(newestFirst)) };
 }
 
@@ -123,8 +123,8 @@ export async function isFound(
   id: string,
   scope: readonly string[],
 ): Promise<boolean> {
-  const mark = listing.byId.get(id)?.mark;
-  const session = (mark === undefined ? undefined : listing.byMark().get(mark)?.at(-1)?.id) ?? id;
+  const mark = listing.find(id)?.mark;
+  const session = (mark === undefined ? undefined : listing.byMark.get(mark)?.at(-1)?.id) ?? id;
   const clauses = [[termOf('id', session)]];
   const { sessions } = await index.list({ query: { clauses }, may: termsOf(scope), limit: 1 });
   return sessions.some((found) => found.id === session);
@@ -136,9 +136,9 @@ export async function storedSession(
   id: string,
   scope: Scope,
 ): Promise<Candidate | undefined> {
-  const named = listing.byId.get(id);
+  const named = listing.find(id);
   if (named === undefined) return undefined;
-  const uploads = named.mark === undefined ? [named] : (listing.byMark().get(named.mark) ?? [named]);
+  const uploads = named.mark === undefined ? [named] : (listing.byMark.get(named.mark) ?? [named]);
   const visible = scope === 'everything' ? uploads : await onlyWithin(scope, uploads);
   const [session] = groupSessions(visible);
   const names = (candidate: Candidate): boolean => candidate.id === id || candidate.others.some(names);
@@ -160,10 +160,10 @@ export async function recordingOf(
   scope: Scope,
   options: IndexedListOptions,
 ): Promise<Recording | undefined> {
-  const candidate = listing.byId.get(id);
+  const candidate = listing.find(id);
   if (candidate === undefined || covered.has(id)) return undefined;
   const { mark, stored } = candidate;
-  const isAlone = mark === undefined || listing.byMark().get(mark)?.length === 1;
+  const isAlone = mark === undefined || listing.byMark.get(mark)?.length === 1;
   if (isAlone && stored !== undefined && (await options.version(stored)) === version) {
     const known = RECORDING.safeParse(jsonOrUndefined(recording)).data;
     const isVisible = known !== undefined && (scope === 'everything' || known.state !== 'damaged');

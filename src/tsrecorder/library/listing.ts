@@ -1,31 +1,34 @@
 /** What is in the store and with other recorders, by name: listed again when it may have changed, and kept for as long as it has not. */
+import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import {
-  candidateOf,
-  groupSessions,
   newestFirst,
   remoteCandidate,
-  uploadsByMark,
-  withoutCopies,
+  storedCandidate,
   type Candidate,
   type RemoteRecording,
 } from './candidates.ts';
 import type { Describe } from './describe-stored.ts';
+import { arrange, indexOfId, type Arranged } from './newest.ts';
+import { besideUploads, type BesideUploads } from './named-list.ts';
 import { createScopes, type ScopeIndex } from './scope.ts';
 import { recordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
-/** What is in the store or with other recorders, and what questions need of it: each put together when it is first asked for. */
+/** What is in the store or with other recorders at a moment. */
 export interface Listing {
-  /** What the store listed. */
+  /** What the store listed, newest first. */
   readonly stored: readonly StoredRecording[];
-  /** What it holds, by id. */
-  readonly byId: ReadonlyMap<string, Candidate>;
-  /** What is with other recorders alone. */
+  /** What is known of one of these. */
+  readonly candidate: (stored: StoredRecording) => Candidate;
+  /** What the store holds of an id. */
+  find(id: string): Candidate | undefined;
+  /** What is with other recorders alone, newest first. */
   readonly remote: readonly Candidate[];
   /** Of each session that may have several uploads: these, newest first. */
-  readonly byMark: () => ReadonlyMap<string, readonly Candidate[]>;
-  /** Newest first. */
-  readonly sessions: () => readonly Candidate[];
+  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
+  /** What is with other recorders, put together when it is first asked for. */
+  readonly beside: () => BesideUploads;
   /** By whom the recordings may be seen. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
@@ -50,25 +53,44 @@ export interface ListingsOptions {
   readonly onChanged: (ids: readonly string[]) => void;
 }
 
+/** Told at a time of what has changed. */
+const CHANGED_PAGE = 500;
+
 export function createListings(options: ListingsOptions): Listings {
-  const { store, remote, refreshMs, now, describe } = options;
+  const { store, remote, refreshMs, now } = options;
   const readScopes = createCandidateScopes();
-  const candidatesOf = createCandidates(describe, options.onChanged);
+  let arranged: Arranged | undefined;
+  let listing: Listing | undefined;
   let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
 
   /** When nothing has changed, what was found the last time. */
-  async function listAgain(before: Promise<Listing> | undefined): Promise<Listing> {
+  async function listAgain(): Promise<Listing> {
     // NOTE: open sessions first, for the same reason as those that are live here
     const open = (await remote?.()) ?? [];
     const stored = await store.list();
-    const known = await before?.catch(() => undefined);
-    if (known !== undefined && open.length === 0 && known.remote.length === 0 && known.stored === stored)
-      return known;
-    return createListing(stored, candidatesOf(stored), open, readScopes);
+    if (
+      listing !== undefined &&
+      open.length === 0 &&
+      listing.remote.length === 0 &&
+      arranged?.listed === stored
+    )
+      return listing;
+    const turns = createLoopTurns();
+    if (arranged?.listed !== stored) {
+      const isFirst = arranged === undefined;
+      const next = await arrange(stored, arranged, turns);
+      if (!isFirst) await tellChanged(next, options.onChanged, turns);
+      arranged = next;
+    }
+    listing = await createListing(arranged, open, options.describe, readScopes, turns);
+    return listing;
   }
 
+  // one that begins later shows what was there when it was asked for
+  const listInTurn = createSharedStep(createSequence(), listAgain);
+
   function list(at: number): Promise<Listing> {
-    const fresh = { at, found: listAgain(last?.found) };
+    const fresh = { at, found: listInTurn() };
     last = fresh;
     // a failed listing is not kept
     fresh.found.catch(() => {
@@ -94,87 +116,106 @@ export function createCandidateScopes(): (all: readonly Candidate[]) => Promise<
   });
 }
 
-function createListing(
-  stored: readonly StoredRecording[],
-  byId: ReadonlyMap<string, Candidate>,
+async function createListing(
+  { newest, marked }: Arranged,
   open: readonly RemoteRecording[],
+  describe: Describe,
   readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>,
-): Listing {
-  const remote = open.filter(({ key }) => !byId.has(recordingId(key))).map(remoteCandidate);
-  const sorted = once(() => [...byId.values(), ...remote].toSorted(newestFirst));
-  const byMark = once(() => {
-    const marked = [...byId.values(), ...remote].filter(({ mark }) => mark !== undefined);
-    return uploadsByMark(marked.toSorted(newestFirst));
-  });
+  turns: LoopTurns,
+): Promise<Listing> {
+  const candidate = (stored: StoredRecording): Candidate => storedCandidate(stored, describe);
+  const remote = open
+    .filter(({ key }) => indexOfId(newest, recordingId(key)) < 0)
+    .map(remoteCandidate)
+    .toSorted(newestFirst);
+  const byMark = await uploadsOf(marked.map(candidate), remote, turns);
+  let beside: BesideUploads | undefined;
   let scopes: Promise<ScopeIndex<Candidate>> | undefined;
   return {
-    stored,
-    byId,
+    stored: newest,
+    candidate,
+    find(id) {
+      const stored = newest[indexOfId(newest, id)];
+      return stored === undefined ? undefined : candidate(stored);
+    },
     remote,
     byMark,
-    sessions: once(() => groupSessions(sorted(), byMark())),
+    beside: () => (beside ??= besideUploads(remote, byMark)),
     scopes() {
-      scopes ??= readScopes(sorted()).catch((error: unknown) => {
-        scopes = undefined;
-        throw error;
-      });
+      scopes ??= allOf(newest, remote, candidate)
+        .then(readScopes)
+        .catch((error: unknown) => {
+          scopes = undefined;
+          throw error;
+        });
       return scopes;
     },
   };
 }
 
-function once<T>(make: () => T): () => T {
-  let made: { readonly value: T } | undefined;
-  return () => (made ??= { value: make() }).value;
+/** Newest first. */
+async function allOf(
+  newest: readonly StoredRecording[],
+  remote: readonly Candidate[],
+  candidate: Listing['candidate'],
+): Promise<readonly Candidate[]> {
+  const turns = createLoopTurns();
+  const all: Candidate[] = [...remote];
+  for (const stored of newest) {
+    if (turns.isDue()) await turns.turn();
+    all.push(candidate(stored));
+  }
+  return remote.length === 0 ? all : sortInTurns(all, newestFirst, turns);
 }
 
-/** Sessions that go on here among all others: only what they are part of is put together anew. */
-export function withLive(live: readonly Candidate[], listing: Listing): readonly Candidate[] {
-  const byMark = listing.byMark();
-  const ids = new Set(live.map(({ id }) => id));
-  const marks = new Set(live.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const kept = listing
-    .sessions()
-    .filter(({ id, mark }) => !ids.has(id) && (mark === undefined || !marks.has(mark)));
-  const changed = withoutCopies(
-    live,
-    [...marks].flatMap((mark) => byMark.get(mark) ?? []),
-  );
-  return [...groupSessions(changed.toSorted(newestFirst)), ...kept].toSorted(newestFirst);
+/** Of each session that may have several uploads: these, newest first. */
+async function uploadsOf(
+  marked: readonly Candidate[],
+  remote: readonly Candidate[],
+  turns: LoopTurns,
+): Promise<ReadonlyMap<string, readonly Candidate[]>> {
+  const sessions = new Map<string, Candidate[]>();
+  const uploads = [...marked, ...remote.filter(({ mark }) => mark !== undefined)];
+  for (const upload of await sortInTurns(uploads, newestFirst, turns)) {
+    if (turns.isDue()) await turns.turn();
+    if (upload.mark === undefined) continue;
+    const known = sessions.get(upload.mark);
+    if (known === undefined) sessions.set(upload.mark, [upload]);
+    else known.push(upload);
+  }
+  return sessions;
 }
 
-/** What is known of each recording stays, for as long as the store lists it as it was. */
-function createCandidates(
-  describe: Describe,
-  onChanged: ListingsOptions['onChanged'],
-): (stored: readonly StoredRecording[]) => ReadonlyMap<string, Candidate> {
-  let known: ReadonlyMap<string, Candidate> | undefined;
-  return (stored) => {
-    const fresh = new Map<string, Candidate>();
-    const changed: string[] = [];
-    for (const recording of stored) {
-      const id = recordingId(recording.key);
-      const before = known?.get(id);
-      if (before?.stored !== undefined && isSame(before.stored, recording)) {
-        fresh.set(id, before);
-        continue;
-      }
-      changed.push(id);
-      const describeIt: Candidate['describe'] = () => describe(recording);
-      fresh.set(id, candidateOf(recording.key, recording.sessionMark, describeIt, recording));
-    }
-    if (known !== undefined && changed.length > 0) onChanged(changed);
-    known = fresh;
-    return fresh;
-  };
+async function tellChanged(
+  { added, removed }: Arranged,
+  tell: (ids: readonly string[]) => void,
+  turns: LoopTurns,
+): Promise<void> {
+  if (added.length === 0) return;
+  const before = new Map<string, StoredRecording>();
+  for (const recording of removed) {
+    if (turns.isDue()) await turns.turn();
+    before.set(recordingId(recording.key), recording);
+  }
+  let ids: string[] = [];
+  for (const recording of added) {
+    const id = recordingId(recording.key);
+    const known = before.get(id);
+    if (known === undefined || !isSame(known, recording)) ids.push(id);
+    if (turns.isDue()) await turns.turn();
+    if (ids.length < CHANGED_PAGE) continue;
+    tell(ids);
+    ids = [];
+    await turns.turn();
+  }
+  if (ids.length > 0) tell(ids);
 }
 
 function isSame(left: StoredRecording, right: StoredRecording): boolean {
   return (
-    left === right ||
-    (left.hasSidecar === right.hasSidecar &&
-      left.sessionMark === right.sessionMark &&
-      left.stat?.bytes === right.stat?.bytes &&
-      left.stat?.modifiedAtMs === right.stat?.modifiedAtMs)
+    left.hasSidecar === right.hasSidecar &&
+    left.sessionMark === right.sessionMark &&
+    left.stat?.bytes === right.stat?.bytes &&
+    left.stat?.modifiedAtMs === right.stat?.modifiedAtMs
   );
 }

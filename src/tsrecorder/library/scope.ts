@@ -2,7 +2,7 @@
  * What somebody may see of the recordings. Held against a recording before anything else is asked of it, so that no answer,
  * no page and no time that an answer takes depends on what is hidden.
  */
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /** Everything, or the recordings that have one of these marks. */
@@ -44,7 +44,7 @@ export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' |
 /** Finds recordings by their marks in a time that depends on those that are found alone. */
 export interface ScopeIndex<T extends Marked> {
   /** Newest first. */
-  within(scope: readonly string[]): readonly T[];
+  within(scope: readonly string[]): Promise<readonly T[]>;
 }
 
 /**
@@ -57,23 +57,32 @@ export function createScopes<T extends Marked>(
 ): (recordings: readonly T[]) => Promise<ScopeIndex<T>> {
   let known = new Map<string, readonly string[]>();
 
+  async function readUnknown(recordings: readonly T[]): Promise<void> {
+    const left = recordings.values();
+    const turns = createLoopTurns();
+    const readNext = async (): Promise<void> => {
+      for (const recording of left) {
+        if (turns.isDue()) await turns.turn();
+        const { id } = recording;
+        if (known.has(id)) continue;
+        const described = await describe(recording);
+        if (described !== undefined) known.set(id, marksOf(described));
+      }
+    };
+    await Promise.all(Array.from({ length: CONCURRENCY }, readNext));
+  }
+
   return async (recordings) => {
-    const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
+    await readUnknown(recordings);
+    const turns = createLoopTurns();
     const fresh = new Map<string, readonly string[]>();
     const byMark = new Map<string, T[]>();
-    const unknown = recordings.filter(({ id }) => !known.has(id));
-    await Promise.all(
-      unknown.map((recording) =>
-        gatekeeper.run(async () => {
-          const described = await describe(recording);
-          if (described !== undefined) known.set(recording.id, marksOf(described));
-        }),
-      ),
-    );
     for (const recording of recordings) {
-      const marks = known.get(recording.id);
+      if (turns.isDue()) await turns.turn();
+      const { id } = recording;
+      const marks = known.get(id);
       if (marks === undefined) continue;
-      fresh.set(recording.id, marks);
+      fresh.set(id, marks);
       for (const mark of new Set(marks)) {
         const marked = byMark.get(mark);
         if (marked === undefined) byMark.set(mark, [recording]);
@@ -87,9 +96,33 @@ export function createScopes<T extends Marked>(
 }
 
 /** @param lists newest first, each */
-function union<T extends Marked>(lists: readonly (readonly T[])[]): readonly T[] {
+async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promise<readonly T[]> {
   const [only = [], ...more] = lists.filter(({ length }) => length > 0);
   if (more.length === 0) return only;
-  const all = new Map([only, ...more].flat().map((recording) => [recording.id, recording]));
-  return [...all.values()].toSorted((left, right) => (left.order < right.order ? 1 : -1));
+  const turns = createLoopTurns();
+  const all: T[] = [];
+  for (const list of [only, ...more])
+    for (const recording of list) {
+      if (turns.isDue()) await turns.turn();
+      all.push(recording);
+    }
+  const sorted = await sortInTurns(all, newestMarked, turns);
+  const found: T[] = [];
+  /** Those of one moment, which may stand between each other. */
+  const moment = new Set<T>();
+  let order = '';
+  for (const recording of sorted) {
+    if (turns.isDue()) await turns.turn();
+    if (recording.order !== order) moment.clear();
+    order = recording.order;
+    if (moment.has(recording)) continue;
+    moment.add(recording);
+    found.push(recording);
+  }
+  return found;
+}
+
+function newestMarked(left: Marked, right: Marked): number {
+  if (left.order === right.order) return 0;
+  return left.order < right.order ? 1 : -1;
 }

@@ -20,7 +20,10 @@ function listingOf(state: Recording['state'] | undefined): Listing {
     stored: undefined,
     others: [],
   } as unknown as Candidate;
-  return { byId: new Map([[ID, candidate]]), byMark: () => new Map() } as unknown as Listing;
+  return {
+    find: (id) => (id === ID ? candidate : undefined),
+    byMark: new Map(),
+  } as Partial<Listing> as Listing;
 }
 
 describe('the session of an upload, for somebody who may see some', () => {

@@ -1,0 +1,124 @@
+/** Lists of a million recordings, newest first: what is where in them, and how one becomes the next. */
+import { compareLists, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { newestKeyFirst, splitRecordingId } from '../store/key.ts';
+import type { StoredRecording } from '../store/store.ts';
+
+type Newest = readonly StoredRecording[];
+
+export function newestStored(left: StoredRecording, right: StoredRecording): number {
+  return newestKeyFirst(left.key, right.key);
+}
+
+/** Index of the first that `isBehind`, as all behind it are; the end when none is. */
+export function firstOf<T extends object>(
+  list: readonly T[],
+  isBehind: (item: T) => boolean,
+  [start, end]: readonly [start: number, end: number] = [0, list.length],
+): number {
+  let low = start;
+  let high = end;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const item = list[middle];
+    if (item === undefined || isBehind(item)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+/** Index of a recording; -1 when it is not there, whatever `id` is. @param near where it may be: so who asks in order asks little */
+export function indexOfId(newest: Newest, id: string, near = 0): number {
+  const key = splitRecordingId(id);
+  if (key === undefined) return -1;
+  const isBehind = (recording: StoredRecording): boolean => newestKeyFirst(recording.key, key) >= 0;
+  // a moment may be written in several ways
+  for (let at = firstOf(newest, isBehind, reach(newest, isBehind, near)); ; at += 1) {
+    const found = newest[at]?.key;
+    if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
+    if (found.time === key.time && found.nodeId === key.nodeId) return at;
+  }
+}
+
+/** Between which two the first that `isBehind` is, found in steps that double. */
+function reach(
+  newest: Newest,
+  isBehind: (recording: StoredRecording) => boolean,
+  near: number,
+): readonly [start: number, end: number] {
+  const isBehindAt = (at: number): boolean | undefined => {
+    const recording = newest[at];
+    return recording === undefined ? undefined : isBehind(recording);
+  };
+  let at = Math.max(0, Math.min(near, newest.length - 1));
+  const isBack = isBehindAt(at) === true;
+  let from = at;
+  for (let step = 1; isBehindAt(at) === isBack; step *= 2) {
+    from = at;
+    at += isBack ? -step : step;
+  }
+  return isBack ? [Math.max(0, at), from] : [from, Math.min(newest.length, at)];
+}
+
+/** What a store lists, sorted, and what has changed since it was listed before. */
+export interface Arranged {
+  /** As the store gave it. */
+  readonly listed: readonly StoredRecording[];
+  readonly newest: Newest;
+  /** Of these: uploads of sessions that may have several. */
+  readonly marked: Newest;
+  readonly added: Newest;
+  readonly removed: readonly StoredRecording[];
+}
+
+/** Costs what has changed, and a look at each of the others. */
+export async function arrange(
+  listed: readonly StoredRecording[],
+  before: Arranged | undefined,
+  turns: LoopTurns,
+): Promise<Arranged> {
+  const { added, removed } =
+    before === undefined ? { added: listed, removed: [] } : await compareLists(before.listed, listed, turns);
+  const fresh = await sortInTurns(added, newestStored, turns);
+  const marked: StoredRecording[] = [];
+  for (const recording of fresh) {
+    if (turns.isDue()) await turns.turn();
+    if (recording.sessionMark !== undefined) marked.push(recording);
+  }
+  if (before === undefined) return { listed, newest: fresh, marked, added: fresh, removed };
+  const gone = new Set<StoredRecording>();
+  for (const recording of removed) {
+    if (turns.isDue()) await turns.turn();
+    gone.add(recording);
+  }
+  return {
+    listed,
+    newest: await changed(before.newest, gone, fresh, turns),
+    marked: await changed(before.marked, gone, marked, turns),
+    added: fresh,
+    removed,
+  };
+}
+
+async function changed(
+  before: Newest,
+  gone: ReadonlySet<StoredRecording>,
+  added: Newest,
+  turns: LoopTurns,
+): Promise<Newest> {
+  if (gone.size === 0 && added.length === 0) return before;
+  const result: StoredRecording[] = [];
+  let at = 0;
+  const keepUntil = async (end: number): Promise<void> => {
+    for (let recording = before[at]; at < end && recording !== undefined; recording = before[at]) {
+      if (gone.size === 0 || !gone.has(recording)) result.push(recording);
+      at += 1;
+      if (turns.isDue()) await turns.turn();
+    }
+  };
+  for (const recording of added) {
+    await keepUntil(firstOf(before, (other) => newestStored(other, recording) >= 0));
+    result.push(recording);
+  }
+  await keepUntil(before.length);
+  return result;
+}

@@ -1,0 +1,192 @@
+/** What is looked at for a page is what sorting, joining and cutting all of it would give: over random names, sessions, pages and changes. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { createLoopTurns } from '../../../src/async/loop-turns.ts';
+import {
+  groupSessions,
+  newestFirst,
+  storedCandidate,
+  uploadsByMark,
+  withoutCopies,
+  type Candidate,
+} from '../../../src/tsrecorder/library/candidates.ts';
+import { createCatalog } from '../../../src/tsrecorder/library/catalog.ts';
+import { besideUploads, namedSessions } from '../../../src/tsrecorder/library/named-list.ts';
+import { arrange, indexOfId, newestStored, type Arranged } from '../../../src/tsrecorder/library/newest.ts';
+import { formatTime, orderOf, recordingId } from '../../../src/tsrecorder/store/key.ts';
+import type { ReadableStore, StoredRecording } from '../../../src/tsrecorder/store/store.ts';
+import { turnsDuring } from '../../support/loop-turns.ts';
+
+const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
+
+/** Times that are written in full and trimmed, several of them in one moment. */
+const recording = fc
+  .record({
+    nodeId: fc.constantFrom('nA', 'nB', 'n_A'),
+    at: fc.nat(12),
+    trimmed: fc.boolean(),
+    sessionMark: fc.option(fc.constantFrom('x', 'y'), { nil: undefined }),
+    hasSidecar: fc.boolean(),
+  })
+  .map(({ nodeId, at, trimmed, sessionMark, hasSidecar }): StoredRecording => {
+    const full = formatTime(START + BigInt(at) * 100_000_000n);
+    const time = trimmed ? full.replace(/\.?0*Z$/, 'Z') : full;
+    return { key: { nodeId, time }, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) };
+  });
+const recordings = fc.uniqueArray(recording, { selector: ({ key }) => recordingId(key), maxLength: 40 });
+
+const candidateOf = (stored: StoredRecording): Candidate => storedCandidate(stored, async () => undefined);
+const told = (list: readonly Candidate[]): readonly string[] =>
+  list.map(({ id, others }) => [id, ...others.map((other) => other.id)].join(' '));
+
+describe('the sessions of a page', () => {
+  it('are those of all, sorted and joined', async () => {
+    const bound = fc.option(fc.nat(13), { nil: undefined });
+    const orderAt = (at: number): string => formatTime(START + BigInt(at) * 100_000_000n);
+    await fc.assert(
+      fc.asyncProperty(
+        recordings,
+        recordings,
+        bound,
+        bound,
+        fc.integer({ min: 1, max: 50 }),
+        async (all, live, to, from, limit) => {
+          const stored = all.toSorted(newestStored);
+          const uploads = stored.map(candidateOf);
+          // what runs is always an upload of a session, and has its mark in the store as well if it has one there
+          const beside = live.slice(0, 5).map((one) => {
+            const id = recordingId(one.key);
+            const there = all.find(({ key }) => recordingId(key) === id);
+            return candidateOf({ ...one, sessionMark: there?.sessionMark ?? one.sessionMark ?? id });
+          });
+          const before = to === undefined ? undefined : orderAt(to);
+          const range = { before, from: from === undefined ? '' : orderAt(from), limit };
+          const byMark = uploadsByMark(uploads);
+          const found = await namedSessions(
+            { all: stored, candidate: candidateOf, byMark },
+            besideUploads(beside, byMark),
+            range,
+          );
+          const whole = groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));
+          const wanted = whole
+            .filter(({ order }) => order >= range.from && (before === undefined || order < before))
+            .slice(0, limit);
+          expect(told(found).toSorted()).toEqual(told(wanted).toSorted());
+          expect(found.map(({ order }) => order)).toEqual(wanted.map(({ order }) => order));
+        },
+      ),
+    );
+  });
+});
+
+describe('a list that changes', () => {
+  it('is sorted, and says what has come and gone, whatever has', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(recordings, { minLength: 1, maxLength: 4 }), async (lists) => {
+        const known = new Map<string, StoredRecording>();
+        let before: Arranged | undefined;
+        for (const list of lists) {
+          // what is as it was is the same object
+          const listed = list.map((made) => {
+            const name = JSON.stringify(made);
+            const there = known.get(name) ?? made;
+            known.set(name, there);
+            return there;
+          });
+          const arranged = await arrange(listed, before, createLoopTurns());
+          expect(arranged.newest.map(({ key }) => orderOf(key))).toEqual(
+            listed
+              .map(({ key }) => orderOf(key))
+              .toSorted()
+              .toReversed(),
+          );
+          expect(new Set(arranged.newest)).toEqual(new Set(listed));
+          expect(new Set(arranged.marked)).toEqual(
+            new Set(listed.filter(({ sessionMark }) => sessionMark !== undefined)),
+          );
+          const there: readonly StoredRecording[] = before?.listed ?? [];
+          expect(new Set(arranged.added)).toEqual(new Set(listed.filter((one) => !there.includes(one))));
+          expect(new Set(arranged.removed)).toEqual(new Set(there.filter((one) => !listed.includes(one))));
+          before = arranged;
+        }
+      }),
+    );
+  });
+
+  it('finds each recording by its name, wherever it begins to look, and nothing else', () => {
+    fc.assert(
+      fc.property(recordings, recordings, fc.integer({ min: -3, max: 60 }), (all, others, near) => {
+        const newest = all.toSorted(newestStored);
+        for (const { key } of [...all, ...others]) {
+          const id = recordingId(key);
+          const found = newest[indexOfId(newest, id, near)];
+          expect(found).toBe(all.find((one) => recordingId(one.key) === id));
+        }
+        for (const id of ['', 'nA', 'nA_', '_2026', 'nA_no time', '/_x'])
+          expect(indexOfId(newest, id)).toBe(-1);
+      }),
+    );
+  });
+});
+
+describe('a catalogue of many recordings', () => {
+  const many = Array.from({ length: 20_000 }, (_, at): StoredRecording => {
+    const time = formatTime(START + BigInt(at) * 1_000_000_000n);
+    return { key: { nodeId: `n${at % 3}`, time }, hasSidecar: true };
+  });
+  const open = (list: () => readonly StoredRecording[], index?: { changed(ids: readonly string[]): void }) =>
+    createCatalog({
+      store: {
+        list: async () => list(),
+        stat: async () => ({ bytes: 0, modifiedAtMs: 0 }),
+        async *read() {
+          // nothing is in them
+        },
+      } satisfies ReadableStore,
+      live: () => [],
+      refreshMs: 0,
+      maxCached: 100,
+      now: () => 0,
+      ...(index === undefined
+        ? {}
+        : { index: () => ({ pending: () => undefined, list: () => Promise.reject(new Error()), ...index }) }),
+    });
+
+  it('lets the loop turn while it lists them, the first time and when one has come', async () => {
+    let listed: readonly StoredRecording[] = many;
+    const catalog = open(() => listed);
+    let page: unknown;
+    const list = async (): Promise<void> => {
+      page = (await catalog.list({ limit: 2 })).recordings.map(({ id }) => id);
+    };
+    expect(await turnsDuring(list)).toBeGreaterThanOrEqual(20);
+    const newest = many
+      .slice(-2)
+      .toReversed()
+      .map(({ key }) => recordingId(key));
+    expect(page).toEqual(newest);
+    const key = { nodeId: 'nNEW', time: formatTime(START + 90_000_000_000_000n) };
+    listed = [...many, { key, hasSidecar: true }];
+    expect(await turnsDuring(list)).toBeGreaterThanOrEqual(20);
+    expect(page).toEqual([recordingId(key), newest[0]]);
+  });
+
+  it('tells the index what has come, while others may go on with what was there', async () => {
+    let listed: readonly StoredRecording[] = many.slice(0, 10_000);
+    const changed: string[] = [];
+    const catalog = open(() => listed, { changed: (ids) => changed.push(...ids) });
+    expect(await catalog.stored()).toHaveLength(10_000);
+    expect(changed).toEqual([]);
+    listed = [...many.slice(0, 5000), ...many.slice(10_000).toReversed()];
+    expect(await turnsDuring(() => catalog.stored())).toBeGreaterThanOrEqual(20);
+    expect(changed.toSorted()).toEqual(
+      many
+        .slice(10_000)
+        .map(({ key }) => recordingId(key))
+        .toSorted(),
+    );
+    const known = await catalog.find(recordingId(many[7000]?.key ?? { nodeId: '', time: '' }));
+    expect(known?.recording.state).toBe('damaged');
+    expect(await catalog.stored()).toHaveLength(15_000);
+  });
+});
