@@ -9,17 +9,19 @@ import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
-import { listedVersion } from '../library/describe-stored.ts';
 import { castBytes } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import { parseRecordingId, fixedWidth, recordingId } from '../store/key.ts';
+import { parseRecordingId, recordingId } from '../store/key.ts';
+import type { PendingIds } from '../library/session-index.ts';
 import type { RecordingStore } from '../store/store.ts';
+import { compareWithStore } from './compare-store.ts';
 import { feedBeginning, feedCast } from './feed-cast.ts';
 import type { IndexClient } from './index-client.ts';
 import { IndexCounts } from './index-counts.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
+import { PendingRecordings } from './pending-recordings.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
@@ -59,7 +61,7 @@ export interface Indexer {
   /** A recording has come into the store, or another part of it. */
   stored(id: string): void;
   /** Recordings of the store that are not in the index as they are now; undefined before they were compared. */
-  pending(): ReadonlySet<string> | undefined;
+  pending(): PendingIds | undefined;
   /** Recordings have left the store: they leave the files of the index as well. */
   removed(ids: readonly string[]): void;
   progress(): Promise<IndexProgress>;
@@ -70,7 +72,6 @@ export interface Indexer {
 
 /** Running sessions that are followed at a time; more are read when they end. */
 const MAX_LIVE = 500;
-const IDS_PAGE = 5000;
 /** One that may have ended is looked at so seldom: a session of several uploads grows for hours behind its first. */
 const GROWING_TICKS = 10;
 /** How often who has nothing to do asks whether the index is still the one that it was. */
@@ -89,10 +90,9 @@ class StoreIndexer implements Indexer {
   /** What is to do: those that have just come before those of the backlog. */
   readonly #fresh = new Set<string>();
   /** All that is not in the index as it is now: also what is being read, what cannot be, and what grows. */
-  #pending = new Set<string>();
+  readonly #pending = new PendingRecordings();
   /** What of these is in the index for searches, and not for lists. */
   readonly #apart = new Set<string>();
-  #backlog: string[] = [];
   /** Stored, and still growing for who describes it: when each is looked at again. */
   readonly #growing = new Map<string, number>();
   readonly #removals = new Set<string>();
@@ -141,7 +141,7 @@ class StoreIndexer implements Indexer {
     this.#wake.resolve();
   }
 
-  pending(): ReadonlySet<string> | undefined {
+  pending(): PendingIds | undefined {
     return this.#hasCompared && this.#problem === undefined ? this.#pending : undefined;
   }
 
@@ -174,7 +174,7 @@ class StoreIndexer implements Indexer {
   #unwritten(): number {
     const taken = new Set(this.#read);
     if (this.#current !== undefined) taken.add(this.#current);
-    let count = this.#fresh.size + this.#backlog.length;
+    let count = this.#fresh.size + this.#pending.backlog;
     for (const id of taken) if (!this.#fresh.has(id)) count += 1;
     return count;
   }
@@ -241,6 +241,7 @@ class StoreIndexer implements Indexer {
 
   async #work(index: IndexClient): Promise<void> {
     if (this.#options.now() >= this.#reconcileAt) await this.#reconcile(index);
+    if (this.#closing.signal.aborted) return;
     if (this.#options.now() >= this.#checkAt) {
       await index.ask('check', null);
       this.#checkAt = this.#options.now() + CHECK_MS;
@@ -279,7 +280,7 @@ class StoreIndexer implements Indexer {
   #takeNext(): string | undefined {
     const [first] = this.#fresh;
     if (first !== undefined) this.#fresh.delete(first);
-    this.#current = first ?? this.#backlog.shift();
+    this.#current = first ?? this.#pending.take();
     return this.#current;
   }
 
@@ -404,38 +405,40 @@ class StoreIndexer implements Indexer {
     }
   }
 
-  /** What the store has and the index has not, and the other way round. */
+  /**
+   * What the store has and the index has not, and the other way round. What is told while it is compared is not lost: it waits in what is to do.
+   * Closing ends it.
+   */
   async #reconcile(index: IndexClient): Promise<void> {
     const { now, reconcileMs, store, live, text } = this.#options;
+    const { signal } = this.#closing;
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
-    const listed = await store.list();
-    const stored = new Map(listed.map(({ key }) => [recordingId(key), key]));
-    const versions = new Map(
-      listed.map((recording) => [recordingId(recording.key), listedVersion(recording)]),
-    );
-    const open = new Set(live().map(({ key }) => recordingId(key)));
-    const missing = new Map(stored);
-    for (let after = ''; ;) {
-      const page = await index.ask('ids', { after, limit: IDS_PAGE });
-      for (const { id, version } of page) {
-        if (!stored.has(id) && !open.has(id)) this.#removals.add(id);
-        else if (version.endsWith(`.${EXTRACTOR}.${text}`) && isOf(version, versions.get(id)))
-          missing.delete(id);
-      }
-      const last = page.at(-1);
-      if (last === undefined || page.length < IDS_PAGE) break;
-      after = last.id;
+    const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
+    // NOTE: before the store is listed, and after: what moves into it meanwhile is in one of them
+    const open = new Set(openIds());
+    try {
+      const listed = await unlessAborted(store.list(), signal);
+      const { missing, unlisted } = await compareWithStore(index, listed, text, signal);
+      for (const id of openIds()) open.add(id);
+      for (const id of unlisted) if (!open.has(id) && !this.#fresh.has(id)) this.#removals.add(id);
+      this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys()]);
+      this.#hasCompared = true;
+    } catch (error) {
+      if (!signal.aborted) throw error;
     }
-    this.#backlog = Array.from(missing, ([id, { time }]) => ({ id, time: fixedWidth(time) }))
-      .toSorted((left, right) => (left.time < right.time ? 1 : -1))
-      .map(({ id }) => id);
-    this.#pending = new Set([...missing.keys(), ...this.#fresh]);
-    this.#hasCompared = true;
   }
 }
 
-/** Whether an indexed version is of a recording as it is listed: it may have been joined with others. Nobody knows: it is. */
-function isOf(version: string, listed: string | undefined): boolean {
-  return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);
+/** @throws the reason of `signal` when it is aborted before */
+async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = Promise.withResolvers<never>();
+  const abort = (): void => aborted.reject(signal.reason);
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await Promise.race([promise, aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }

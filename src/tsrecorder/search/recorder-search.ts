@@ -6,7 +6,7 @@ import type { IndexedText } from '../../search/moments.ts';
 import type { SessionWatch } from './alerts/alerts.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
-import type { SessionIndex } from '../library/session-index.ts';
+import type { PendingIds, SessionIndex } from '../library/session-index.ts';
 import { createFilePlaces, isDamaged } from './file-places.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import type { IndexPlaces } from './index-places.ts';
@@ -31,7 +31,7 @@ export interface SearchProgress extends IndexProgress {
 
 export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex {
   readonly ask: QueryProcesses['ask'];
-  pending(): ReadonlySet<string> | undefined;
+  pending(): PendingIds | undefined;
   progress(): Promise<SearchProgress>;
   /** Builds a new index beside the old one, unless that is under way, and puts it in the place of the old one when it is whole. */
   rebuild(): void;
@@ -99,7 +99,7 @@ class IndexedSearch implements RecorderSearch {
     this.#answer(operation, () => this.#queries.ask(operation, ask));
   readonly list: SessionIndex['list'] = (ask) => this.#answer('list', () => this.#lists.ask('list', ask));
 
-  pending(): ReadonlySet<string> | undefined {
+  pending(): PendingIds | undefined {
     return this.#swap === undefined ? this.#indexer.pending() : undefined;
   }
 

@@ -5,6 +5,10 @@ import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes } from '../library/replay.ts';
 import { recordingId } from '../store/key.ts';
+import { indexOfId, newestStored } from '../library/newest.ts';
+import type { PendingIds } from '../library/session-index.ts';
+import type { StoredRecording } from '../store/store.ts';
+import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import type { IndexClient } from './index-client.ts';
 import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
@@ -30,7 +34,7 @@ export interface VerifyIndexOptions {
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly indexedText: IndexedText;
   readonly text: VerifiedText;
-  readonly pending: () => ReadonlySet<string> | undefined;
+  readonly pending: () => PendingIds | undefined;
   /** Starts a process that reads the index. */
   readonly start: () => Promise<IndexClient>;
   readonly signal: AbortSignal;
@@ -45,14 +49,13 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
   const { catalog, pending, signal } = options;
   const index = await options.start();
   try {
-    const indexed = new Set(await idsOf(index));
-    const ids = (await catalog.stored()).map(({ key }) => recordingId(key));
-    const every = options.text === 'all' ? 1 : Math.max(1, Math.floor(ids.length / SAMPLE));
+    const { newest, unlisted } = await heldAgainst(index, catalog, signal);
+    const every = options.text === 'all' ? 1 : Math.max(1, Math.floor(newest.length / SAMPLE));
     const start = Math.floor(Math.random() * every);
     const counts = { checked: 0, texts: 0, faults: 0, pending: 0 };
-    for (const [at, id] of ids.entries()) {
+    for (const [at, { key }] of newest.entries()) {
       signal.throwIfAborted();
-      indexed.delete(id);
+      const id = recordingId(key);
       const readsText = options.text !== 'none' && at % every === start;
       const found = await checkOne(index, id, readsText, options);
       counts.checked += 1;
@@ -62,9 +65,9 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
         counts.faults += 1;
         yield { recording: id, fault: found };
       }
-      if (counts.checked % SAY_EVERY === 0) yield { checked: counts.checked, of: ids.length };
+      if (counts.checked % SAY_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
-    for (const id of indexed) {
+    for (const id of unlisted) {
       // it runs, or has come or gone meanwhile
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
@@ -77,15 +80,31 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
   }
 }
 
-async function idsOf(index: IndexClient): Promise<readonly string[]> {
-  const all: string[] = [];
+/** What the store has now, newest first, and what the index had before and the store has not. */
+async function heldAgainst(
+  index: IndexClient,
+  catalog: VerifyIndexOptions['catalog'],
+  signal: AbortSignal,
+): Promise<{ readonly newest: readonly StoredRecording[]; readonly unlisted: readonly string[] }> {
+  const turns = createLoopTurns(signal);
+  const indexed: string[] = [];
   for (let after = ''; ;) {
     const page = await index.ask('versions', { after, limit: IDS_PAGE });
-    all.push(...page.map(({ id }) => id));
+    for (const { id } of page) indexed.push(id);
     const last = page.at(-1);
-    if (last === undefined || page.length < IDS_PAGE) return all;
+    if (last === undefined || page.length < IDS_PAGE) break;
     after = last.id;
   }
+  const newest = await sortInTurns(await catalog.stored(), newestStored, turns);
+  const unlisted: string[] = [];
+  let near = 0;
+  for (const id of indexed) {
+    if (turns.isDue()) await turns.turn();
+    const at = indexOfId(newest, id, near);
+    if (at < 0) unlisted.push(id);
+    else near = at;
+  }
+  return { newest, unlisted };
 }
 
 async function checkOne(

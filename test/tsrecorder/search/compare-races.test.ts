@@ -1,0 +1,274 @@
+/** Whatever a recorder tells its indexer while store and index are compared, and at whatever turn: the index ends as the store is. */
+import fc from 'fast-check';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { EXTRACTOR } from '../../../src/search/search-index.ts';
+import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
+import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+import { startIndexer, type Indexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
+import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
+import {
+  formatTime,
+  parseRecordingId,
+  recordingId,
+  recordingKey,
+} from '../../../src/tsrecorder/store/key.ts';
+import type { StoredRecording } from '../../../src/tsrecorder/store/store.ts';
+import { turnsDuring } from '../../support/loop-turns.ts';
+
+const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
+const VERSION = `1.${EXTRACTOR}.off`;
+const nextTurn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
+
+const idAt = (at: number): string =>
+  recordingId({ nodeId: `n${at % 3}`, time: formatTime(START + BigInt(at) * 1_000_000n) });
+
+/** What is stored, as a disk tells it. */
+class FakeStore {
+  readonly ids: Set<string>;
+  /** How many turns a listing takes of what there was when it began. */
+  turns = 0;
+  lists = 0;
+
+  constructor(ids: Iterable<string>) {
+    this.ids = new Set(ids);
+  }
+
+  async list(): Promise<readonly StoredRecording[]> {
+    const listed = [...this.ids].flatMap((id): readonly StoredRecording[] => {
+      const key = parseRecordingId(id);
+      return key === undefined ? [] : [{ key, hasSidecar: true }];
+    });
+    for (let turn = 0; turn < this.turns; turn += 1) await nextTurn();
+    this.lists += 1;
+    return listed;
+  }
+
+  async find(id: string): Promise<CatalogEntry | undefined> {
+    const key = parseRecordingId(id);
+    if (key === undefined || !this.ids.has(id)) return undefined;
+    const node = { node: 'n', nodeId: 'n' };
+    return {
+      key,
+      version: '1',
+      resizeOrder: 'columnsFirst',
+      pieces: [],
+      live: undefined,
+      recording: {
+        id,
+        key: recordingKey(key),
+        startedAt: key.time,
+        state: 'closed',
+        kind: 'exec',
+        width: 80,
+        height: 24,
+        bytes: 0,
+        source: node,
+        destination: node,
+      },
+    };
+  }
+}
+
+interface Asked {
+  readonly key?: number;
+  readonly doc?: { readonly names: { readonly id: string }; readonly version: string };
+  readonly ids?: readonly string[];
+  readonly after?: string;
+  readonly limit?: number;
+}
+
+/** An index in this process: what is written is there after a flush. */
+class FakeIndex {
+  readonly versions: Map<string, string>;
+  readonly #begun = new Map<unknown, string>();
+  readonly #written = new Set<string>();
+  readonly isGone = false;
+  readonly unanswered = 0;
+  closed = false;
+  compared = 0;
+  /** Before each page of ids. */
+  beforePage: () => Promise<unknown> = nextTurn;
+
+  constructor(ids: Iterable<string>) {
+    this.versions = new Map(Array.from(ids, (id) => [id, VERSION]));
+  }
+
+  get client(): IndexClient {
+    return this as unknown as IndexClient;
+  }
+
+  async ask(operation: string, asked: Asked | null): Promise<unknown> {
+    const { key, doc, ids = [], after = '', limit = 0 } = asked ?? {};
+    switch (operation) {
+      case 'ids':
+        return this.#page(after, limit);
+      case 'begin':
+        return this.#begin(key, doc);
+      case 'finish':
+        this.#written.add(this.#begun.get(key) ?? '');
+        return [];
+      case 'flush':
+        for (const id of this.#written) this.versions.set(id, VERSION);
+        this.#written.clear();
+        return null;
+      case 'remove':
+        for (const id of ids) this.versions.delete(id);
+        return null;
+      default:
+        return null;
+    }
+  }
+
+  #begin(key: unknown, doc: Asked['doc']): string {
+    const id = doc?.names.id ?? '';
+    if (this.versions.get(id) === doc?.version) return 'same';
+    this.#begun.set(key, id);
+    return 'begun';
+  }
+
+  async #page(after: string, limit: number): Promise<unknown> {
+    await this.beforePage();
+    const ids = [...this.versions.keys()].toSorted().filter((id) => id > after);
+    if (ids.length < limit) this.compared += 1;
+    return ids.slice(0, limit).map((id) => ({ id, version: this.versions.get(id) }));
+  }
+
+  kill(): void {
+    this.closed = true;
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+  }
+}
+
+const cleanUps: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const cleanUp of cleanUps.splice(0)) await cleanUp();
+});
+
+function open(store: FakeStore, index: FakeIndex, options: Partial<IndexerOptions> = {}): Indexer {
+  const indexer = startIndexer({
+    store,
+    catalog: store,
+    live: () => [],
+    text: 'off',
+    start: async () => index.client,
+    now: () => 0,
+    liveMs: 5,
+    reconcileMs: 1e9,
+    restartMs: 1,
+    metrics: createSearchMetrics(),
+    log: createSilentLogger(),
+    ...options,
+  });
+  cleanUps.push(() => indexer.close());
+  return indexer;
+}
+
+describe('what is told while a store is compared with its index', () => {
+  const change = fc.record({
+    kind: fc.constantFrom('stored', 'removed'),
+    at: fc.nat(2999),
+    turns: fc.nat(4),
+  });
+
+  it('is not lost', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(change, { maxLength: 12 }),
+        fc.constantFrom(0, 1, 2),
+        fc.nat(3),
+        async (changes, shift, turns) => {
+          // two thirds of what is stored is in the index, and a third of that is not stored
+          const all = Array.from({ length: 3000 }, (_, at) => at);
+          const store = new FakeStore(all.filter((at) => (at + shift) % 3 > 0).map(idAt));
+          store.turns = turns;
+          const index = new FakeIndex(all.filter((at) => (at + shift) % 3 < 2).map(idAt));
+          const indexer = open(store, index);
+          for (const { kind, at, turns: later } of changes) {
+            for (let turn = 0; turn < later; turn += 1) await nextTurn();
+            const id = idAt(at);
+            if (kind === 'stored') {
+              store.ids.add(id);
+              indexer.stored(id);
+            } else {
+              store.ids.delete(id);
+              indexer.removed([id]);
+            }
+            // what a list is not told of it would not show
+            const pending = indexer.pending();
+            if (pending !== undefined && store.ids.has(id) && !index.versions.has(id))
+              expect(pending.has(id)).toBe(true);
+          }
+          await indexer.settled();
+          expect([...index.versions.keys()].toSorted()).toEqual([...store.ids].toSorted());
+          expect(indexer.pending()?.size).toBe(0);
+          await indexer.close();
+        },
+      ),
+      { numRuns: 40 },
+    );
+  });
+
+  it('stays pending until it is written, whether it was listed or not', async () => {
+    const store = new FakeStore([idAt(1)]);
+    const index = new FakeIndex([idAt(1), idAt(2)]);
+    const paged = Promise.withResolvers<void>();
+    const goOn = Promise.withResolvers<void>();
+    index.beforePage = () => {
+      paged.resolve();
+      return goOn.promise;
+    };
+    const indexer = open(store, index);
+    await paged.promise;
+    // the listing that is looked at does not have the first, and the index has an earlier one of the second
+    for (const at of [3, 2]) {
+      store.ids.add(idAt(at));
+      indexer.stored(idAt(at));
+    }
+    store.ids.delete(idAt(1));
+    indexer.removed([idAt(1)]);
+    expect(indexer.pending()).toBeUndefined();
+    goOn.resolve();
+    await indexer.settled();
+    expect([...index.versions.keys()].toSorted()).toEqual([idAt(3), idAt(2)]);
+  });
+
+  it('ends soon when it is closed, whatever it waits for', async () => {
+    const store = new FakeStore(Array.from({ length: 20_000 }, (_, at) => idAt(at)));
+    const waiting = open(store, new FakeIndex([]), { store: { list: () => new Promise(() => undefined) } });
+    await nextTurn();
+    await waiting.close();
+    expect(waiting.pending()).toBeUndefined();
+    const index = new FakeIndex([]);
+    const paged = Promise.withResolvers<void>();
+    index.beforePage = async () => paged.resolve();
+    const indexer = open(store, index);
+    await paged.promise;
+    await indexer.close();
+    expect([indexer.pending(), index.versions.size, index.closed]).toEqual([undefined, 0, true]);
+  });
+
+  it('lets the loop turn', async () => {
+    const ids = Array.from({ length: 20_000 }, (_, at) => idAt(at));
+    const store = new FakeStore(ids);
+    const index = new FakeIndex(ids.slice(1));
+    index.beforePage = async () => undefined;
+    let nowMs = 0;
+    const indexer = open(store, index, { now: () => nowMs });
+    await indexer.settled();
+    expect([...index.versions.keys()].toSorted()).toEqual(ids.toSorted());
+    // the hourly one
+    const compared = Promise.withResolvers<void>();
+    index.beforePage = async () => compared.resolve();
+    const turns = await turnsDuring(async () => {
+      nowMs += 1e9;
+      await compared.promise;
+      await expect.poll(() => index.compared).toBe(2);
+    });
+    expect(turns).toBeGreaterThanOrEqual(20);
+    expect(indexer.pending()?.size).toBe(0);
+  });
+});
