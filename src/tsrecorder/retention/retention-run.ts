@@ -6,11 +6,18 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
-import { planRetention, type KeptRecording, type RetentionPlan, type RetentionPolicy } from './retention.ts';
+import {
+  isTooOld,
+  planRetention,
+  type KeptRecording,
+  type RetentionChanges,
+  type RetentionPlan,
+  type RetentionPolicy,
+} from './retention.ts';
 import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLoopTurns } from '../../async/loop-turns.ts';
 
 const HOLDS_FOLDER = '.holds/';
 /** A recording that is not in the store so long after it began never comes into it. */
@@ -28,7 +35,7 @@ export interface RetentionOptions {
   readonly everyMs: number;
   readonly log: Logger;
   /** The policy was applied: what it removed is gone. */
-  readonly onApplied: (plan: RetentionPlan) => void;
+  readonly onApplied: (plan: RetentionChanges) => void;
   /** It could not be applied to the end. */
   readonly onFailure: () => void;
 }
@@ -72,15 +79,29 @@ export async function planStoreRetention(
   policy: RetentionPolicy,
   nowMs: number,
 ): Promise<RetentionPlan> {
-  const gatekeeper = createGatekeeper({ maxActive: STAT_CONCURRENCY });
-  const recordings = await Promise.all(
-    (await store.list()).map(async ({ key, bytes: listed }): Promise<KeptRecording> => {
-      const bytes = listed ?? (await gatekeeper.run(() => sizeOf(store, key)));
-      const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
-      return { id: recordingId(key), startedAtMs, bytes };
-    }),
-  );
+  const recordings = await keptRecordings(store, () => true);
   return planRetention(recordings, await listHolds(store), policy, nowMs);
+}
+
+/** Those of the store that `isAsked`, with their sizes: not every store tells these when it is listed. */
+async function keptRecordings(
+  store: RecordingStore,
+  isAsked: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
+): Promise<readonly KeptRecording[]> {
+  const left = (await store.list()).values();
+  const turns = createLoopTurns();
+  const recordings: KeptRecording[] = [];
+  const takeNext = async (): Promise<void> => {
+    for (const { key, bytes: listed } of left) {
+      if (turns.isDue()) await turns.turn();
+      const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
+      if (!isAsked({ startedAtMs })) continue;
+      const bytes = listed ?? (await sizeOf(store, key));
+      recordings.push({ id: recordingId(key), startedAtMs, bytes });
+    }
+  };
+  await Promise.all(Array.from({ length: STAT_CONCURRENCY }, takeNext));
+  return recordings;
 }
 
 async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number> {
@@ -93,9 +114,14 @@ async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number>
 }
 
 /** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */
-export async function applyRetention(options: RetentionOptions): Promise<RetentionPlan> {
+export async function applyRetention(options: RetentionOptions): Promise<RetentionChanges> {
   const { store, evidence, policy, nowMs } = options;
-  const plan = await planStoreRetention(store, policy, nowMs());
+  const now = nowMs();
+  // without a limit to their sizes nobody has to know those of what stays
+  const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
+    policy.maxBytes !== undefined || isTooOld(recording, policy, now);
+  const asked = await keptRecordings(store, isAsked);
+  const plan = await planRetention(asked, await listHolds(store), policy, now);
   if (plan.remove.length > 0) {
     await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const { id } of plan.remove) {
@@ -116,7 +142,14 @@ async function removeAlertMarks(
 ): Promise<void> {
   const names = await store.listDocuments(ALERTS_FOLDER);
   if (names.length === 0) return;
-  const stored = new Set((await store.list()).map(({ key }) => recordingId(key)));
+  const marked = new Set(names.map(recordingOfAlertMark));
+  const stored = new Set<string>();
+  const turns = createLoopTurns();
+  for (const { key } of await store.list()) {
+    if (turns.isDue()) await turns.turn();
+    const id = recordingId(key);
+    if (marked.has(id)) stored.add(id);
+  }
   for (const name of names) {
     const id = recordingOfAlertMark(name);
     if (id === undefined || (stored.has(id) && !removed.has(id))) continue;

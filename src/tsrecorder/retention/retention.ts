@@ -1,4 +1,5 @@
 /** Which recordings may go, and why. Pure: nothing is removed here. */
+import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 
 /** What a recorder keeps. Without limits it keeps everything. */
 export interface RetentionPolicy {
@@ -21,28 +22,48 @@ export interface PlannedRemoval extends KeptRecording {
   readonly reason: 'age' | 'quota';
 }
 
-export interface RetentionPlan {
+/** What a policy changes. */
+export interface RetentionChanges {
   /** Oldest first. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would go, were they not held. */
   readonly held: readonly PlannedRemoval[];
-  readonly keptBytes: number;
   /** The limit cannot be kept, because what is held is larger. */
   readonly overQuota: boolean;
 }
 
+export interface RetentionPlan extends RetentionChanges {
+  readonly keptBytes: number;
+}
+
+/** Whether it is older than it may be. */
+export function isTooOld(
+  { startedAtMs }: Pick<KeptRecording, 'startedAtMs'>,
+  { maxAgeMs = Infinity }: RetentionPolicy,
+  nowMs: number,
+): boolean {
+  return nowMs - startedAtMs > maxAgeMs;
+}
+
 /** @param holds ids of recordings that must stay, whatever the policy says. */
-export function planRetention(
+export async function planRetention(
   recordings: readonly KeptRecording[],
   holds: ReadonlySet<string>,
-  { maxAgeMs = Infinity, maxBytes = Infinity }: RetentionPolicy,
+  policy: RetentionPolicy,
   nowMs: number,
-): RetentionPlan {
+): Promise<RetentionPlan> {
+  const { maxBytes = Infinity } = policy;
+  const turns = createLoopTurns();
   const remove: PlannedRemoval[] = [];
   const held: PlannedRemoval[] = [];
-  let keptBytes = recordings.reduce((sum, { bytes }) => sum + bytes, 0);
-  for (const recording of recordings.toSorted(oldestFirst)) {
-    const tooOld = nowMs - recording.startedAtMs > maxAgeMs;
+  let keptBytes = 0;
+  for (const { bytes } of recordings) {
+    if (turns.isDue()) await turns.turn();
+    keptBytes += bytes;
+  }
+  for (const recording of await sortInTurns(recordings, oldestFirst, turns)) {
+    if (turns.isDue()) await turns.turn();
+    const tooOld = isTooOld(recording, policy, nowMs);
     if (!tooOld && keptBytes <= maxBytes) continue;
     const removal: PlannedRemoval = { ...recording, reason: tooOld ? 'age' : 'quota' };
     if (holds.has(recording.id)) {

@@ -9,11 +9,16 @@ import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
   applyRetention,
   holdRecording,
+  planStoreRetention,
   releaseRecording,
   startRetention,
 } from '../../../src/tsrecorder/retention/retention-run.ts';
-import { planRetention } from '../../../src/tsrecorder/retention/retention.ts';
+import { planRetention, type RetentionPolicy } from '../../../src/tsrecorder/retention/retention.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { ALERTS_FOLDER, alertMarkName } from '../../../src/tsrecorder/store/alert-marks.ts';
+import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
+import type { ObjectKind, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import { turnsDuring } from '../../support/loop-turns.ts';
 import { createRig, HEADER, request, until, uploadWhole } from '../recorder-rig.ts';
 
 const recording = (id: string, startedAtMs: number, bytes: number) => ({ id, startedAtMs, bytes });
@@ -22,8 +27,8 @@ describe('a retention plan', () => {
   const all = [recording('c', 300, 30), recording('a', 100, 10), recording('b', 200, 20)];
   const ids = (list: readonly { readonly id: string }[]) => list.map(({ id }) => id);
 
-  it('keeps everything without limits', () => {
-    expect(planRetention(all, new Set(), {}, 1000)).toEqual({
+  it('keeps everything without limits', async () => {
+    expect(await planRetention(all, new Set(), {}, 1000)).toEqual({
       remove: [],
       held: [],
       keptBytes: 60,
@@ -31,46 +36,50 @@ describe('a retention plan', () => {
     });
   });
 
-  it('removes what is older than the limit, and not what is as old', () => {
-    expect(ids(planRetention(all, new Set(), { maxAgeMs: 800 }, 1000).remove)).toEqual(['a']);
-    expect(ids(planRetention(all, new Set(), { maxAgeMs: 799 }, 1000).remove)).toEqual(['a', 'b']);
+  it('removes what is older than the limit, and not what is as old', async () => {
+    expect(ids((await planRetention(all, new Set(), { maxAgeMs: 800 }, 1000)).remove)).toEqual(['a']);
+    expect(ids((await planRetention(all, new Set(), { maxAgeMs: 799 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
-  it('removes the oldest until the rest fits', () => {
-    const plan = planRetention(all, new Set(), { maxBytes: 50 }, 1000);
+  it('removes the oldest until the rest fits', async () => {
+    const plan = await planRetention(all, new Set(), { maxBytes: 50 }, 1000);
     expect(plan).toMatchObject({ remove: [{ id: 'a', reason: 'quota' }], keptBytes: 50 });
-    expect(ids(planRetention(all, new Set(), { maxBytes: 49 }, 1000).remove)).toEqual(['a', 'b']);
+    expect(ids((await planRetention(all, new Set(), { maxBytes: 49 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
-  it('takes what began in the same moment by name, whatever order it comes in', () => {
+  it('takes what began in the same moment by name, whatever order it comes in', async () => {
     const same = ['b', 'c', 'a'].map((id) => recording(id, 100, 10));
     expect(
-      ids(planRetention([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000).remove),
+      ids(
+        (await planRetention([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000)).remove,
+      ),
     ).toEqual(['a', 'b']);
   });
 
-  it('is not over its limit when it fills it', () => {
-    expect(planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000).overQuota).toBe(false);
-    expect(planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000).overQuota).toBe(true);
+  it('is not over its limit when it fills it', async () => {
+    expect((await planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000)).overQuota).toBe(
+      false,
+    );
+    expect((await planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000)).overQuota).toBe(true);
   });
 
-  it('never removes what is held, and says when the limit cannot be kept', () => {
-    const plan = planRetention(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
+  it('never removes what is held, and says when the limit cannot be kept', async () => {
+    const plan = await planRetention(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
     expect(ids(plan.remove)).toEqual(['b']);
     expect(ids(plan.held)).toEqual(['a', 'c']);
     expect(plan).toMatchObject({ keptBytes: 40, overQuota: true });
   });
 
-  it('holds to its limits whatever there is', () => {
+  it('holds to its limits whatever there is', async () => {
     const recordings = fc.uniqueArray(
       fc.record({ id: fc.string(), startedAtMs: fc.nat(1000), bytes: fc.nat(100) }),
       {
         selector: ({ id }) => id,
       },
     );
-    fc.assert(
-      fc.property(recordings, fc.nat(1000), fc.nat(2000), (kept, maxAgeMs, maxBytes) => {
-        const plan = planRetention(kept, new Set(), { maxAgeMs, maxBytes }, 1000);
+    await fc.assert(
+      fc.asyncProperty(recordings, fc.nat(1000), fc.nat(2000), async (kept, maxAgeMs, maxBytes) => {
+        const plan = await planRetention(kept, new Set(), { maxAgeMs, maxBytes }, 1000);
         const gone = new Set(ids(plan.remove));
         const left = kept.filter(({ id }) => !gone.has(id));
         expect(left.every(({ startedAtMs }) => 1000 - startedAtMs <= maxAgeMs)).toBe(true);
@@ -78,6 +87,68 @@ describe('a retention plan', () => {
         expect(plan.keptBytes).toBeLessThanOrEqual(maxBytes);
       }),
     );
+  });
+});
+
+describe('retention of a store of many recordings', () => {
+  const nodeId = 'nA';
+  const times = Array.from({ length: 20_000 }, (_, at) =>
+    new Date(Date.parse('2026-02-03T04:05:06Z') + at * 1000).toISOString(),
+  );
+  const many = times.map((time) => ({ key: { nodeId, time }, hasSidecar: false }));
+  const nowMs = Date.parse('2026-03-03T04:05:06Z');
+  const alert = alertMarkName(
+    recordingId({ nodeId, time: times[0] ?? '' }),
+    `alert_${'0'.repeat(32)}`,
+    'told',
+  );
+
+  /** Of each 7 bytes, which listing does not tell. */
+  function storeOf(): { readonly store: RecordingStore; readonly looked: string[]; readonly gone: string[] } {
+    const looked: string[] = [];
+    const gone: string[] = [];
+    const store = {
+      list: async () => many,
+      listDocuments: async (prefix: string) => (prefix === ALERTS_FOLDER ? [alert] : []),
+      removeDocument: async (name: string) => void gone.push(name),
+      stat: async (key: RecordingKey, kind: ObjectKind) => {
+        looked.push(key.time);
+        return kind === 'cast' ? { bytes: 7, modifiedAtMs: 0 } : undefined;
+      },
+      remove: async (key: RecordingKey) => void gone.push(key.time),
+    };
+    return { store: store as unknown as RecordingStore, looked, gone };
+  }
+
+  function apply(store: RecordingStore, policy: RetentionPolicy): ReturnType<typeof applyRetention> {
+    return applyRetention({
+      store,
+      policy,
+      evidence: { removing: async () => undefined, removingDocuments: async () => undefined },
+      nowMs: () => nowMs,
+      everyMs: 1,
+      log: createSilentLogger(),
+      onApplied: () => undefined,
+      onFailure: () => undefined,
+    });
+  }
+
+  it('lets the loop turn, and looks at what goes alone when there is no limit to their sizes', async () => {
+    const { store, looked, gone } = storeOf();
+    const maxAgeMs = nowMs - Date.parse(times[10] ?? '');
+    expect(await turnsDuring(() => apply(store, { maxAgeMs }))).toBeGreaterThanOrEqual(38);
+    expect(gone).toEqual([...times.slice(0, 10), alert]);
+    expect(new Set(looked)).toEqual(new Set(times.slice(0, 10)));
+  });
+
+  it('knows all sizes where these have a limit, or somebody wants to know', async () => {
+    const { store, gone } = storeOf();
+    const maxBytes = 7 * 19_999;
+    expect(await turnsDuring(() => apply(store, { maxBytes }))).toBeGreaterThanOrEqual(110);
+    expect(gone).toEqual([times[0], alert]);
+    const plan = await planStoreRetention(store, { maxAgeMs: 1 }, nowMs);
+    expect([plan.remove.length, plan.remove.at(-1)?.bytes, plan.keptBytes]).toEqual([20_000, 7, 0]);
+    expect((await planStoreRetention(store, {}, nowMs)).keptBytes).toBe(140_000);
   });
 });
 
