@@ -42,7 +42,12 @@ export class PendingRecordings implements PendingIds {
   /** The newest of the backlog, which stays pending. */
   take(): string | undefined {
     const next = this.#backlog[this.#taken];
-    if (next === undefined) return undefined;
+    if (next === undefined) {
+      // what is done need not be kept until the next comparison
+      this.#backlog = [];
+      this.#taken = 0;
+      return undefined;
+    }
     this.#taken += 1;
     const id = recordingId(next.key);
     this.#others.add(id);
