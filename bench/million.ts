@@ -185,19 +185,24 @@ function openCatalog(store: RecordingStore, live: readonly LiveRecording[], inde
 function comparer(catalog: Catalog, index: IndexClient): { next(): Promise<void>; close(): Promise<void> } {
   let nowMs = 0;
   let isCompared = Promise.withResolvers<void>();
+  let compares = false;
   const watched = {
     isGone: false,
     kill: () => undefined,
     close: () => index.close(),
     ask: async (operation: string, ask: never) => {
+      if (operation === 'ids') compares = true;
       // after a comparison there is nothing to do
-      if (operation === 'tidy') isCompared.resolve();
+      if (operation === 'tidy' && compares) isCompared.resolve();
       return index.ask(operation as 'tidy', ask);
     },
   };
   let indexer: Indexer | undefined;
   return {
     async next() {
+      isCompared = Promise.withResolvers();
+      compares = false;
+      nowMs += 3_600_000;
       indexer ??= startIndexer({
         store: { list: () => catalog.stored() },
         catalog,
@@ -212,8 +217,6 @@ function comparer(catalog: Catalog, index: IndexClient): { next(): Promise<void>
         log: createSilentLogger(),
       });
       await isCompared.promise;
-      isCompared = Promise.withResolvers();
-      nowMs += 3_600_000;
     },
     close: async () => indexer?.close(),
   };
