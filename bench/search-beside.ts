@@ -86,7 +86,7 @@ function opener(variant: Variant, archive: string): (folder: string) => Promise<
       '--search',
       String(variant !== 'no index'),
     ];
-    const listen = ['--listen', '127.0.0.1:0', '--identity', 'loopback', '--log-level', 'error'];
+    const listen = ['--listen', '127.0.0.1:0', '--identity', 'loopback', '--log-level', 'info'];
     const role = await startRole(['recorder', ...places, ...listen]);
     const others = (): readonly number[] => familyOf(role.pid).filter((pid) => pid !== role.pid);
     const before = usageOf(others())?.cpuSeconds ?? 0;
