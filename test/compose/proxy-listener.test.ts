@@ -61,6 +61,7 @@ describe('a listener that believes PROXY headers', () => {
         flags: new Map<string, unknown>([
           ['kubeconfig', kubeconfig],
           ['socket', localApi.socketPath],
+          ['stateDirectory', join(directory, 'state')],
           ['proxyProtocol', 'require'],
           ['listen', '[::ffff:127.0.0.1]:0'],
           ['opsListen', 'off'],
