@@ -106,7 +106,8 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
             const command = ['exec', '-it', 'shell', '--', 'env', 'TERMINAL=yes', 'sh'];
             const terminal = (await openKubectlTerminal(options(), command, { columns: 91, rows: 33 }))!;
             terminal.type('stty size\r');
-            await terminal.waitFor(/33 91/);
+            // What is typed before the shell is back is echoed before its prompt: that stands between the echo and the answer then.
+            await terminal.waitFor(/33 91\r\n[\s\S]*\$ $/);
             terminal.resize(120, 40);
             // Only a program that has read from the terminal is sure to be in the foreground when Ctrl-C comes.
             terminal.type('cat\r');
