@@ -15,8 +15,20 @@ export type IndexHandlers = {
   readonly [Name in IndexOperation]: (ask: Ask<Name>) => Answer<Name> | Promise<Answer<Name>>;
 };
 
+export interface IndexProcess {
+  readonly handlers: IndexHandlers;
+  /** Closes the files of an index: nothing is asked any more. What waits at a server stays to be done. */
+  close(): void;
+}
+
 /** One per process. */
-export function createIndexHandlers(): IndexHandlers {
+export function createIndexProcess(): IndexProcess {
+  let close = (): void => undefined;
+  return { handlers: createIndexHandlers((closeEngine) => (close = closeEngine)), close: () => close() };
+}
+
+/** @param opened told how the files are closed, where there are some */
+export function createIndexHandlers(opened: (close: () => void) => void = () => undefined): IndexHandlers {
   let writer: WritingEngine | undefined;
   let reader: ReadingEngine | undefined;
   const fed = new Map<number, FedRecording>();
@@ -26,14 +38,9 @@ export function createIndexHandlers(): IndexHandlers {
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
   return {
     async open(ask) {
-      // NOTE: what is not used is not loaded: not every Node has node:sqlite
-      if ('server' in ask) {
-        const { openServerEngine } = await import('./opensearch/engine.ts');
-        ({ writer, reader } = await openServerEngine(ask.server, ask.mayWrite));
-      } else {
-        const { openFileEngine } = await import('./sqlite/engine.ts');
-        ({ writer, reader } = openFileEngine(ask.directory, ask.mayWrite));
-      }
+      const engine = await openEngine(ask);
+      ({ writer, reader } = engine);
+      opened(engine.close);
       return null;
     },
     watch(watched) {
@@ -96,6 +103,22 @@ export function createIndexHandlers(): IndexHandlers {
     list: (ask) => read().list(ask),
     facets: ({ query, may }) => read().facets(query, may),
   };
+}
+
+interface OpenEngine {
+  readonly writer: WritingEngine | undefined;
+  readonly reader: ReadingEngine | undefined;
+  readonly close: () => void;
+}
+
+/** What is not used is not loaded: not every Node has node:sqlite. */
+async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
+  if ('server' in ask) {
+    const { openServerEngine } = await import('./opensearch/engine.ts');
+    return { ...(await openServerEngine(ask.server, ask.mayWrite)), close: () => undefined };
+  }
+  const { openFileEngine } = await import('./sqlite/engine.ts');
+  return openFileEngine(ask.directory, ask.mayWrite);
 }
 
 /** A recording whose cast comes in pieces. */

@@ -1,4 +1,4 @@
-import { cp, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { appendFile, cp, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
@@ -7,6 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
+import { takeProperClose } from '../../../src/tsrecorder/search/sqlite/proper-close.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { engineSuite, doc, moment, names, query, type TestedEngine } from './engine-suite.ts';
 import { engineTextSuite } from './engine-text-suite.ts';
@@ -287,6 +288,31 @@ describe('the files of the embedded index', () => {
       writer.close();
       await truncate(join(directory, '2026-02.db'), 40_000);
       expect(() => new IndexWriter(directory)).toThrow(/damaged|malformed/);
+    }));
+
+  it('are known to be what was left when they were closed, once, and only then', () =>
+    withDirectory(async (directory) => {
+      const isAsLeft = (): boolean => takeProperClose(directory, ['sessions.db', '2026-02.db']);
+      const write = (name: string): IndexWriter => {
+        const writer = new IndexWriter(directory);
+        writer.put(doc(name), [moment(1, 'word')], false);
+        return writer;
+      };
+      write('n_1').close();
+      expect([isAsLeft(), isAsLeft()]).toEqual([true, false]);
+      for (const name of ['sessions.db', '2026-02.db', '2026-02.db-wal']) {
+        write('n_2').close();
+        await appendFile(join(directory, name), 'x');
+        expect(isAsLeft(), name).toBe(false);
+        await rm(directory, { recursive: true });
+      }
+      const first = write('n_4');
+      expect(isAsLeft(), 'while it is open').toBe(false);
+      first.close();
+      // one that is killed says nothing
+      const killed = write('n_5');
+      expect(isAsLeft()).toBe(false);
+      killed.close();
     }));
 
   it('are found empty before anything was written', () =>

@@ -29,6 +29,7 @@ import {
   SPILL,
 } from './database.ts';
 import { packMoments, type Packed } from './pack-moments.ts';
+import { markProperClose, takeProperClose } from './proper-close.ts';
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
@@ -86,9 +87,11 @@ export class IndexWriter implements WritingEngine {
   constructor(directory: string, onStep: OnStep = () => undefined) {
     this.#directory = directory;
     this.#onStep = onStep;
+    // NOTE: before they are opened, which may change them
+    const isAsLeft = takeProperClose(directory, this.#looked());
     this.#sessions = openSessions(directory);
     this.#statements = new Statements(this.#sessions);
-    this.#check();
+    if (!isAsLeft) this.#check();
     this.#count = Number(this.#statements.get('SELECT count(*) AS count FROM s')?.['count'] ?? 0);
     this.#facetWords = createFacetWords(
       textOf(this.#sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value']),
@@ -280,6 +283,12 @@ export class IndexWriter implements WritingEngine {
     for (const { database } of this.#months.values()) database.close();
     this.#months.clear();
     this.#sessions.close();
+    markProperClose(this.#directory, this.#looked());
+  }
+
+  /** Names of the files that are looked through for damage. */
+  #looked(): readonly string[] {
+    return ['sessions', ...listMonths(this.#directory).slice(0, 1)].map((name) => `${name}.db`);
   }
 
   /** @throws when the files are damaged, as far as a quick look tells. */
