@@ -32,6 +32,23 @@ export async function within<T>(
 }
 
 /**
+ * Waits for `promise` until `signal` aborts. What it stands for goes on.
+ *
+ * @throws what the promise was rejected with, or the signal's reason
+ */
+export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = Promise.withResolvers<never>();
+  const abort = (): void => aborted.reject(signal.reason);
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await Promise.race([promise, aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
+
+/**
  * Waits until `promise` is settled, at most `ms`.
  *
  * @returns whether it was in time

@@ -78,7 +78,7 @@ async function addressOf(
 }
 
 /**
- * The same for what the gateway of a context answers as well: an address that ends with a slash, of a recorder or of its portal.
+ * The same for what the portal of a gateway answers as well: the address of a recorder, or of the portal of the context that is named.
  *
  * @throws TailcastError `USAGE` when nobody names one, and as {@link openArchive} for a context.
  */

@@ -5,6 +5,7 @@
  * under way, and the line is short. A port is sent for a loopback address only, where tailscaled tells its own forwards
  * apart by it; everyone else is asked for by address.
  */
+import { unlessAborted } from '../async/within.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { formatAddressPort, isLoopback } from './addresses.ts';
 import { createGatekeeper } from '../async/gatekeeper.ts';
@@ -116,7 +117,8 @@ export function createWhois(options: WhoisOptions): Whois {
     async whois(peer, signal) {
       signal.throwIfAborted();
       const question = questionFor(peer);
-      return remembered(question, peer) ?? (await orAborted(lookUp(question, peer), signal));
+      // the look-up itself goes on for the others who wait
+      return remembered(question, peer) ?? (await unlessAborted(lookUp(question, peer), signal));
     },
     flush() {
       entries.clear();
@@ -139,16 +141,4 @@ function unavailable(error: unknown): TailcastError {
   const timedOut = error instanceof Error && error.name === 'TimeoutError';
   const detail = error instanceof TailcastError ? error.detail : errorText(error);
   return new TailcastError('IDENTITY_UNAVAILABLE', timedOut ? 'no answer in time' : detail, { cause: error });
-}
-
-/** The answer, or the reason of `signal` if it aborts first; the look-up itself goes on for the others who wait. */
-async function orAborted<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const abort = (): void => reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    return await Promise.race([answer, promise]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }

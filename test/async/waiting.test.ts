@@ -1,7 +1,7 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { createBackoff } from '../../src/async/backoff.ts';
 import { pause } from '../../src/async/pause.ts';
-import { settledWithin, within } from '../../src/async/within.ts';
+import { settledWithin, unlessAborted, within } from '../../src/async/within.ts';
 import { createFakeClock, settle, type FakeClock } from '../operator/fake-clock.ts';
 
 let clock: FakeClock;
@@ -98,6 +98,25 @@ describe('a promise with a time limit', () => {
   it('fails as it does', async () => {
     await expect(settledWithin(100, Promise.reject(new Error('broken')), clock)).rejects.toThrow('broken');
     expect(clock.nextInMs).toBeUndefined();
+  });
+});
+
+describe('a promise with a signal', () => {
+  it('gives what it gives, and listens to the signal no more', async () => {
+    const removed = vi.spyOn(abort.signal, 'removeEventListener');
+    expect(await unlessAborted(Promise.resolve('done'), abort.signal)).toBe('done');
+    await expect(unlessAborted(Promise.reject(new Error('broken')), abort.signal)).rejects.toThrow('broken');
+    expect(removed).toHaveBeenCalledTimes(2);
+  });
+
+  it('fails with the reason of the signal, before and while it is waited for', async () => {
+    const { seen } = watch(unlessAborted(new Promise(() => undefined), abort.signal));
+    await settle();
+    expect(seen()).toBe('waiting');
+    abort.abort(new Error('left'));
+    await settle();
+    expect(seen()).toEqual(new Error('left'));
+    await expect(unlessAborted(new Promise(() => undefined), abort.signal)).rejects.toThrow('left');
   });
 });
 

@@ -114,13 +114,16 @@ export function sessionOf(candidate: Candidate, uploads: readonly Candidate[]): 
 /** Of each session that may have several: its uploads, in the order they come. */
 export function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
   const sessions = new Map<string, Candidate[]>();
-  for (const candidate of sorted) {
-    if (candidate.mark === undefined) continue;
-    const known = sessions.get(candidate.mark);
-    if (known === undefined) sessions.set(candidate.mark, [candidate]);
-    else known.push(candidate);
-  }
+  for (const candidate of sorted) addUpload(sessions, candidate);
   return sessions;
+}
+
+/** The same, one after the other. */
+export function addUpload(sessions: Map<string, Candidate[]>, upload: Candidate): void {
+  if (upload.mark === undefined) return;
+  const known = sessions.get(upload.mark);
+  if (known === undefined) sessions.set(upload.mark, [upload]);
+  else known.push(upload);
 }
 
 export async function describeCandidate(candidate: Candidate): Promise<CatalogEntry | undefined> {

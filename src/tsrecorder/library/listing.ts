@@ -2,6 +2,7 @@
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import {
+  addUpload,
   newestFirst,
   remoteCandidate,
   storedCandidate,
@@ -178,10 +179,7 @@ async function uploadsOf(
   const uploads = [...marked, ...remote.filter(({ mark }) => mark !== undefined)];
   for (const upload of await sortInTurns(uploads, newestFirst, turns)) {
     if (turns.isDue()) await turns.turn();
-    if (upload.mark === undefined) continue;
-    const known = sessions.get(upload.mark);
-    if (known === undefined) sessions.set(upload.mark, [upload]);
-    else known.push(upload);
+    addUpload(sessions, upload);
   }
   return sessions;
 }

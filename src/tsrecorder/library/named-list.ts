@@ -1,10 +1,10 @@
 /** A list that is made of names: what may be on a page, in a time that depends on the page and not on how much there is. */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import {
+  addUpload,
   groupSessions,
   newestFirst,
   sessionOf,
-  uploadsByMark,
   withoutCopies,
   type Candidate,
 } from './candidates.ts';
@@ -120,12 +120,12 @@ export async function visibleUploads(
 ): Promise<NamedUploads<Candidate>> {
   const all = await scopes.within(scope);
   const turns = createLoopTurns();
-  const marked: Candidate[] = [];
+  const byMark = new Map<string, Candidate[]>();
   for (const upload of all) {
     if (turns.isDue()) await turns.turn();
-    if (upload.mark !== undefined) marked.push(upload);
+    addUpload(byMark, upload);
   }
-  return { all, candidate: (upload) => upload, byMark: uploadsByMark(marked) };
+  return { all, candidate: (upload) => upload, byMark };
 }
 
 /** @param all newest first */

@@ -6,6 +6,7 @@ import { listedVersion } from '../library/describe-stored.ts';
 import { indexOfId, newestStored } from '../library/newest.ts';
 import type { StoredRecording } from '../store/store.ts';
 import type { IndexClient } from './index-client.ts';
+import { indexedPages } from './indexed-ids.ts';
 
 export interface Compared {
   /** What is not in the index as it is in the store, newest first. */
@@ -13,8 +14,6 @@ export interface Compared {
   /** What is in the index, and was not listed. */
   readonly unlisted: readonly string[];
 }
-
-const IDS_PAGE = 5000;
 
 /** @throws the reason of `signal` when it is aborted */
 export async function compareWithStore(
@@ -29,8 +28,7 @@ export async function compareWithStore(
   const isIndexed = new Uint8Array(newest.length);
   const unlisted: string[] = [];
   let at = 0;
-  for (let after = ''; ;) {
-    const page = await index.ask('ids', { after, limit: IDS_PAGE });
+  for await (const page of indexedPages(index, 'ids')) {
     signal.throwIfAborted();
     for (const { id, version } of page) {
       if (turns.isDue()) await turns.turn();
@@ -44,9 +42,6 @@ export async function compareWithStore(
       if (version.endsWith(`.${EXTRACTOR}.${text}`) && isOf(version, listedVersion(recording)))
         isIndexed[found] = 1;
     }
-    const last = page.at(-1);
-    if (last === undefined || page.length < IDS_PAGE) break;
-    after = last.id;
   }
   const missing: StoredRecording[] = [];
   for (const [place, recording] of newest.entries()) {

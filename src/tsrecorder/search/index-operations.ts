@@ -15,22 +15,11 @@ export type IndexHandlers = {
   readonly [Name in IndexOperation]: (ask: Ask<Name>) => Answer<Name> | Promise<Answer<Name>>;
 };
 
-export interface IndexProcess {
-  readonly handlers: IndexHandlers;
-  /** Closes the files of an index: nothing is asked any more. What waits at a server stays to be done. */
-  close(): void;
-}
-
 /** One per process. */
-export function createIndexProcess(): IndexProcess {
-  let close = (): void => undefined;
-  return { handlers: createIndexHandlers((closeEngine) => (close = closeEngine)), close: () => close() };
-}
-
-/** @param opened told how the files are closed, where there are some */
-export function createIndexHandlers(opened: (close: () => void) => void = () => undefined): IndexHandlers {
+export function createIndexHandlers(): IndexHandlers {
   let writer: WritingEngine | undefined;
   let reader: ReadingEngine | undefined;
+  let close = (): void => undefined;
   const fed = new Map<number, FedRecording>();
   let rules: readonly WatchedRule[] = [];
   const written = (): WritingEngine => writer ?? fail('the index is not open for writing');
@@ -38,9 +27,7 @@ export function createIndexHandlers(opened: (close: () => void) => void = () => 
   const recording = (key: number): FedRecording => fed.get(key) ?? fail('there is no such recording');
   return {
     async open(ask) {
-      const engine = await openEngine(ask);
-      ({ writer, reader } = engine);
-      opened(engine.close);
+      ({ writer, reader, close } = await openEngine(ask));
       return null;
     },
     watch(watched) {
@@ -96,6 +83,10 @@ export function createIndexHandlers(opened: (close: () => void) => void = () => 
     status: () => written().status(),
     async check() {
       await written().check();
+      return null;
+    },
+    close() {
+      close();
       return null;
     },
     find: ({ query, may, page }) => read().find(query, may, page),

@@ -1,12 +1,12 @@
 /** A process of the index: the one that writes it, or one that answers queries and may be killed. */
 import { createSequence } from '../../async/sequence.ts';
 import { setFlagsFromString } from 'node:v8';
-import type { IndexHandlers, IndexProcess } from './index-operations.ts';
+import type { IndexHandlers } from './index-operations.ts';
 import type { IndexRequest, IndexResponse } from './messages.ts';
 
 setFlagsFromString('--heap-growing-percent=20');
 
-let index: IndexProcess | undefined;
+let operations: IndexHandlers | undefined;
 
 /** One after another: SQLite answers at once or not at all, and what is written at a server has an order. */
 const inTurn = createSequence();
@@ -18,8 +18,8 @@ process.on('message', (request: IndexRequest) => {
 process.on('disconnect', () => {
   process.exitCode = 0;
   void inTurn(async () => {
-    index?.close();
-    index = undefined;
+    await operations?.close(null);
+    operations = undefined;
   });
 });
 // Ctrl-C is for the recorder, which closes what it has opened
@@ -28,8 +28,8 @@ process.on('SIGINT', () => undefined);
 async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
   try {
     // NOTE: loaded here, so that what cannot be loaded is what is answered
-    index ??= (await import('./index-operations.ts')).createIndexProcess();
-    send({ number, value: await call(index.handlers, operation, ask) });
+    operations ??= (await import('./index-operations.ts')).createIndexHandlers();
+    send({ number, value: await call(operations, operation, ask) });
   } catch (error) {
     const isQuery = error instanceof Error && error.name === 'QueryError';
     send({ number, error: error instanceof Error ? error.message : String(error), isQuery });

@@ -4,6 +4,7 @@
  * what the store has and the index has not. Recording never waits for any of it.
  */
 import { pause } from '../../async/pause.ts';
+import { unlessAborted } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
@@ -427,18 +428,5 @@ class StoreIndexer implements Indexer {
     } catch (error) {
       if (!signal.aborted) throw error;
     }
-  }
-}
-
-/** @throws the reason of `signal` when it is aborted before */
-async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  const aborted = Promise.withResolvers<never>();
-  const abort = (): void => aborted.reject(signal.reason);
-  if (signal.aborted) abort();
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    return await Promise.race([promise, aborted.promise]);
-  } finally {
-    signal.removeEventListener('abort', abort);
   }
 }

@@ -49,6 +49,8 @@ export interface IndexOperations {
   status(ask: null): IndexStatus;
   /** @throws Error when this is not the index any more that was opened */
   check(ask: null): null;
+  /** Closes the files of an index; nothing is asked after that. What waits at a server stays to be done. */
+  close(ask: null): null;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {
     readonly id: string;

@@ -10,6 +10,7 @@ import type { PendingIds } from '../library/session-index.ts';
 import type { StoredRecording } from '../store/store.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import type { IndexClient } from './index-client.ts';
+import { indexedPages } from './indexed-ids.ts';
 import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
 
@@ -40,7 +41,6 @@ export interface VerifyIndexOptions {
   readonly signal: AbortSignal;
 }
 
-const IDS_PAGE = 5000;
 const SAMPLE = 200;
 const SAY_EVERY = 1000;
 
@@ -88,13 +88,7 @@ async function heldAgainst(
 ): Promise<{ readonly newest: readonly StoredRecording[]; readonly unlisted: readonly string[] }> {
   const turns = createLoopTurns(signal);
   const indexed: string[] = [];
-  for (let after = ''; ;) {
-    const page = await index.ask('versions', { after, limit: IDS_PAGE });
-    for (const { id } of page) indexed.push(id);
-    const last = page.at(-1);
-    if (last === undefined || page.length < IDS_PAGE) break;
-    after = last.id;
-  }
+  for await (const page of indexedPages(index, 'versions')) for (const { id } of page) indexed.push(id);
   const newest = await sortInTurns(await catalog.stored(), newestStored, turns);
   const unlisted: string[] = [];
   let near = 0;

@@ -19,6 +19,8 @@ const buffers = createElasticBuffers({
   directory: tmpdir(),
 });
 
+const CHUNK = Buffer.alloc(128 * 1024, 'x');
+
 describe('a tap that gathers', () => {
   /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
   function gatheringTap() {
@@ -37,6 +39,21 @@ describe('a tap that gathers', () => {
       delivered: () => undefined,
     };
     return { state, taps: { clientToServer: idle, serverToClient: gathering } };
+  }
+
+  /** A client that does not read, behind a tap that gathers. */
+  async function relayedSlowly() {
+    const { state, taps } = gatheringTap();
+    const session = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
+    session.client.pause();
+    /** A piece comes. @returns whether the tap has seen more of what came */
+    const push = async (): Promise<boolean> => {
+      const before = state.seen.length;
+      session.inner.upstream.emit('data', CHUNK);
+      for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+      return state.seen.length > before;
+    };
+    return { ...session, state, push };
   }
 
   it('shows a tap that takes more what comes while it waits, and delivers all of it with its last answer', async () => {
@@ -69,45 +86,24 @@ describe('a tap that gathers', () => {
   });
 
   it('lets a tap gather while the sink is full, up to a bound, and nothing past a tap that does not', async () => {
-    const { state, taps } = gatheringTap();
-    const { client, fromUpstream, inner, relay } = await relayed({
-      taps,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    client.pause();
-    const chunk = Buffer.alloc(128 * 1024, 'x');
-    const push = async (): Promise<boolean> => {
-      const before = state.seen.length;
-      inner.upstream.emit('data', chunk);
-      for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-      return state.seen.length > before;
-    };
+    const { state, push, client, fromUpstream, inner, relay } = await relayedSlowly();
     let rounds = 0;
     while (await push()) {
       state.answers.splice(0).forEach(({ resolve }) => resolve());
       rounds += 1;
     }
-    expect(rounds * chunk.length).toBeGreaterThan(4 * 1024 * 1024);
-    expect(rounds * chunk.length).toBeLessThan(11 * 1024 * 1024);
+    expect(rounds * CHUNK.length).toBeGreaterThan(4 * 1024 * 1024);
+    expect(rounds * CHUNK.length).toBeLessThan(11 * 1024 * 1024);
     expect(inner.client.writableLength).toBeLessThan(512 * 1024);
     state.gathers = false;
     client.resume();
-    await until(() => fromUpstream.size === rounds * chunk.length);
+    await until(() => fromUpstream.size === rounds * CHUNK.length);
     relay.stop();
   });
 
   it('hands a client that reads slowly all that was delivered before what is said when it stops', async () => {
-    const { state, taps } = gatheringTap();
-    const { client, fromUpstream, inner, relay } = await relayed({
-      taps,
-      openBuffer: (events) => buffers.open('deep', events),
-    });
-    client.pause();
-    const chunk = Buffer.alloc(128 * 1024, 'x');
-    for (let count = 0; count < 60; count += 1) {
-      inner.upstream.emit('data', chunk);
-      for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-    }
+    const { state, push, client, fromUpstream, inner, relay } = await relayedSlowly();
+    for (let count = 0; count < 60; count += 1) await push();
     const taken = state.seen.reduce((sum, { length }) => sum + length, 0);
     expect(taken).toBeGreaterThan(4 * 1024 * 1024);
     state.answers.splice(0).forEach(({ resolve }) => resolve());

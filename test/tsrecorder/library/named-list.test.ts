@@ -68,9 +68,12 @@ describe('the sessions of a page', () => {
             range,
           );
           const whole = groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));
-          const wanted = whole
-            .filter(({ order }) => order >= range.from && (before === undefined || order < before))
-            .slice(0, limit);
+          const within = whole.filter(
+            ({ order }) => order >= range.from && (before === undefined || order < before),
+          );
+          const wanted = within.slice(0, limit);
+          // of two that a node stored at one moment, written in two ways, either may be the last of a page
+          fc.pre(within[limit] === undefined || within[limit].order !== wanted.at(-1)?.order);
           expect(told(found).toSorted()).toEqual(told(wanted).toSorted());
           expect(found.map(({ order }) => order)).toEqual(wanted.map(({ order }) => order));
         },
