@@ -6,6 +6,9 @@
 /** Called per line, with a view that is valid during the call. */
 export type EmitText = (bytes: Uint8Array) => void;
 
+/** The end of a character that was cut before so much output has a line of its own: with what follows it, that would be copied. */
+const MUCH_BYTES = 4 * 1024;
+
 export class OutputText {
   readonly #maxLineBytes: number;
   /** The first bytes of a character whose rest has not come yet: at most three. */
@@ -21,7 +24,7 @@ export class OutputText {
    *   put all of the next ones together with them, which copies those
    */
   push(bytes: Uint8Array, emit: EmitText, isBulk: (bytes: Uint8Array) => boolean = () => false): void {
-    const all = this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
+    const all = bytes.length < MUCH_BYTES ? this.#behindTail(bytes) : this.#endCharacter(bytes, emit);
     const cut = all.length - incompleteTail(all);
     const whole = cut < all.length && isBulk(all.subarray(0, cut)) ? all.length : cut;
     this.#tail = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
@@ -30,6 +33,22 @@ export class OutputText {
       emit(all.subarray(start, end));
       start = end;
     }
+  }
+
+  /** @returns them behind what was left of a character */
+  #behindTail(bytes: Uint8Array): Uint8Array {
+    return this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
+  }
+
+  /** Emits a character that was cut, with what ends it. @returns what follows */
+  #endCharacter(bytes: Uint8Array, emit: EmitText): Uint8Array {
+    const [lead] = this.#tail;
+    if (lead === undefined) return bytes;
+    const missing = sequenceLength(lead) - this.#tail.length;
+    let count = 0;
+    while (count < missing && isContinuation(bytes[count] ?? 0)) count += 1;
+    emit(Buffer.concat([this.#tail, bytes.subarray(0, count)]));
+    return bytes.subarray(count);
   }
 
   /** The stream is over: what is left of a character is emitted as it is. */

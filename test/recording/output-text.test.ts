@@ -57,6 +57,32 @@ describe('the text of an output stream', () => {
     expect(asked).toEqual(['ff', 'c3a9ff']);
   });
 
+  it('copies nothing of much output for the end of a character before it', () => {
+    const much = Buffer.alloc(4096, 'x');
+    const lines: Uint8Array[] = [];
+    const output = new OutputText(8192);
+    output.push(Buffer.from('é').subarray(0, 1), (bytes) => void lines.push(bytes));
+    const second = Buffer.concat([Buffer.from('é').subarray(1), much]);
+    output.push(second, (bytes) => void lines.push(bytes));
+    expect(lines.map((line) => Buffer.from(line).toString())).toEqual(['é', much.toString()]);
+    expect(lines[1]?.buffer).toBe(second.buffer);
+    expect(lines[1]?.byteOffset).toBe(second.byteOffset + 1);
+  });
+
+  it.each([
+    ['e282', 'ac', ['€', 'x']],
+    ['f0', '9f9880', ['😀', 'x']],
+    ['f09f', '98', ['raw f09f98', 'x']],
+    ['e282', '', ['raw e282', 'x']],
+    ['c3', 'a980', ['é', 'raw 80']],
+    ['', 'c3a9', ['é']],
+  ])('ends a character before much output as before little: %s then %s', (before, then, expected) => {
+    const rest = Buffer.concat([Buffer.from(then, 'hex'), Buffer.alloc(4096, 'x')]);
+    const lines = linesOf([Buffer.from(before, 'hex'), rest], 8192);
+    const short = lines.map((line) => line.replace(/x{4094,}/, 'x').replace(/(78){4094,}/, ''));
+    expect(short).toEqual(before === '' ? ['éx'] : expected);
+  });
+
   it('cuts what is too long between characters', () => {
     expect(linesOf([Buffer.from('abcé')], 4)).toEqual(['abc', 'é']);
     expect(linesOf([Buffer.from('abcdefg')], 4)).toEqual(['abcd', 'efg']);
