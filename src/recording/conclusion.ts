@@ -37,10 +37,14 @@ export class Conclusion {
     this.#bytes = 0;
   }
 
-  /** All was delivered but the last `unsent` bytes. @returns whether it was among the delivered, or is none */
-  delivered(unsent: number): boolean {
-    if (this.#bytes > 0 && unsent >= this.#bytes) return false;
-    this.free();
+  /**
+   * All was delivered but the last `unsent` bytes.
+   * @param bytes what `bytes` was when no more had been pushed
+   * @returns whether it was among the delivered, or was none of them
+   */
+  delivered(unsent: number, bytes: number): boolean {
+    if (bytes > 0 && unsent >= bytes) return false;
+    if (bytes > 0) this.free();
     return true;
   }
 }

@@ -44,13 +44,13 @@ export interface RecorderUpload {
   readonly durableFirst: boolean;
   /** What was written outlives this process: nothing may be shown that was not. */
   readonly survives: boolean;
-  /** A writer that waits may write more all the same: one wait is for all of it. */
+  /** A writer that waits may write more all the same. */
   readonly gathers: boolean;
   /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
   readonly lost: Promise<Error>;
   /**
-   * Takes whole cast lines, or whole frames (text: always lines). Returns a promise when more than the limit is not acknowledged; it resolves when there is
-   * room again. They are kept in either case, as a copy.
+   * Takes whole cast lines, or whole frames (text: always lines). Returns a promise when more than the limit is not acknowledged; it resolves when no
+   * more than that is of what was written until then. They are kept in either case, as a copy.
    * @param lines in pieces or not
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
@@ -137,7 +137,8 @@ class Upload implements RecorderUpload {
   /** False between the loss of a connection and the start of the next. */
   #connected = true;
   #state: State = 'open';
-  #room: PromiseWithResolvers<void> | undefined;
+  /** Those who wait, and behind what they wrote. */
+  readonly #writers: { readonly end: number; readonly room: PromiseWithResolvers<void> }[] = [];
   #stall: ReturnType<typeof createDeadline> | undefined;
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
@@ -209,11 +210,13 @@ class Upload implements RecorderUpload {
     this.#requireOpen();
     if (this.#kept.size <= this.#limit) return undefined;
     this.#watchStall();
-    if (this.#room === undefined) {
-      this.#room = Promise.withResolvers();
-      this.#room.promise.catch(() => {});
-    }
-    return this.#room.promise;
+    const { end } = this.#kept;
+    const last = this.#writers.at(-1);
+    if (last?.end === end) return last.room.promise;
+    const room = Promise.withResolvers<void>();
+    room.promise.catch(() => {});
+    this.#writers.push({ end, room });
+    return room.promise;
   }
 
   end(): Promise<'confirmed' | 'left'> {
@@ -301,21 +304,20 @@ class Upload implements RecorderUpload {
     this.#lineBytes = lineBytes;
     this.#kept.release(offset, this.#kept.end - this.#connection.unwritten);
     this.#deps.journal?.acknowledged(offset, lineBytes);
-    if (this.#kept.size === 0) {
-      this.#unsaved = false;
-      this.#delay.end('acknowledged');
-    }
+    if (this.#kept.size === 0) this.#unsaved = false;
+    this.#delay.keeps(this.#kept.end - Math.max(this.#delayedFrom, this.#kept.start));
     this.#fruitless = 0;
     this.#stall?.extend();
     this.#answerWriters();
   }
 
+  /** Each waits for what is kept of what was written until then. */
   #answerWriters(): void {
-    if (this.#kept.size > this.#limit) return;
+    const most = this.#kept.start + this.#limit;
+    while ((this.#writers[0]?.end ?? Infinity) <= most) this.#writers.shift()?.room.resolve();
+    if (this.#writers.length > 0) return;
     this.#stall?.clear();
     this.#stall = undefined;
-    this.#room?.resolve();
-    this.#room = undefined;
   }
 
   #watchStall(): void {
@@ -385,7 +387,7 @@ class Upload implements RecorderUpload {
     for (const piece of this.#kept.pieces()) next.send(piece);
     if (this.#state === 'finishing') this.#finishConnection();
     // who waits writes nothing that would begin it
-    if (this.#room !== undefined) this.#watchStall();
+    if (this.#writers.length > 0) this.#watchStall();
     this.#listen(next);
   }
 
@@ -418,8 +420,7 @@ class Upload implements RecorderUpload {
     if (state === 'aborted') this.#deps.journal?.remove();
     this.#clearTimers();
     this.#connection.destroy();
-    this.#room?.reject(error);
-    this.#room = undefined;
+    for (const { room } of this.#writers.splice(0)) room.reject(error);
     this.#done.reject(error);
     if (state === 'lost') this.#lost.resolve(error);
   }

@@ -5,12 +5,12 @@
  * ```
  *          much at once                   all is acknowledged
  *   idle ───────────────► delayed ──────────────────────────────► idle
- *     ▲                      │ nothing for a moment, no room, the recorder is lost
+ *     ▲                      │ not all for a moment, no room, the recorder is lost
  *     └── rests for a while ◄┴──► the upload writes what waits to the journal
  * ```
  *
  * What a person types for is never delayed: it is small, and the disk answers sooner. While something is delayed, what comes goes with
- * it, for some milliseconds (`gathers`): so one answer of the recorder is enough for megabytes.
+ * it, as long as there is room (`gathers`): what the recorder has acknowledged is shown while the rest is on its way.
  */
 
 /** Written at once at least: a part of something longer, see `MAX_ALONE_BYTES` of the relay. */
@@ -18,9 +18,7 @@ const LEAST_BYTES = 64 * 1024;
 /** Written at most until something is acknowledged, of one session and of all together. What is delayed is in memory twice. */
 const MOST_BYTES = 4 * 1024 * 1024;
 const MOST_BYTES_OF_ALL = 32 * 1024 * 1024;
-/** What comes later than that after the first waits for the next time. */
-const GATHER_MS = 16;
-/** The recorder has so long to acknowledge all of it: longer than a busy one takes, and nobody reads a flood sooner. */
+/** The recorder has so long, and at most twice that, to acknowledge each byte: longer than a busy one takes, and nobody reads a flood sooner. */
 const PATIENCE_MS = 100;
 /** Then it goes to the journal. When it comes to that again, so does all that follows for so long; each time twice as long. */
 const REST_MS = 1_000;
@@ -39,7 +37,8 @@ export class SaveDelay {
   readonly #nowMs: () => number;
   readonly #expired: (() => void) | undefined;
   #bytes = 0;
-  #sinceMs = 0;
+  /** Those of them that were delayed when it was last looked. */
+  #oldBytes = 0;
   #restsUntilMs = -Infinity;
   #restMs = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -68,12 +67,7 @@ export class SaveDelay {
 
   /** More may be written before any of it is acknowledged. */
   get gathers(): boolean {
-    return (
-      this.active &&
-      this.#bytes < this.#mostBytes &&
-      this.#room.bytes < MOST_BYTES_OF_ALL &&
-      this.#nowMs() - this.#sinceMs < GATHER_MS
-    );
+    return this.active && this.#bytes < this.#mostBytes && this.#room.bytes < MOST_BYTES_OF_ALL;
   }
 
   /** @returns whether so many bytes that are written now are delayed. False while it is active: all goes to the journal now. */
@@ -85,12 +79,23 @@ export class SaveDelay {
     return true;
   }
 
+  /** Of what is delayed only the last `bytes` bytes are not acknowledged. */
+  keeps(bytes: number): void {
+    if (bytes === 0) this.end('acknowledged');
+    if (!this.active) return;
+    const acknowledged = Math.max(0, this.#bytes - bytes);
+    this.#room.bytes -= acknowledged;
+    this.#bytes -= acknowledged;
+    this.#oldBytes = Math.max(0, this.#oldBytes - acknowledged);
+  }
+
   /** All of it is acknowledged, or written: nothing is delayed any more. */
   end(how: 'acknowledged' | 'written'): void {
     if (!this.active) return;
     this.#room.bytes -= this.#bytes;
     this.#bytes = 0;
-    clearTimeout(this.#timer);
+    this.#oldBytes = 0;
+    clearInterval(this.#timer);
     if (how === 'written') this.#rest();
     else this.#restMs = 0;
   }
@@ -101,11 +106,14 @@ export class SaveDelay {
   }
 
   #begins(bytes: number): boolean {
-    const now = this.#nowMs();
     const expired = this.#expired;
-    if (expired !== undefined && (bytes < LEAST_BYTES || now < this.#restsUntilMs)) return false;
-    this.#sinceMs = now;
-    if (expired !== undefined) this.#timer = setTimeout(expired, PATIENCE_MS);
+    if (expired === undefined) return true;
+    if (bytes < LEAST_BYTES || this.#nowMs() < this.#restsUntilMs) return false;
+    this.#oldBytes = bytes;
+    this.#timer = setInterval(() => {
+      if (this.#oldBytes > 0) expired();
+      else this.#oldBytes = this.#bytes;
+    }, PATIENCE_MS);
     return true;
   }
 }

@@ -33,7 +33,15 @@ import {
   type SpdyServerReader,
   type SpdyStreams,
 } from './spdy-server-reader.ts';
-import { asViolation, handOver, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+import {
+  asViolation,
+  handOver,
+  violation,
+  type SessionTaps,
+  type Tap,
+  type TapPlace,
+  type TappedSession,
+} from './tap.ts';
 
 /** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
@@ -136,6 +144,15 @@ function createServerSide(
   let atBoundary = true;
   let statusBegun = false;
   let closing = false;
+  const unsentBytes = (): number => Math.max(conclusion.bytes, parser.partialBytes);
+  const place = (): TapPlace => ({
+    unsentBytes: unsentBytes(),
+    atBoundary: parser.atBoundary,
+    conclusionBytes: conclusion.bytes,
+    statusBegun: reader.status.begun,
+    closing: reader.closing,
+    finished: [...streams.all()].filter(({ finished }) => finished).map(({ id }) => id),
+  });
   return {
     push(chunk, more) {
       conclusion.reading(chunk);
@@ -148,17 +165,17 @@ function createServerSide(
       return session.gathers ?? false;
     },
     get unsentBytes() {
-      return Math.max(conclusion.bytes, parser.partialBytes);
+      return unsentBytes();
     },
     get standsBetweenFrames() {
       return atBoundary && !closing;
     },
-    delivered(unsent = 0) {
-      atBoundary = unsent > 0 || parser.atBoundary;
-      if (!conclusion.delivered(unsent)) return;
-      statusBegun = reader.status.begun;
-      closing = reader.closing;
-      for (const stream of streams.all()) stream.told = stream.finished;
+    place,
+    delivered(unsent = 0, until = place()) {
+      atBoundary = unsent > 0 || until.atBoundary;
+      if (!conclusion.delivered(unsent, until.conclusionBytes)) return;
+      ({ statusBegun, closing } = until);
+      for (const stream of streams.all()) stream.told = until.finished?.includes(stream.id) === true;
     },
     unproved: () => reader.unproved(),
     farewell(message, httpStatus) {

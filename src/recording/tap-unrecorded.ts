@@ -7,7 +7,14 @@
  */
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
 import { createTaps, type StreamProtocol } from './stream-plan.ts';
-import { asViolation, violation, type SessionTaps, type Tap, type TappedSession } from './tap.ts';
+import {
+  asViolation,
+  violation,
+  type SessionTaps,
+  type Tap,
+  type TapPlace,
+  type TappedSession,
+} from './tap.ts';
 
 /** RFC 6455 §7.4.1. */
 const GOING_AWAY = 1001;
@@ -93,6 +100,15 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
   return encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload });
 }
 
+/** A place of a tap that does not look any more. */
+const NOWHERE: TapPlace = {
+  atBoundary: false,
+  unsentBytes: 0,
+  conclusionBytes: 0,
+  statusBegun: false,
+  closing: false,
+};
+
 /** Both directions share what they know, so both stop looking when one of them cannot go on. */
 function forgiving(taps: SessionTaps): SessionTaps {
   let lost = false;
@@ -109,8 +125,9 @@ function forgiving(taps: SessionTaps): SessionTaps {
     get gathers() {
       return !lost && tap.gathers === true;
     },
-    delivered(unsent) {
-      if (!lost) tap.delivered(unsent);
+    place: () => (lost ? NOWHERE : (tap.place?.() ?? NOWHERE)),
+    delivered(unsent, until) {
+      if (!lost) tap.delivered(unsent, until);
     },
     get unsentBytes() {
       return lost ? 0 : (tap.unsentBytes ?? 0);

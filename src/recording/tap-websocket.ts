@@ -34,6 +34,7 @@ import {
   violation,
   type SessionTaps,
   type Tap,
+  type TapPlace,
   type TappedSession,
 } from './tap.ts';
 
@@ -231,6 +232,15 @@ function createServerSide(
   let betweenMessages = true;
   let statusBegun = false;
   let closed = false;
+  const unsentBytes = (): number => Math.max(reader.closed ? 0 : conclusion.bytes, scanner.partialBytes);
+  const place = (): TapPlace => ({
+    unsentBytes: unsentBytes(),
+    atBoundary: scanner.atBoundary,
+    conclusionBytes: conclusion.bytes,
+    inMessage: reader.inMessage,
+    statusBegun: reader.statusBegun,
+    closing: reader.closed,
+  });
   return {
     push(chunk, more) {
       conclusion.reading(chunk);
@@ -242,7 +252,7 @@ function createServerSide(
       return session.gathers ?? false;
     },
     get unsentBytes() {
-      return Math.max(reader.closed ? 0 : conclusion.bytes, scanner.partialBytes);
+      return unsentBytes();
     },
     get conclusionBytes() {
       return conclusion.bytes;
@@ -250,12 +260,12 @@ function createServerSide(
     get standsBetweenFrames() {
       return betweenFrames && !closed;
     },
-    delivered(unsent = 0) {
-      betweenFrames = unsent > 0 || scanner.atBoundary;
-      if (!conclusion.delivered(unsent)) return;
-      betweenMessages = betweenFrames && !reader.inMessage;
-      statusBegun = reader.statusBegun;
-      closed = reader.closed;
+    place,
+    delivered(unsent = 0, until = place()) {
+      betweenFrames = unsent > 0 || until.atBoundary;
+      if (!conclusion.delivered(unsent, until.conclusionBytes)) return;
+      betweenMessages = betweenFrames && until.inMessage !== true;
+      ({ statusBegun, closing: closed } = until);
     },
     unproved(pressed) {
       if (protocol.version >= STATUS_SINCE && !reader.exited) return UNPROVED.status;

@@ -11,10 +11,15 @@ export interface Tap {
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
   push(chunk: Uint8Array, more?: boolean): void | Promise<void>;
-  /** More may be pushed before the last promise has resolved: the next one is for both, and both are delivered then. */
+  /** More may be pushed before the last promise has resolved. Each promise is for all that was pushed before it, too. */
   readonly gathers?: boolean;
-  /** What was pushed has been handed to the other end, but for the last `unsent` bytes. */
-  delivered(unsent?: number): void;
+  /** Of the server's side: where what was pushed until now ends. */
+  place?(): TapPlace;
+  /**
+   * What was pushed has been handed to the other end, but for the last `unsent` bytes.
+   * @param until of what was pushed until then: more has been since
+   */
+  delivered(unsent?: number, until?: TapPlace): void;
   /** Of the server's side: so many of the bytes that were pushed last must not be delivered before more has come. */
   readonly unsentBytes?: number;
   /** So many of them say how all of it ended, which is not to be told while that is in doubt. */
@@ -31,6 +36,23 @@ export interface Tap {
   readonly answeredProbe?: number;
   /** The chunk that was pushed last is answers to `probes`, and nothing else. */
   readonly onlyProbes?: boolean;
+}
+
+/** What a tap has to remember of a place in what it was pushed, until that is delivered up to there. */
+export interface TapPlace {
+  /** It is where a frame ends. */
+  readonly atBoundary: boolean;
+  /** What these were then. */
+  readonly unsentBytes: number;
+  readonly conclusionBytes: number;
+  /** The server had begun to say how the process ended. */
+  readonly statusBegun: boolean;
+  /** The server had said that it closes. */
+  readonly closing: boolean;
+  /** Over WebSocket: the last whole frame does not end its message. */
+  readonly inMessage?: boolean;
+  /** Over SPDY: streams the server had ended. */
+  readonly finished?: readonly number[];
 }
 
 /** Pings that the gateway puts between the frames of the server: an answer means that the client has read what was before. */

@@ -8,6 +8,7 @@ import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.
 import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
+import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
@@ -480,6 +481,30 @@ describe('SPDY farewell', () => {
     inside.down(inside.server.data(5, utf8('one')).subarray(0, 9));
     expect(() => inside.down(hex('6e65 0000000b00000001ff'))).toThrow(/never opened/);
     expect(inside.farewell('x', 400)).toBeUndefined();
+  });
+
+  it('stands behind what was delivered, whatever the tap has seen since', () => {
+    const server = createSpdyPeer();
+    const close = Uint8Array.of(0x80, 3, 0, 7, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0);
+    const end = new Uint8Array(0);
+    for (const before of [[], [server.data(7, end, true)]]) {
+      const all = Buffer.concat([
+        server.data(5, utf8('hello')),
+        server.data(7, utf8('there')),
+        ...before,
+        server.data(5, end, true),
+        server.data(1, statusExit(3)),
+        server.data(1, end, true),
+        close,
+      ]);
+      fc.assert(
+        fc.property(deliveries(all.length), (delivery) => {
+          const { ahead, exact } = deliverInSteps(all, delivery, opened);
+          expect(ahead).toEqual(exact);
+        }),
+        { numRuns: 500 },
+      );
+    }
   });
 
   it('does not speak on streams the server has not answered or has ended', () => {

@@ -15,6 +15,7 @@ import {
   text,
   utf8,
 } from '../support/stream-peers.ts';
+import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 
 const SIZE = utf8('{"width":10,"height":20}');
@@ -160,6 +161,21 @@ describe('WebSocket tap, the end', () => {
     expect(text(farewell('cut', 502)!)).toContain('Failure');
     serverToClient.delivered(0);
     expect(farewell('cut', 502)).toBeUndefined();
+  });
+
+  it('says farewell behind what was delivered, whatever the tap has seen since', () => {
+    // a message in two frames
+    const cut = Buffer.from(output);
+    cut[0] = 0x02;
+    const rest = Uint8Array.of(0x80, 2, 0x6f, 0x6b);
+    const all = Buffer.concat([output, cut, rest, output, status, close]);
+    fc.assert(
+      fc.property(deliveries(all.length), (delivery) => {
+        const { ahead, exact } = deliverInSteps(all, delivery, taps);
+        expect(ahead).toEqual(exact);
+      }),
+      { numRuns: 500 },
+    );
   });
 
   it('has a conclusion that can be taken back as long as it is not delivered', () => {

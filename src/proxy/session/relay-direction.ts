@@ -9,13 +9,14 @@
  * With a buffer the source is read at once, whatever tap and sink do; without, it is paused while they are busy. A small chunk
  * that comes first in a turn of the event loop, when nothing waits, goes straight through: an echo. What a turn brings beside it goes
  * together at its end, so that a flood costs once per block what else it would cost once per chunk. A tap that wants to wait may take more
- * meanwhile (`gathers`); all of that is delivered together.
+ * meanwhile (`gathers`): what it has answered for is delivered, while the rest waits.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
 import { give, isPooled } from '../../memory/read-buffers.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import type { ClientProbes, Tap } from '../../recording/tap.ts';
+import type { ClientProbes, Tap, TapPlace } from '../../recording/tap.ts';
+import { Awaited, type Answered } from './awaited.ts';
 import { ClientPace } from './client-pace.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import { SinkRounds } from './sink-rounds.ts';
@@ -90,11 +91,7 @@ export class Direction {
   #pressed = false;
   /** The tap wanted the last chunk to wait, and took no more: what comes next waits once if it goes together. */
   #waited = false;
-  /** Went past the tap, and waits for its last answer. */
-  #gathered: Uint8Array[] = [];
-  /** Answers that were waited for. */
-  #waits = 0;
-  #isWaiting = false;
+  readonly #awaited: Awaited | undefined;
   /** The tap wanted the last chunk to wait, and took more. */
   #gathers = false;
   /** Bytes that went to the tap, and those of them that went to the sink. */
@@ -105,6 +102,7 @@ export class Direction {
   constructor(options: DirectionOptions) {
     this.#options = options;
     this.#rounds = new SinkRounds(options.sink);
+    this.#awaited = options.tap === undefined ? undefined : new Awaited(options.tap);
     this.#pace = options.probes === undefined ? undefined : new ClientPace(options.probes);
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
@@ -235,7 +233,7 @@ export class Direction {
   get #blocked(): boolean {
     if (this.#holds === 0) return false;
     if (this.#buffer === undefined || !this.#gathers) return true;
-    if (this.#isWaiting && this.#options.tap?.gathers !== true) return true;
+    if (this.#awaited?.any === true && this.#options.tap?.gathers !== true) return true;
     return this.#sinkFull > MAX_GATHERED_SINK_BYTES;
   }
 
@@ -333,8 +331,9 @@ export class Direction {
 
   #take(...chunks: readonly Uint8Array[]): void {
     const { tap } = this.#options;
+    const awaited = this.#awaited;
     for (const { length } of chunks) this.#taken += length;
-    if (tap === undefined) return this.#deliver(chunks);
+    if (tap === undefined || awaited === undefined) return this.#deliver(chunks);
     let wait: void | Promise<void> = undefined;
     try {
       for (const [index, chunk] of chunks.entries()) wait = tap.push(chunk, index < chunks.length - 1);
@@ -342,26 +341,20 @@ export class Direction {
       return this.#refuse(error);
     }
     // what says nothing to the tap goes with what waits
-    if (wait !== undefined || !this.#isWaiting) this.#gathers = wait !== undefined && tap.gathers === true;
+    if (wait !== undefined || !awaited.any) this.#gathers = wait !== undefined && tap.gathers === true;
     this.#waited = wait !== undefined && !this.#gathers;
-    if (wait === undefined && !this.#isWaiting) return this.#deliver(chunks);
-    this.#gathered.push(...chunks);
-    if (wait !== undefined) this.#waitFor(wait);
+    if (wait === undefined && !awaited.any) return this.#deliver(chunks);
+    if (!awaited.any) this.#hold();
+    const answered = awaited.add(chunks, wait !== undefined);
+    wait?.then(() => this.#deliverAnswered(answered()), this.#refuse);
   }
 
-  /** The last answer is for everything that was gathered. */
-  #waitFor(answer: Promise<void>): void {
-    this.#waits += 1;
-    const number = this.#waits;
-    if (!this.#isWaiting) this.#hold();
-    this.#isWaiting = true;
-    answer.then(() => {
-      if (number !== this.#waits) return;
-      this.#isWaiting = false;
-      this.#deliver(this.#gathered.splice(0));
-      this.#release();
-      this.#takeWaiting();
-    }, this.#refuse);
+  #deliverAnswered(answered: Answered | undefined): void {
+    if (answered === undefined) return;
+    this.#deliver(answered.chunks, answered.until);
+    if (this.#awaited?.any === true) return this.#pump();
+    this.#release();
+    this.#takeWaiting();
   }
 
   /** What a tap thinks of a chunk that goes nowhere ends nothing. */
@@ -369,7 +362,7 @@ export class Direction {
     if (!this.#stillConsiders) this.#options.refuse(error);
   };
 
-  #deliver(chunks: readonly Uint8Array[]): void {
+  #deliver(chunks: readonly Uint8Array[], until?: TapPlace): void {
     const { sink, tap, consider } = this.#options;
     if (this.#state === 'stopped') return;
     // only what comes without a buffer is considered, and that comes alone
@@ -379,12 +372,12 @@ export class Direction {
       this.#unsent.push(chunk);
       this.#unsentBytes += chunk.length;
     }
-    const unsent = tap?.unsentBytes ?? 0;
-    this.#send(this.#pressed ? Math.max(unsent, tap?.conclusionBytes ?? 0) : unsent);
+    const { unsentBytes = 0, conclusionBytes = 0 } = until ?? tap ?? {};
+    this.#send(this.#pressed ? Math.max(unsentBytes, conclusionBytes) : unsentBytes, until);
   }
 
-  /** Delivers all but the last `keep` bytes. */
-  #send(keep: number): void {
+  /** Delivers all but the last `keep` bytes. @param until the tap has seen more than that */
+  #send(keep: number, until?: TapPlace): void {
     const kept = keep > MAX_UNSENT_BYTES ? 0 : Math.min(keep, this.#unsentBytes);
     const pieces = this.#unsent;
     this.#unsent = kept === 0 ? [] : cutTail(pieces, kept);
@@ -393,7 +386,7 @@ export class Direction {
     this.#sent += sent;
     if (kept > 0) this.#watchUnsent();
     if (sent > 0) this.#write(pieces);
-    this.#options.tap?.delivered(kept);
+    this.#options.tap?.delivered(kept, until);
     const probe = sent === 0 ? undefined : this.#pace?.sent(sent);
     if (probe !== undefined) this.#answers.push(probe);
     this.#sendAnswers();

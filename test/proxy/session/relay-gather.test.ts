@@ -56,7 +56,7 @@ describe('a tap that gathers', () => {
     return { ...session, state, push };
   }
 
-  it('shows a tap that takes more what comes while it waits, and delivers all of it with its last answer', async () => {
+  it('shows a tap that takes more what comes while it waits, and delivers what it has answered for', async () => {
     const { state, taps } = gatheringTap();
     const { upstream, fromUpstream, inner } = await relayed({
       taps,
@@ -67,16 +67,17 @@ describe('a tap that gathers', () => {
       await until(() => state.seen.includes(text));
     }
     expect(state.answers).toHaveLength(2);
-    state.answers[0]!.resolve();
     await new Promise((resolve) => setImmediate(resolve));
     expect(inner.client.bytesWritten).toBe(0);
+    state.answers[0]!.resolve();
+    expect((await fromUpstream.take(4)).toString()).toBe('one2');
     state.gathers = false;
     inner.upstream.emit('data', Buffer.from('four'));
     await new Promise((resolve) => setImmediate(resolve));
     expect(state.seen).toEqual(['one', '2', 'three']);
     state.answers[1]!.resolve();
     await until(() => state.seen.length === 4);
-    expect((await fromUpstream.take(9)).toString()).toBe('one2three');
+    expect((await fromUpstream.take(5)).toString()).toBe('three');
     upstream.end();
     await new Promise((resolve) => setImmediate(resolve));
     expect(fromUpstream.ended).toBe(false);
@@ -116,16 +117,39 @@ describe('a tap that gathers', () => {
     expect(fromUpstream.bytes.toString()).toBe(`${'x'.repeat(taken)}farewell`);
   });
 
-  it('delivers nothing of what a tap has gathered when one answer is a refusal', async () => {
+  it('delivers what comes before with a later answer, and once', async () => {
     const { state, taps } = gatheringTap();
-    const { relay, inner } = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
-    for (const text of ['one', 'two']) {
+    const { fromUpstream, inner } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (const text of ['one', 'two', 'three']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    state.answers[1]!.resolve();
+    expect((await fromUpstream.take(6)).toString()).toBe('onetwo');
+    state.answers[0]!.resolve();
+    state.answers[2]!.resolve();
+    expect((await fromUpstream.take(5)).toString()).toBe('three');
+  });
+
+  it('delivers nothing from what the tap refuses on', async () => {
+    const { state, taps } = gatheringTap();
+    const { relay, inner, fromUpstream } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (const text of ['one', 'two', 'three']) {
       inner.upstream.emit('data', Buffer.from(text));
       await until(() => state.seen.includes(text));
     }
     state.answers[0]!.resolve();
+    expect((await fromUpstream.take(3)).toString()).toBe('one');
     state.answers[1]!.reject(new Error('lost'));
     expect(await relay.done).toMatchObject({ kind: 'refused', error: { message: 'lost' } });
-    expect(inner.client.bytesWritten).toBe(0);
+    state.answers[2]!.resolve();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(inner.client.bytesWritten).toBe(3);
   });
 });
