@@ -43,8 +43,9 @@ export function createIndexHandlers(): IndexHandlers {
       recording(key).feed(bytes);
       return null;
     },
-    async commit({ key, names }) {
+    async commit({ key, names, bytes }) {
       const live = recording(key);
+      if (bytes !== undefined) live.feed(bytes);
       const moments = live.takeNew();
       await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;

@@ -18,7 +18,7 @@ import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { compareWithStore } from './compare-store.ts';
-import { feedBeginning, feedCast } from './feed-cast.ts';
+import { feedBeginning } from './feed-cast.ts';
 import type { IndexClient } from './index-client.ts';
 import { IndexCounts } from './index-counts.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
@@ -373,12 +373,18 @@ class StoreIndexer implements Indexer {
       return;
     }
     known.waitingSince ??= now();
-    if (text !== 'off') await feedCast(index, known.key, known.entry, known.fed, end);
+    const rest =
+      text === 'off' ? undefined : await feedBeginning(index, known.key, known.entry, known.fed, end);
     known.fed = end;
     // the session's, also when this is a later part of it
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
-    const matches = await index.ask('commit', { key: known.key, names: sessionNames(session) });
+    const names = sessionNames(session);
+    const matches = await index.ask('commit', {
+      key: known.key,
+      names,
+      ...(rest === undefined ? {} : { bytes: rest }),
+    });
     await this.#options.matched?.(session, matches);
     known.waitingSince = undefined;
   }

@@ -29,8 +29,12 @@ export interface IndexOperations {
   begin(ask: { readonly key: number; readonly doc: SessionDoc; readonly isLive: boolean }): 'begun' | 'same';
   /** Bytes of its cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
-  /** What was fed of a running session can be found from now on. @returns the rules that have become true of it */
-  commit(ask: { readonly key: number; readonly names: SessionNames }): readonly RuleMatch[];
+  /** What was fed of a running session, and these bytes, if any, can be found from now on. @returns the rules that have become true of it */
+  commit(ask: {
+    readonly key: number;
+    readonly names: SessionNames;
+    readonly bytes?: Uint8Array;
+  }): readonly RuleMatch[];
   /** These bytes, if any, are its end: with the next flush it replaces what there was. @returns the rules that are true of it */
   finish(ask: { readonly key: number; readonly bytes?: Uint8Array }): readonly RuleMatch[];
   /** What was finished can be found from now on. */

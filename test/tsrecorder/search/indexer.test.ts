@@ -282,12 +282,13 @@ describe('an indexer', () => {
       live: () => [live],
       catalog: { find: async () => ({ ...entry, version: undefined }) },
     });
-    const fed = () => Buffer.concat(index.of('feed').map(({ bytes }) => bytes as Uint8Array)).toString();
+    const fed = () => Buffer.concat(index.of('commit').map(({ bytes }) => bytes as Uint8Array)).toString();
     await expect.poll(() => index.of('commit').length).toBe(1);
     expect(fed()).toBe('first ');
     durable = 'first second';
     await expect.poll(() => index.of('commit').length).toBe(2);
     expect(fed()).toBe('first second');
+    expect(index.of('feed')).toEqual([]);
     isOpen = false;
     await expect.poll(() => index.of('drop')).toEqual([{ key: index.of('begin')[0]!['key'] }]);
     expect(index.of('begin')).toMatchObject([{ isLive: true, doc: { names: { state: 'running' } } }]);
