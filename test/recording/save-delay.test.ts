@@ -55,8 +55,10 @@ function createConnection() {
 
 function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS> = {}) {
   const disk = { isFull: false };
+  // a journal that is not removed goes on where it is
+  const own = directory;
   const room: JournalRoom = {
-    directory: () => directory,
+    directory: () => own,
     key,
     reserve: () => !disk.isFull,
     release: () => undefined,
@@ -226,6 +228,18 @@ describe('a flood', () => {
     recorder.acknowledge(128 * KIB);
     await settled();
     expect(wait.done).toBe(true);
+  });
+
+  it('gathers nothing beside sessions that have gathered all there may be', () => {
+    const delayRoom = new DelayRoom();
+    const { upload } = createRig({ delayRoom });
+    void upload.write(line(64 * KIB));
+    expect(upload.gathers).toBe(true);
+    delayRoom.bytes = 32 * MIB - 1;
+    expect(upload.gathers).toBe(true);
+    delayRoom.bytes = 32 * MIB;
+    expect(upload.gathers).toBe(false);
+    upload.abort();
   });
 
   it('gathers no more than it may, however many sessions there are', () => {
