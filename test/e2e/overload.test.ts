@@ -71,6 +71,7 @@ beforeAll(async () => {
   await writeFile(file('identity.json'), JSON.stringify(identity));
   const flags = {
     kubeconfig: file('kubeconfig'),
+    'state-directory': file('state'),
     identity: 'static',
     'static-identity': file('identity.json'),
     tls: 'files',

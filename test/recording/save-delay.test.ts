@@ -185,6 +185,44 @@ describe('a flood', () => {
     expect(await left()).toMatchObject({ to: 256 * KIB });
   });
 
+  it('has its own time, whenever the one before it was over', () => {
+    vi.useFakeTimers();
+    const { upload, recorder } = createRig();
+    void upload.write(line(64 * KIB));
+    vi.advanceTimersByTime(50);
+    recorder.acknowledge(64 * KIB);
+    void upload.write(line(64 * KIB));
+    vi.advanceTimersByTime(99);
+    expect(upload.gathers).toBe(true);
+    vi.advanceTimersByTime(1);
+    expect(upload.gathers).toBe(false);
+  });
+
+  it('is waited for again when the recorder was in time between two that were late', () => {
+    vi.useFakeTimers();
+    const { upload, recorder } = createRig();
+    for (const floods of [1, 2, 3]) {
+      void upload.write(line(64 * KIB));
+      expect(upload.gathers).toBe(true);
+      if (floods === 2) recorder.acknowledge(floods * 64 * KIB);
+      else vi.advanceTimersByTime(100);
+      expect(upload.gathers).toBe(false);
+    }
+    void upload.write(line(64 * KIB));
+    expect(upload.gathers).toBe(true);
+  });
+
+  it('goes to the journal at once where other sessions have taken the room', async () => {
+    const delayRoom = new DelayRoom();
+    delayRoom.bytes = 32 * MIB - 64 * KIB + 1;
+    const { upload } = createRig({ delayRoom });
+    expect(upload.write(line(64 * KIB))).toBeUndefined();
+    expect(await left()).toEqual({ from: 0, to: 64 * KIB });
+    delayRoom.bytes -= 1;
+    expect(upload.write(line(64 * KIB))).toBeInstanceOf(Promise);
+    upload.abort();
+  });
+
   it('goes there at once while the recorder was too slow twice', async () => {
     const { upload, recorder } = createRig();
     await upload.write(line(64 * KIB));

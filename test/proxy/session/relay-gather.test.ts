@@ -2,7 +2,7 @@
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
-import type { Tap } from '../../../src/recording/tap.ts';
+import type { Tap, TapPlace } from '../../../src/recording/tap.ts';
 import { closeRelays, idle, relayed } from '../../support/relay-rig.ts';
 
 afterEach(closeRelays);
@@ -132,6 +132,38 @@ describe('a tap that gathers', () => {
     state.answers[0]!.resolve();
     state.answers[2]!.resolve();
     expect((await fromUpstream.take(5)).toString()).toBe('three');
+  });
+
+  it('tells a tap that has seen more how far that was, and keeps back what it said then', async () => {
+    const { state, taps } = gatheringTap();
+    const told: unknown[] = [];
+    const placeOf = (seen: number): TapPlace => ({
+      atBoundary: true,
+      unsentBytes: seen,
+      conclusionBytes: 0,
+      statusBegun: false,
+      closing: false,
+    });
+    Object.assign(taps.serverToClient, {
+      place: () => placeOf(state.seen.length),
+      delivered: (unsent: number, until: unknown) => void told.push([unsent, until]),
+    });
+    const { fromUpstream, inner } = await relayed({
+      taps,
+      openBuffer: (events) => buffers.open('deep', events),
+    });
+    for (const text of ['one', 'two']) {
+      inner.upstream.emit('data', Buffer.from(text));
+      await until(() => state.seen.includes(text));
+    }
+    state.answers[0]!.resolve();
+    expect((await fromUpstream.take(2)).toString()).toBe('on');
+    state.answers[1]!.resolve();
+    expect((await fromUpstream.take(4)).toString()).toBe('etwo');
+    expect(told).toEqual([
+      [1, placeOf(1)],
+      [0, undefined],
+    ]);
   });
 
   it('delivers nothing from what the tap refuses on', async () => {
