@@ -96,9 +96,19 @@ export function openSite({ s3 }: Stage): Site {
 
 /** Waits until every session was begun, then for a random moment of its running. */
 export async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
-  await within('all sessions have begun', 20_000, async () => {
-    const begun = reports().filter(({ acked }) => acked > 0);
-    return begun.length === SESSIONS.length ? true : undefined;
-  });
+  await allBegun(20_000, SESSIONS.length, reports);
   await delay(stage.random() * 600);
+}
+
+/** Waits until something of every session is at a recorder. @throws Error that says of how many */
+export async function allBegun(
+  timeoutMs: number,
+  count: number,
+  reports: () => readonly SessionReport[],
+): Promise<void> {
+  await within('all sessions have begun', timeoutMs, async () => {
+    const begun = reports().filter(({ acked }) => acked > 0).length;
+    if (begun < count) throw new Error(`${begun} of ${count} have`);
+    return true;
+  });
 }
