@@ -118,6 +118,7 @@ describe('a flood', () => {
     expect(upload.write(line(100))).toBeUndefined();
     const first = watch(upload.write(line(256 * KIB)));
     expect(upload.gathers).toBe(true);
+    expect(await left()).toEqual({ from: 0, to: 100 });
     const second = watch(upload.write(line(256 * KIB)));
     recorder.acknowledge(100 + 256 * KIB - 1);
     await settled();
