@@ -64,8 +64,8 @@ export async function measureCase(
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
       peers.set(name, fresh);
       const sample = await attempt(name, fresh, round >= 0);
-      if (round < 0) await warmOn(benchmark, scale, () => attempt(name, fresh, false), fresh);
-      if (round >= 0) samples.set(name, [...(samples.get(name) ?? []), sample]);
+      if (round < 0) await warmOn(benchmark, fresh, scale, () => attempt(name, fresh, false));
+      else samples.set(name, [...(samples.get(name) ?? []), sample]);
     }
     dropRecordings(peers);
   }
@@ -87,9 +87,9 @@ export async function measureCase(
 /** A session of output is over in a fraction of the time that compilers take: what it was is not what the next ones are. */
 async function warmOn(
   benchmark: BenchCase,
+  peer: Peer,
   scale: Scale,
   again: () => Promise<unknown>,
-  peer: Peer,
 ): Promise<void> {
   const plan = benchmark.plan?.(scale);
   if (!isOurs(peer.name) || plan?.kind !== 'exec' || plan.work.kind !== 'cat') return;

@@ -7,7 +7,7 @@
  *
  * An answer is for all that was added before it, too: a flood is delivered as far as the recorder has it, while what follows is on its way there.
  */
-import type { Tap, TapPlace } from '../../recording/tap.ts';
+import type { TapPlace } from '../../recording/tap.ts';
 
 export interface Answered {
   readonly chunks: readonly Uint8Array[];
@@ -21,12 +21,7 @@ interface Waiting {
 }
 
 export class Awaited {
-  readonly #tap: Tap;
   readonly #waiting: Waiting[] = [];
-
-  constructor(tap: Tap) {
-    this.#tap = tap;
-  }
 
   get any(): boolean {
     return this.#waiting.length > 0;
@@ -34,14 +29,19 @@ export class Awaited {
 
   /**
    * The tap has seen these, and nothing since.
+   * @param place where they end for it, if it tells that
    * @param answers there is an answer for them; otherwise they go with what waits
    * @returns what is told when the answer is there
    */
-  add(chunks: readonly Uint8Array[], answers: boolean): () => Answered | undefined {
+  add(
+    chunks: readonly Uint8Array[],
+    place: TapPlace | undefined,
+    answers: boolean,
+  ): () => Answered | undefined {
     const last = this.#waiting.at(-1);
     const waiting = answers || last === undefined ? this.#begin() : last;
     waiting.chunks.push(...chunks);
-    waiting.place = this.#tap.place?.();
+    waiting.place = place;
     return () => this.#take(waiting);
   }
 

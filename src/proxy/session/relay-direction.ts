@@ -91,7 +91,7 @@ export class Direction {
   #pressed = false;
   /** The tap wanted the last chunk to wait, and took no more: what comes next waits once if it goes together. */
   #waited = false;
-  readonly #awaited: Awaited | undefined;
+  readonly #awaited = new Awaited();
   /** The tap wanted the last chunk to wait, and took more. */
   #gathers = false;
   /** Bytes that went to the tap, and those of them that went to the sink. */
@@ -102,7 +102,6 @@ export class Direction {
   constructor(options: DirectionOptions) {
     this.#options = options;
     this.#rounds = new SinkRounds(options.sink);
-    this.#awaited = options.tap === undefined ? undefined : new Awaited(options.tap);
     this.#pace = options.probes === undefined ? undefined : new ClientPace(options.probes);
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
@@ -233,7 +232,7 @@ export class Direction {
   get #blocked(): boolean {
     if (this.#holds === 0) return false;
     if (this.#buffer === undefined || !this.#gathers) return true;
-    if (this.#awaited?.any === true && this.#options.tap?.gathers !== true) return true;
+    if (this.#awaited.any && this.#options.tap?.gathers !== true) return true;
     return this.#sinkFull > MAX_GATHERED_SINK_BYTES;
   }
 
@@ -333,7 +332,7 @@ export class Direction {
     const { tap } = this.#options;
     const awaited = this.#awaited;
     for (const { length } of chunks) this.#taken += length;
-    if (tap === undefined || awaited === undefined) return this.#deliver(chunks);
+    if (tap === undefined) return this.#deliver(chunks);
     let wait: void | Promise<void> = undefined;
     try {
       for (const [index, chunk] of chunks.entries()) wait = tap.push(chunk, index < chunks.length - 1);
@@ -345,14 +344,14 @@ export class Direction {
     this.#waited = wait !== undefined && !this.#gathers;
     if (wait === undefined && !awaited.any) return this.#deliver(chunks);
     if (!awaited.any) this.#hold();
-    const answered = awaited.add(chunks, wait !== undefined);
+    const answered = awaited.add(chunks, tap.place?.(), wait !== undefined);
     wait?.then(() => this.#deliverAnswered(answered()), this.#refuse);
   }
 
   #deliverAnswered(answered: Answered | undefined): void {
     if (answered === undefined) return;
     this.#deliver(answered.chunks, answered.until);
-    if (this.#awaited?.any === true) return this.#pump();
+    if (this.#awaited.any) return this.#pump();
     this.#release();
     this.#takeWaiting();
   }
