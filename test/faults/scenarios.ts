@@ -21,9 +21,6 @@ import {
 import { spoolTampered } from './tampered-spools.ts';
 import { CUT_END, judgeCast, judgeNotes, type SessionReport } from './workload.ts';
 
-/** Three hundred sessions that begin on a slow disk, with a busy processor. */
-const MANY_BEGIN_MS = 60_000;
-
 /** Every session is one recording, in one of `states`, with every acknowledged byte. */
 async function expectAll(
   recorder: RecorderProcess,
@@ -540,7 +537,7 @@ const slowDisk: Scenario = async (stage) => {
     const flood = startGateway({ recorders: [recorder.address], sessions: [1], paceMs: 0 });
     running.push(flood);
     const reports = (): readonly SessionReport[] => [...quiet.reports(), ...flood.reports()];
-    await allBegun(MANY_BEGIN_MS, crowd.length + 1, reports);
+    await allBegun(VISIBLE_MS, crowd.length + 1, reports);
     const memory: number[] = [];
     for (let sample = 0; sample < 40; sample += 1) {
       await delay(200);
