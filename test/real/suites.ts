@@ -83,6 +83,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   'operator-gateway': {
     file: 'suites/operator-gateway.test.ts',
     ...KERNEL_PODS,
+    peers: [...KERNEL_PODS.peers, 'gateway-api'],
   },
   'operator-egress': {
     file: 'suites/operator-egress.test.ts',

@@ -1,12 +1,12 @@
 /** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
 import { readManifest } from '../../../scripts/release/project.ts';
 import { CRD_FILES } from '../../operator/crd/regenerate.ts';
+import { ensurePeer } from '../rig/build.ts';
 import type { Kubernetes } from '../rig/kubernetes.ts';
 import type { Program, Rig } from '../rig/rig.ts';
 
@@ -64,33 +64,12 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
   return { kubeconfig: await accountKubeconfig(cluster, 'tailcast-operator') };
 }
 
-/** The Gateway API's own CRDs, of its standard channel, as its module has them. @throws Error with what Go says */
+/** The Gateway API's own CRDs, of its standard channel, as its module has them. */
 export async function gatewayApiCrds(): Promise<readonly Manifest[]> {
-  const folder = await downloadModule('sigs.k8s.io/gateway-api', join(root, 'test/real/peers/gateway-api'));
+  const { crds = '' } = await ensurePeer('gateway-api');
   return ['gatewayclasses', 'gateways', 'httproutes'].flatMap((plural) =>
-    manifests(join(folder, `config/crd/standard/gateway.networking.k8s.io_${plural}.yaml`)),
+    manifests(join(crds, `gateway.networking.k8s.io_${plural}.yaml`)),
   );
-}
-
-/** The registry of modules is no part of what is tested: where it refuses for a moment, it is asked again. */
-const DOWNLOADS = 4;
-const DOWNLOAD_PAUSE_MS = 5000;
-
-/** @returns the folder of a module, in the version that the go.mod in `peer` asks for */
-async function downloadModule(name: string, peer: string): Promise<string> {
-  for (let tries = 1; ; tries += 1) {
-    const { stdout, stderr } = spawnSync('go', ['mod', 'download', '-json', name], {
-      cwd: peer,
-      encoding: 'utf8',
-    });
-    // what went wrong is told in the answer, and by nothing on stderr
-    const { Dir, Error: problem } = JSON.parse(stdout || '{}') as { Dir?: string; Error?: string };
-    if (Dir !== undefined) return Dir;
-    const told = `go mod download ${name}: ${problem ?? stderr}`;
-    if (tries === DOWNLOADS) throw new Error(told);
-    process.stderr.write(`peers: ${told}\n`);
-    await setTimeout(DOWNLOAD_PAUSE_MS);
-  }
 }
 
 /** A kubeconfig with a token of an account in {@link NAMESPACE}. */

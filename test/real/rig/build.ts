@@ -10,6 +10,8 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
+  chmodSync,
+  cpSync,
   existsSync,
   mkdirSync,
   readFileSync,
@@ -21,12 +23,16 @@ import {
 } from 'node:fs';
 import { homedir, setPriority } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { acquireLock } from './lock-file.ts';
 import { PEERS, type Peer, type PeerName } from './peers.ts';
 
 const peersFolder = resolve(dirname(fileURLToPath(import.meta.url)), '../peers');
 const PROGRESS_MS = 15_000;
+/** The registry of modules is no part of what is tested: where it refuses for a moment, it is asked again. */
+const DOWNLOADS = 4;
+const DOWNLOAD_PAUSE_MS = 5000;
 /** Builds are long and never urgent: they leave the machine to what runs on it. */
 const BUILD_NICENESS = 10;
 const KEEP_UNUSED_MS = 14 * 24 * 3600 * 1000;
@@ -40,9 +46,10 @@ export class GoMissingError extends Error {}
 const inFlight = new Map<PeerName, Promise<Programs>>();
 
 /**
- * Gives the programs of a peer, built if they are not in the cache.
+ * Gives the programs and files of a peer, built or fetched if they are not in the cache. That may need the network: a
+ * suite with a network of its own has none, so its peers are named in `suites.ts` and made before it begins.
  *
- * @returns program name → absolute path
+ * @returns name of a program or of files → absolute path
  * @throws GoMissingError when something must be built and there is no Go; Error with the compiler's output otherwise
  */
 export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<Programs> {
@@ -62,12 +69,11 @@ export function cacheFolder(): string {
 async function buildPeer(name: PeerName, report: Report): Promise<Programs> {
   const peer = PEERS[name];
   const folder = join(cacheFolder(), `${name}-${keyOf(peer)}`);
-  const programs = Object.fromEntries(
-    Object.keys(peer.programs).map((program) => [program, join(folder, program)]),
-  );
-  if (Object.values(programs).every((path) => existsSync(path))) {
+  const names = [...Object.keys(peer.programs), ...Object.keys(peer.files ?? {})];
+  const paths = Object.fromEntries(names.map((made) => [made, join(folder, made)]));
+  if (Object.values(paths).every((path) => existsSync(path))) {
     utimesSync(folder, new Date(), new Date());
-    return programs;
+    return paths;
   }
   requireGo();
   const release = await acquireLock(`${folder}.lock`, (pid) =>
@@ -75,14 +81,52 @@ async function buildPeer(name: PeerName, report: Report): Promise<Programs> {
   );
   try {
     mkdirSync(folder, { recursive: true });
-    for (const [program, path] of Object.entries(programs)) {
-      if (!existsSync(path)) await buildProgram(name, peer, program, path, report);
+    for (const [made, path] of Object.entries(paths)) {
+      if (existsSync(path)) continue;
+      if (peer.files?.[made] === undefined) await buildProgram(name, peer, made, path, report);
+      else await keepFiles(peer, peer.files[made], path, report);
     }
     removeUnused(name, folder);
   } finally {
     release();
   }
-  return programs;
+  return paths;
+}
+
+/** Puts a folder of a module at `path`. @throws Error with what Go says when the module cannot be had */
+async function keepFiles(
+  peer: Peer,
+  { module, folder }: { readonly module: string; readonly folder: string },
+  path: string,
+  report: Report,
+): Promise<void> {
+  const temporary = `${path}.${process.pid}.part`;
+  try {
+    cpSync(join(await downloadModule(module, peer, report), folder), temporary, { recursive: true });
+    // modules are read-only, and what is not used any more must go
+    chmodSync(temporary, 0o755);
+    renameSync(temporary, path);
+  } finally {
+    rmSync(temporary, { recursive: true, force: true });
+  }
+}
+
+/** @returns the folder of a module, in the version that the peer's go.mod asks for */
+async function downloadModule(module: string, peer: Peer, report: Report): Promise<string> {
+  for (let tries = 1; ; tries += 1) {
+    const { stdout, stderr } = spawnSync('go', ['mod', 'download', '-json', module], {
+      cwd: join(peersFolder, peer.folder),
+      encoding: 'utf8',
+      env: goEnvironment(),
+    });
+    // what went wrong is told in the answer, and by nothing on stderr
+    const { Dir, Error: problem } = JSON.parse(stdout || '{}') as { Dir?: string; Error?: string };
+    if (Dir !== undefined) return Dir;
+    const told = `go mod download ${module}: ${problem ?? stderr}`;
+    if (tries === DOWNLOADS) throw new Error(told);
+    report(told);
+    await setTimeout(DOWNLOAD_PAUSE_MS);
+  }
 }
 
 async function buildProgram(
@@ -131,7 +175,7 @@ function go(args: readonly string[], folder: string): Promise<void> {
   return new Promise((done, fail) => {
     const child = spawn('go', args, {
       cwd: folder,
-      env: { ...process.env, CGO_ENABLED: '0', GOWORK: 'off' },
+      env: goEnvironment(),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     if (child.pid !== undefined) lowerPriority(child.pid);
@@ -153,6 +197,10 @@ function go(args: readonly string[], folder: string): Promise<void> {
       else fail(new Error(`go ${args.slice(-1).join('')} failed with code ${code}:\n${output.join('')}`));
     });
   });
+}
+
+function goEnvironment(): NodeJS.ProcessEnv {
+  return { ...process.env, CGO_ENABLED: '0', GOWORK: 'off' };
 }
 
 function lowerPriority(pid: number): void {

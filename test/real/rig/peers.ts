@@ -7,6 +7,8 @@ export interface Peer {
   readonly folder: string;
   /** Program name → Go package. */
   readonly programs: Readonly<Record<string, string>>;
+  /** Name → a folder of a module that is kept as it is, in the version that the peer's go.mod asks for. */
+  readonly files?: Readonly<Record<string, { readonly module: string; readonly folder: string }>>;
   /** Program name → build tags, comma separated. */
   readonly tags?: Readonly<Record<string, string>>;
   /** Linker flags besides `-s -w`. */
@@ -26,6 +28,7 @@ export type PeerName =
   | 'containerboot'
   | 'kernel-tailscaled'
   | 'kube-proxy'
+  | 'gateway-api'
   | 'k9s';
 
 const TAILSCALE_VERSION = '1.102.5';
@@ -140,6 +143,11 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
     programs: { helm: 'helm.sh/helm/v3/cmd/helm' },
     // What `helm template` takes for the version of the cluster.
     linkerFlags: ['Major=1', 'Minor=36'].map((part) => `-X helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}`),
+  },
+  'gateway-api': {
+    folder: 'gateway-api',
+    programs: {},
+    files: { crds: { module: 'sigs.k8s.io/gateway-api', folder: 'config/crd/standard' } },
   },
   k9s: {
     folder: 'k9s',
