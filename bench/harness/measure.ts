@@ -9,6 +9,7 @@ import type { BenchCase, Scale } from './case.ts';
 import { startMeter, type Metered } from './meter.ts';
 import { COMPARED, type CaseResult, type Row } from './results.ts';
 import { spreadOf } from './statistics.ts';
+import { warmUp, WARM_TURN_MS } from './warm.ts';
 
 interface Sample {
   readonly rate: number;
@@ -63,9 +64,14 @@ export async function measureCase(
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
       peers.set(name, fresh);
-      const sample = await attempt(name, fresh, round >= 0);
-      if (round < 0) await warmOn(benchmark, fresh, scale, () => attempt(name, fresh, false));
-      else samples.set(name, [...(samples.get(name) ?? []), sample]);
+      if (round >= 0) samples.set(name, [...(samples.get(name) ?? []), await attempt(name, fresh, true)]);
+      else {
+        await warmPeer(benchmark, fresh, bench, scale, rounds, async () => {
+          const sample = await attempt(name, fresh, false);
+          dropRecordings(peers);
+          return sample;
+        });
+      }
     }
     dropRecordings(peers);
   }
@@ -84,18 +90,28 @@ export async function measureCase(
   return { result, replaced: peers };
 }
 
-/** A session of output is over in a fraction of the time that compilers take: what it was is not what the next ones are. */
-async function warmOn(
+/** Go and C get one load; so does JavaScript where nothing but memory is looked at, and a turn of them in a quick run. */
+async function warmPeer(
   benchmark: BenchCase,
   peer: Peer,
+  bench: Bench,
   scale: Scale,
-  again: () => Promise<unknown>,
+  rounds: number,
+  load: () => Promise<Sample | undefined>,
 ): Promise<void> {
-  const plan = benchmark.plan?.(scale);
-  if (!isOurs(peer.name) || plan?.kind !== 'exec' || plan.work.kind !== 'cat') return;
-  const startedAt = performance.now();
-  for (let session = 1; session < WARM_SESSIONS && performance.now() - startedAt < WARM_JIT_MS; session += 1)
-    await again();
+  if (!isOurs(peer.name) || benchmark.memoryPer !== undefined || benchmark.atRest === true || rounds === 1) {
+    await load();
+    return;
+  }
+  const { seconds, gain, settled } = await warmUp(
+    async () => (await load())?.rate,
+    scale.quick ? 1 : undefined,
+  );
+  if (scale.quick) return;
+  const end = settled ? 'more brings nothing' : 'it is measured as it is';
+  bench.say(
+    `  ${peer.name}: warm after ${seconds.toFixed(0)} s, ${gain.toFixed(2)}x of its first seconds; ${end}`,
+  );
 }
 
 async function startedAnew(peer: Peer): Promise<Peer> {
@@ -105,19 +121,15 @@ async function startedAnew(peer: Peer): Promise<Peer> {
   return { ...anew, startedAtMs };
 }
 
-/** What is compiled while it runs is warm after this much of a load; of two processes each gets half of it. */
-const WARM_JIT_MS = 2000;
-/** So many sessions at most. */
-const WARM_SESSIONS = 8;
 /** The others have connections to open. */
 const WARM_COMPILED_MS = 200;
 
-/** The load of the round that does not count. Short loads of a quick run would leave much of a JavaScript program unoptimized. */
+/** A load that does not count. Of two processes each gets half of it. */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
   const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
   if (plan === undefined || (plan.kind !== 'requests' && plan.kind !== 'handshakes')) return plan;
-  if (jit) return { ...plan, durationMs: peer.spread === true ? 2 * WARM_JIT_MS : WARM_JIT_MS };
+  if (jit) return { ...plan, durationMs: peer.spread === true ? 2 * WARM_TURN_MS : WARM_TURN_MS };
   return scale.quick ? { ...plan, durationMs: WARM_COMPILED_MS } : plan;
 }
 
