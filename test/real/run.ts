@@ -12,9 +12,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GoMissingError, ensurePeer } from './rig/build.ts';
+import { ensureDebianProgram } from './rig/debian.ts';
 import { enterNetwork, type Entry } from './rig/network.ts';
 import type { PeerName } from './rig/peers.ts';
 import { runsOf, SUITES, type Suite } from './suites.ts';
+import { releaseFolder } from './support/release.ts';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const root = join(here, '..', '..');
@@ -56,13 +58,31 @@ async function main(names: readonly string[]): Promise<number> {
   }
   const reports: Report[] = [];
   for (const run of runsOf(suites)) {
-    const entered = run.some(({ ownNetwork }) => ownNetwork === true) ? enterNetwork() : undefined;
-    reports.push(await runVitest(run, entered));
+    if (!run.some(({ ownNetwork }) => ownNetwork === true)) {
+      reports.push(await runVitest(run));
+      continue;
+    }
+    const scratch = mkdtempSync(join(tmpdir(), 'tcfetched-'));
+    try {
+      reports.push(await runVitest(run, enterFetched(run, scratch)));
+    } finally {
+      rmSync(scratch, { recursive: true, force: true });
+    }
   }
   const report = reports.reduce(joined);
   const path = process.env['REAL_REPORT'] ?? '';
   if (path !== '') writeFileSync(path, JSON.stringify(report));
   return close(countsOf(report));
+}
+
+/** Enters a network, when what the suites need from outside is there. `scratch` holds it while they run. */
+function enterFetched(suites: readonly Suite[], scratch: string): Entry {
+  const entry = enterNetwork();
+  if (entry.command.length === 0) return entry;
+  const fetched = suites.flatMap((suite) => suite.fetched ?? []);
+  for (const program of new Set(fetched.flatMap(({ programs }) => programs))) ensureDebianProgram(program);
+  if (!fetched.some(({ release }) => release)) return entry;
+  return { ...entry, env: { ...entry.env, INSTALL_RELEASE: releaseFolder(scratch) } };
 }
 
 function joined(left: Report, right: Report): Report {

@@ -1,3 +1,4 @@
+import type { DebianProgram } from './rig/debian.ts';
 import type { PeerName } from './rig/peers.ts';
 
 export interface Suite {
@@ -7,6 +8,8 @@ export interface Suite {
   readonly peers: readonly PeerName[];
   /** It runs in a network of its own, where that can be had, and says why it skips where not. */
   readonly ownNetwork?: boolean;
+  /** What a network of its own gives no way to fetch, and is there before it enters that: programs, and a release. */
+  readonly fetched?: { readonly programs: readonly DebianProgram[]; readonly release: boolean };
 }
 
 /** Pods whose tailscaled routes in the kernel, each in a network of its own. */
@@ -115,6 +118,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
       'kube-proxy',
     ],
     ownNetwork: true,
+    fetched: { programs: ['runc', 'umoci'], release: true },
   },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },

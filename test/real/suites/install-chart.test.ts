@@ -54,7 +54,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
     kubectl = (await ensurePeer('kubernetes-1.36'))['kubectl'] ?? '';
     helm = (await ensurePeer('helm'))['helm'] ?? '';
     runc = ensureDebianProgram('runc');
-    release = releaseFolder(rig);
+    release = releaseFolder(rig.folder);
     const bundle = unpackImage(rig, join(release, `tailcast-image-${version}.oci.tar`), `v${version}-amd64`);
     const { hostsPath } = layNetwork(rig, { 'kubernetes.default.svc': ['10.96.0.1'] });
     [cluster, tailnet] = await Promise.all([

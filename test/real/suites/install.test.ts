@@ -53,7 +53,7 @@ beforeAll(async () => {
   kubectl = (await ensurePeer('kubernetes-1.36'))['kubectl'] ?? '';
   helm = (await ensurePeer('helm'))['helm'] ?? '';
   ensureDebianProgram('rpm');
-  release = releaseFolder(rig);
+  release = releaseFolder(rig.folder);
 }, MAKING_MS);
 
 afterAll(() => rig?.stop());
@@ -79,7 +79,7 @@ describe('the folder of a release', () => {
   it(
     'is the same, byte for byte, when it is made again',
     () => {
-      expect(differences(release, makeRelease(rig, 'second'))).toEqual([]);
+      expect(differences(release, makeRelease(rig.folder, 'second'))).toEqual([]);
     },
     MAKING_MS,
   );

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { ROOT } from '../../../scripts/release/project.ts';
 import type { Outcome } from '../chart/render.ts';
-import type { Rig } from '../rig/rig.ts';
+import { ensureDebianProgram } from '../rig/debian.ts';
 import { expectSuccess } from './container.ts';
 
 /** Debian takes packages away when it has newer ones; what is pinned is then for the next release to bring forward. */
@@ -20,14 +20,15 @@ export function tellTime(way: string, beganMs: number): void {
   process.stderr.write(`install: ${way}: the first recorded shell after ${seconds} s\n`);
 }
 
-/** What `INSTALL_RELEASE` names; else a release that is made now. */
-export function releaseFolder(rig: Rig): string {
-  return process.env['INSTALL_RELEASE'] ?? makeRelease(rig, 'first');
+/** What `INSTALL_RELEASE` names; else a release that is made now, which takes the network and minutes. */
+export function releaseFolder(folder: string): string {
+  return process.env['INSTALL_RELEASE'] ?? makeRelease(folder, 'first');
 }
 
-/** Makes a release into a folder of the rig; gives the folder. */
-export function makeRelease(rig: Rig, name: string): string {
-  const output = join(rig.folder, name);
+/** Makes a release into a new folder of this name in `folder`; gives its path. */
+export function makeRelease(folder: string, name: string): string {
+  ensureDebianProgram('rpm');
+  const output = join(folder, name);
   const make = (...more: readonly string[]): Outcome => {
     const script = join(ROOT, 'scripts', 'release', 'main.ts');
     const args = [script, '--dry-run', '--arch=amd64', `--output=${output}`, ...more];
