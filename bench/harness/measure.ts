@@ -90,7 +90,7 @@ export async function measureCase(
   return { result, replaced: peers };
 }
 
-/** Go and C get one load; so does JavaScript where nothing but memory is looked at, and a turn of them in a quick run. */
+/** Go and C get one load; so does JavaScript where memory is looked at or there is one round alone. In a quick run it gets one turn. */
 async function warmPeer(
   benchmark: BenchCase,
   peer: Peer,

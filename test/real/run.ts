@@ -57,32 +57,21 @@ async function main(names: readonly string[]): Promise<number> {
     );
   }
   const reports: Report[] = [];
-  for (const run of runsOf(suites)) {
-    if (!run.some(({ ownNetwork }) => ownNetwork === true)) {
-      reports.push(await runVitest(run));
-      continue;
-    }
-    const scratch = mkdtempSync(join(tmpdir(), 'tcfetched-'));
-    try {
-      reports.push(await runVitest(run, enterFetched(run, scratch)));
-    } finally {
-      rmSync(scratch, { recursive: true, force: true });
-    }
-  }
+  for (const run of runsOf(suites)) reports.push(await runVitest(run));
   const report = reports.reduce(joined);
   const path = process.env['REAL_REPORT'] ?? '';
   if (path !== '') writeFileSync(path, JSON.stringify(report));
   return close(countsOf(report));
 }
 
-/** Enters a network, when what the suites need from outside is there. `scratch` holds it while they run. */
-function enterFetched(suites: readonly Suite[], scratch: string): Entry {
+/** Enters a network, when what the suites need from outside is there. `folder` holds it while they run. */
+function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();
   if (entry.command.length === 0) return entry;
   const fetched = suites.flatMap((suite) => suite.fetched ?? []);
   for (const program of new Set(fetched.flatMap(({ programs }) => programs))) ensureDebianProgram(program);
   if (!fetched.some(({ release }) => release)) return entry;
-  return { ...entry, env: { ...entry.env, INSTALL_RELEASE: releaseFolder(scratch) } };
+  return { ...entry, env: { ...entry.env, INSTALL_RELEASE: releaseFolder(folder) } };
 }
 
 function joined(left: Report, right: Report): Report {
@@ -113,7 +102,7 @@ function close({ passed, failed, skipped }: Counts): number {
   return failed > 0 ? 1 : 0;
 }
 
-async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Report> {
+async function runVitest(suites: readonly Suite[]): Promise<Report> {
   const folder = mkdtempSync(join(tmpdir(), 'tcreal-'));
   const output = join(folder, 'result.json');
   const vitest = join(root, 'node_modules', 'vitest', 'vitest.mjs');
@@ -121,6 +110,8 @@ async function runVitest(suites: readonly Suite[], enter?: Entry): Promise<Repor
   const args = [vitest, 'run', '--config', join(here, 'vitest.config.ts')];
   const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${output}`];
   try {
+    const apart = suites.some(({ ownNetwork }) => ownNetwork === true);
+    const enter = apart ? enterFetched(suites, folder) : undefined;
     const [program = '', ...rest] = [
       ...(enter?.command ?? []),
       process.execPath,
