@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { recordingKey } from '../src/tsrecorder/store/key.ts';
-import { startRole } from '../test/workers/role-process.ts';
+import { startRole } from '../test/support/role-process.ts';
 import { describeMachine } from './harness/machine.ts';
 import { compareRounds, spreadOf } from './harness/statistics.ts';
 import { familyOf, usageOf } from './harness/usage.ts';

@@ -1,5 +1,5 @@
 /**
- * What a second recorder brings on one machine: two on the same folder beside one, in the same rounds (ADR 7). 64 sessions flood
+ * What a second recorder brings on one machine: two on the same folder beside one, in the same rounds. 64 sessions flood
  * them, then 300 are quiet.
  *
  *   node bench/two-recorders.ts [--quick]
@@ -7,7 +7,7 @@
  * Two recorders have a spool and an address each, and sessions take turns with them.
  */
 import { join } from 'node:path';
-import { startRole, type RoleProcess } from '../test/workers/role-process.ts';
+import { startRole, type RoleProcess } from '../test/support/role-process.ts';
 import {
   FLOOD_SESSIONS,
   IDLE_SESSIONS,

@@ -67,7 +67,6 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPSTREAM_UNAVAILABLE: 'See that the API server is up and may be reached: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN: 'What stands between the gateway and the API server is not the API server.',
   OVERLOADED: 'Wait and repeat; run another gateway when it persists.',
-  WORKER_FAILED: 'The lines before it say why: the settings, or what the system refused the process.',
   SHUTTING_DOWN: 'Repeat: another gateway answers, or this one in a moment.',
   CLEANUP_INCOMPLETE: 'It says what is left and why. Mend that and run `tailcast operator --cleanup` again.',
   CONTROL_FAILED: 'See the operator’s credentials for the control server’s API and what they may do.',

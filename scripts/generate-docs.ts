@@ -25,7 +25,6 @@ import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
 import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
-import { createPrimaryMetrics } from '../src/workers/primary-metrics.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 import { SETTING_NEEDS } from './setting-needs.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
@@ -133,7 +132,7 @@ function errorsPage(): string {
 
 function settingsPage(): string {
   const sections = ROLES.map(([role, settings]) => {
-    const shown = Object.entries(settings).filter(([, { isGone }]) => isGone !== true);
+    const shown = Object.entries(settings);
     return [
       `## tailcast ${role}\n`,
       table(
@@ -206,9 +205,6 @@ function metricsPage(): string {
     metricsTable(forwarder),
     '## tailcast ingress\n',
     metricsTable(ingress),
-    '## A gateway with several workers\n',
-    'Its metrics are sums over the workers. Besides:\n',
-    metricsTable(createPrimaryMetrics(() => []).registry),
   ].join('\n');
 }
 

@@ -22,7 +22,6 @@ const SERVING = {
 export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
   gateway: {
     ...SERVING,
-    workers: 'who has more CPUs than one process uses',
     listen: EVERYBODY,
     mode: 'who keeps the cluster’s own credentials (`noauth`)',
     kubeconfig: NOT_KUBERNETES,

@@ -110,7 +110,6 @@ export const ERROR_TABLE = {
     'InternalError',
   ),
   OVERLOADED: entry(429, 'too many requests are in flight'),
-  WORKER_FAILED: entry(500, 'a worker process could not be started'),
   SHUTTING_DOWN: entry(503, 'the gateway is shutting down'),
 
   // the operator

@@ -85,7 +85,6 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   player: ['bundle', 'wire', 'screen', 'search'],
-  workers: ['async', 'observe', 'place-count', 'errors'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
   doctor: ['impersonation', 'kube', 'operator', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: [
@@ -119,7 +118,6 @@ const ALLOWED: Record<string, readonly string[]> = {
     'nameserver',
     'forwarder',
     'ingress',
-    'workers',
     'observe',
     'errors',
     'wire',

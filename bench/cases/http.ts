@@ -15,7 +15,6 @@ const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
     'direct',
     ...(connections === 32 ? (['tls-hop'] as const) : []),
     'tailcast',
-    ...(connections === 1 ? [] : (['tailcast-2'] as const)),
     'go',
     'go-default',
     'nginx',
@@ -37,15 +36,7 @@ const http2Gets = ([1, 8] as const).map((connections): BenchCase => ({
   title: `GET of 2 KB, HTTP/2, ${connections} connection${connections === 1 ? '' : 's'} with 32 streams`,
   unit: REQUESTS,
   onlyFull: connections === 1,
-  peers: [
-    'direct',
-    'tailcast',
-    ...(connections === 1 ? [] : (['tailcast-2'] as const)),
-    'go',
-    'go-h2',
-    'nginx',
-    'haproxy',
-  ],
+  peers: ['direct', 'tailcast', 'go', 'go-h2', 'nginx', 'haproxy'],
   plan: () => ({
     kind: 'requests',
     protocol: 'h2',
@@ -79,7 +70,7 @@ const listsAtOnce: BenchCase = {
   title: 'LIST of 50 MB, in chunks, 8 connections',
   unit: MEGABYTES,
   onlyFull: true,
-  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
   plan: (scale) => ({
     kind: 'requests',
     protocol: 'h1',
@@ -125,7 +116,7 @@ const handshakes: BenchCase = {
   name: 'handshakes',
   title: 'TLS handshake and 3 GETs, 8 at a time',
   unit: CONNECTIONS,
-  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
   plan: (scale) => ({ kind: 'handshakes', parallel: 8, durationMs: ms(scale, 1500) }),
 };
 
@@ -135,7 +126,7 @@ const watches: BenchCase = {
   title: 'Watches with one event of 500 bytes per second each',
   unit: EVENTS,
   onlyFull: true,
-  peers: ['direct', 'tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
+  peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
   rounds: () => 1,
   fresh: true,
   constantLoad: true,

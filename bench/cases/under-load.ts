@@ -40,7 +40,7 @@ const echoUnderLoad: BenchCase = {
   unit: KEYS,
   constantLoad: true,
   onlyFull: true,
-  peers: ['direct', 'tailcast', 'tailcast-2', 'tailcast-recorded', 'go'],
+  peers: ['direct', 'tailcast', 'tailcast-recorded', 'go'],
   rounds: ({ quick }) => (quick ? 2 : 5),
   async run(peer, bench, scale, onSteady) {
     const steady = Promise.withResolvers<void>();
@@ -71,7 +71,7 @@ const coldStart: BenchCase = {
   onlyFull: true,
   fresh: true,
   sinceStart: true,
-  peers: ['tailcast', 'tailcast-2', 'go'],
+  peers: ['tailcast', 'go'],
   async run(peer, bench) {
     const plan: LoadPlan = {
       kind: 'requests',
@@ -97,7 +97,7 @@ const memoryAfter: BenchCase = {
   fresh: true,
   atRest: true,
   rounds: ({ quick }) => (quick ? 1 : 3),
-  peers: ['tailcast', 'tailcast-2', 'tailcast-recorded', 'go'],
+  peers: ['tailcast', 'tailcast-recorded', 'go'],
   async run(peer, bench, { quick }, onSteady) {
     const durationMs = quick ? 1000 : 3000;
     const requests = { kind: 'requests', protocol: 'h1', durationMs } as const;

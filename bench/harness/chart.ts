@@ -22,7 +22,7 @@ const PANELS: readonly Panel[] = [
       ['list-chunked', 'LIST 50 MB'],
       ['handshakes', 'TLS handshake and 3 GETs'],
     ],
-    peers: ['tailcast', 'tailcast-2', 'go', 'go-default', 'nginx', 'haproxy', 'reference'],
+    peers: ['tailcast', 'go', 'go-default', 'nginx', 'haproxy', 'reference'],
     figure: 'rate',
     base: 'go',
     unit: 'x',
@@ -33,7 +33,7 @@ const PANELS: readonly Panel[] = [
       ['get-32', 'GET 2 KB, 32 connections'],
       ['list-chunked', 'LIST 50 MB'],
     ],
-    peers: ['tailcast', 'tailcast-2', 'go', 'nginx', 'haproxy'],
+    peers: ['tailcast', 'go', 'nginx', 'haproxy'],
     figure: 'cpu',
     base: 'go',
     unit: 'x',
@@ -52,7 +52,6 @@ const PANELS: readonly Panel[] = [
 ];
 
 const LABEL_OF: Partial<Record<PeerName, string>> = {
-  'tailcast-2': 'tailcast, 2 workers',
   'tailcast-recorded': 'tailcast, recorded',
   'tailcast-plain-recorded': 'tailcast, recorded, no TLS in front',
   go: 'Go',
@@ -69,7 +68,6 @@ const GAP = 12;
 const MARGIN = 20;
 const FILL: Partial<Record<PeerName, string>> = {
   tailcast: '#1f6feb',
-  'tailcast-2': '#54aeff',
   'tailcast-recorded': '#0a3069',
   'tailcast-plain-recorded': '#0a3069',
   'reference-recorded': '#818b98',

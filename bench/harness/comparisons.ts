@@ -14,7 +14,6 @@ const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   tailcast: ['direct', 'hop', 'tls-hop', 'go', 'go-h2', 'reference'],
   hop: ['direct'],
   'tls-hop': ['direct'],
-  'tailcast-2': ['go', 'go-h2', 'tailcast'],
   'tailcast-recorded': ['direct', 'tailcast', 'go', 'reference-recorded'],
   'tailcast-plain-recorded': ['reference-recorded'],
   'tailcast-durable-first': ['tailcast-recorded'],

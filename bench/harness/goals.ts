@@ -139,9 +139,6 @@ function check(
   };
 }
 
-/** One process and Go on two processors is what a user compares; two processes and Go are the same number of processors. */
-const TWO = '2 workers, Go with GOMAXPROCS=2';
-
 const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
 const TRANSPORTS = ['spdy', 'websocket'] as const;
 
@@ -157,17 +154,6 @@ export const GOALS: readonly Goal[] = [
       { figure: 'rate', atLeast: 1.6 },
       { figure: 'cpu', atMost: 0.65 },
     ],
-  ),
-  ...([32, 256] as const).map((connections) =>
-    compare(
-      `small GET, ${connections} connections, ${TWO}: ≥ 1.6x Go’s requests/s at ≤ 0.65x its CPU`,
-      `get-${connections}`,
-      ['tailcast-2', 'go'],
-      [
-        { figure: 'rate', atLeast: 1.6 },
-        { figure: 'cpu', atMost: 0.65 },
-      ],
-    ),
   ),
   compare(
     'small GET, 32 connections: ≥ 10x Go with its default transport',
@@ -187,12 +173,6 @@ export const GOALS: readonly Goal[] = [
     ['tailcast', 'go-h2'],
     [{ figure: 'rate', atLeast: 1.5 }],
   ),
-  compare(
-    `small GET over HTTP/2, 8 x 32 streams, ${TWO}: ≥ 1.5x Go (HTTP/2 on both sides)`,
-    'h2-8x32',
-    ['tailcast-2', 'go-h2'],
-    [{ figure: 'rate', atLeast: 1.5 }],
-  ),
   ...(['chunked', 'length'] as const).map((framing) =>
     compare(
       `LIST of 50 MB, ${framing}: ≥ 1.0x Go’s MB/s at ≤ 1.0x its CPU`,
@@ -203,15 +183,6 @@ export const GOALS: readonly Goal[] = [
         { figure: 'cpu', atMost: 1 },
       ],
     ),
-  ),
-  compare(
-    `LIST of 50 MB, 8 connections, ${TWO}: ≥ 1.0x Go’s MB/s at ≤ 1.0x its CPU`,
-    'list-at-once',
-    ['tailcast-2', 'go'],
-    [
-      { figure: 'rate', atLeast: 1 },
-      { figure: 'cpu', atMost: 1 },
-    ],
   ),
   compare('POST of 1 MB: ≤ 1.3x Go’s CPU', 'post', ['tailcast', 'go'], [{ figure: 'cpu', atMost: 1.3 }]),
   bound('LIST of 50 MB: at most 150 MB of memory', 'list-chunked', 'tailcast', [
@@ -231,12 +202,6 @@ export const GOALS: readonly Goal[] = [
     'TLS handshake and 3 GETs: ≥ 1.0x Go',
     'handshakes',
     ['tailcast', 'go'],
-    [{ figure: 'rate', atLeast: 1 }],
-  ),
-  compare(
-    `TLS handshake and 3 GETs, ${TWO}: ≥ 1.0x Go`,
-    'handshakes',
-    ['tailcast-2', 'go'],
     [{ figure: 'rate', atLeast: 1 }],
   ),
   {
@@ -318,12 +283,6 @@ export const GOALS: readonly Goal[] = [
     'echo of 300 shells under load: p99 ≤ Go’s',
     'echo-under-load',
     ['tailcast', 'go'],
-    [{ figure: 'p99Ms', atMost: 1 }],
-  ),
-  compare(
-    `echo of 300 shells under load, ${TWO}: p99 ≤ Go’s`,
-    'echo-under-load',
-    ['tailcast-2', 'go'],
     [{ figure: 'p99Ms', atMost: 1 }],
   ),
   fact('idle gateway: at most 120 MB of memory', IDLE_MEMORY, 120),

@@ -22,7 +22,6 @@ interface Sample {
   readonly memoryAddedKb: number | undefined;
   readonly restMb: number | undefined;
   readonly restAddedMb: number | undefined;
-  readonly busiest: number | undefined;
   readonly loadCpu: number;
 }
 
@@ -129,7 +128,7 @@ function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | 
   const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
   if (plan === undefined || (plan.kind !== 'requests' && plan.kind !== 'handshakes')) return plan;
-  if (jit) return { ...plan, durationMs: peer.spread === true ? 2 * WARM_TURN_MS : WARM_TURN_MS };
+  if (jit) return { ...plan, durationMs: WARM_TURN_MS };
   return scale.quick ? { ...plan, durationMs: WARM_COMPILED_MS } : plan;
 }
 
@@ -153,17 +152,14 @@ async function measureOnce(
   const recorderUsed = recorderMeter?.stop();
   const recorderCpu =
     benchmark.atRest === true ? undefined : recorderUsed && cpuPerUnit(recorderUsed, load, benchmark);
-  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, peer, scale, used), recorderCpu };
+  return { ...speedOf(load, benchmark), ...usageIn(load, benchmark, scale, used), recorderCpu };
 }
 
 function isOurs(name: PeerName): boolean {
   return name === 'direct' || name.startsWith('tailcast') || name.startsWith('before');
 }
 
-type Usage = Pick<
-  Sample,
-  'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'restMb' | 'restAddedMb' | 'busiest'
->;
+type Usage = Pick<Sample, 'cpu' | 'peakRssMb' | 'memoryKb' | 'memoryAddedKb' | 'restMb' | 'restAddedMb'>;
 
 function speedOf(load: LoadResult, { unit }: BenchCase): Omit<Sample, keyof Usage | 'recorderCpu'> {
   return {
@@ -178,13 +174,7 @@ function cpuPerUnit({ cpuSeconds }: Metered, { units }: LoadResult, { unit }: Be
   return cpuSeconds / unit.cpuSeconds / (units / unit.size);
 }
 
-function usageIn(
-  load: LoadResult,
-  benchmark: BenchCase,
-  { spread }: Peer,
-  scale: Scale,
-  used: Metered | undefined,
-): Usage {
+function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Metered | undefined): Usage {
   const count = benchmark.memoryPer?.(scale).count;
   const kbPerPiece = (bytes: number | undefined): number | undefined =>
     bytes === undefined || count === undefined ? undefined : bytes / 1024 / count;
@@ -199,7 +189,6 @@ function usageIn(
     memoryAddedKb: kbPerPiece(used?.addedRssBytes),
     restMb: atRest(used?.steadyRssBytes),
     restAddedMb: atRest(used?.addedRssBytes),
-    busiest: spread === true ? used?.busiest : undefined,
   };
 }
 
@@ -289,7 +278,6 @@ function summarize(
     restMb: over((sample) => sample.restMb),
     restAddedMb: over((sample) => sample.restAddedMb),
     memoryAddedKb: over((sample) => sample.memoryAddedKb),
-    busiest: over((sample) => sample.busiest),
     failed: failure,
   };
   const present = Object.entries(optional).filter(([, value]) => value !== undefined);

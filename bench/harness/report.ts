@@ -23,7 +23,6 @@ export function tableOf(result: CaseResult): { readonly head: readonly string[];
     [`recorder's ${result.unit.cpu}`, (row) => range(row.recorderCpu)],
     ['p50 ms', (row) => range(row.p50Ms)],
     ['p99 ms', (row) => range(row.p99Ms)],
-    ['busiest process', (row) => percent(row.busiest)],
     [`KB/${result.memoryOf ?? ''}`, (row) => range(row.memoryKb)],
     [`KB/${result.memoryOf ?? ''} above idle`, (row) => range(row.memoryAddedKb)],
     ['peak MB', (row) => range(row.peakRssMb)],
@@ -100,8 +99,7 @@ Every answer was compared byte by byte. Absolute figures are those of this machi
 Peers: *direct* is no proxy at all, the ceiling of load generator and upstream. *go* is \`httputil.ReverseProxy\` with a large
 pool, every write flushed and GOMAXPROCS=2, *go-default* the same with Go's default transport, *go-h2* with HTTP/2 upstream as well;
 nginx and HAProxy run one thread. *hop* is HAProxy that carries bytes and looks at none, not even at TLS: what one more process on the way costs; *tls-hop* is bare Node that
-ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. *tailcast-2* is the gateway with \`--workers 2\`: CPU time and memory are those of both and of the process
-that watches over them, and *busiest process* is the largest share of the CPU time that one of the three has. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
+ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. *reference* is the reference's proxy behind a PROXY header, without TLS in front and without a tailnet between.
 *tailcast-plain* is the gateway in the same place. *-recorded*: every session goes to the recorder (fsync before each
 acknowledgement) or does not run; a figure counts only if the recorder has the bytes.
 
@@ -145,10 +143,6 @@ function range(spread: Spread | undefined): string {
   if (spread === undefined) return '';
   const { median, lowest, highest } = spread;
   return lowest === highest ? figure(median) : `${figure(median)} [${figure(lowest)}–${figure(highest)}]`;
-}
-
-function percent(share: Spread | undefined): string {
-  return share === undefined ? '' : `${Math.round(share.median * 100)} %`;
 }
 
 function ratio(value: Spread | undefined, base: Spread | undefined): string {

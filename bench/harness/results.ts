@@ -63,8 +63,6 @@ export interface Row {
   /** When all load has gone, and how much of that it did not have before. */
   readonly restMb?: Spread;
   readonly restAddedMb?: Spread;
-  /** The share of the CPU time that the busiest process has, where several are to share the load. */
-  readonly busiest?: Spread;
   /** CPU seconds of the load generator per second of load. */
   readonly loadCpu: Spread;
   /** Every round of what can be compared; null where a round failed. */

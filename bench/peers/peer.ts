@@ -3,15 +3,13 @@ import type { Target } from '../programs/plan.ts';
 import type { RunningRecorder } from '../harness/bench.ts';
 
 /** The gateway of the other checkout of `--before`, and the recorder of that checkout. */
-export type BeforeName = `before${'' | '-2' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
+export type BeforeName = `before${'' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
 
 export type PeerName =
   | BeforeName
   /** The load generator and the upstream by themselves: the ceiling of everything else. */
   | 'direct'
   | 'tailcast'
-  /** The same with `--workers 2`: a process that watches over two that share the port. */
-  | 'tailcast-2'
   /** Every session goes to the recorder, or does not run. */
   | 'tailcast-recorded'
   /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
@@ -40,8 +38,6 @@ export interface Peer {
   readonly pids: () => readonly number[];
   /** Where its sessions are recorded. */
   readonly recorder?: RunningRecorder;
-  /** Its processes are to share the load: how evenly they do is shown. */
-  readonly spread?: boolean;
   /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
   readonly restart?: (onStopped?: () => void) => Promise<Peer>;
   /** When it was started anew, by `performance.now()`. */
@@ -50,7 +46,6 @@ export interface Peer {
 
 const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {
   tailcast: 'before',
-  'tailcast-2': 'before-2',
   'tailcast-recorded': 'before-recorded',
   'tailcast-plain-recorded': 'before-plain-recorded',
   'tailcast-durable-first': 'before-durable-first',

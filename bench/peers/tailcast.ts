@@ -2,12 +2,10 @@
 import { writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
-import { familyOf } from '../harness/usage.ts';
 import type { GatewayProgram } from '../programs/gateway.ts';
 import type { Peer, PeerName } from './peer.ts';
 
 interface Variant {
-  readonly workers: number;
   readonly recorded: boolean;
   /** No TLS in front. */
   readonly plain: boolean;
@@ -15,17 +13,15 @@ interface Variant {
   readonly durableFirst: boolean;
 }
 
-const ALONE: Variant = { workers: 1, recorded: false, plain: false, durableFirst: false };
+const ALONE: Variant = { recorded: false, plain: false, durableFirst: false };
 const PLAIN_RECORDED: Variant = { ...ALONE, recorded: true, plain: true };
 const DURABLE_FIRST: Variant = { ...ALONE, recorded: true, durableFirst: true };
 const VARIANTS = {
   tailcast: ALONE,
-  'tailcast-2': { ...ALONE, workers: 2 },
   'tailcast-recorded': { ...ALONE, recorded: true },
   'tailcast-plain-recorded': PLAIN_RECORDED,
   'tailcast-durable-first': DURABLE_FIRST,
   before: ALONE,
-  'before-2': { ...ALONE, workers: 2 },
   'before-recorded': { ...ALONE, recorded: true },
   'before-plain-recorded': PLAIN_RECORDED,
   'before-durable-first': DURABLE_FIRST,
@@ -49,7 +45,7 @@ export async function startTailcast(
   // all load comes from one user, who could by default not have that many shells
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
-  const { workers, recorded, plain, durableFirst } = VARIANTS[name];
+  const { recorded, plain, durableFirst } = VARIANTS[name];
   const version = name.startsWith('before') ? 'before' : 'here';
   const recorder = recorded ? await bench.recorder(version) : undefined;
   const options: GatewayProgram = {
@@ -61,18 +57,15 @@ export async function startTailcast(
     ...(recorder === undefined ? {} : { recorder: recorder.address }),
     durableFirst,
     plain,
-    workers,
   };
-  const { program, port } = await bench.launch('gateway', name, [JSON.stringify(options)], version);
-  const ready = async (): Promise<true | undefined> =>
-    program.log().split(`"of":${program.pid}}`).length > workers || undefined;
-  await bench.rig.until(`all workers of ${name}`, ready, { watch: [program] });
+  // The gateway program of commit 9719fbc, the usual checkout of `--before`, requires a number of workers.
+  const argument = JSON.stringify(version === 'before' ? { ...options, workers: 1 } : options);
+  const { program, port } = await bench.launch('gateway', name, [argument], version);
   return {
     name,
     target: plain ? { port, preamble: PROXY_HEADER } : { port, ca: bench.files.ca },
-    pids: () => (workers === 1 ? [program.pid] : familyOf(program.pid)),
+    pids: () => [program.pid],
     ...(recorder === undefined ? {} : { recorder }),
-    spread: workers > 1,
     async restart(onStopped) {
       await program.stop();
       onStopped?.();

@@ -1,16 +1,14 @@
 /**
  * The gateway as `tailcast gateway` composes it, with one fixed identity and its access log to nowhere.
  *
- *   node gateway.js <json>      prints {"port":…,"of":…} for each process that serves; `of` is the process that was started
+ *   node gateway.js <json>      prints {"port":…} when it serves
  */
 import { createWriteStream } from 'node:fs';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
-import { runRole } from '../../src/compose/workers.ts';
 import { createLogger } from '../../src/observe/logger.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';
-import type { WorkerLink } from '../../src/workers/worker-link.ts';
 
 export interface GatewayProgram {
   readonly kubeconfig: string;
@@ -24,8 +22,6 @@ export interface GatewayProgram {
   readonly durableFirst?: boolean;
   /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
   readonly plain?: boolean;
-  /** More than one: as `--workers` does it, under a process that watches over them. */
-  readonly workers: number;
 }
 
 const options = JSON.parse(process.argv[2] ?? '{}') as GatewayProgram;
@@ -50,7 +46,6 @@ const config = readSettings(GATEWAY_SETTINGS, {
     ['policy', options.policy],
     ['opsListen', 'off'],
     ['checkRights', false],
-    ['workers', options.workers],
     ['logLevel', 'error'],
     ...(options.durableFirst === true ? [['recorderWindow', 0] as const] : []),
   ]),
@@ -79,23 +74,13 @@ const identity: Identity = {
     ],
   ]),
 };
-const environment = new Map<string, string>();
-const never = new AbortController().signal;
 
 process.once('SIGTERM', () => process.exit(0));
-await runRole({
+const gateway = await startGateway({
   config,
-  context: { stdout: process.stdout, stderr: process.stderr, environment, signal: never },
-  async run(_context, link: WorkerLink | undefined) {
-    const gateway = await startGateway({
-      config,
-      environment,
-      log: createLogger({ level: 'error' }),
-      accessSink: createWriteStream('/dev/null'),
-      identity,
-      link,
-    });
-    console.log(JSON.stringify({ port: gateway.port, of: link === undefined ? process.pid : process.ppid }));
-    await new Promise(() => undefined);
-  },
+  environment: new Map(),
+  log: createLogger({ level: 'error' }),
+  accessSink: createWriteStream('/dev/null'),
+  identity,
 });
+console.log(JSON.stringify({ port: gateway.port }));

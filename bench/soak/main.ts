@@ -1,7 +1,7 @@
 /**
  * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost nothing.
  *
- *   npm run soak -- --minutes 10 [--workers 2] [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
+ *   npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
  *
  * Exit code: 0 all is well, 1 something is not, 2 wrong usage.
  */
@@ -84,7 +84,7 @@ async function soak(options: Options, directory: string, stack: AsyncDisposableS
   await writeGatewayFiles(directory, pki, { upstreamPort, recorderPort, perUser: options.shells * 2 });
   const gateway = await startRole(
     'gateway',
-    [...gatewayArguments(directory, pki, gatewayPort), '--workers', String(options.workers), ...ops],
+    [...gatewayArguments(directory, pki, gatewayPort), ...ops],
     stack,
   );
   const roles = [gateway, recorder];
@@ -92,7 +92,7 @@ async function soak(options: Options, directory: string, stack: AsyncDisposableS
   const load = startLoad(options, { url: `https://127.0.0.1:${gatewayPort}`, ca: pki.ca }, stack);
   say(
     `soak of ${options.minutes} minutes: ${options.shells} recorded shells, ${options.watches} watches, ` +
-      `${options.requests} requests/s, ${options.connections} connections/s, ${options.workers} worker(s)`,
+      `${options.requests} requests/s, ${options.connections} connections/s`,
   );
   await watch(options, roles, load, seconds);
 
@@ -304,7 +304,6 @@ function readOptions(): Options {
   const { values } = parseArgs({
     options: {
       minutes: { type: 'string', default: '10' },
-      workers: { type: 'string', default: '1' },
       shells: { type: 'string', default: '300' },
       watches: { type: 'string', default: '1000' },
       requests: { type: 'string', default: '200' },
@@ -319,7 +318,6 @@ function readOptions(): Options {
   };
   return {
     minutes: number('minutes', 1440),
-    workers: number('workers', 16),
     shells: number('shells', 5000),
     watches: number('watches', 20_000),
     requests: number('requests', 20_000),

@@ -38,7 +38,6 @@ export interface Role {
 
 export interface Options {
   readonly minutes: number;
-  readonly workers: number;
   readonly shells: number;
   readonly watches: number;
   readonly requests: number;

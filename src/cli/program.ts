@@ -94,15 +94,8 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     GATEWAY_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(GATEWAY_SETTINGS, options, environment);
-    const { runRole } = await import('../compose/workers.ts');
-    await runRole({
-      config,
-      context,
-      async run(within, link) {
-        const { runGateway } = await import('../compose/gateway.ts');
-        await runGateway(config, within, link);
-      },
-    });
+    const { runGateway } = await import('../compose/gateway.ts');
+    await runGateway(config, context);
   });
   addSettingOptions(
     command('recorder', 'take session recordings, keep them and serve the player'),

@@ -18,10 +18,10 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
     '--config <file>',
     'YAML file with the same settings, named as in --proxy-protocol → proxyProtocol',
   );
-  for (const [key, { description, fallback, placeholder, isGone }] of Object.entries(table)) {
+  for (const [key, { description, fallback, placeholder }] of Object.entries(table)) {
     const flags = placeholder === undefined ? flagName(key) : `${flagName(key)} ${placeholder}`;
     const shown = `${description}${shownDefault(fallback)} [${environmentName(key)}]`;
-    command.addOption(new Option(flags, shown).hideHelp(isGone === true));
+    command.addOption(new Option(flags, shown));
   }
   return command;
 }

@@ -10,16 +10,15 @@ import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
-import { createEvents, type Events } from '../observe/events.ts';
+import { createEvents } from '../observe/events.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
-import { openOpsServer, failuresOf, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
-import type { Policy } from '../proxy/gate/policy.ts';
+import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
-import { createSessionCounts, type SessionCounts } from '../proxy/session/session-counts.ts';
+import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
@@ -30,7 +29,6 @@ import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import type { WorkerLink } from '../workers/worker-link.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { cannotStart } from './cannot-start.ts';
 import { CleanUp } from './clean-up.ts';
@@ -53,8 +51,6 @@ import {
 const SURPLUS_CONNECTIONS = 256;
 /** How often it is asked whether certificates are to be read again. */
 const FOLLOW_EVERY_MS = 1000;
-/** Less than the primary waits for an answer. */
-const WORKER_CHECK_MS = 1200;
 
 export interface GatewayOptions {
   readonly config: GatewayConfig;
@@ -64,8 +60,6 @@ export interface GatewayOptions {
   readonly accessSink: LineSink;
   /** Used instead of the file that the configuration names. */
   readonly identity?: Identity;
-  /** When this is one of several processes that share the port. */
-  readonly link?: WorkerLink | undefined;
   /** Default: metrics of its own. */
   readonly metrics?: Metrics;
 }
@@ -82,31 +76,14 @@ export interface RunningGateway {
 }
 
 /** `tailcast gateway`: runs until the signal, then drains. */
-export async function runGateway(
-  config: GatewayConfig,
-  context: CommandContext,
-  link?: WorkerLink,
-): Promise<void> {
-  const fields = link === undefined ? {} : { worker: link.slot };
-  const log = createLogger({ level: config.logLevel, fields });
+export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
+  const log = createLogger({ level: config.logLevel });
   const { environment } = context;
   collectEarly(config.earlyCollection);
   const metrics = createMetrics({ processMetrics: true });
-  const resort = openLastResort({
-    log,
-    stop: context.signal,
-    registry: metrics.registry,
-    onFailure: () => link?.failing(),
-  });
+  const resort = openLastResort({ log, stop: context.signal, registry: metrics.registry });
   const { signal } = resort;
-  const gateway = await startGateway({
-    config,
-    environment,
-    log,
-    accessSink: context.stdout,
-    link,
-    metrics,
-  });
+  const gateway = await startGateway({ config, environment, log, accessSink: context.stdout, metrics });
   log.info(
     {
       listen: `${gateway.host}:${gateway.port}`,
@@ -174,13 +151,10 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
     stack,
     signal: abort.signal,
   });
-  const { link } = options;
-  const health = { tailnet, connector, metrics, server };
-  const ops = link === undefined ? await openOps(config, health) : undefined;
+  const ops = await openOps(config, { tailnet, connector, metrics, server });
   if (ops !== undefined) stack.defer(() => ops.close());
   const listener = await listen(config, certificates, options);
   listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
-  link?.ready({ registry: metrics.registry, health: () => failuresOf(checksOf(health), WORKER_CHECK_MS) });
   const podName = options.environment.get('POD_NAME') ?? options.environment.get('HOSTNAME');
   if (config.checkRights) void warnOfRights({ apiServer, mode: config.mode, podName, log }, abort.signal);
   return {
@@ -211,7 +185,7 @@ async function openServer(parts: {
   const { apiServer, tailnet, connector, metrics, stateDirectory, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
-  const events = told(createEvents(metrics, log), options.link);
+  const events = createEvents(metrics, log);
   const policy = loadPolicy(config.policy);
   const gate = openGate({ config, policy, apiServer, tailnet, log });
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
@@ -261,7 +235,7 @@ async function openServer(parts: {
       carriesTag: tailnet.carriesTag,
       sessions,
       buffers: openBuffers(config, metrics),
-      counts: sessionLimits(policy, options.link),
+      counts: createSessionCounts({ perUser: policy.sessions.perUser, total: policy.sessions.total }),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
       refusedPorts: policy.refusedPorts,
@@ -310,7 +284,7 @@ function openAccessLog(
 
 /** What the settings leave open follows from the memory there is. */
 function requestLimits(config: GatewayConfig): { readonly requests: number; readonly users: UserLimits } {
-  const capacity = capacityOf(readMemory(), config.workers);
+  const capacity = capacityOf(readMemory());
   const total = config.maxRequests ?? capacity.requests;
   const requests =
     config.requestsPerUser ??
@@ -370,13 +344,12 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
 async function listen(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,
-  { log, link }: GatewayOptions,
+  { log }: GatewayOptions,
 ): Promise<TailnetListener> {
-  const { host } = config.listen;
-  const port = link?.port ?? config.listen.port;
+  const { host, port } = config.listen;
   const { proxyProtocol } = config;
   const maxConnections = config.maxConnections + SURPLUS_CONNECTIONS;
-  const common = { host, port, proxyProtocol, log, maxConnections, ticketKeys: link?.ticketKeys };
+  const common = { host, port, proxyProtocol, log, maxConnections };
   try {
     return await createTailnetListener(
       certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
@@ -384,29 +357,6 @@ async function listen(
   } catch (error) {
     throw new TailcastError('CONFIG_INVALID', `listen ${host}:${port}: ${String(error)}`, { cause: error });
   }
-}
-
-/** Places are given out by the primary when several processes have sessions. */
-function sessionLimits({ sessions }: Policy, link: WorkerLink | undefined): SessionCounts {
-  const { perUser, total } = sessions;
-  if (link === undefined) return createSessionCounts({ perUser, total });
-  return { enter: (user) => link.enter(user, { perUser, total }) };
-}
-
-/** Tells the primary which sessions there are: it must account for them when this process crashes. */
-function told(events: Events, link: WorkerLink | undefined): Events {
-  if (link === undefined) return events;
-  return {
-    ...events,
-    sessionStarted(event) {
-      events.sessionStarted(event);
-      link.sessionBegan(event);
-    },
-    sessionEnded(event) {
-      link.sessionOver(event.sessionId);
-      events.sessionEnded(event);
-    },
-  };
 }
 
 interface HealthParts {

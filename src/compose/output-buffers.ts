@@ -7,7 +7,7 @@ import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elas
 
 /** What waits of all sessions, and what is told of it. */
 export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuffers {
-  const capacity = capacityOf(readMemory(), config.workers);
+  const capacity = capacityOf(readMemory());
   const totalMemoryBytes = config.outputBufferTotalMemory ?? capacity.outputBytes;
   const buffers = createElasticBuffers({
     memoryBytes: config.outputBufferMemory ?? Math.min(capacity.outputBytesPerSession, totalMemoryBytes),

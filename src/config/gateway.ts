@@ -12,7 +12,6 @@ import {
   originList,
   textSetting,
   wholeNumber,
-  workerCount,
 } from './values.ts';
 
 /** Everything `tailcast gateway` can be told. */
@@ -199,7 +198,6 @@ export const GATEWAY_SETTINGS = {
     flag,
     true,
   ),
-  workers: setting('processes that share the port; auto: one for each CPU', workerCount, 1),
   opsListen: opsListenSetting(9002),
   accessLog: setting('write one line per request', flag, true),
   drainSeconds: setting('how long running sessions may go on after a stop', wholeNumber(0, 86_400), 30),

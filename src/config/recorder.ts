@@ -1,6 +1,6 @@
 import { ARCHIVE_FORMATS } from './archive-formats.ts';
 import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
-import { goneSetting, setting, type SettingValues } from './settings.ts';
+import { setting, type SettingValues } from './settings.ts';
 import {
   byteSize,
   flag,
@@ -156,9 +156,6 @@ export const RECORDER_SETTINGS = {
     'collect what is taken in leaves in memory before V8 would: less CPU and memory under bulk; false: for whoever measures or suspects it',
     flag,
     true,
-  ),
-  workers: goneSetting(
-    'a recorder is one process: start two on the same --store, each with a --spool and a --listen of its own',
   ),
   opsListen: opsListenSetting(9003),
   drainSeconds: setting('how long running uploads may go on after a stop', wholeNumber(0, 86_400), 10),

@@ -20,8 +20,6 @@ export interface Setting<T> {
   readonly fallback: T;
   /** That of `parse`, or one that says more. */
   readonly placeholder: string | undefined;
-  /** There was one of this name; it is shown nowhere. */
-  readonly isGone?: true;
 }
 
 export type SettingTable = Readonly<Record<string, Setting<unknown>>>;
@@ -37,14 +35,6 @@ export function setting<T>(
   placeholder = parse.placeholder,
 ): Setting<T> {
   return { description, parse, fallback, placeholder };
-}
-
-/** A setting that there is no more. @param advice what to do instead, told to whoever still gives it */
-export function goneSetting(advice: string): Setting<undefined> {
-  const parse = (): never => {
-    throw new Error(advice);
-  };
-  return { description: '', parse, fallback: undefined, placeholder: '[value]', isGone: true };
 }
 
 /** `proxyProtocol` → `--proxy-protocol`. */

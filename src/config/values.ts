@@ -1,5 +1,4 @@
 /** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
-import { availableParallelism } from 'node:os';
 import type { ListenAddress } from '../listen.ts';
 import { setting, type ParseValue, type Setting } from './settings.ts';
 
@@ -78,13 +77,6 @@ export const portList: ParseValue<readonly number[]> = (raw) =>
   (Array.isArray(raw) ? raw : textList(typeof raw === 'number' ? String(raw) : raw)).map(
     wholeNumber(1, 65_535),
   );
-
-/** A number of worker processes; `auto` is one for each CPU that this process may use. */
-export const workerCount: ParseValue<number> = shownAs('<n|auto>', (raw) =>
-  raw === 'auto' ? availableParallelism() : wholeNumber(1, MAX_WORKERS)(raw),
-);
-
-const MAX_WORKERS = 64;
 
 /** The same as `parse`, or undefined for `auto`. */
 export function orAuto<Value>(parse: ParseValue<Value>): ParseValue<Value | undefined> {

@@ -48,10 +48,10 @@ export function readMemory(): Memory {
   };
 }
 
-/** @param processes that share the memory */
-export function capacityOf(memory: Memory, processes: number): Capacity {
+/** Derives default limits of one gateway process from the memory that it may use. */
+export function capacityOf(memory: Memory): Capacity {
   const { machineBytes, containerBytes = machineBytes, heapBytes } = memory;
-  const bytes = Math.min(Math.min(machineBytes, containerBytes) / processes, heapBytes * HEAP_FACTOR);
+  const bytes = Math.min(machineBytes, containerBytes, heapBytes * HEAP_FACTOR);
   const fitting = Math.floor((bytes * SHARE_FOR_REQUESTS) / REQUEST_BYTES);
   const requests = Math.min(MAX_REQUESTS, Math.max(MIN_REQUESTS, fitting));
   const outputBytes = Math.floor(bytes * SHARE_FOR_OUTPUT);

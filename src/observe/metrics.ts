@@ -25,11 +25,6 @@ export interface RequestCount {
   readonly responseBytes: number;
 }
 
-/** Of a gateway, or of the process over its workers. */
-export function endedSessions({ labelled }: MetricMakers): Counter<'outcome'> {
-  return labelled('tailcast_sessions_total', 'Interactive sessions that ended, by outcome.', 'outcome');
-}
-
 /** The metrics of one gateway process. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
@@ -63,7 +58,7 @@ function createSessionMetrics(makers: MetricMakers) {
   const { counter, labelled, gauge } = makers;
   return {
     sessionsActive: gauge('tailcast_sessions_active', 'Interactive sessions now open.'),
-    sessions: endedSessions(makers),
+    sessions: labelled('tailcast_sessions_total', 'Interactive sessions that ended, by outcome.', 'outcome'),
     unrecordedSessions: counter(
       'tailcast_sessions_unrecorded_total',
       'Sessions that should have been recorded but ran without a recorder.',

@@ -40,8 +40,6 @@ interface CommonOptions {
   readonly maxHalfOpen?: number;
   /** All connections; above, new ones are closed at once. */
   readonly maxConnections?: number;
-  /** 48 bytes that several processes share, so that a TLS session of one is resumed by another. */
-  readonly ticketKeys?: Buffer | undefined;
 }
 
 /** `none` is for a listener behind something that terminates TLS itself. */
@@ -82,7 +80,6 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
     trustedProxies: options.trustedProxies ?? [],
     certificates: options.tls === 'none' ? undefined : options.certificates,
     log,
-    ticketKeys: options.ticketKeys,
     headerTimeoutMs: options.headerTimeoutMs ?? 10_000,
     handshakeTimeoutMs: options.handshakeTimeoutMs ?? 10_000,
     maxHalfOpen: options.maxHalfOpen ?? 1024,

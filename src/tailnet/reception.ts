@@ -18,7 +18,6 @@ export interface ReceptionOptions {
   readonly trustedProxies: readonly string[];
   /** `undefined`: no TLS. */
   readonly certificates: CertificateSource | undefined;
-  readonly ticketKeys?: Buffer | undefined;
   readonly log: Logger;
   readonly headerTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
@@ -34,9 +33,8 @@ export interface Reception {
 }
 
 export function createReception(options: ReceptionOptions): Reception {
-  const { log, certificates, ticketKeys, headerTimeoutMs, handshakeTimeoutMs } = options;
-  const terminator =
-    certificates === undefined ? undefined : createTlsTerminator({ certificates, ticketKeys, log });
+  const { log, certificates, headerTimeoutMs, handshakeTimeoutMs } = options;
+  const terminator = certificates === undefined ? undefined : createTlsTerminator({ certificates, log });
   const trusted = new Set(options.trustedProxies.map(normaliseAddress));
   const halfOpen = new Set<Socket>();
 

@@ -23,11 +23,9 @@ const ALPN_PROTOCOLS: string[] = ['h2', 'http/1.1'];
 
 export function createTlsTerminator(options: {
   readonly certificates: CertificateSource;
-  /** Of session tickets; by default they are this process's own. */
-  readonly ticketKeys?: Buffer | undefined;
   readonly log: Logger;
 }): TlsTerminator {
-  const { certificates, log, ticketKeys } = options;
+  const { certificates, log } = options;
   const awaited = new Map<string, (socket: TLSSocket) => void>();
   let fallback: LoadedCertificate | undefined;
 
@@ -63,7 +61,6 @@ export function createTlsTerminator(options: {
           cert: current.pair.certificatePem,
           ...TLS_OPTIONS,
         });
-        if (ticketKeys !== undefined) server.setTicketKeys(ticketKeys);
       }
       const key = connectionKey(raw);
       awaited.set(key, done);

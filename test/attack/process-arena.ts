@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { startLocalApiDouble } from '../support/local-api-double.ts';
-import { startRole } from '../workers/role-process.ts';
+import { startRole } from '../support/role-process.ts';
 import { ALICE, GATEWAY_HOST, GATEWAY_TOKEN, introduce, type Arena } from './arena.ts';
 import { startEchoApiServer } from './echo-api-server.ts';
 

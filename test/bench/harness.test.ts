@@ -118,20 +118,6 @@ describe('a quick run', () => {
   });
 });
 
-describe('the load of several processes', () => {
-  it('is shown with the share of the busiest', () => {
-    const text = markdown(results([{ ...row('tailcast-2', 160, 65), busiest: one(0.534) }]));
-    expect(text).toContain('| busiest process |');
-    expect(text).toContain('53 %');
-  });
-
-  it('has goals of its own', () => {
-    const run = results([row('tailcast', 100, 100), row('tailcast-2', 160, 65), row('go', 100, 100)]);
-    expect(verdict('small GET, 32 connections, 2 workers', run)?.met).toBe(true);
-    expect(verdict('small GET, 32 connections: ≥ 1.6x', run)?.met).toBe(false);
-  });
-});
-
 describe('the window of a load', () => {
   it('begins after the ramp, with nothing counted before', async () => {
     const begun = Promise.withResolvers<void>();

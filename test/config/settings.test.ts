@@ -1,10 +1,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Command } from 'commander';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addSettingOptions } from '../../src/cli/role-options.ts';
 import { readConfigFile } from '../../src/config/file.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
@@ -56,23 +54,6 @@ describe('settings', () => {
     );
     expect(problem).toContain('mod in test.yaml: no such setting; did you mean mode?');
     expect(problem.split('\n')).toHaveLength(4);
-  });
-
-  it('says instead of a setting that is gone what to do, wherever it is given', () => {
-    const fix = 'start two on the same --store, each with a --spool and a --listen of its own';
-    const places: readonly (readonly [string, Parameters<typeof sources>[0]])[] = [
-      ['--workers', { flags: { workers: '2' } }],
-      ['TAILCAST_WORKERS', { environment: { TAILCAST_WORKERS: '2' } }],
-      ['workers in test.yaml', { file: new Map([['workers', 2]]) }],
-    ];
-    for (const [place, given] of places) {
-      const problem = problemOf(() => readSettings(RECORDER_SETTINGS, sources(given)));
-      expect(problem).toContain(`${place}: a recorder is one process: ${fix}`);
-    }
-    expect(readSettings(RECORDER_SETTINGS, sources({})).workers).toBeUndefined();
-    const shown = addSettingOptions(new Command(), RECORDER_SETTINGS).helpInformation();
-    expect(shown).toContain('--drain-seconds');
-    expect(shown).not.toContain('--workers');
   });
 
   it('suggests nothing for a name that is like no other', () => {

@@ -15,7 +15,6 @@ import {
   positiveNumber,
   text,
   wholeNumber,
-  workerCount,
 } from '../../src/config/values.ts';
 
 describe('a value', () => {
@@ -32,7 +31,6 @@ describe('a value', () => {
     ['off', flag, 'off', false],
     ['true in a file', flag, true, true],
     ['one word of several', oneOf('a', 'b'), 'b', 'b'],
-    ['a number of workers', workerCount, '64', 64],
     ['auto', orAuto(text), 'auto', undefined],
     ['something else than auto', orAuto(text), 'a', 'a'],
     ['all of it', orAll(byteSize(0, 10)), 'all', undefined],
@@ -65,8 +63,6 @@ describe('a value', () => {
     [wholeNumber(0, 10), null, /a whole number/],
     [wholeNumber(0, 10), -1, /a whole number/],
     [wholeNumber(0, 10), 11, /a whole number/],
-    [workerCount, 65, /from 1 to 64/],
-    [workerCount, 0, /from 1 to 64/],
     [listenAddress, ':65536', /host:port is expected/],
   ])('is refused: %o of %o', (parse, raw, message) => {
     expect(() => parse(raw)).toThrow(message);

@@ -150,15 +150,6 @@ export const LEDGER: readonly Shown[] = [
   },
   {
     page: OPERATIONS,
-    command: 'tailcast gateway --workers auto',
-    runner: {
-      path: 'test/workers/gateway-workers.test.ts',
-      contains: "'--workers', String(SLOTS.length)",
-      why: 'two workers wherever the test runs, with an API server and an identity of its own',
-    },
-  },
-  {
-    page: OPERATIONS,
     command:
       'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004',
     runner: {

@@ -4,7 +4,7 @@ import { readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, type RoleProcess } from '../support/role-process.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
 const BYTES = randomBytes(6_000_000);

@@ -9,7 +9,7 @@ import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { parseRecordingKey } from '../../src/tsrecorder/store/key.ts';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, type RoleProcess } from '../support/role-process.ts';
 import { RECORDER_LISTEN, earlierVersions, unpackEarlierFiles, type Said } from './earlier-files.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 

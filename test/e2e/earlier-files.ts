@@ -15,7 +15,7 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { CHECKOUT, eventually, type RoleProcess } from '../workers/role-process.ts';
+import { CHECKOUT, eventually, type RoleProcess } from '../support/role-process.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
 const FOLDER = join(CHECKOUT, 'test', 'fixtures', 'earlier');

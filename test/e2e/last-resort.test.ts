@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { eventually } from '../workers/role-process.ts';
+import { eventually } from '../support/role-process.ts';
 import { startSite, type Site } from './site.ts';
 
 let site: Site;
@@ -50,39 +50,4 @@ describe('an exception at the top of a gateway', () => {
       expect(await gateway.stop()).toBe(1);
     },
   );
-
-  it('with workers, drains that worker alone, and a fresh one serves meanwhile', async () => {
-    await using stack = new AsyncDisposableStack();
-    const gateway = await site.startGateway([], { workers: '2' }, environment);
-    stack.defer(async () => void (await gateway.stop()));
-    const session = await site.exec(gateway, ['cat']);
-    session.write('before\n');
-    await session.until('before\n');
-    const started = await gateway.line(({ msg }) => msg === 'session started');
-    const slot = Number(started['worker']);
-    const failed = gateway.worker(slot);
-    process.kill(failed, 'SIGUSR2');
-    await gateway.line(({ msg }) => msg === 'worker has failed and drains');
-    const fresh = await eventually('a fresh worker', async () => {
-      const pid = gateway.worker(slot);
-      return pid === failed ? undefined : pid;
-    });
-    // the failed one is still there for its session, beside the fresh one
-    expect(() => process.kill(failed, 0)).not.toThrow();
-    expect(() => process.kill(fresh, 0)).not.toThrow();
-    for (let round = 0; round < 6; round++) {
-      const other = await site.exec(gateway, ['cat']);
-      other.write('new\n');
-      await other.until('new\n');
-      other.close();
-      await other.over;
-    }
-    session.write('after\n');
-    await session.until('after\n');
-    session.close();
-    await session.over;
-    const ended = await gateway.line(({ msg, pid }) => msg === 'worker ended by itself' && pid === failed);
-    expect(ended['exit']).toBe('code 1');
-    expect(await gateway.stop()).toBe(0);
-  });
 });

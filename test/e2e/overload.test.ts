@@ -12,7 +12,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { openExec, RefusedError } from '../support/exec-client.ts';
-import { eventually, startRole, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, startRole, type RoleProcess } from '../support/role-process.ts';
 
 const MAX_CONNECTIONS = 60;
 const MEBIBYTE = 1024 ** 2;

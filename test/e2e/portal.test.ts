@@ -16,7 +16,7 @@ import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { GATEWAY_HOST, introduce, sendHttp1, sendHttp2, type Outcome } from '../attack/arena.ts';
 import { openExec, type ExecClient } from '../support/exec-client.ts';
 import { startLocalApiDouble, taggedNode, type LocalApiDouble } from '../support/local-api-double.ts';
-import { eventually, startRole, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, startRole, type RoleProcess } from '../support/role-process.ts';
 
 const ALICE = { address: '100.64.0.4', login: 'alice@example.com', groups: [] };
 const BOB = { address: '100.64.0.5', login: 'bob@example.com', groups: [] };

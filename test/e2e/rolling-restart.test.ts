@@ -7,7 +7,7 @@ import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import type { ExecClient } from '../support/exec-client.ts';
-import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, type RoleProcess } from '../support/role-process.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
 
 let site: Site;
@@ -22,12 +22,8 @@ function startRecorder(name: string, port = 0): Promise<RoleProcess> {
   return site.startRecorder(name, { listen: `127.0.0.1:${port}`, 'drain-seconds': '1' });
 }
 
-function startGateway(
-  recorders: readonly RoleProcess[],
-  drainSeconds: number,
-  workers = 1,
-): Promise<RoleProcess> {
-  return site.startGateway(recorders, { 'drain-seconds': String(drainSeconds), workers: String(workers) });
+function startGateway(recorders: readonly RoleProcess[], drainSeconds: number): Promise<RoleProcess> {
+  return site.startGateway(recorders, { 'drain-seconds': String(drainSeconds) });
 }
 
 function exec(gateway: RoleProcess): Promise<ExecClient> {
@@ -130,40 +126,34 @@ describe('a rolling restart', () => {
     60_000,
   );
 
-  it.each([1, 2])(
-    'of a gateway with %s processes waits for what its only recorder, killed and gone, has not acknowledged',
-    async (workers) => {
-      let recorder = await startRecorder(`four-${workers}`);
-      const gateway = await startGateway([recorder], 25, workers);
-      const shell = await exec(gateway);
-      shell.write('recorded\n');
-      await shell.until('recorded\n');
-      recorder.signal('SIGKILL');
-      await recorder.stop();
-      shell.write('shown all the same\n');
-      await shell.until('shown all the same\n');
-      await shell.over;
-      expect(shell.status?.message).toMatch(/^tailcast: the session recorder was lost/);
-      const { sessionId } = await gateway.line(
-        ({ msg }) => msg === 'end of a recording was not acknowledged',
-      );
-      expect(await gateway.metric('tailcast_late_recordings_waiting')).toBe(1);
-      const stopped = gateway.stop();
-      await gateway.line(({ msg }) => msg === 'draining');
-      recorder = await startRecorder(`four-${workers}`, recorder.port);
-      expect(await stopped).toBe(0);
-      expect(await gateway.line(({ msg }) => msg === 'end of a recording was delivered late')).toMatchObject({
-        sessionId,
-      });
-      const recording = await eventually('it is one recording', async () =>
-        (await recordings(recorder)).find(({ problem }) => problem?.includes('recorder was lost') === true),
-      );
-      expect(recording.state).toBe('interrupted');
-      const output = dataOf(await castOf(recorder, recording));
-      expect(output).toBe('recorded\nshown all the same\n');
-      expect(await recorder.stop()).toBe(0);
-      await rm(join(site.directory, 'recordings'), { recursive: true });
-    },
-    90_000,
-  );
+  it('waits for what its only recorder, killed and gone, has not acknowledged', async () => {
+    let recorder = await startRecorder('four');
+    const gateway = await startGateway([recorder], 25);
+    const shell = await exec(gateway);
+    shell.write('recorded\n');
+    await shell.until('recorded\n');
+    recorder.signal('SIGKILL');
+    await recorder.stop();
+    shell.write('shown all the same\n');
+    await shell.until('shown all the same\n');
+    await shell.over;
+    expect(shell.status?.message).toMatch(/^tailcast: the session recorder was lost/);
+    const { sessionId } = await gateway.line(({ msg }) => msg === 'end of a recording was not acknowledged');
+    expect(await gateway.metric('tailcast_late_recordings_waiting')).toBe(1);
+    const stopped = gateway.stop();
+    await gateway.line(({ msg }) => msg === 'draining');
+    recorder = await startRecorder('four', recorder.port);
+    expect(await stopped).toBe(0);
+    expect(await gateway.line(({ msg }) => msg === 'end of a recording was delivered late')).toMatchObject({
+      sessionId,
+    });
+    const recording = await eventually('it is one recording', async () =>
+      (await recordings(recorder)).find(({ problem }) => problem?.includes('recorder was lost') === true),
+    );
+    expect(recording.state).toBe('interrupted');
+    const output = dataOf(await castOf(recorder, recording));
+    expect(output).toBe('recorded\nshown all the same\n');
+    expect(await recorder.stop()).toBe(0);
+    await rm(join(site.directory, 'recordings'), { recursive: true });
+  }, 90_000);
 });

@@ -7,7 +7,7 @@ import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
-import { eventually, type RoleProcess } from '../workers/role-process.ts';
+import { eventually, type RoleProcess } from '../support/role-process.ts';
 import { recordings, startSite, type Site } from './site.ts';
 
 let site: Site;

@@ -7,7 +7,7 @@ import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { openExec, type ExecClient } from '../support/exec-client.ts';
-import { startRole, type RoleProcess } from '../workers/role-process.ts';
+import { startRole, type RoleProcess } from '../support/role-process.ts';
 
 type Flags = Readonly<Record<string, string>>;
 

@@ -10,14 +10,13 @@ const memory = (machine: number, container: number | undefined, heap: number): M
 
 describe('the capacity of a process', () => {
   it.each([
-    ['the container is the limit', memory(65_536, 512, 4096), 1, 1310],
-    ['the machine is', memory(1024, undefined, 4096), 1, 2621],
-    ['the heap is', memory(65_536, 4096, 200), 1, 1024],
-    ['workers share it', memory(65_536, 1024, 4096), 2, 1310],
-    ['there is more than anybody needs', memory(65_536, undefined, 16_384), 1, 20_000],
-    ['there is next to nothing', memory(64, 32, 32), 1, 300],
-  ])('when %s', (_when, given, processes, requests) => {
-    const capacity = capacityOf(given, processes);
+    ['the container is the limit', memory(65_536, 512, 4096), 1310],
+    ['the machine is', memory(1024, undefined, 4096), 2621],
+    ['the heap is', memory(65_536, 4096, 200), 1024],
+    ['there is more than anybody needs', memory(65_536, undefined, 16_384), 20_000],
+    ['there is next to nothing', memory(64, 32, 32), 300],
+  ])('when %s', (_when, given, requests) => {
+    const capacity = capacityOf(given);
     expect(capacity.requests).toBe(requests);
     expect(capacity.requestsPerUser).toBe(Math.floor(requests / 3));
     expect(capacity.bytesPerUser).toBeGreaterThan(0);

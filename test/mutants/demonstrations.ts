@@ -309,7 +309,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         file: 'scripts/tailcast.mjs',
         find: 'process.on(signal, () => child.kill(signal));',
         replace: 'process.on(signal, () => {});',
-        testFile: 'test/workers/signals.test.ts',
+        testFile: 'test/e2e/signals.test.ts',
         test: 'too old > ends the role in good order at SIGTERM',
       },
     ],

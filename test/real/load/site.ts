@@ -6,7 +6,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { createFaultyDisk } from '../../faults/disk.ts';
-import { startRole, type RoleProcess } from '../../workers/role-process.ts';
+import { startRole, type RoleProcess } from '../../support/role-process.ts';
 import { createPod } from '../cases/case.ts';
 import { startKubernetes } from '../rig/kubernetes.ts';
 import type { Rig } from '../rig/rig.ts';

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { castOf, dataOf, recordings, startSite, type Site } from '../../e2e/site.ts';
 import type { ExecClient } from '../../support/exec-client.ts';
-import { CHECKOUT, type RoleProcess } from '../../workers/role-process.ts';
+import { CHECKOUT, type RoleProcess } from '../../support/role-process.ts';
 import { layOutVersion, previousVersion, problemOfVersion } from '../support/checkout.ts';
 
 const VERSIONS = ['previous', 'this'] as const;

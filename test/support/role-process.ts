@@ -20,8 +20,6 @@ export interface RoleProcess {
   readonly lines: readonly LogLine[];
   /** The first line, past or future, that fits. */
   line(fits: (line: LogLine) => boolean): Promise<LogLine>;
-  /** Process of the worker that serves in a slot now. */
-  worker(slot: number): number;
   /** Value of a metric with exactly these labels; 0 when it is not there. */
   metric(name: string): Promise<number>;
   signal(signal: NodeJS.Signals): void;
@@ -68,11 +66,7 @@ export async function startRole(
     }
   };
   const ready = await Promise.race([
-    line(({ msg }) => msg === 'workers are ready' || msg === `${args[0] ?? ''} is ready`).then(
-      async (found) =>
-        // a worker of several says so as well
-        'worker' in found ? line(({ msg }) => msg === 'workers are ready') : found,
-    ),
+    line(({ msg }) => msg === `${args[0] ?? ''} is ready`),
     ended.then(() => undefined),
   ]);
   if (ready === undefined) throw new Error(`it did not start: ${said.join('\n')}`);
@@ -85,8 +79,6 @@ export async function startRole(
     ops: opsUrl,
     lines,
     line,
-    worker: (slot) =>
-      Number(lines.findLast(({ msg, worker }) => msg === 'worker is ready' && worker === slot)?.['pid']),
     async metric(name) {
       const text = await (await fetch(`${opsUrl}/metrics`)).text();
       const found = text.split('\n').find((row) => row.startsWith(`${name} `));
@@ -101,20 +93,6 @@ export async function startRole(
       return code;
     },
   };
-}
-
-/**
- * Lets only one of two workers accept connections meanwhile: which of them takes one is up to the system, and on a busy
- * machine one of them may take all.
- */
-export async function servedBy<T>(role: RoleProcess, slot: number, work: () => Promise<T>): Promise<T> {
-  const other = role.worker(1 - slot);
-  process.kill(other, 'SIGSTOP');
-  try {
-    return await work();
-  } finally {
-    process.kill(other, 'SIGCONT');
-  }
 }
 
 /** Repeats `look` until it gives something. @throws Error saying `what` after `timeoutMs` */
