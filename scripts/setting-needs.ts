@@ -46,7 +46,6 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     requestsPerUser: ABUSE,
     connectionsPerUser: ABUSE,
     bytesPerUser: ABUSE,
-    watchShareAfter: MEASURED,
     recorderDial: 'who has userspace networking',
     portal: 'who shows recordings elsewhere',
     portalPort: 'who gives recorders a listener for viewers',

@@ -22,9 +22,7 @@ import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
-import { DEFAULT_SHARED_LIMITS, SharedConnections } from '../proxy/upstream/shared-connections.ts';
 import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
-import { createWatchUpstream } from '../proxy/upstream/watch-upstream.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
@@ -204,8 +202,6 @@ async function openServer(parts: {
   const recorders = await openRecorders({ config, stateDirectory, tailnet, events, metrics, log, stack });
   const limits = requestLimits(config);
   const pool = new UpstreamPool(connector, DEFAULT_POOL_LIMITS, monotonicMs);
-  const sharing = createUpstreamConnector(apiServer, { protocols: ['h2', 'http/1.1'] });
-  const shared = new SharedConnections(sharing, DEFAULT_SHARED_LIMITS, monotonicMs);
   const common = {
     gate,
     basePath: apiServer.basePath,
@@ -221,7 +217,6 @@ async function openServer(parts: {
     pump: {
       ...common,
       pool,
-      watches: createWatchUpstream({ pool, shared, shareAfter: config.watchShareAfter }),
       credentialRefused: () => apiServer.refused(),
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
       maxInFlight: limits.requests,

@@ -100,11 +100,6 @@ export const GATEWAY_SETTINGS = {
     orAuto(byteSize(1024, 1024 ** 4)),
     undefined,
   ),
-  watchShareAfter: setting(
-    'watches of one process that have a connection to the API server each; more of them share HTTP/2 connections, which takes less memory and more CPU; 0: all share',
-    wholeNumber(0, 1_000_000),
-    100,
-  ),
   recorderDial: setting(
     'how recorders are reached: direct (kernel networking) or through tailscaled (userspace networking)',
     oneOf('direct', 'tailscale'),

@@ -26,7 +26,7 @@ import {
   PREFACE,
   type Field,
 } from './raw-http2.ts';
-import { SHAPES } from './shared-shapes.ts';
+import { SHAPES } from './http2-shapes.ts';
 
 let rig: IngressRig;
 let witness: Witness;

@@ -15,7 +15,7 @@ import {
   type IngressRig,
   type Witness,
 } from './ingress-rig.ts';
-import { SHAPES } from './shared-shapes.ts';
+import { SHAPES } from './http2-shapes.ts';
 
 let rig: IngressRig;
 let witness: Witness;

@@ -21,18 +21,12 @@ import {
   type ProxyServer,
   type ProxyServerOptions,
 } from '../../src/proxy/front/server.ts';
-import {
-  DEFAULT_SHARED_LIMITS,
-  SharedConnections,
-  type SharedLimits,
-} from '../../src/proxy/upstream/shared-connections.ts';
 import { createUpstreamConnector } from '../../src/proxy/upstream/upstream-connect.ts';
 import {
   DEFAULT_POOL_LIMITS,
   UpstreamPool,
   type PoolLimits,
 } from '../../src/proxy/upstream/upstream-pool.ts';
-import { createWatchUpstream } from '../../src/proxy/upstream/watch-upstream.ts';
 import type { CapabilityMap, Identity, IdentitySource } from '../../src/tailnet/identity.ts';
 import { issueAuthority, issueServer } from '../../src/tailnet/issue-certificate.ts';
 
@@ -110,8 +104,6 @@ export interface RigOptions {
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
   /** Watches beyond so many share connections; none: all have their own. */
-  readonly shareAfter?: number;
-  readonly shared?: Partial<SharedLimits>;
 }
 
 let sharedPki: Promise<Pki> | undefined;
@@ -148,11 +140,6 @@ export async function openRig(options: RigOptions): Promise<Rig> {
   const pool = new UpstreamPool(connector, { ...DEFAULT_POOL_LIMITS, ...options.pool }, () =>
     performance.now(),
   );
-  const sharing = createUpstreamConnector(endpoint, { protocols: ['h2', 'http/1.1'] });
-  const shared = new SharedConnections(sharing, { ...DEFAULT_SHARED_LIMITS, ...options.shared }, () =>
-    performance.now(),
-  );
-  const watches = createWatchUpstream({ pool, shared, shareAfter: options.shareAfter ?? Infinity });
   const metrics = createMetrics();
   const access: AccessEntry[] = [];
   const records: ApiRequestRecord[] = [];
@@ -161,7 +148,6 @@ export async function openRig(options: RigOptions): Promise<Rig> {
     pump: {
       gate,
       pool,
-      watches,
       basePath: options.basePath ?? '',
       metrics,
       accessLog: { write: (entry) => access.push(entry) },

@@ -21,21 +21,17 @@ import type { Rechecks } from '../gate/recheck.ts';
 import type { BodyFraming, ResponseHead } from '../upstream/response-head.ts';
 import type { RequestPlace, UserLimits } from './user-limits.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
-import type { WatchUpstream } from '../upstream/watch-upstream.ts';
 import {
   startExchange,
   type Exchange,
   type ExchangeOwner,
   type RequestFraming,
-  type UpstreamRequest,
 } from '../upstream/upstream.ts';
 
 /** What the pump works with; one per gateway. */
 export interface PumpDeps extends AccountDeps {
   readonly gate: Gate;
   readonly pool: UpstreamPool;
-  /** How watches go to the API server; none: as any other request. */
-  readonly watches?: WatchUpstream | undefined;
   /** Path in front of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
   readonly events: Pick<Events, 'requestRefused' | 'upstreamFailed'>;
@@ -118,7 +114,6 @@ export class Pump implements ExchangeOwner {
   #admission: Admission | undefined;
   #exchange: Exchange | undefined;
   #stopRechecks: (() => void) | undefined;
-  #watchOver: (() => void) | undefined;
   #place: RequestPlace | undefined;
   /** Of the request, read ahead for its event. */
   #collectedBytes = 0;
@@ -251,7 +246,7 @@ export class Pump implements ExchangeOwner {
     const headers =
       expectsContinue && early === NO_BODY ? admission.headers : withoutExpect(admission.headers);
     const target = this.#deps.basePath + admission.target.raw;
-    const exchange = this.#startExchange(admission, { method, target, headers, framing });
+    const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
     this.#exchange = exchange;
     // of every request: what class it is of says nothing about how long an API server takes to answer it
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
@@ -263,16 +258,6 @@ export class Pump implements ExchangeOwner {
     this.#place?.hold(0);
     if (early.complete) return exchange.end();
     this.#readBody(exchange);
-  }
-
-  #startExchange({ info }: Admission, request: UpstreamRequest): Exchange {
-    const { pool, watches } = this.#deps;
-    if (watches === undefined || info.verb !== 'watch') return startExchange(request, this, pool);
-    const { exchange, over } = watches.start(request, this);
-    // it may have failed already
-    if (this.#over) over();
-    else this.#watchOver = over;
-    return exchange;
   }
 
   #readBody(exchange: Exchange): void {
@@ -340,7 +325,6 @@ export class Pump implements ExchangeOwner {
   #finish(error?: string): void {
     this.#over = true;
     this.#stopRechecks?.();
-    this.#watchOver?.();
     this.#place?.leave();
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);

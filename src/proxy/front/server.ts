@@ -118,7 +118,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const front = createPlainFront(options, state, load);
   const http2 = createHttp2Front({ options, state, load });
 
-  const { pool, watches } = options.pump;
+  const { pool } = options.pump;
   showLoad(options);
 
   const closeAll = async (): Promise<void> => {
@@ -129,7 +129,6 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
     front.server.close();
     http2.close();
     pool.close();
-    watches?.close();
   };
   return {
     serve(socket, alpn, peer) {
@@ -180,7 +179,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
 
 /** What is asked for when somebody scrapes. */
 function showLoad({ pump, metrics }: ProxyServerOptions): void {
-  const { pool, watches, maxInFlight } = pump;
+  const { pool, maxInFlight } = pump;
   const { gauge } = metrics;
   gauge('tailcast_requests_limit', 'Requests that may be served at a time.', () => maxInFlight);
   gauge('tailcast_upstream_connections', 'Connections to the API server.', () => pool.size.total);
@@ -188,14 +187,6 @@ function showLoad({ pump, metrics }: ProxyServerOptions): void {
     'tailcast_upstream_connections_idle',
     'Connections to the API server that wait for a request.',
     () => pool.size.idle,
-  );
-  if (watches === undefined) return;
-  gauge('tailcast_watches', 'Watches now open.', () => watches.size.watches);
-  gauge('tailcast_watches_shared', 'Watches now open over shared connections.', () => watches.size.shared);
-  gauge(
-    'tailcast_upstream_connections_shared',
-    'Connections to the API server that watches share.',
-    () => watches.size.connections,
   );
 }
 

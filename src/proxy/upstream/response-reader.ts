@@ -38,7 +38,7 @@ export interface ResponseReader {
 }
 
 /** Interim responses before the real one; a client of ours can do nothing with more. */
-export const MAX_INFORMATIONAL = 16;
+const MAX_INFORMATIONAL = 16;
 
 /** Creates the reader of one connection. */
 export function createResponseReader(): ResponseReader {

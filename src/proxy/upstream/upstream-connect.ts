@@ -47,18 +47,14 @@ export interface UpstreamConnector {
 const KEEP_ALIVE_MS = 30_000;
 const CONNECT_TIMEOUT_MS = 10_000;
 
-/** What is offered to the API server; of several it picks one. */
-const HTTP1_ONLY = ['http/1.1'];
+/** Protocols offered by ALPN. */
+const ALPN_PROTOCOLS = ['http/1.1'];
 
-/**
- * @param options.connectTimeoutMs limit for TCP and TLS together (default 10 s)
- * @param options.protocols what is offered (ALPN); default: HTTP/1.1
- */
+/** @param options.connectTimeoutMs limit for TCP and TLS together, default 10 s */
 export function createUpstreamConnector(
   endpoint: UpstreamEndpoint,
-  options: { readonly connectTimeoutMs?: number; readonly protocols?: readonly string[] } = {},
+  options: { readonly connectTimeoutMs?: number } = {},
 ): UpstreamConnector {
-  const ALPNProtocols = [...(options.protocols ?? HTTP1_ONLY)];
   const connectTimeoutMs = options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
   let made: { readonly from: ConnectionOptions; readonly context: SecureContext } | undefined;
   let session: Buffer | undefined;
@@ -90,7 +86,7 @@ export function createUpstreamConnector(
         port: endpoint.port,
         // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
         servername: isIP(name) === 0 ? name : '',
-        ALPNProtocols,
+        ALPNProtocols: ALPN_PROTOCOLS,
         allowHalfOpen,
         // over a connection that is there already Node reads as it always does
         ...(tunnel === undefined ? {} : { socket: tunnel }),

@@ -235,13 +235,13 @@ function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest
 }
 
 /** @throws TailcastError `INTERNAL` when it could not be sent as one line */
-export function checkRequestLine(method: string, target: string): void {
+function checkRequestLine(method: string, target: string): void {
   if (!HEADER_NAME.test(method) || !TARGET.test(target))
     throw new TailcastError('INTERNAL', 'a malformed request line');
 }
 
 /** @throws TailcastError `INTERNAL` when it could not be sent as one line, or says where the body ends */
-export function checkField(name: string, value: string): void {
+function checkField(name: string, value: string): void {
   if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value) || isFraming(name))
     throw new TailcastError('INTERNAL', 'a malformed header');
 }
