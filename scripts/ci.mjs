@@ -46,7 +46,6 @@ const REAL_SUITES = [
   'chart-tailnet',
   'load',
   'watches',
-  'upgrade',
 ];
 /** Every way to kill or to spoil, on a disk and on S3: some four minutes. Hundreds are for a night. */
 const FAULTS = ['--runs', '32', '--minutes', '8'];

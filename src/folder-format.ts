@@ -5,8 +5,6 @@
  * ```
  * /var/lib/tailcast-recorder/spool/format.json    {"kind":"spool","format":1,"version":"0.1.0"}
  * ```
- *
- * Folders of versions that did not say it have format 1.
  */
 import { randomUUID } from 'node:crypto';
 import { open, readFile, rename, unlink } from 'node:fs/promises';

@@ -1,13 +1,12 @@
 /** The part of a recorder that works on one spool: takes sessions in, brings them into the store, and knows what there is. */
-import { Registry } from 'prom-client';
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
-import { keyInSpool, openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
+import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
 import { createCommits } from '../tsrecorder/intake/commits.ts';
-import { createFinisher } from '../tsrecorder/intake/finisher.ts';
+import { createFinisher, type Finisher } from '../tsrecorder/intake/finisher.ts';
+import type { GroupCommit } from '../tsrecorder/intake/group-commit.ts';
 import { Ingest } from '../tsrecorder/intake/ingest.ts';
-import { settleLeftSpools, type SpoolParts } from '../tsrecorder/intake/left-spools.ts';
 import { createReceiveTimes } from '../tsrecorder/intake/receive-time.ts';
 import {
   createRecorderMetrics,
@@ -21,7 +20,10 @@ import { roomFor } from '../tsrecorder/store/free-room.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { SettledOptions } from './recorder-options.ts';
 
-export interface Intake extends SpoolParts {
+export interface Intake {
+  readonly ingest: Ingest;
+  readonly group: GroupCommit;
+  readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
   readonly events: RecorderEvents;
@@ -125,25 +127,5 @@ function openCatalog(
     maxCached: limits.maxCachedRecordings,
     now: () => clock.monotonic(),
     ...(searchText === undefined ? {} : { index: () => told.search }),
-  });
-}
-
-/** Brings into the store what earlier versions have left beside the spool. */
-export function settleEarlier(
-  options: SettledOptions,
-  store: RecordingStore,
-  earlier: string | undefined,
-): Promise<void> {
-  const { bucket: _, ...alone } = options;
-  const { spoolDirectory: spool, evidenceKey = keyInSpool(spool), log } = options;
-  // nobody comes to continue anything there
-  const timing = { ...options.timing, resumeGraceMs: 0 };
-  return settleLeftSpools({
-    spool,
-    earlier,
-    limitMs: timing.maxStoreRetryMs,
-    log,
-    open: (spoolDirectory) =>
-      openIntake({ ...alone, spoolDirectory, evidenceKey, timing, registry: new Registry() }, store),
   });
 }

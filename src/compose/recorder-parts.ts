@@ -6,7 +6,6 @@ import { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import { createAlertMetrics } from '../tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type Alerts } from '../tsrecorder/search/alerts/alerts.ts';
-import { closeUploads } from '../tsrecorder/intake/left-spools.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
 import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
@@ -31,7 +30,7 @@ import { createArchiveStore } from '../tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../tsrecorder/store/disk.ts';
 import { createS3Store, S3_LISTING } from '../tsrecorder/store/s3.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
-import { openIntake, settleEarlier, type Intake } from './recorder-intake.ts';
+import { openIntake, type Intake } from './recorder-intake.ts';
 import {
   settleOptions,
   SYSTEM_CLOCK,
@@ -60,23 +59,15 @@ export interface RunningRecorder {
 export async function createRecorder(given: RecorderOptions): Promise<RunningRecorder> {
   const { directory, log } = given;
   const inner = given.store ?? (await openStore(given));
-  const place =
-    given.spoolDirectory === undefined
-      ? await placeSpool(directory, log)
-      : { directory: given.spoolDirectory, left: undefined };
-  const options = settleOptions(given, place.directory);
+  const options = settleOptions(given, given.spoolDirectory ?? (await placeSpool(directory, log)));
   const { spoolDirectory } = options;
   const store = createArchiveStore(inner, options.archive, given.sealKeys);
   const unlock = await takeSpool(spoolDirectory);
   try {
     const intake = await openIntake(options, store);
-    const left = settleEarlier(options, store, place.left);
     const maxBytes = options.limits.maxPlayIndexBytes;
     const playIndexes = await openSpoolIndexes(spoolDirectory, { store, log, maxBytes });
-    return await serve(options, store, { ...intake, playIndexes }, async () => {
-      await left;
-      await unlock();
-    });
+    return await serve(options, store, { ...intake, playIndexes }, unlock);
   } catch (error) {
     await unlock();
     throw error;
@@ -175,6 +166,13 @@ async function serve(
       await unlock();
     },
   };
+}
+
+/** Ends all uploads, and stores the ones that can be stored. */
+async function closeUploads({ ingest, group, finisher }: Parts): Promise<void> {
+  await ingest.close();
+  await group.flush();
+  await finisher.close();
 }
 
 async function openRecorderAlerts(

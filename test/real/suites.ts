@@ -104,7 +104,6 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/proxy-group.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'],
   },
-  upgrade: { file: 'suites/upgrade.test.ts', peers: [] },
   install: { file: 'suites/install.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'helm'] },
   'install-chart': {
     file: 'suites/install-chart.test.ts',

@@ -1,10 +1,8 @@
-import { mkdir, mkdtemp, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { readFile, rename, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
-import { removeLeftSpool } from '../../src/tsrecorder/intake/left-spools.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
 
@@ -79,19 +77,5 @@ describe('a spool that cannot be read', () => {
     const store = await createDiskStore(again.directory, { readOnly: true });
     const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
     expect(report.unfinished).toBe(1);
-  });
-});
-
-describe('the spool of a process that there was once', () => {
-  it('is not removed while anything in it is not in the store', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-left-'));
-    for (const name of ['a.notes', 'a.cast', 'events/a.ndjson']) {
-      await mkdir(dirname(join(directory, name)), { recursive: true });
-      await writeFile(join(directory, name), '');
-      await expect(removeLeftSpool(directory)).rejects.toThrow('1 files that are not in the store');
-      await rm(join(directory, name));
-    }
-    await removeLeftSpool(directory);
-    await expect(stat(directory)).rejects.toMatchObject({ code: 'ENOENT' });
   });
 });

@@ -16,7 +16,7 @@ export interface OpenEvidenceOptions extends Omit<SessionEvidenceOptions, 'path'
 }
 
 /** Where a recorder has its key unless it is told otherwise. */
-export function keyInSpool(spoolDirectory: string): string {
+function keyInSpool(spoolDirectory: string): string {
   return join(spoolDirectory, 'evidence', 'key.pem');
 }
 

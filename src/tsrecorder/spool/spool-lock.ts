@@ -27,7 +27,7 @@ export async function takeSpool(directory: string): Promise<() => Promise<void>>
  * @returns how to give the directory back.
  * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in it.
  */
-export async function lockSpool(directory: string): Promise<() => Promise<void>> {
+async function lockSpool(directory: string): Promise<() => Promise<void>> {
   await checkFormat(directory, SPOOL_FORMAT);
   const path = join(directory, LOCK);
   const mine = await describeProcess(process.pid);
@@ -44,7 +44,7 @@ export async function lockSpool(directory: string): Promise<() => Promise<void>>
 }
 
 /** @throws TailcastError `CONFIG_INVALID` when a process that lives has the directory. */
-export async function assertUnowned(directory: string): Promise<void> {
+async function assertUnowned(directory: string): Promise<void> {
   const owner = await readFile(join(directory, LOCK), 'utf8').catch(() => '');
   const [pid = ''] = owner.split(' ');
   const alive = /^\d+$/.test(pid) && owner === (await describeProcess(Number(pid)));
