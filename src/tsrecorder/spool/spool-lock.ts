@@ -5,30 +5,21 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TailcastError } from '../../errors.ts';
-import { checkFormat, markFormat, SPOOL_FORMAT } from '../../folder-format.ts';
+import { markFormat, SPOOL_FORMAT } from '../../folder-format.ts';
 import { describeProcess } from '../../process-identity.ts';
 import { isSystemError, makeDirectory, removeFile } from '../files/durable-files.ts';
 
 const LOCK = 'owner';
 
 /**
- * Makes the directory of a spool, and locks it.
+ * Creates the spool directory and locks it.
  *
- * @returns how to give the directory back.
- * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in the spool.
+ * @returns a function that releases the lock
+ * @throws TailcastError `CONFIG_INVALID` if another process holds the lock, or the files have a newer format
  */
 export async function takeSpool(directory: string): Promise<() => Promise<void>> {
   await makeDirectory(directory);
   await markFormat(directory, SPOOL_FORMAT);
-  return lockSpool(directory);
-}
-
-/**
- * @returns how to give the directory back.
- * @throws TailcastError `CONFIG_INVALID` when a process that lives has it, or a newer version wrote what is in it.
- */
-async function lockSpool(directory: string): Promise<() => Promise<void>> {
-  await checkFormat(directory, SPOOL_FORMAT);
   const path = join(directory, LOCK);
   const mine = await describeProcess(process.pid);
   for (;;) {

@@ -2,7 +2,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { lockSpool, takeSpool } from '../../../src/tsrecorder/spool/spool-lock.ts';
+import { takeSpool } from '../../../src/tsrecorder/spool/spool-lock.ts';
 
 async function createDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'spool-lock-'));
@@ -17,7 +17,7 @@ describe('the lock of a spool', () => {
     await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
     await unlock();
     await (
-      await lockSpool(directory)
+      await takeSpool(directory)
     )();
   });
 
@@ -27,11 +27,7 @@ describe('the lock of a spool', () => {
       join(directory, 'format.json'),
       JSON.stringify({ kind: 'spool', format: 99, version: '99.0.0' }),
     );
-    await expect(lockSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
     expect(await readdir(directory)).toEqual(['format.json']);
-  });
-
-  it('is an error where there is no folder, and not waited for', async () => {
-    await expect(lockSpool(join(await createDirectory(), 'gone'))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 });
