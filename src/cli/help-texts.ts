@@ -9,8 +9,9 @@ export const SEARCH_HELP = `
   "rm -rf" kube*          a phrase; a beginning
   cmd:"kubectl delete"    in a command; text: on the screen only
   user: ns: pod: container: node: tag: kind: state: id:
+  user:alice              user names that begin with alice; user:"alice" for the exact name
   after:7d before:2026-01-31 duration:>1h exit:!=0
-  -word   a OR b          without; one of both. Everything else must all hold.
+  NOT word -ns:dev a OR b exclude a word or a name; either of two. All other terms must match.
 
 Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
 Exit code: 0 something was found, 1 nothing, 2 the search failed.`;

@@ -4,7 +4,8 @@ import { z } from 'zod';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { readTextLines } from '../wire/lines.ts';
-import { parseQuery, QueryError } from '../search/query.ts';
+import { parseQuery, QueryError, type Query } from '../search/query.ts';
+import { secretNotice } from '../search/secrets.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
@@ -69,7 +70,7 @@ export async function searchRecordings(
   context: CommandContext,
 ): Promise<number> {
   const query = words.join(' ');
-  checkQuery(query);
+  const parsed = checkQuery(query);
   const limit = typeof options['limit'] === 'number' ? options['limit'] : 20;
   const base = await recorderOrContextAddress(options, context);
   let count = 0;
@@ -95,6 +96,8 @@ export async function searchRecordings(
     }
     cursor = count < limit ? next : undefined;
   } while (cursor !== undefined);
+  const notice = count === 0 ? secretNotice(parsed) : undefined;
+  if (notice !== undefined) await print(context.stderr, `${notice}\n`);
   return count === 0 ? 1 : 0;
 }
 
@@ -217,9 +220,9 @@ const ASK_AGAIN_MS = 1000;
 const MAX_LINE = 65_536;
 
 /** A mistake is told at once, without a recorder. */
-function checkQuery(query: string): void {
+function checkQuery(query: string): Query {
   try {
-    parseQuery(query, 0);
+    return parseQuery(query, 0);
   } catch (error) {
     if (!(error instanceof QueryError)) throw error;
     throw new TailcastError('USAGE', error.message, { cause: error });

@@ -13,6 +13,8 @@ import {
   type KnownNames,
   type ReadQuery,
 } from './query-edit.ts';
+import type { Query } from '../search/query.ts';
+import { secretNotice } from '../search/secrets.ts';
 import { RecordingTable } from './recording-rows.tsx';
 import { formatRoute, goTo, searchAddress } from './route.ts';
 import { SearchForm } from './search-form.tsx';
@@ -59,7 +61,7 @@ export function ListView({
       )}
       <div ref={end} />
       <p class={recordings.length === 0 ? 'notice empty' : 'notice'} role="status">
-        {read.query === undefined ? '' : statusText(state)}
+        {read.query === undefined ? '' : statusText(state, read.query)}
         {recordings.length > 0 || loading || query === '' ? null : <BegunWith read={read} />}
       </p>
       {next === undefined || loading || searchedTo !== undefined ? null : (
@@ -182,14 +184,14 @@ function useMoreInSight(more: () => void): RefObject<HTMLDivElement | null> {
   return end;
 }
 
-function statusText({ recordings, next, loading, searchedTo, problem }: ListState): string {
+function statusText({ recordings, next, loading, searchedTo, problem }: ListState, query: Query): string {
   if (searchedTo !== undefined) return 'Looking through older recordings; none matches so far…';
   if (loading) return 'Loading…';
   if (recordings.length > 0)
     return `${recordings.length} recording${recordings.length === 1 ? '' : 's'}${next === undefined ? '' : ' so far'}`;
   if (problem !== undefined) return '';
   return next === undefined
-    ? 'No recording matches.'
+    ? (secretNotice(query) ?? 'No recording matches.')
     : 'None of the recordings looked through so far matches.';
 }
 

@@ -1,8 +1,9 @@
 /**
- * The query language, one reading for the page, the command line and the API. Pure.
+ * The query language of the page, the command line and the API. Pure.
  *
- * Terms stand side by side and all must hold; `OR` between two: one of them; `-` before one: not. A term is a word, a
- * phrase in quotes, or `key:value`; `*` at the end: what begins so.
+ * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; `OR` between two
+ * terms requires one of them. `NOT` or `!` before a term excludes it, and so does `-` before a key. A dash before anything else is
+ * text, because command lines are full of dashes: `rm -rf` finds the command.
  */
 import { phraseOf } from './tokens.ts';
 
@@ -93,9 +94,9 @@ interface Piece {
   readonly isPrefix: boolean;
 }
 
-/** `-`, `key:`, then quoted or plain text, then `*`. Plain text runs to the next space. */
+/** `NOT`, `!` or `-`, then `key:`, then quoted or plain text, then `*`. Plain text runs to the next space. */
 const PIECE =
-  /\s*(?<not>-)?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
+  /\s*(?<not>NOT\s+!?|!|-(?=[A-Za-z_]+:))?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
 
 /**
  * Reads a query. The empty one finds everything.
@@ -114,7 +115,8 @@ export function parseQuery(text: string, nowMs: number): Query {
     PIECE.lastIndex = at;
     const piece = readPiece(PIECE.exec(text.slice(0, end)), text, at);
     if (piece.value === 'OR' && isBare(piece)) {
-      if (clauses.length === 0 || joins) throw new QueryError('OR stands between two terms', piece.offset);
+      if (piece.isNot || clauses.length === 0 || joins)
+        throw new QueryError('OR stands between two terms', piece.offset);
       joins = true;
       continue;
     }
@@ -153,13 +155,13 @@ export function isWord(term: Term): boolean {
 function checkJoined(terms: readonly Term[], offset: number): void {
   if (terms.every((term) => !isWord(term)) || terms.every((term) => isWord(term) && !term.isNot)) return;
   throw new QueryError(
-    'OR joins words and whole names with each other (none with -), or times, numbers and beginnings of names',
+    'OR joins words and complete names (not excluded ones), or times, numbers and prefixes of names',
     offset,
   );
 }
 
-function isBare({ key, isNot, isQuoted, isPrefix }: Piece): boolean {
-  return key === undefined && !isNot && !isQuoted && !isPrefix;
+function isBare({ key, isQuoted, isPrefix }: Piece): boolean {
+  return key === undefined && !isQuoted && !isPrefix;
 }
 
 function readPiece(match: RegExpExecArray | null, text: string, at: number): Piece {
@@ -172,13 +174,35 @@ function readPiece(match: RegExpExecArray | null, text: string, at: number): Pie
     return { offset, isNot, key, value, isQuoted: true, isPrefix: star !== undefined };
   }
   const value = plain ?? '';
+  checkPlain(value, key, offset);
   if (key === undefined && /^[A-Za-z_]+:$/.test(value)) throw new QueryError(brokenPiece(value), offset);
   const isPrefix = value.endsWith('*');
   return { offset, isNot, key, value: isPrefix ? value.slice(0, -1) : value, isQuoted: false, isPrefix };
 }
 
+/** Refuses text without quotes that reads like an operator. @throws QueryError */
+function checkPlain(value: string, key: string | undefined, offset: number): void {
+  if (key === undefined && value === 'NOT') throw new QueryError('NOT stands before a term', offset);
+  if (/^-+"/.test(value)) throw new QueryError('to exclude a phrase, write NOT before it', offset);
+  if (!isBalanced(value))
+    throw new QueryError(
+      `parentheses do not group terms; to search for ${value}, write it in quotes`,
+      offset,
+    );
+}
+
+/** True if each parenthesis has its counterpart. */
+function isBalanced(value: string): boolean {
+  let open = 0;
+  for (const letter of value) {
+    if (letter === '(') open += 1;
+    else if (letter === ')' && (open -= 1) < 0) return false;
+  }
+  return open === 0;
+}
+
 function brokenPiece(rest: string): string {
-  const [, key] = /^-?([A-Za-z_]+):(?:\s|$)/.exec(rest) ?? [];
+  const [, key] = /^(?:NOT\s+|[-!])?([A-Za-z_]+):(?:\s|$)/.exec(rest) ?? [];
   if (key !== undefined) return `${key}: needs a value right behind it`;
   return rest.includes('"')
     ? 'a quote is not closed, or something follows it without a space'
@@ -232,13 +256,19 @@ function textTerm(field: TextTerm['field'], { value, isPrefix, offset }: Piece):
   return { kind: 'text', field, value, isPrefix };
 }
 
-function fieldTerm(field: FieldTerm['field'], { value, isPrefix, offset }: Piece): FieldTerm {
+function fieldTerm(field: FieldTerm['field'], { value, isPrefix, isQuoted, offset }: Piece): FieldTerm {
   const choices = CHOICES.get(field);
-  if (choices === undefined) return { kind: 'field', field, value, isPrefix };
+  if (choices === undefined)
+    return { kind: 'field', field, value, isPrefix: isPrefix || (!isQuoted && isPartialUser(field, value)) };
   const meant = field === 'state' && value === 'open' ? 'running' : value.toLowerCase();
   if (isPrefix || !choices.includes(meant))
     throw new QueryError(`${field}: is one of ${choices.join(', ')}`, offset);
   return { kind: 'field', field, value: meant, isPrefix };
+}
+
+/** True if `value` is the beginning of a user name: `user:alice` finds alice@example.com, `user:"alice"` only alice. */
+function isPartialUser(field: string, value: string): boolean {
+  return field === 'user' && !value.includes('@');
 }
 
 function compareTerm(field: 'duration' | 'exit', { value, isPrefix, offset }: Piece): CompareTerm {
@@ -280,18 +310,19 @@ export function readTime(text: string, nowMs: number): number | undefined {
 }
 
 function printTerm(term: Term): string {
-  const not = term.isNot ? '-' : '';
+  const not = term.isNot ? (term.field === 'any' ? 'NOT ' : '-') : '';
   if (term.kind === 'time') return `${not}${term.field}:${term.value}`;
   if (term.kind === 'compare')
     return `${not}${term.field}:${term.operator === '=' ? '' : term.operator}${term.value}`;
   const key = term.field === 'any' ? '' : `${term.field}:`;
-  return `${not}${key}${printValue(term.value, key === '')}${term.isPrefix ? '*' : ''}`;
+  const isExact = !term.isPrefix && isPartialUser(term.field, term.value);
+  return `${not}${key}${printValue(term.value, key === '', isExact)}${term.isPrefix ? '*' : ''}`;
 }
 
-function printValue(value: string, isBareWord: boolean): string {
-  const isPlain = /^[^\s"*-][^\s"]*$/u.test(value) && !value.endsWith('*');
-  const isKey = isBareWord && (value === 'OR' || /^[A-Za-z_]+:/.test(value));
-  return isPlain && !isKey ? value : `"${value.replaceAll(/["\\]/g, '\\$&')}"`;
+function printValue(value: string, isBareWord: boolean, isExact: boolean): string {
+  const isPlain = !isExact && /^[^\s"*][^\s"]*$/u.test(value) && !value.endsWith('*') && isBalanced(value);
+  const isOperator = isBareWord && (/^(?:OR|NOT)$/.test(value) || /^(?:!|-?[A-Za-z_]+:)/.test(value));
+  return isPlain && !isOperator ? value : `"${value.replaceAll(/["\\]/g, '\\$&')}"`;
 }
 
 /** How many letters to change, add or leave out. Words of keys only: both are short. */

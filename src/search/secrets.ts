@@ -3,6 +3,8 @@
  * recording itself is never changed. Pure.
  */
 
+import type { Query } from './query.ts';
+
 /** What stands in the place of a secret. */
 export const SECRET = '[secret]';
 
@@ -68,6 +70,16 @@ function mayHoldOne(line: string): boolean {
     if (BEGINS_ONE[bits] === 1) return MAY_HOLD_ONE.test(line);
   }
   return false;
+}
+
+/** Returns a notice if a query searches for text that looks like a secret; such text is not in any index. */
+export function secretNotice({ clauses }: Query): string | undefined {
+  const isSecret = clauses
+    .flat()
+    .some((term) => term.kind === 'text' && !term.isNot && replaceSecrets(term.value) !== term.value);
+  return isSecret
+    ? 'Values that look like secrets are not indexed. Search for a word next to the value, or for the user and the time, and read the transcript.'
+    : undefined;
 }
 
 /** Replaces the secrets of one line. */

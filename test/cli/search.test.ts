@@ -16,7 +16,14 @@ describe('tailcast search', () => {
     expect(out).toMatch(/http:\S+#\/r\/nGATE1CNTRL_\S+\?t=5\n$/);
     const json = await run('search', '"needle here"', '--json', ...recorder);
     expect(JSON.parse(json.out)).toMatchObject({ hits: [{ at: 7.5, marks: [[2, 13]] }], more: false });
-    expect(await run('search', 'absent', ...recorder)).toMatchObject({ code: 1, out: '' });
+    expect(await run('search', 'absent', ...recorder)).toMatchObject({ code: 1, out: '', err: '' });
+    const secret = await run('search', 'AKIAABCDEFGHIJKLMNOP', ...recorder);
+    expect(secret).toMatchObject({ code: 1, out: '' });
+    expect(secret.err).toMatch(
+      /^Values that look like secrets are not indexed\. Search for a word next to the value/,
+    );
+    const option = await run('search', ...recorder, '--', 'sh -i', 'user:a');
+    expect(option).toMatchObject({ code: 0 });
     // the counts may be some seconds old
     await expect
       .poll(() => run('index', 'status', ...recorder), { timeout: 20_000 })

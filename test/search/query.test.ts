@@ -21,7 +21,7 @@ describe('a query', () => {
       parse('user:alice ns:prod OR namespace:dev -pod:web-* "rm -rf" kube* cmd:"kubectl delete"'),
     ).toEqual({
       clauses: [
-        [{ isNot: false, kind: 'field', field: 'user', value: 'alice', isPrefix: false }],
+        [{ isNot: false, kind: 'field', field: 'user', value: 'alice', isPrefix: true }],
         [
           { isNot: false, kind: 'field', field: 'ns', value: 'prod', isPrefix: false },
           { isNot: false, kind: 'field', field: 'ns', value: 'dev', isPrefix: false },
@@ -33,6 +33,41 @@ describe('a query', () => {
       ],
     });
     expect(parse('  ')).toEqual({ clauses: [] });
+  });
+
+  it('matches a user by the beginning of the name, unless the name is complete or in quotes', () => {
+    const users = parse('user:alice user:"alice" user:alice@example.com user:bob*').clauses.flat();
+    expect(users.map((term) => 'isPrefix' in term && term.isPrefix)).toEqual([true, false, false, true]);
+    expect(printQuery(parse('user:alice user:"alice" user:a@b'))).toBe('user:alice* user:"alice" user:a@b');
+  });
+
+  it('excludes a term after NOT, after ! and, if it has a key, after a dash', () => {
+    const excluded = (text: string) =>
+      parse(text)
+        .clauses.flat()
+        .map(({ isNot, value }) => [isNot, value]);
+    expect(excluded('NOT rm !mv -pod:web NOT pod:db !pod:dns')).toEqual([
+      [true, 'rm'],
+      [true, 'mv'],
+      [true, 'web'],
+      [true, 'db'],
+      [true, 'dns'],
+    ]);
+  });
+
+  it('takes a dash before a word as text, as in a command line', () => {
+    expect(parse('rm -rf --force').clauses.flat()).toEqual(
+      ['rm', '-rf', '--force'].map((value) => ({
+        isNot: false,
+        kind: 'text',
+        field: 'any',
+        value,
+        isPrefix: false,
+      })),
+    );
+    expect(printQuery(parse('rm -rf NOT "-rf" !"a b" "NOT" "!x" "-pod:a"'))).toBe(
+      'rm -rf NOT -rf NOT "a b" "NOT" "!x" "-pod:a"',
+    );
   });
 
   it('has times, durations and exit codes', () => {
@@ -57,6 +92,14 @@ describe('a query', () => {
     ['a OR OR b', 'OR stands between two terms'],
     ['ku*', 'at least 3 characters'],
     ['--', 'there is no word'],
+    ['-usr:alice', 'did you mean user:?'],
+    ['-"rm -rf"', 'write NOT before it'],
+    ['a NOT', 'NOT stands before a term'],
+    ['NOT NOT a', 'NOT stands before a term'],
+    ['NOT OR b', 'OR stands between two terms'],
+    ['(rm OR mv) -rf', 'parentheses do not group terms; to search for (rm, write it in quotes'],
+    ['NEAR(', 'parentheses do not group terms'],
+    ['user:a)', 'parentheses do not group terms'],
     ['before:yesterday', 'takes a date'],
     ['after:2026-13-45', 'takes a date'],
     ['exit:x', 'exit: takes a code'],
@@ -71,7 +114,8 @@ describe('a query', () => {
 
   it('takes what means something to engines for what it is: text', () => {
     for (const text of [
-      'NEAR(',
+      'NEAR()',
+      'main()',
       'a AND b',
       '10.0.0.1:80',
       "';drop",
@@ -87,13 +131,15 @@ describe('a query', () => {
 
   it('reads as the same one when it is written', () => {
     const word = fc.string({
-      unit: fc.constantFrom(...Array.from('ab1 -*":\\OR日é_.;\n\t')),
+      unit: fc.constantFrom(...Array.from('ab1 -*":\\ORNT!()日é_.;\n\t')),
       minLength: 1,
       maxLength: 8,
     });
     const key = fc.constantFrom(
       '',
       '-',
+      '!',
+      'NOT ',
       'user:',
       'pod:',
       '-ns:',
