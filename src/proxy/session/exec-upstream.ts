@@ -1,6 +1,7 @@
 /**
- * Which protocol the API server is asked for where a client wants a WebSocket for exec or attach: the same, or SPDY/3.1, which the gateway
- * then speaks for it (ADR 28). Whoever may do what was decided before, by the client's own request.
+ * Selects the protocol of the one upgrade request to the API server when a client requests exec or attach over WebSocket: WebSocket, or
+ * SPDY/3.1, which the gateway then translates (ADR 28). The method stays the client's, so RBAC verb and audit entry stay the same: the API
+ * server accepts SPDY with GET as well as with POST.
  */
 import type { Duplex } from 'node:stream';
 import { parseExecOptions } from '../../kube/exec-options.ts';
@@ -29,14 +30,11 @@ export interface AskedAsSpdy {
   answer(switched: Switched): Switched & { readonly socket: Duplex };
 }
 
-/** With these a server, or what stands in front of it, may mean that it does not want it this way, or not from this caller. */
-const NOT_THIS_WAY: ReadonlySet<number> = new Set([400, 403, 405, 426, 501]);
-
 /** `believable`: the gateway speaks SPDY with the API server, for a client that speaks WebSocket. */
 export type ExecAnswer = UpgradeAnswer & { readonly believable?: true };
 
 /**
- * Asks as the client did, or with SPDY where that can stand for it, and then as the client did if that is not wanted.
+ * Sends one upgrade request: as SPDY if the setting and the session allow it, otherwise the client's own. A refusal is final.
  * @param dial the client's own request
  */
 export async function askExec(
@@ -48,10 +46,7 @@ export async function askExec(
   const spdy = upstream === 'spdy' ? askAsSpdy(admission, dial) : undefined;
   if (spdy === undefined) return ask(dial);
   const answer = await ask(spdy.dial);
-  if (answer.kind === 'switched') return { ...spdy.answer(answer), believable: true };
-  if (!NOT_THIS_WAY.has(answer.status)) return answer;
-  answer.body.destroy();
-  return ask(dial);
+  return answer.kind === 'switched' ? { ...spdy.answer(answer), believable: true } : answer;
 }
 
 /**
@@ -80,7 +75,6 @@ export function askAsSpdy(
   return {
     dial: {
       ...dial,
-      method: 'POST',
       headers: [...HANDSHAKE.reduce(withoutHeader, dial.headers), 'X-Stream-Protocol-Version', name],
       protocol: 'SPDY/3.1',
       subprotocol: { header: STREAM_PROTOCOL, offered: [name] },
