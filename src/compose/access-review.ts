@@ -28,10 +28,12 @@ export function openAccessReviews(
   const client = createApiClient(apiServer, Date.now);
   return createAccessReviews(
     async (question, caller, signal) => {
+      const { clusterPrefix = '', ...attributes } =
+        'path' in question ? { ...question, clusterPrefix: '' } : question;
       const spec =
-        'path' in question ? { nonResourceAttributes: question } : { resourceAttributes: question };
+        'path' in attributes ? { nonResourceAttributes: attributes } : { resourceAttributes: attributes };
       const review = { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectAccessReview', spec };
-      const { status, body } = await client.post(PATH, review, signal, caller);
+      const { status, body } = await client.post(`${clusterPrefix}${PATH}`, review, signal, caller);
       if (status === 401) apiServer.refused();
       if (status !== 201) throw new Error(`the API server answered ${status}`);
       const { allowed, denied } = ANSWER.parse(body).status;

@@ -8,6 +8,7 @@ import { parsePolicy } from '../proxy/gate/policy-file.ts';
 import {
   decide,
   DEFAULT_POLICY,
+  isBodyRequired,
   policyClassOf,
   type Policy,
   type PolicyAction,
@@ -78,7 +79,9 @@ function effect(
     case 'refuse':
       return 'refused';
     case 'allow':
-      return policyClass === 'streamUpgrade' && mode === 'failClosed'
+      return upgrade &&
+        (policyClass === 'streamUpgrade' || policyClass === 'secretRead') &&
+        mode === 'failClosed'
         ? 'goes on, for reading only'
         : 'goes on';
     case 'record':
@@ -91,7 +94,11 @@ function effect(
   }
 }
 
-function limits({ refusedPorts }: Policy, policyClass: string): readonly string[] {
+function limits(policy: Policy, policyClass: PolicyClass): readonly string[] {
+  const { refusedPorts } = policy;
+  const mode = 'failClosed';
+  if (policy.enforced[policyClass] === 'event' && isBodyRequired(policy, policyClass, { mode }))
+    return ['  enforced: refused if the body cannot be read (workloads.unreadable: refuse)'];
   if (policyClass !== 'portForward' || refusedPorts.length === 0) return [];
   const shown = refusedPorts.map(({ first, last }) => (first === last ? String(first) : `${first}-${last}`));
   return [`  never to ports ${shown.join(', ')}`];

@@ -16,6 +16,10 @@ import type { RequestInfo } from './request-info.ts';
  * - `accessChange`: a write that makes or changes credentials, rights or admission rules, and with them later ways around a
  *   gateway: Secrets (one of type `service-account-token` is filled with a token), tokens, certificates, RBAC, webhooks,
  *   admission policies, and who serves an API group
+ * - `workload`: a create, update or patch of an object of Kubernetes that contains a pod template, and with it commands
+ * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have; its
+ *   controller may start programs for it
+ * - `secretRead`: a get, list or watch of Secrets, which may hold credentials
  * - `unknownSubresource`: a write to a subresource that Kubernetes itself does not have, which may do anything (connect,
  *   run, start); anything behind the name of such a subresource; a write to a path that is no resource
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
@@ -32,6 +36,9 @@ export type RequestClass =
   | 'otherProxy'
   | 'ephemeralContainers'
   | 'accessChange'
+  | 'workload'
+  | 'customResource'
+  | 'secretRead'
   | 'unknownSubresource'
   | 'opaqueUpgrade'
   | 'streamUpgrade'
@@ -54,8 +61,9 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   }
   const session = classOfSubresource(info);
   if (session !== undefined) return session;
-  if (request.upgrade) return isStream(info) ? 'streamUpgrade' : 'opaqueUpgrade';
-  return classOfPlain(info);
+  if (!request.upgrade) return classOfPlain(info);
+  if (!isStream(info)) return 'opaqueUpgrade';
+  return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
 
 /** Of a request for a resource that carries no session and no upgrade. */
@@ -67,6 +75,11 @@ function classOfPlain(info: RequestInfo): RequestClass {
   }
   if (WRITES.has(info.verb) && isAboutAccess(info)) return 'accessChange';
   if (isUnknownSubresource(info)) return 'unknownSubresource';
+  if (EPHEMERAL_WRITES.has(info.verb) && info.subresource === '') {
+    if (isWorkload(info)) return 'workload';
+    if (info.apiPrefix === 'apis' && !KUBERNETES_GROUPS.has(info.apiGroup)) return 'customResource';
+  }
+  if (isSecretRead(info)) return 'secretRead';
   return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
 }
 
@@ -80,9 +93,56 @@ const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'rbac.authorization.k8s.io',
 ]);
 
-function isAboutAccess({ apiPrefix, apiGroup, resource, subresource }: RequestInfo): boolean {
+function isAboutAccess(info: RequestInfo): boolean {
+  const { apiPrefix, apiGroup, subresource } = info;
   if (apiPrefix === 'apis') return ACCESS_GROUPS.has(apiGroup);
+  const resource = resourceName(info);
   return resource === 'secrets' || (resource === 'serviceaccounts' && subresource === 'token');
+}
+
+/** Resources with a pod template, by API group. `controllerrevisions` hold the templates of StatefulSets and DaemonSets. */
+const WORKLOADS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
+  ['', new Set(['pods', 'podtemplates', 'replicationcontrollers'])],
+  ['apps', new Set(['controllerrevisions', 'daemonsets', 'deployments', 'replicasets', 'statefulsets'])],
+  ['batch', new Set(['cronjobs', 'jobs'])],
+  ['extensions', new Set(['daemonsets', 'deployments', 'replicasets'])],
+]);
+
+function isWorkload(info: RequestInfo): boolean {
+  return WORKLOADS.get(info.apiGroup)?.has(resourceName(info)) === true;
+}
+
+/** API groups of kube-apiserver 1.36, and `extensions` of older versions. A group that is not listed counts as custom. */
+const KUBERNETES_GROUPS: ReadonlySet<string> = new Set([
+  ...ACCESS_GROUPS,
+  'apiextensions.k8s.io',
+  'apps',
+  'authentication.k8s.io',
+  'authorization.k8s.io',
+  'autoscaling',
+  'batch',
+  'coordination.k8s.io',
+  'discovery.k8s.io',
+  'events.k8s.io',
+  'extensions',
+  'flowcontrol.apiserver.k8s.io',
+  'internal.apiserver.k8s.io',
+  'networking.k8s.io',
+  'node.k8s.io',
+  'policy',
+  'resource.k8s.io',
+  'scheduling.k8s.io',
+  'storage.k8s.io',
+  'storagemigration.k8s.io',
+]);
+
+function isSecretRead(info: RequestInfo): boolean {
+  return info.apiPrefix === 'api' && READS.has(info.verb) && resourceName(info) === 'secrets';
+}
+
+/** kcp appends the identity of an API to its resource: `deployments:<hash>`. */
+function resourceName({ resource }: RequestInfo): string {
+  return resource.split(':', 1)[0] ?? '';
 }
 
 /** HTTP methods, in lower case as `RequestInfo` has them, of what only reads a path that is no resource. */
@@ -114,7 +174,9 @@ function isUnknownSubresource({ verb, subresource, parts }: RequestInfo): boolea
 const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
 
 /** The classes that hold with and without an upgrade. */
-function classOfSubresource({ apiPrefix, resource, subresource }: RequestInfo): RequestClass | undefined {
+function classOfSubresource(info: RequestInfo): RequestClass | undefined {
+  const { apiPrefix, subresource } = info;
+  const resource = resourceName(info);
   if (subresource === 'exec' || subresource === 'attach') return subresource;
   if (subresource === 'portforward') return resource === 'pods' ? 'portForward' : undefined;
   // of another API group it is another program's idea of a proxy
@@ -137,5 +199,5 @@ function isStream(info: RequestInfo): boolean {
 }
 
 function isPod(info: RequestInfo): boolean {
-  return info.apiPrefix === 'api' && info.resource === 'pods';
+  return info.apiPrefix === 'api' && resourceName(info) === 'pods';
 }

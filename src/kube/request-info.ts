@@ -2,6 +2,9 @@
  * What a request means to the API server: a port of `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` with the
  * prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes all follow this reading, so
  * ours does too. It is total: every canonical target has an answer.
+ *
+ * One addition: servers of several clusters serve the API of each cluster below a prefix (`/clusters/<name>` of kcp,
+ * `/k8s/clusters/<id>` of Rancher). The part behind the prefix is read as a request to that cluster.
  */
 import { firstQueryValue, queryFlag, type TargetQuery, type Target } from './canonical-target.ts';
 import { isLabelSelector, readFieldSelector, type FieldRequirement } from './selectors.ts';
@@ -13,6 +16,8 @@ export interface RequestInfo {
   readonly path: string;
   /** `get list watch create update patch delete deletecollection proxy`, the empty string for odd methods; the lower-case HTTP method for non-resource requests. */
   readonly verb: string;
+  /** Path of the cluster in front of the API path: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */
+  readonly clusterPrefix: string;
   /** `api` or `apis`. */
   readonly apiPrefix: string;
   readonly apiGroup: string;
@@ -40,6 +45,24 @@ export function parseRequestInfo(
   method: string,
   target: Pick<Target, 'path' | 'segments' | 'query'>,
 ): RequestInfo {
+  const prefixLength = lengthOfClusterPrefix(target.segments);
+  if (prefixLength === 0) return requestInfo(method, target);
+  const segments = target.segments.slice(prefixLength);
+  const clusterPrefix = `/${target.segments.slice(0, prefixLength).join('/')}`;
+  const info = requestInfo(method, { ...target, segments });
+  return info.isResourceRequest ? { ...info, clusterPrefix } : info;
+}
+
+/** Names of logical clusters (`root:org:team`, `*`) and cluster ids. */
+const CLUSTER_NAME = /^(?:\*|[A-Za-z0-9][A-Za-z0-9.:_-]*)$/;
+
+function lengthOfClusterPrefix(segments: readonly string[]): number {
+  const [first, second = '', third = ''] = segments;
+  if (first === 'clusters') return CLUSTER_NAME.test(second) ? 2 : 0;
+  return first === 'k8s' && second === 'clusters' && CLUSTER_NAME.test(third) ? 3 : 0;
+}
+
+function requestInfo(method: string, target: Pick<Target, 'path' | 'segments' | 'query'>): RequestInfo {
   const { path, segments } = target;
   const [apiPrefix = '', second = ''] = segments;
   if (segments.length < 3 || (apiPrefix !== 'api' && apiPrefix !== 'apis')) {
@@ -61,6 +84,7 @@ const NON_RESOURCE = {
   isResourceRequest: false,
   path: '',
   verb: '',
+  clusterPrefix: '',
   apiPrefix: '',
   apiGroup: '',
   apiVersion: '',

@@ -10,14 +10,16 @@ import type { RequestInfo } from '../kube/request-info.ts';
 /**
  * - `all`: the value as it is
  * - `names`: its keys, and nothing of what is under them
+ * - `containers`: of the containers that are anywhere in the value, what `CONTAINER` keeps; of the rest nothing
  * - `each`: of every item of a list, or every value of a mapping
- * - `fields`: of the named members; of others there is only the name
+ * - `fields`: of the named members; of others what `others` keeps, by default only the name
  */
 export type Shape =
   | 'all'
   | 'names'
+  | 'containers'
   | { readonly each: Shape }
-  | { readonly fields: Readonly<Record<string, Shape>> };
+  | { readonly fields: Readonly<Record<string, Shape>>; readonly others?: Shape };
 
 const fields = (named: Readonly<Record<string, Shape>>): Shape => ({ fields: named });
 const each = (shape: Shape): Shape => ({ each: shape });
@@ -35,7 +37,15 @@ const HEAD = { ...all('apiVersion', 'kind', '$patch'), metadata: METADATA };
 const object = (more: Readonly<Record<string, Shape>> = {}): Shape => fields({ ...HEAD, ...more });
 
 /** Commands and arguments are what an event about a program is for; a password among them is in it. */
+const HANDLER = fields({
+  exec: fields(all('command')),
+  httpGet: fields(all('path', 'port', 'host', 'scheme')),
+  ...all('tcpSocket', 'grpc', 'sleep', '$patch'),
+});
+const PROBES = { livenessProbe: HANDLER, readinessProbe: HANDLER, startupProbe: HANDLER };
 const CONTAINER = fields({
+  ...PROBES,
+  lifecycle: fields({ postStart: HANDLER, preStop: HANDLER, ...all('stopSignal', '$patch') }),
   ...all('name', 'image', 'command', 'args', 'workingDir', 'tty', 'stdin', 'stdinOnce', 'ports', '$patch'),
   ...all('resources', 'securityContext', 'volumeMounts', 'volumeDevices', 'imagePullPolicy', 'restartPolicy'),
   ...all('targetContainerName', 'envFrom', 'terminationMessagePath', 'terminationMessagePolicy'),
@@ -53,6 +63,13 @@ const POD_SPEC = fields({
   ...all('securityContext', 'runtimeClassName', 'restartPolicy', 'priorityClassName'),
   ...all('activeDeadlineSeconds', 'terminationGracePeriodSeconds', 'shareProcessNamespace'),
 });
+/** Members that hold containers in pod templates, and in custom resources that follow their form. */
+export const CONTAINER_MEMBERS: Readonly<Record<string, Shape>> = {
+  containers: each(CONTAINER),
+  initContainers: each(CONTAINER),
+  ephemeralContainers: each(CONTAINER),
+  container: CONTAINER,
+};
 const POD = object({ spec: POD_SPEC });
 const TEMPLATE = fields({ metadata: METADATA, spec: POD_SPEC });
 const WORKLOAD_SPEC = fields({
@@ -93,6 +110,7 @@ const KINDS: ReadonlyMap<string, Shape> = new Map([
   ['/pods/eviction', object({ deleteOptions: fields(all('gracePeriodSeconds', 'propagationPolicy')) })],
   ['/bindings', object(all('target'))],
   ['/replicationcontrollers', WORKLOAD],
+  ['/podtemplates', object({ template: TEMPLATE })],
   ['/secrets', DATA],
   ['/configmaps', DATA],
   ['/serviceaccounts', object(all('secrets', 'imagePullSecrets', 'automountServiceAccountToken'))],
@@ -106,6 +124,9 @@ const KINDS: ReadonlyMap<string, Shape> = new Map([
   ['apps/statefulsets', WORKLOAD],
   ['apps/daemonsets', WORKLOAD],
   ['apps/replicasets', WORKLOAD],
+  ['extensions/deployments', WORKLOAD],
+  ['extensions/daemonsets', WORKLOAD],
+  ['extensions/replicasets', WORKLOAD],
   ['batch/jobs', WORKLOAD],
   ['batch/cronjobs', CRON_JOB],
   ['networking.k8s.io/networkpolicies', POLICY],
@@ -145,7 +166,7 @@ const KINDS: ReadonlyMap<string, Shape> = new Map([
     }),
   ],
 ]);
-const ANY_OBJECT = object();
+const ANY_OBJECT: Shape = { fields: HEAD, others: 'containers' };
 const SCALE = object({ spec: fields(all('replicas')) });
 const DELETE_OPTIONS = fields(
   all(

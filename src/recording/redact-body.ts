@@ -3,38 +3,101 @@
  * there is nothing. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
-import { keptOfBody, type Shape } from './kept-fields.ts';
+import { CONTAINER_MEMBERS, keptOfBody, type Shape } from './kept-fields.ts';
 
 const REDACTED = '[redacted by tailcast]';
 const NOTHING = new Uint8Array(0);
 
+export interface RedactedBody {
+  /** JSON, or empty. */
+  readonly body: Uint8Array;
+  /** Reason why a body of which fields are kept could not be read. */
+  readonly unread?: string;
+}
+
 /**
- * The body as it may be recorded: JSON, or empty.
+ * Returns the body as an event may contain it.
+ *
+ * Only JSON is read. YAML costs too much CPU per byte, and two readers may understand it differently.
  * @param truncated the body goes on after `body`
  */
-export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): Uint8Array {
+export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
   const shape = keptOfBody(info);
-  if (shape === undefined || truncated || body.length === 0) return NOTHING;
+  if (shape === undefined) return { body: NOTHING };
+  if (truncated) return { body: NOTHING, unread: `it is longer than ${body.length} bytes` };
+  if (body.length === 0) return { body: NOTHING };
+  if (PROTOBUF.every((byte, index) => body[index] === byte))
+    return { body: NOTHING, unread: 'it is protobuf' };
   try {
-    const json: unknown = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(body);
+    const json: unknown = JSON.parse(text);
+    if (countMembers(json) !== countColons(text)) return { body: NOTHING, unread: 'a member is repeated' };
     const kept = Array.isArray(json) ? json.map((item) => keepOperation(item, shape)) : keep(json, shape);
-    return new TextEncoder().encode(JSON.stringify(kept));
+    return { body: new TextEncoder().encode(JSON.stringify(kept)) };
   } catch {
-    // no JSON, or nested more deeply than anybody can follow
-    return NOTHING;
+    // no JSON, or nested too deeply for the parser
+    return { body: NOTHING, unread: 'it is not JSON, or nested too deeply' };
   }
+}
+
+/** Beginning of a protobuf body of Kubernetes. */
+const PROTOBUF: readonly number[] = [0x6b, 0x38, 0x73, 0x00];
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COLON = 0x3a;
+
+/**
+ * Counts the colons outside strings: JSON has one for each member of an object. `JSON.parse` keeps the last one of members
+ * with the same name, and the API server merges objects among them.
+ */
+function countColons(text: string): number {
+  let count = 0;
+  let isString = false;
+  for (let index = 0; index < text.length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code === QUOTE) isString = !isString;
+    else if (isString && code === BACKSLASH) index += 1;
+    else if (!isString && code === COLON) count += 1;
+  }
+  return count;
+}
+
+function countMembers(json: unknown): number {
+  if (typeof json !== 'object' || json === null) return 0;
+  const values: readonly unknown[] = Object.values(json);
+  return values.reduce<number>(
+    (count, value) => count + countMembers(value),
+    Array.isArray(json) ? 0 : values.length,
+  );
 }
 
 function keep(json: unknown, shape: Shape | undefined): unknown {
   if (json === null || shape === 'all') return json;
   if (shape === undefined) return REDACTED;
   if (shape === 'names') return namesOf(json);
+  if (shape === 'containers') return keepContainers(json);
   if ('each' in shape) {
     return Array.isArray(json)
       ? json.map((item) => keep(item, shape.each))
       : mapMembers(json, (_, value) => keep(value, shape.each));
   }
-  return mapMembers(json, (name, value) => keep(value, memberOf(shape.fields, name)));
+  return mapMembers(json, (name, value) => keep(value, memberOf(shape, name)));
+}
+
+/** Keeps containers at any depth, and the way to them. */
+function keepContainers(json: unknown): unknown {
+  if (typeof json !== 'object' || json === null) return REDACTED;
+  const kept = Array.isArray(json)
+    ? json.map(keepContainers)
+    : Object.fromEntries(
+        Object.entries(json).map(([name, value]: readonly [string, unknown]) => [
+          name,
+          Object.hasOwn(CONTAINER_MEMBERS, name) && typeof value === 'object'
+            ? keep(value, CONTAINER_MEMBERS[name])
+            : keepContainers(value),
+        ]),
+      );
+  return Object.values(kept).some((value) => value !== REDACTED) ? kept : REDACTED;
 }
 
 /** One operation of a JSON patch (RFC 6902): its value is a part of the object, and kept as that part would be. */
@@ -55,16 +118,18 @@ function shapeAt(shape: Shape, pointer: string): Shape | undefined {
     if (found === undefined || found === 'all') return found;
     // below names there are only values
     if (found === 'names') return undefined;
-    found =
-      'each' in found
-        ? found.each
-        : memberOf(found.fields, token.replaceAll('~1', '/').replaceAll('~0', '~'));
+    const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (found === 'containers') {
+      if (Object.hasOwn(CONTAINER_MEMBERS, name)) found = CONTAINER_MEMBERS[name];
+    } else {
+      found = 'each' in found ? found.each : memberOf(found, name);
+    }
   }
   return found;
 }
 
-function memberOf(named: Readonly<Record<string, Shape>>, name: string): Shape | undefined {
-  return Object.hasOwn(named, name) ? named[name] : undefined;
+function memberOf(shape: Extract<Shape, { readonly fields: unknown }>, name: string): Shape | undefined {
+  return Object.hasOwn(shape.fields, name) ? shape.fields[name] : shape.others;
 }
 
 function namesOf(value: unknown): unknown {

@@ -24,8 +24,10 @@ export interface ApiRequest {
     readonly target: Target;
     readonly info: RequestInfo;
     readonly recording: RecordingPolicy;
-    /** Whether the request is to be told of; default: what `recording` says about all requests. */
+    /** True if the request causes an event. Default: what `recording` says about all requests. */
     readonly event?: boolean;
+    /** True if the request is refused when its event would lack the body. */
+    readonly isBodyRequired?: boolean;
   };
   readonly method: string;
   readonly userAgent: string;
@@ -48,12 +50,13 @@ export interface RequestEventLimits {
   readonly timeoutMs: number;
 }
 
-export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 64 * 1024, timeoutMs: 15_000 };
+export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 1024, timeoutMs: 15_000 };
 
 export interface RequestEvents {
   /**
    * Tells a recorder of one request. Resolves at once when the policy does not ask for events.
-   * @throws TailcastError `RECORDING_REQUIRED` under enforcement, when no recorder has taken the event
+   * @throws TailcastError `RECORDING_REQUIRED` under enforcement, when no recorder has taken the event;
+   *   `POLICY_REFUSED` if the body is required and cannot be read
    */
   record(request: ApiRequest): Promise<void>;
 }
@@ -63,10 +66,17 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   const never = new AbortController().signal;
   return {
     async record(request) {
-      const { recording, id, identity, event } = request.admission;
+      const { recording, id, identity, event, isBodyRequired } = request.admission;
       if (recording.mode === 'off' || !(event ?? recording.events)) return;
+      const described = describe(request, deps.unixMs(), limits.maxBodyBytes);
+      if (isBodyRequired === true && described.bodyUnread !== undefined) {
+        throw new TailcastError(
+          'POLICY_REFUSED',
+          `your sessions must be recorded, and the body of this request cannot be read: ${described.bodyUnread}; send it as JSON of at most ${limits.maxBodyBytes / 1024} KiB`,
+        );
+      }
       try {
-        const line = encodeApiRequestEvent(describe(request, deps.unixMs(), limits.maxBodyBytes));
+        const line = encodeApiRequestEvent(described);
         await within(limits.timeoutMs, 'telling a recorder', never, (signal) =>
           tell(deps, recording, line, signal),
         );
@@ -106,7 +116,7 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
   const { target, info, identity } = request.admission;
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
-  const body = redactBody(info, begin, truncated);
+  const { body, unread } = redactBody(info, begin, truncated);
   const queries = keepsQuery(info);
   return {
     timestamp: Math.floor(unixMs / 1000),
@@ -145,5 +155,6 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
     ...(truncated || body.length < Math.min(1, begin.length)
       ? { bodyTruncatedFromBytes: request.body.length }
       : {}),
+    ...(unread === undefined ? {} : { bodyUnread: unread }),
   };
 }

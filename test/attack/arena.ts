@@ -39,6 +39,9 @@ export const BOB: Caller = { address: '100.64.0.5', login: 'bob@example.com', gr
 /** Everything must be recorded, and no recorder answers. */
 export const CAROL: Caller = { address: '100.64.0.6', login: 'carol@example.com', groups: ['devs'] };
 
+/** Whatever can be recorded is recorded; nothing must be. */
+export const ERIN: Caller = { address: '100.64.0.8', login: 'erin@example.com', groups: ['devs'] };
+
 export interface Arena {
   readonly port: number;
   readonly caPem: string;
@@ -48,6 +51,7 @@ export interface Arena {
   /** What the gateway logged and wrote to its access log. */
   readonly logged: () => string;
   close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** @param policy text of a policy file */
@@ -73,6 +77,7 @@ export async function openArena(
   introduce(localApi, CAROL, [
     { impersonate: { groups: CAROL.groups }, recorderAddrs: ['127.0.0.1:1'], enforceRecorder: true },
   ]);
+  introduce(localApi, ERIN, [{ impersonate: { groups: ERIN.groups }, recorderAddrs: [recorder.address] }]);
   const kubeconfig = join(directory, 'kubeconfig');
   const entry = {
     name: 'echo',
@@ -120,6 +125,7 @@ export async function openArena(
     recorder,
     logged: () => lines.join('\n'),
     close: () => owned.disposeAsync(),
+    [Symbol.asyncDispose]: () => owned.disposeAsync(),
   };
 }
 

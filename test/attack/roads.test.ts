@@ -1,6 +1,16 @@
 /** Attack corpus E: every road to a shell, for a caller whose sessions must be recorded. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { ALICE, BOB, CAROL, GATEWAY_HOST, openArena, sendHttp1, type Arena, type Caller } from './arena.ts';
+import {
+  ALICE,
+  BOB,
+  CAROL,
+  ERIN,
+  GATEWAY_HOST,
+  openArena,
+  sendHttp1,
+  type Arena,
+  type Caller,
+} from './arena.ts';
 import type { Field } from './raw-http2.ts';
 import { honest, LIST, send, SPDY, WEBSOCKET, type Ask } from './transports.ts';
 import { expectDenied, expectForwarded, observe } from './verdict.ts';
@@ -93,6 +103,57 @@ describe('exec and attach', () => {
     },
   );
 
+  const BELOW_A_PREFIX = [
+    `/clusters/root:org:team-a${POD}`,
+    `/clusters/root%3Aorg%3Ateam-a${POD}`,
+    `/clusters/2v6gnkq8xyz${POD}`,
+    `/clusters/api${POD}`,
+    `/k8s/clusters/c-m-1a2b3c${POD}`,
+    `/k8s/clusters/local/api/v1/namespaces/n/pods/p`,
+    `/clusters/c/api/v1/namespaces/n/pods:0a1b2c/p`,
+    `/clusters/c/apis/x.example/v1/namespaces/n/machines/m`,
+  ];
+  it.each(BELOW_A_PREFIX)('E9 are recorded below the prefix of a cluster: %s', async (pod) => {
+    for (const caller of [BOB, ERIN]) {
+      await expectRecorded({ caller, target: `${pod}/exec?command=sh` });
+      await expectRecorded({
+        caller,
+        method: 'POST',
+        target: `${pod}/exec?command=sh`,
+        base: [HOST, ...SPDY],
+      });
+      await expectRecorded({ caller, target: `${pod}/attach` });
+    }
+    await expectRefused({ caller: CAROL, target: `${pod}/exec?command=sh` }, [403]);
+  });
+
+  it('E9 below the prefix of a cluster are reviewed by that cluster', async () => {
+    await using reviewing = await openArena({ accessReview: true });
+    const review = '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews';
+    const asked: string[] = [];
+    reviewing.apiServer.script = ({ requestLine, body }) => {
+      if (!requestLine.includes(review)) return undefined;
+      asked.push(`${requestLine} ${body}`);
+      const answer = '{"status":{"allowed":true}}';
+      return `HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: ${answer.length}\r\n\r\n${answer}`;
+    };
+    const full = { caller: ERIN, target: `/clusters/root:a${POD}/exec?command=sh`, method: 'GET' };
+    const outcome = await send(reviewing, 'h1 upgrade', full);
+    expect(outcome).toMatchObject({ status: 101 });
+    expect(asked).toEqual([expect.stringContaining(`POST /clusters/root:a${review} HTTP/1.1 `)]);
+    expect(asked[0]).not.toContain('clusterPrefix');
+  });
+
+  it('E9 of a cluster below a prefix name pod, namespace and path in the recording', async () => {
+    const before = arena.recorder.uploads.length;
+    await expectRecorded({ target: `/clusters/root:a${POD}/exec?command=sh` });
+    const upload = arena.recorder.uploads[before];
+    await arena.recorder.until(() => (upload?.lines().length ?? 0) > 0);
+    const lines = upload?.lines().join('\n') ?? '';
+    expect(lines).toContain('"PodName":"p","Namespace":"n"');
+    expect(lines).toContain(`"path":"/clusters/root:a${POD}/exec"`);
+  });
+
   const REFUSED: readonly (readonly [string, string, readonly Field[]])[] = [
     ['E1', 'GET', websocket('v6.channel.k8s.io')],
     ['E1', 'GET', websocket('chat')],
@@ -157,6 +218,13 @@ describe('other roads', () => {
     ['E9', '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/api/v1/namespaces/n/pods/p/exec'],
     ['E9', '/apis/x.example/v1/namespaces/n/machines/m/ssh'],
     ['E9', '/k8s/clusters/c-1/v1/management.cattle.io.clusters/local?shell=true'],
+    ['E9', `/services/workspaces/root:org/clusters/c${POD}/exec?command=sh`],
+    ['E9', `/clusters/a/clusters/b${POD}/exec?command=sh`],
+    ['E9', `/clusters/-a${POD}/exec?command=sh`],
+    ['E9', `/kubernetes/cluster/c${POD}/exec?command=sh`],
+    ['E9', `/any/prefix${POD}/exec?command=sh`],
+    ['E9', '/clusters/c/apis/subresources.kubevirt.io/v1/namespaces/n/virtualmachineinstances/v/console'],
+    ['E9', `/clusters/c${NODE}/exec/n/p/c?command=sh`],
     ['E10', LIST],
     ['E10', `${POD}`],
     ['E10', '/healthz'],
@@ -171,6 +239,19 @@ describe('other roads', () => {
       await expectRefused({ target }, [403]);
       await expectRefused({ target, method: 'POST', base: [HOST, ...SPDY] }, [403]);
       await expectRefused({ target, base: upgradeTo('foo') }, [400, 403]);
+    },
+  );
+
+  it.each(UPGRADES.filter(([id]) => id === 'E9' || id === 'E10').map(([, target]) => [target]))(
+    'E9 are closed to unknown upgrades of everybody whose grants name a recorder: %s',
+    async (target) => {
+      // known, and so for `others` to decide
+      if (target.includes('/nodes/')) return;
+      await expectRefused({ caller: ERIN, target }, [403]);
+      await expectRefused({ caller: ERIN, target, method: 'POST', base: [HOST, ...SPDY] }, [403]);
+      const free = { caller: ALICE, target };
+      const observed = await observe(arena, () => send(arena, 'h1 upgrade', free));
+      expectForwarded(observed, honest('h1 upgrade', free));
     },
   );
 
@@ -204,7 +285,8 @@ describe('other roads', () => {
     '/apis/x.example/v1/gates/g/a/b/c/proxy',
     '/api/v1/namespaces/n/things/t/proxy/api/v1/nodes/n/proxy/run/n/p/c',
     '/clusters/c/api/v1/nodes/n/proxy/run/n/p/c?cmd=id',
-    '/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/proxy/x',
+    '/clusters/proxy/proxy/api/v1/namespaces/n/pods/p',
+    '/x/clusters/c-1/api/v1/namespaces/n/pods/p/proxy/x',
     '/base/proxy',
   ];
   it.each(OTHER_PROXIES.flatMap((path) => ['GET', 'POST', 'PUT'].map((method) => [method, path] as const)))(
@@ -242,12 +324,23 @@ describe('other roads', () => {
     ['POST', '/apis/x.example/v1/machines/m/status/more'],
     ['POST', '/api/v1/namespaces/n/pods/p/unheard-of'],
     ['POST', '/clusters/c/api/v1/namespaces/n/pods'],
+    ['POST', '/x/c/api/v1/namespaces/n/pods'],
+    ['GET', '/k8s/clusters/c-1/api/v1/namespaces/n/pods/p/proxy/x'],
     ['DELETE', '/elsewhere'],
     ['POST', '/apis/apiregistration.k8s.io/v1/apiservices'],
     ['PATCH', '/apis/apiregistration.k8s.io/v1/apiservices/v1.x.example/status'],
     ['POST', '/api/v1/namespaces/n/secrets'],
     ['PUT', '/api/v1/namespaces/n/secrets/s'],
     ['DELETE', '/api/v1/namespaces/n/secrets/s'],
+    ['GET', '/api/v1/namespaces/n/secrets/s'],
+    ['GET', '/api/v1/secrets?limit=500'],
+    ['GET', '/api/v1/secrets?watch=true'],
+    ['GET', '/api/v1/watch/namespaces/n/secrets'],
+    ['GET', '/clusters/c/api/v1/namespaces/n/secrets:0a1b/s'],
+    ['POST', '/apis/certificates.k8s.io/v1/certificatesigningrequests'],
+    ['PUT', '/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval'],
+    ['POST', '/api/v1/namespaces/n/serviceaccounts/s/token'],
+    ['POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings'],
   ];
   it.each(TOLD)('E9 are told to a recorder first: %s %s', async (method, target) => {
     for (const transport of ['h1 request', 'h2 request'] as const) {
@@ -270,7 +363,11 @@ describe('other roads', () => {
     ['PATCH', '/apis/apps/v1/namespaces/n/deployments/d/scale'],
     ['POST', '/api/v1/namespaces/n/pods/p/eviction'],
     ['GET', '/apis/custom.metrics.k8s.io/v1beta1/namespaces/n/pods/p/requests'],
-    ['GET', '/api/v1/namespaces/n/secrets/s'],
+    ['GET', '/api/v1/namespaces/n/configmaps/s'],
+    ['GET', '/apis/apps/v1/namespaces/n/deployments'],
+    ['DELETE', '/api/v1/namespaces/n/pods/p'],
+    ['PUT', '/apis/coordination.k8s.io/v1/namespaces/n/leases/l'],
+    ['PUT', '/apis/argoproj.io/v1/namespaces/n/workflows/w/status'],
     ['GET', '/openapi/v3/apis/apps/v1'],
   ])('E10 do not close what is none: %s %s', async (method, target) => {
     const before = arena.recorder.events.length;

@@ -11,6 +11,7 @@ function infoOf(method: string, target: string): RequestInfo {
 /** Everything a case does not name is empty. */
 const EMPTY = {
   isResourceRequest: true,
+  clusterPrefix: '',
   apiPrefix: 'api',
   apiGroup: '',
   apiVersion: 'v1',
@@ -586,6 +587,36 @@ describe('list options', () => {
     ['POST', `${list}?watch=1`, 'create', '', '', ''],
   ])('%s %s', (method, target, verb, name, fieldSelector, labelSelector) => {
     expect(infoOf(method, target)).toMatchObject({ verb, name, fieldSelector, labelSelector });
+  });
+});
+
+describe('RequestInfo below the prefix of a cluster', () => {
+  it.each<[target: string, clusterPrefix: string]>([
+    ['/clusters/c', '/clusters/c'],
+    ['/clusters/root:org:team-a', '/clusters/root:org:team-a'],
+    ['/clusters/root%3Ateam-a', '/clusters/root:team-a'],
+    ['/clusters/*', '/clusters/*'],
+    ['/clusters/api', '/clusters/api'],
+    ['/k8s/clusters/c-m-1a2b', '/k8s/clusters/c-m-1a2b'],
+  ])('%s is that of the request to the cluster', (prefix, clusterPrefix) => {
+    const path = '/api/v1/namespaces/n/pods/p/exec';
+    const info = infoOf('POST', `${prefix}${path}?command=sh`);
+    expect(info).toEqual({ ...infoOf('POST', path), clusterPrefix, path: `${clusterPrefix}${path}` });
+  });
+
+  it.each([
+    '/clusters/-a/api/v1/pods',
+    '/clusters/api/v1/pods',
+    '/clusters/a/clusters/b/api/v1/pods',
+    '/clusters/a%20b/api/v1/pods',
+    '/k8s/api/v1/pods',
+    '/k8s/cluster/c/api/v1/pods',
+    '/services/w/clusters/c/api/v1/pods',
+    '/Clusters/c/api/v1/pods',
+    '/clusters/c/healthz',
+    '/clusters/c/api/v1',
+  ])('%s names no resource', (target) => {
+    expect(infoOf('GET', target)).toMatchObject({ isResourceRequest: false, clusterPrefix: '' });
   });
 });
 

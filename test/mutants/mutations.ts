@@ -48,6 +48,11 @@ const GATE = inFile(
     'record: false, event: recorders && recording.events };',
     'record: false, event: false };',
   ],
+  [
+    'required bodies',
+    "...(action === 'event' && isBodyRequired(",
+    '...(action === "refuse" && isBodyRequired(',
+  ],
   ['extras only when asked for', 'about.deps.auditExtras !== true', 'false'],
   ['session extra only on upgrades', 'about.request.upgrade ? (', 'about.request.method !== "" ? ('],
   ['audit id of ours', 'auditId: id,', ''],
@@ -100,7 +105,31 @@ const POLICY = inFile(
   ['default: port-forward events', "portForward: 'event'", "portForward: 'allow'"],
   ['default: events of changes of access', "accessChange: 'event'", "accessChange: 'allow'"],
   ['default: ephemeral container events', "ephemeralContainers: 'event'", "ephemeralContainers: 'allow'"],
-  ['enforcement', "recording.mode === 'failClosed' ? 'enforced' : 'others'", "'others'"],
+  ['default: workload events', "workload: 'event'", "workload: 'allow'"],
+  ['default: events of custom resources', "customResource: 'event'", "customResource: 'allow'"],
+  ['default: events of read Secrets', "secretRead: 'event'", "secretRead: 'allow'"],
+  ['default: workloads that cannot be read', "unreadableWorkloads: 'refuse'", "unreadableWorkloads: 'event'"],
+  [
+    'watches of Secrets over WebSocket',
+    "secretRead: ['secretRead', 'secretRead']",
+    "secretRead: ['secretRead', 'streamUpgrade']",
+  ],
+  ['enforcement', "recording.mode === 'failClosed' || (policyClass", 'false || (policyClass'],
+  [
+    'unknown upgrades where a recorder is named',
+    "(policyClass === 'opaqueUpgrade' && recording.mode !== 'off')",
+    'false',
+  ],
+  [
+    'bodies of workloads',
+    "policyClass === 'workload' || policyClass === 'ephemeralContainers'",
+    "policyClass === 'ephemeralContainers'",
+  ],
+  [
+    'bodies of ephemeral containers',
+    "policyClass === 'workload' || policyClass === 'ephemeralContainers'",
+    "policyClass === 'workload'",
+  ],
   ['port ranges', 'port >= first && port <= last', 'port === first'],
 );
 
@@ -237,7 +266,16 @@ const CLASSES = inFile(
   'src/kube/interactive.ts',
   ['upgrades of what is no resource', "if (request.upgrade) return 'opaqueUpgrade';", ''],
   ['the /proxy/ verb', "if (info.verb === 'proxy') {", 'if (info.verb === "never") {'],
-  ['upgrades of what is unknown', "isStream(info) ? 'streamUpgrade' : 'opaqueUpgrade'", "'streamUpgrade'"],
+  ['upgrades of what is unknown', "if (!isStream(info)) return 'opaqueUpgrade';", ''],
+  [
+    'streams of Secrets',
+    "return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';",
+    "return 'streamUpgrade';",
+  ],
+  ['workloads', "if (isWorkload(info)) return 'workload';", ''],
+  ['custom resources', "return 'customResource';", "return 'plain';"],
+  ['Secrets that are read', "if (isSecretRead(info)) return 'secretRead';", ''],
+  ['identities of resources', "return resource.split(':', 1)[0] ?? '';", 'return resource;'],
   ['exec', "subresource === 'exec' || subresource === 'attach'", "subresource === 'attach'"],
   ['attach', "subresource === 'exec' || subresource === 'attach'", "subresource === 'exec'"],
   ['port-forward', "return resource === 'pods' ? 'portForward' : undefined;", 'return undefined;'],
@@ -258,6 +296,37 @@ const CLASSES = inFile(
     "if (info.verb === 'watch') return false;",
   ],
 );
+
+const INFO = inFile(
+  'src/kube/request-info.ts',
+  ['prefixes of logical clusters', "if (first === 'clusters') return CLUSTER_NAME.test(second) ? 2 : 0;", ''],
+  [
+    'prefixes with an id',
+    "return first === 'k8s' && second === 'clusters' && CLUSTER_NAME.test(third) ? 3 : 0;",
+    'return 0;',
+  ],
+);
+
+const EVENTS = [
+  ...inFile(
+    'src/recording/redact-body.ts',
+    ['repeated members', 'if (countMembers(json) !== countColons(text))', 'if (text === "")'],
+    ['bodies that are cut', 'if (truncated) return', 'if (body.length < 0) return'],
+    ['containers of custom resources', 'keep(value, CONTAINER_MEMBERS[name])', 'REDACTED'],
+    ['values next to containers', ': keepContainers(value),', ': value,'],
+  ),
+  ...inFile('src/recording/request-event.ts', [
+    'bodies that are required',
+    'if (isBodyRequired === true && described.bodyUnread',
+    'if (described.bodyUnread === "" && described.bodyUnread',
+  ]),
+  ...inFile(
+    'src/recording/kept-fields.ts',
+    ['commands of probes', '  ...PROBES,\n', ''],
+    ['commands of hooks', 'postStart: HANDLER,', ''],
+    ['headers of probes', "httpGet: fields(all('path', 'port', 'host', 'scheme'))", "...all('httpGet')"],
+  ),
+];
 
 const FRONT = [
   ...inFile('src/proxy/front/plain.ts', [
@@ -346,7 +415,7 @@ const FRONT = [
     ],
     [
       'streams are only read',
-      "if (policyClass === 'streamUpgrade' && recording.mode === 'failClosed') {",
+      "if (isStream(policyClass) && recording.mode === 'failClosed') {",
       'if (policyClass === undefined) {',
     ],
     [
@@ -551,6 +620,8 @@ export const MUTATIONS: readonly Mutation[] = [
   ...IMPERSONATION,
   ...TARGETS,
   ...CLASSES,
+  ...INFO,
+  ...EVENTS,
   ...FRONT,
   ...TAPS,
   ...PORTAL,
@@ -562,6 +633,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/gate/gate.test.ts',
     'test/proxy/gate/recheck.test.ts',
     'test/attack/roads.test.ts',
+    'test/attack/workloads.test.ts',
     'test/attack/life.test.ts',
     'test/attack/portal.test.ts',
   ],
@@ -601,6 +673,9 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/impersonation/target.ts': ['test/impersonation/target.test.ts'],
   'src/kube/canonical-target.ts': ['test/kube/canonical-target.test.ts', 'test/attack/targets.test.ts'],
   'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
+  'src/kube/request-info.ts': ['test/kube/request-info.test.ts'],
+  'src/recording/redact-body.ts': ['test/recording/request-event.test.ts', 'test/attack/workloads.test.ts'],
+  'src/recording/kept-fields.ts': ['test/attack/workloads.test.ts', 'test/attack/events.test.ts'],
   'src/proxy/front/plain.ts': ['test/attack/framing.test.ts'],
   'src/proxy/front/server.ts': ['test/attack/framing.test.ts', 'test/proxy/front/server.test.ts'],
   'src/recording/stream-plan.ts': [
@@ -640,7 +715,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/proxy/session-life.test.ts',
     'test/proxy/session/upgrade.test.ts',
   ],
-  'src/recording/request-event.ts': ['test/recording/request-event.test.ts'],
+  'src/recording/request-event.ts': ['test/recording/request-event.test.ts', 'test/attack/workloads.test.ts'],
   'src/recording/tap-spdy.ts': ['test/recording/tap-spdy.test.ts'],
   'src/recording/spdy-server-reader.ts': ['test/recording/tap-spdy.test.ts'],
   'src/recording/tap-port-forward.ts': ['test/recording/tap-port-forward.test.ts'],

@@ -367,7 +367,7 @@ describe('the body of an event', () => {
         parseRequestInfo(method, parseTarget(path)),
         utf8(typeof body === 'string' ? body : JSON.stringify(body)),
         truncated,
-      ),
+      ).body,
     ).toString();
 
   it('never holds the values of a patch of a secret', () => {

@@ -10,9 +10,11 @@ import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { PolicyClass } from './policy.ts';
 
-/** What is asked: the attributes of a SelfSubjectAccessReview. */
+/** The attributes of a SelfSubjectAccessReview. */
 export type AccessQuestion =
   | {
+      /** `RequestInfo.clusterPrefix`: the cluster that has to answer. */
+      readonly clusterPrefix?: string;
       readonly verb: string;
       readonly group: string;
       readonly version: string;
@@ -73,6 +75,7 @@ export function questionOf(
   if (!isSession && !REQUESTS.has(policyClass)) return undefined;
   if (!info.isResourceRequest) return { verb: info.verb, path: info.path };
   return {
+    ...(info.clusterPrefix === '' ? {} : { clusterPrefix: info.clusterPrefix }),
     verb: isSession ? 'create' : info.verb,
     group: info.apiGroup,
     version: info.apiVersion,

@@ -30,6 +30,7 @@ import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules 
 import {
   decide,
   DEFAULT_POLICY,
+  isBodyRequired,
   policyClassOf,
   refusedPort,
   type Policy,
@@ -72,6 +73,8 @@ export interface Admission {
   readonly record: boolean;
   /** A recorder is told of the request before it goes on. */
   readonly event: boolean;
+  /** True if the request is refused when its event would lack the body. */
+  readonly isBodyRequired?: boolean;
   /** What the cluster was asked about it, and is asked again while it lasts. */
   readonly review?: AccessQuestion;
   /** A browser shows the answer under the gateway's name: nothing in it may act; see `browser-pages.ts`. */
@@ -297,7 +300,7 @@ function applyPolicy(
   policy: Policy,
   request: Parameters<typeof policyClassOf>[0] & { readonly target: Pick<Target, 'query'> },
   recording: RecordingPolicy,
-): Pick<Admission, 'policyClass' | 'record' | 'event'> {
+): Pick<Admission, 'policyClass' | 'record' | 'event' | 'isBodyRequired'> {
   const policyClass = policyClassOf(request);
   const recorders = recording.mode !== 'off';
   if (policyClass === undefined) {
@@ -306,8 +309,10 @@ function applyPolicy(
   }
   const { action, because } = decide(policy, policyClass, recording);
   if (action === 'refuse') {
-    const enforced = recording.mode === 'failClosed' ? 'your sessions must be recorded; ' : '';
-    throw new TailcastError('POLICY_REFUSED', `${enforced}the gateway's policy says ${because}: refuse`);
+    throw new TailcastError(
+      'POLICY_REFUSED',
+      `${REFUSED_FOR[recording.mode]}the gateway's policy says ${because}: refuse`,
+    );
   }
   if (policyClass === 'portForward') refusePorts(policy, request.target);
   if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {
@@ -318,8 +323,15 @@ function applyPolicy(
     policyClass,
     record: recorders && action === 'record',
     event: recorders && (recording.events || action === 'event'),
+    ...(action === 'event' && isBodyRequired(policy, policyClass, recording) ? { isBodyRequired: true } : {}),
   };
 }
+
+const REFUSED_FOR: Readonly<Record<RecordingPolicy['mode'], string>> = {
+  failClosed: 'your sessions must be recorded; ',
+  failOpen: 'your grants name a recorder, and this session cannot be recorded; ',
+  off: '',
+};
 
 /** The oldest WebSocket port-forward names its ports in the query; all others name them inside the stream. */
 function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {

@@ -8,15 +8,17 @@ import {
   DEFAULT_POLICY,
   POLICY_ACTIONS,
   POLICY_CLASSES,
+  UNREADABLE_WORKLOADS,
   type ClassActions,
   type Policy,
   type PolicyAction,
   type PolicyClass,
   type PortRange,
   type SessionPolicy,
+  type UnreadableWorkloads,
 } from './policy.ts';
 
-const SECTIONS = ['enforced', 'others', 'portForward', 'sessions', 'browsers'] as const;
+const SECTIONS = ['enforced', 'others', 'portForward', 'sessions', 'workloads', 'browsers'] as const;
 const MINUTE_MS = 60_000;
 
 /**
@@ -40,6 +42,7 @@ export function parsePolicy(entries: ReadonlyMap<string, unknown>, file: string)
     others: parseActions(members('others'), DEFAULT_POLICY.others, 'others', say),
     refusedPorts: parsePorts(members('portForward'), say),
     sessions: parseSessions(members('sessions'), say),
+    unreadableWorkloads: parseWorkloads(members('workloads'), say),
     programPages: parseBrowsers(members('browsers'), say),
   };
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
@@ -112,6 +115,16 @@ function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): Session
     maxDurationMs: minutes('maxMinutes') ?? sessions.maxDurationMs,
     idleMs: minutes('idleMinutes') ?? sessions.idleMs,
   };
+}
+
+function parseWorkloads(members: ReadonlyMap<string, unknown>, say: Say): UnreadableWorkloads {
+  let unreadable = DEFAULT_POLICY.unreadableWorkloads;
+  for (const [name, value] of members) {
+    if (name !== 'unreadable') say(`workloads.${name}`, 'only unreadable is known here');
+    else if (typeof value === 'string' && isOneOf(UNREADABLE_WORKLOADS, value)) unreadable = value;
+    else say('workloads.unreadable', `one of ${UNREADABLE_WORKLOADS.join(', ')} is expected`);
+  }
+  return unreadable;
 }
 
 function parseBrowsers(members: ReadonlyMap<string, unknown>, say: Say): ProgramPages {

@@ -23,6 +23,9 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
  * - `accessChange`: a write to RBAC, admission rules, registered APIs, certificate requests, Secrets or tokens of service
  *   accounts
+ * - `workload`: a create, update or patch of pods, pod templates and the workloads of Kubernetes, which carry commands
+ * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have
+ * - `secretRead`: a get, list or watch of Secrets
  * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and what is behind such a subresource
  * - `streamUpgrade`: a watch or a log over WebSocket
  * - `opaqueUpgrade`: any other upgrade, known to nobody here
@@ -40,6 +43,9 @@ export const POLICY_CLASSES = [
   'otherProxy',
   'ephemeralContainers',
   'accessChange',
+  'workload',
+  'customResource',
+  'secretRead',
   'unknownSubresource',
   'streamUpgrade',
   'opaqueUpgrade',
@@ -70,9 +76,14 @@ export interface Policy {
   /** Ports no port-forward may reach, whatever the class says. */
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
+  /** Result for enforced callers if a workload cannot be read from the request body, so that its event would lack the commands. */
+  readonly unreadableWorkloads: UnreadableWorkloads;
   /** What a browser gets that wants a page of a pod, a service, a node or another API. */
   readonly programPages: ProgramPages;
 }
+
+export const UNREADABLE_WORKLOADS = ['refuse', 'event'] as const;
+export type UnreadableWorkloads = (typeof UNREADABLE_WORKLOADS)[number];
 
 /** Limits of upgraded connections, of every class. */
 export interface SessionPolicy {
@@ -98,6 +109,9 @@ export const DEFAULT_POLICY: Policy = {
     otherProxy: 'refuse',
     ephemeralContainers: 'event',
     accessChange: 'event',
+    workload: 'event',
+    customResource: 'event',
+    secretRead: 'event',
     unknownSubresource: 'event',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'refuse',
@@ -115,12 +129,16 @@ export const DEFAULT_POLICY: Policy = {
     otherProxy: 'allow',
     ephemeralContainers: 'allow',
     accessChange: 'allow',
+    workload: 'allow',
+    customResource: 'allow',
+    secretRead: 'allow',
     unknownSubresource: 'allow',
     streamUpgrade: 'allow',
     opaqueUpgrade: 'allow',
   },
   refusedPorts: [],
   sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined },
+  unreadableWorkloads: 'refuse',
   programPages: 'refuse',
 };
 
@@ -149,6 +167,9 @@ const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, 
   otherProxy: ['otherProxy', 'opaqueUpgrade'],
   ephemeralContainers: ['ephemeralContainers', 'opaqueUpgrade'],
   accessChange: ['accessChange', 'opaqueUpgrade'],
+  workload: ['workload', 'opaqueUpgrade'],
+  customResource: ['customResource', 'opaqueUpgrade'],
+  secretRead: ['secretRead', 'secretRead'],
   unknownSubresource: ['unknownSubresource', 'opaqueUpgrade'],
   streamUpgrade: ['streamUpgrade', 'streamUpgrade'],
   opaqueUpgrade: ['opaqueUpgrade', 'opaqueUpgrade'],
@@ -187,14 +208,30 @@ export interface Decision {
   readonly because: string;
 }
 
+/**
+ * Returns the action for a class. An upgrade that cannot be classified may be a shell: `enforced` decides about it as soon
+ * as the caller's grants name a recorder.
+ */
 export function decide(
   policy: Policy,
   policyClass: PolicyClass,
   recording: Pick<RecordingPolicy, 'mode'>,
 ): Decision {
-  const section = recording.mode === 'failClosed' ? 'enforced' : 'others';
+  const isEnforced =
+    recording.mode === 'failClosed' || (policyClass === 'opaqueUpgrade' && recording.mode !== 'off');
+  const section = isEnforced ? 'enforced' : 'others';
   const action = policy[section][policyClass];
   return { action, because: `${section}.${policyClass}` };
+}
+
+/** True if a request must not be forwarded unless its event contains the body. */
+export function isBodyRequired(
+  policy: Pick<Policy, 'unreadableWorkloads'>,
+  policyClass: PolicyClass,
+  recording: Pick<RecordingPolicy, 'mode'>,
+): boolean {
+  const carriesCommands = policyClass === 'workload' || policyClass === 'ephemeralContainers';
+  return carriesCommands && recording.mode === 'failClosed' && policy.unreadableWorkloads === 'refuse';
 }
 
 /** The first refused one among ports, if any. */

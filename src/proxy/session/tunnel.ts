@@ -29,8 +29,13 @@ export function checkStream(
   { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],
 ): void {
-  if (policyClass !== 'streamUpgrade' || recording.mode !== 'failClosed' || protocol === 'websocket') return;
+  if (!isStream(policyClass) || recording.mode !== 'failClosed' || protocol === 'websocket') return;
   throw new TailcastError('UPGRADE_REFUSED', 'a stream is read over WebSocket only');
+}
+
+/** An upgrade of class `secretRead` is a watch of Secrets. */
+function isStream(policyClass: Admission['policyClass']): boolean {
+  return policyClass === 'streamUpgrade' || policyClass === 'secretRead';
 }
 
 /** @param rawHeaders of the API server's 101 */
@@ -46,7 +51,7 @@ export function createTunnel(
     if (taps !== undefined) return { taps };
   }
   const ends = protocol === 'websocket' ? createWebSocketEndTaps() : WORDLESS;
-  if (policyClass === 'streamUpgrade' && recording.mode === 'failClosed') {
+  if (isStream(policyClass) && recording.mode === 'failClosed') {
     return { taps: { ...ends, clientToServer: createReceiveOnlyTap() } };
   }
   const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;

@@ -51,6 +51,8 @@ export interface ApiRequestEvent {
    * `bodyTruncatedFrom` in `request`, which readers of the format ignore.
    */
   readonly bodyTruncatedFromBytes?: number;
+  /** Reason why the gateway could not read the body, which is then empty. A key that readers of the format ignore. */
+  readonly bodyUnread?: string;
 }
 
 const API_EVENT_TYPE = 'kubernetes-api-request';
@@ -74,6 +76,7 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
       ...(event.bodyTruncatedFromBytes === undefined
         ? {}
         : { bodyTruncatedFrom: event.bodyTruncatedFromBytes }),
+      ...(event.bodyUnread === undefined ? {} : { bodyUnread: event.bodyUnread }),
       queryParameters: sortedRecord(request.queryParameters),
     },
     kubernetes: encodeKubernetes(event.kubernetes),

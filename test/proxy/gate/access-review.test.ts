@@ -59,6 +59,12 @@ describe('the question', () => {
     ['GET', '/api/v1/namespaces/n/pods', false, undefined],
     ['GET', '/api/v1/namespaces/n/pods/p/log', false, undefined],
     ['POST', '/api/v1/namespaces/n/pods', false, undefined],
+    [
+      'GET',
+      '/clusters/root:a/api/v1/namespaces/n/pods/p/exec',
+      true,
+      { clusterPrefix: '/clusters/root:a', verb: 'create' },
+    ],
   ])('about %s %s, upgrade %s', (method, path, upgrade, expected) => {
     const asked = questionFor(method, path, upgrade);
     if (expected === undefined) expect(asked).toBeUndefined();

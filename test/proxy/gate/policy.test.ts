@@ -6,6 +6,7 @@ import { parsePolicy } from '../../../src/proxy/gate/policy-file.ts';
 import {
   decide,
   DEFAULT_POLICY,
+  isBodyRequired,
   POLICY_CLASSES,
   policyClassOf,
   refusedPort,
@@ -38,6 +39,11 @@ describe('the policy class', () => {
     ['GET', '/api/v1/pods?watch=1', undefined, 'streamUpgrade'],
     ['GET', `${POD}/log?follow=1`, undefined, 'streamUpgrade'],
     ['GET', POD, undefined, 'opaqueUpgrade'],
+    ['POST', '/apis/apps/v1/namespaces/n/deployments', 'workload', 'opaqueUpgrade'],
+    ['POST', '/apis/x/v1/namespaces/n/things', 'customResource', 'opaqueUpgrade'],
+    ['GET', '/api/v1/secrets', 'secretRead', 'opaqueUpgrade'],
+    ['GET', '/api/v1/secrets?watch=1', 'secretRead', 'secretRead'],
+    ['GET', '/clusters/c/api/v1/nodes/w/proxy/metrics', 'kubeletRead', 'kubeletExec'],
     ['GET', '/healthz', undefined, 'opaqueUpgrade'],
     ['GET', `${NODE}/metrics`, 'kubeletRead', 'kubeletExec'],
     ['GET', `${NODE}/metrics/cadvisor`, 'kubeletRead', 'kubeletExec'],
@@ -92,18 +98,31 @@ describe('the default policy', () => {
       otherProxy: 'refuse',
       ephemeralContainers: 'event',
       accessChange: 'event',
+      workload: 'event',
+      customResource: 'event',
+      secretRead: 'event',
       unknownSubresource: 'event',
       streamUpgrade: 'allow',
       opaqueUpgrade: 'refuse',
     });
   });
 
-  it('records exec and attach for others, and closes nothing', () => {
+  it('records exec and attach for others', () => {
     for (const mode of ['failOpen', 'off'] as const) {
-      const found = actions(mode);
-      expect(Object.values(found).filter((action) => action === 'record')).toHaveLength(2);
-      expect(Object.values(found)).not.toContain('refuse');
+      const found = Object.entries(actions(mode));
+      expect(found.filter(([, action]) => action === 'record')).toHaveLength(2);
+      const refused = found.filter(([, action]) => action === 'refuse').map(([name]) => name);
+      expect(refused).toEqual(mode === 'off' ? [] : ['opaqueUpgrade']);
     }
+  });
+
+  it('requires a readable body of what carries commands, under enforcement alone', () => {
+    const required = (mode: 'failClosed' | 'failOpen' | 'off', policy = DEFAULT_POLICY) =>
+      POLICY_CLASSES.filter((name) => isBodyRequired(policy, name, { mode }));
+    expect(required('failClosed')).toEqual(['ephemeralContainers', 'workload']);
+    expect(required('failOpen')).toEqual([]);
+    expect(required('off')).toEqual([]);
+    expect(required('failClosed', { ...DEFAULT_POLICY, unreadableWorkloads: 'event' })).toEqual([]);
   });
 });
 
@@ -121,6 +140,7 @@ describe('a policy file', () => {
       enforced: { portForward: 'refuse', opaqueUpgrade: 'allow' },
       others: { kubeletExec: 'refuse' },
       portForward: { refusePorts: [22, '10250-10259'] },
+      workloads: { unreadable: 'event' },
       browsers: { programPages: 'sandbox' },
       sessions: { perUser: 3, total: 9, maxMinutes: 60, idleMinutes: 15 },
     });
@@ -131,6 +151,7 @@ describe('a policy file', () => {
     });
     expect(policy.others).toEqual({ ...DEFAULT_POLICY.others, kubeletExec: 'refuse' });
     expect(policy.programPages).toBe('sandbox');
+    expect(policy.unreadableWorkloads).toBe('event');
     expect(policy.sessions).toEqual({ perUser: 3, total: 9, maxDurationMs: 3_600_000, idleMs: 900_000 });
     expect([21, 22, 10249, 10250, 10259, 10260].map((port) => refusedPort(policy, [port]))).toEqual([
       undefined,
@@ -153,6 +174,8 @@ describe('a policy file', () => {
     [{ portForward: { refusePorts: [0] } }, /refusePorts\[0\]/],
     [{ portForward: { refusePorts: ['90-80'] } }, /refusePorts\[0\]/],
     [{ portForward: { refusePorts: [70_000] } }, /refusePorts\[0\]/],
+    [{ workloads: { unreadable: 'allow' } }, /workloads.unreadable .*one of refuse, event/],
+    [{ workloads: { yaml: 'event' } }, /workloads.yaml .*only unreadable/],
     [{ browsers: { programPages: 'allow' } }, /browsers.programPages .*one of refuse, sandbox/],
     [{ browsers: { pages: 'refuse' } }, /browsers.pages .*only programPages/],
     [{ sessions: { perUser: 0 } }, /sessions.perUser/],
