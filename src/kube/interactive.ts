@@ -15,7 +15,7 @@ import type { RequestInfo } from './request-info.ts';
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
  * - `accessChange`: a write that makes or changes credentials, rights or admission rules, and with them later ways around a
  *   gateway: Secrets (one of type `service-account-token` is filled with a token), tokens, certificates, RBAC, webhooks,
- *   admission policies, and who serves an API group
+ *   admission policies, custom resource definitions (which name conversion webhooks), and who serves an API group
  * - `workload`: a create, update or patch of an object of Kubernetes that contains a pod template, and with it commands
  * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have; its
  *   controller may start programs for it
@@ -88,6 +88,7 @@ const WRITES: ReadonlySet<string> = new Set([...EPHEMERAL_WRITES, 'delete', 'del
 /** API groups of which every object is about who may do what. */
 const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'admissionregistration.k8s.io',
+  'apiextensions.k8s.io',
   'apiregistration.k8s.io',
   'certificates.k8s.io',
   'rbac.authorization.k8s.io',
@@ -115,7 +116,6 @@ function isWorkload(info: RequestInfo): boolean {
 /** API groups of kube-apiserver 1.36, and `extensions` of older versions. A group that is not listed counts as custom. */
 const KUBERNETES_GROUPS: ReadonlySet<string> = new Set([
   ...ACCESS_GROUPS,
-  'apiextensions.k8s.io',
   'apps',
   'authentication.k8s.io',
   'authorization.k8s.io',

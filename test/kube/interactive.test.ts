@@ -203,6 +203,13 @@ describe('classifyRequest', () => {
       'accessChange',
       'opaqueUpgrade',
     ],
+    [
+      'E12 custom resource definition',
+      'PATCH',
+      '/apis/apiextensions.k8s.io/v1/customresourcedefinitions/c',
+      'accessChange',
+      'opaqueUpgrade',
+    ],
     ['E10 list', 'GET', '/api/v1/pods', 'plain', 'opaqueUpgrade'],
     ['E10 get', 'GET', POD, 'plain', 'opaqueUpgrade'],
     ['E10 health', 'GET', '/healthz', 'plain', 'opaqueUpgrade'],

@@ -21,7 +21,7 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `podProxyRequest`, `serviceProxyRequest`: a request to any program
  * - `otherProxy`: a request to `proxy` of anything else, such as another cluster, or to what has `proxy` further down its path
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
- * - `accessChange`: a write to RBAC, admission rules, registered APIs, certificate requests, Secrets or tokens of service
+ * - `accessChange`: a write to RBAC, admission rules, registered APIs and custom resource definitions, certificate requests, Secrets or tokens of service
  *   accounts
  * - `workload`: a create, update or patch of pods, pod templates and the workloads of Kubernetes, which carry commands
  * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have

@@ -23,6 +23,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   let rig: Rig;
   let cluster: Kubernetes;
   let gateways: Gateways;
+  let callers = 0;
 
   beforeAll(async () => {
     rig = createRig();
@@ -47,7 +48,8 @@ describe.each(versions)('Kubernetes %s', (version) => {
     ...verbs: readonly ('get' | 'create')[]
   ): Promise<(word: string, client?: Kubectl, transport?: Transport) => ReturnType<typeof runKubectl>> {
     const rbac = '/apis/rbac.authorization.k8s.io/v1';
-    const verb = verbs.join('-');
+    callers += 1;
+    const verb = `${verbs.join('-')}-${callers}`;
     const name = `rig:exec-${verb}`;
     const apiVersion = 'rbac.authorization.k8s.io/v1';
     await cluster.api('POST', `${rbac}/clusterroles`, {
