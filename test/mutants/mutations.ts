@@ -675,7 +675,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/kube/interactive.ts': ['test/kube/interactive.test.ts'],
   'src/kube/request-info.ts': ['test/kube/request-info.test.ts'],
   'src/recording/redact-body.ts': ['test/recording/request-event.test.ts', 'test/attack/workloads.test.ts'],
-  'src/recording/kept-fields.ts': ['test/attack/workloads.test.ts', 'test/attack/events.test.ts'],
+  'src/recording/kept-fields.ts': ['test/recording/request-event.test.ts', 'test/attack/workloads.test.ts'],
   'src/proxy/front/plain.ts': ['test/attack/framing.test.ts'],
   'src/proxy/front/server.ts': ['test/attack/framing.test.ts', 'test/proxy/front/server.test.ts'],
   'src/recording/stream-plan.ts': [

@@ -411,6 +411,56 @@ describe('the body of an event', () => {
     });
   });
 
+  it('that cannot be read has a reason', () => {
+    const read = (body: string, truncated = false): string | undefined =>
+      redactBody(parseRequestInfo('POST', parseTarget('/api/v1/pods')), utf8(body), truncated).unread;
+    expect(read('{"spec":{"a":":","b":{}}}')).toBeUndefined();
+    expect(read('')).toBeUndefined();
+    expect(read('{}', true)).toBe('it is longer than 2 bytes');
+    expect(read('k8s\0\n')).toBe('it is protobuf');
+    expect(read('spec: {}')).toBe('it is not JSON, or nested too deeply');
+    expect(read('{"spec":{},"sp\\u0065c":{}}')).toBe('a member is repeated');
+    expect(read('{"spec":{"a":[{"b":1,"b":2}]}}')).toBe('a member is repeated');
+  });
+
+  it('of a custom resource holds its containers, and no other value', () => {
+    const container = { name: 'c', image: 'i', command: ['sh'], args: ['x'] };
+    const kept = redacted(
+      { spec: { password: 'hunter2', templates: [{ container, note: 'hunter2' }, 'hunter2'] } },
+      false,
+      '/apis/x.example/v1/workflows',
+    );
+    const hidden = '[redacted by tailcast]';
+    expect(JSON.parse(kept)).toEqual({
+      spec: { password: hidden, templates: [{ container, note: hidden }, hidden] },
+    });
+  });
+
+  it('of a pod holds the commands of hooks and probes, and no header', () => {
+    const handler = { exec: { command: ['sh'] } };
+    const probe = { httpGet: { path: '/', httpHeaders: [{ name: 'Authorization', value: 'hunter2' }] } };
+    const kept = redacted(
+      {
+        spec: {
+          containers: [{ lifecycle: { postStart: handler }, livenessProbe: handler, startupProbe: probe }],
+        },
+      },
+      false,
+      '/api/v1/namespaces/n/pods',
+    );
+    expect(JSON.parse(kept)).toEqual({
+      spec: {
+        containers: [
+          {
+            lifecycle: { postStart: handler },
+            livenessProbe: handler,
+            startupProbe: { httpGet: { path: '/', httpHeaders: '[redacted by tailcast]' } },
+          },
+        ],
+      },
+    });
+  });
+
   it('that is nested without end is left out', () => {
     const deep = `{"data":${'['.repeat(100_000)}${']'.repeat(100_000)}}`;
     expect(redacted(deep)).toBe('');
