@@ -75,12 +75,18 @@ function classOfPlain(info: RequestInfo): RequestClass {
   }
   if (WRITES.has(info.verb) && isAboutAccess(info)) return 'accessChange';
   if (isUnknownSubresource(info)) return 'unknownSubresource';
-  if (EPHEMERAL_WRITES.has(info.verb) && info.subresource === '') {
-    if (isWorkload(info)) return 'workload';
-    if (info.apiPrefix === 'apis' && !KUBERNETES_GROUPS.has(info.apiGroup)) return 'customResource';
-  }
+  const startsPrograms = classOfObjectWrite(info);
+  if (startsPrograms !== undefined) return startsPrograms;
   if (isSecretRead(info)) return 'secretRead';
   return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
+}
+
+/** Of a create, update or patch of an object that may start programs. */
+function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
+  if (!EPHEMERAL_WRITES.has(info.verb) || info.subresource !== '') return undefined;
+  if (isWorkload(info)) return 'workload';
+  if (info.apiPrefix === 'apis' && !KUBERNETES_GROUPS.has(info.apiGroup)) return 'customResource';
+  return undefined;
 }
 
 const EPHEMERAL_WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);

@@ -7,6 +7,7 @@
  */
 import { inFile, type Mutation } from './mutation.ts';
 import { PORTAL } from './portal-mutations.ts';
+import { REQUESTS } from './request-mutations.ts';
 
 export type { Mutation } from './mutation.ts';
 
@@ -296,37 +297,6 @@ const CLASSES = inFile(
     "if (info.verb === 'watch') return false;",
   ],
 );
-
-const INFO = inFile(
-  'src/kube/request-info.ts',
-  ['prefixes of logical clusters', "if (first === 'clusters') return CLUSTER_NAME.test(second) ? 2 : 0;", ''],
-  [
-    'prefixes with an id',
-    "return first === 'k8s' && second === 'clusters' && CLUSTER_NAME.test(third) ? 3 : 0;",
-    'return 0;',
-  ],
-);
-
-const EVENTS = [
-  ...inFile(
-    'src/recording/redact-body.ts',
-    ['repeated members', 'if (countMembers(json) !== countColons(text))', 'if (text === "")'],
-    ['bodies that are cut', 'if (truncated) return', 'if (body.length < 0) return'],
-    ['containers of custom resources', 'keep(value, CONTAINER_MEMBERS[name])', 'REDACTED'],
-    ['values next to containers', ': keepContainers(value),', ': value,'],
-  ),
-  ...inFile('src/recording/request-event.ts', [
-    'bodies that are required',
-    'if (isBodyRequired === true && described.bodyUnread',
-    'if (described.bodyUnread === "" && described.bodyUnread',
-  ]),
-  ...inFile(
-    'src/recording/kept-fields.ts',
-    ['commands of probes', '  ...PROBES,\n', ''],
-    ['commands of hooks', 'postStart: HANDLER,', ''],
-    ['headers of probes', "httpGet: fields(all('path', 'port', 'host', 'scheme'))", "...all('httpGet')"],
-  ),
-];
 
 const FRONT = [
   ...inFile('src/proxy/front/plain.ts', [
@@ -620,8 +590,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...IMPERSONATION,
   ...TARGETS,
   ...CLASSES,
-  ...INFO,
-  ...EVENTS,
+  ...REQUESTS,
   ...FRONT,
   ...TAPS,
   ...PORTAL,
