@@ -140,8 +140,7 @@ export class Pump implements ExchangeOwner {
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
       this.#account.recognised(admission);
-      this.#account.longRunning =
-        admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
+      this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
       if (this.#over) return;
       this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
