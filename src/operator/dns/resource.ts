@@ -7,9 +7,9 @@ import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 /** What people write on a DNSConfig. */
 export const DNS_ANNOTATIONS = {
   /** `<namespace>/<name>` of the ConfigMap with CoreDNS's Corefile, into which the operator is to write. */
-  coreDns: 'tailcast/coredns',
+  coreDns: 'tailcast.dev/coredns',
   /** Ours: the one that we have written into. */
-  written: 'tailcast/coredns-written',
+  written: 'tailcast.dev/coredns-written',
 } as const;
 
 const dnsConfigSchema = z.object({

@@ -14,7 +14,7 @@ import type { TailnetTarget } from '../service/purpose.ts';
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
 /** Where it leads. Not in the words of the user's annotations: it would be a Service that asks for a proxy itself. */
-const TARGET = { ip: 'tailcast/target-ip', fqdn: 'tailcast/target-fqdn' } as const;
+const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
 /** Where the nodes answer who they are; the rest of a pod's ports is for the Services. */
 export const HEALTH_PORT = 9002;

@@ -36,7 +36,7 @@ export const LOCKED_DOWN: V1SecurityContext = {
 };
 
 const SERVE_DIRECTORY = '/etc/tailcast';
-const SERVE_ANNOTATION = 'tailcast/serve-config';
+const SERVE_ANNOTATION = 'tailcast.dev/serve-config';
 
 /** An annotation of the pod that holds a serve configuration: the file comes from it, so a change reaches the pod. */
 export function serveAnnotation(config: object): Readonly<Record<string, string>> {

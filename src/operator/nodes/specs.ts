@@ -11,9 +11,9 @@ import {
 
 /** Annotations on the Secret of an auth key: what the control server said of it. */
 export const KEY_ANNOTATIONS = {
-  id: 'tailcast/key-id',
-  expires: 'tailcast/key-expires',
-  tags: 'tailcast/tags',
+  id: 'tailcast.dev/key-id',
+  expires: 'tailcast.dev/key-expires',
+  tags: 'tailcast.dev/tags',
 } as const;
 
 type Place = Pick<SpecOptions, 'namespace'>;

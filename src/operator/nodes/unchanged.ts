@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 
 /** On each object that is applied: what we stated, so that something we state no longer is noticed. */
-const APPLIED = 'tailcast/applied';
+const APPLIED = 'tailcast.dev/applied';
 
 /** The object with a digest of what it states. */
 export function withDigest(desired: DesiredObject): DesiredObject {

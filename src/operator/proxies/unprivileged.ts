@@ -7,7 +7,7 @@ import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { ForwardDuty, PacketDuty } from './proxy.ts';
 
 /** On a ProxyClass: `"true"`. */
-export const UNPRIVILEGED = 'tailcast/unprivileged';
+export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
 
 export function isUnprivileged(proxyClass: Pick<ProxyClass, 'metadata'> | undefined): boolean {
   return proxyClass?.metadata.annotations[UNPRIVILEGED] === 'true';

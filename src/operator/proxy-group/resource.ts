@@ -6,9 +6,9 @@ import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 /** Annotations of a ProxyGroup that ask for what the resource has no field for. */
 export const ANNOTATIONS = {
   /** Secret of type kubernetes.io/tls with the gateway's certificate, instead of what the tailnet issues. */
-  tlsSecret: 'tailcast/tls-secret',
+  tlsSecret: 'tailcast.dev/tls-secret',
   /** Settings of the gateway, a `NAME=value` a line; they win over those that the operator sets. */
-  env: 'tailcast/env',
+  env: 'tailcast.dev/env',
 } as const;
 
 const proxyGroupSchema = z.object({

@@ -12,15 +12,15 @@ import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-part
 /** Annotations of a Recorder that ask for what the resource has no field for. */
 export const ANNOTATIONS = {
   /** Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`; recordings then outlive the pod without S3. */
-  volumeSize: 'tailcast/volume-size',
+  volumeSize: 'tailcast.dev/volume-size',
   /** StorageClass of those claims; default: the cluster's. */
-  volumeClass: 'tailcast/volume-class',
+  volumeClass: 'tailcast.dev/volume-class',
   /** URL of an OpenSearch that has the index of the search, which is switched on by this. */
-  searchUrl: 'tailcast/search-url',
+  searchUrl: 'tailcast.dev/search-url',
   /** Secret whose key `credentials` has user:password or a token for it, on one line. */
-  searchCredentials: 'tailcast/search-credentials',
+  searchCredentials: 'tailcast.dev/search-credentials',
   /** Secret whose key `ca.crt` has the authorities that are trusted for it (PEM); default: those of Node. */
-  searchCa: 'tailcast/search-ca',
+  searchCa: 'tailcast.dev/search-ca',
 } as const;
 
 const podSchema = z

@@ -228,7 +228,7 @@ describe('a DNSConfig', () => {
 
   it('comes up whole when it is killed between any two writes', async () => {
     putCoreDns();
-    put({ nameserver: {} }, { 'tailcast/coredns': 'kube-system/coredns' });
+    put({ nameserver: {} }, { 'tailcast.dev/coredns': 'kube-system/coredns' });
     for (let limit = 0; ; limit += 1) {
       try {
         await createDnsReconciler(bench.deps(limit)).reconcile('dns', bench.signal);
@@ -314,7 +314,7 @@ describe('the names', () => {
           'tailscale.com/svc-type': 'egress',
           'tailscale.com/proxy-group': 'out',
         },
-        annotations: { 'tailcast/target-fqdn': 'db.lab.ts.net.' },
+        annotations: { 'tailcast.dev/target-fqdn': 'db.lab.ts.net.' },
       },
       spec: { clusterIP: '10.96.5.5', clusterIPs: ['10.96.5.5', 'fd96::5'], ports: [] },
     });
@@ -327,7 +327,7 @@ describe('the names', () => {
 });
 
 describe('CoreDNS', () => {
-  const ASKED = { 'tailcast/coredns': 'kube-system/coredns' };
+  const ASKED = { 'tailcast.dev/coredns': 'kube-system/coredns' };
 
   it('is told of the nameserver on request, follows its address, and is told nothing when the request goes', async () => {
     putCoreDns();
@@ -345,7 +345,7 @@ describe('CoreDNS', () => {
     expect(corefile()).toContain('forward . 10.96.0.54');
     expect(corefile()).not.toContain('10.96.0.53');
     const object = bench.object(PATH)!;
-    const { 'tailcast/coredns': _asked, ...annotations } = object.metadata.annotations ?? {};
+    const { 'tailcast.dev/coredns': _asked, ...annotations } = object.metadata.annotations ?? {};
     bench.api.put(PATH, { ...object, metadata: { ...object.metadata, annotations } });
     await run();
     expect(corefile()).toBe(COREFILE);
@@ -370,7 +370,7 @@ describe('CoreDNS', () => {
       'has a block for example.ts.net already',
     ],
     ['no such ConfigMap', undefined, ASKED, 'does not exist or has no Corefile'],
-    ['what is no place', COREFILE, { 'tailcast/coredns': 'coredns' }, 'is not <namespace>/<name>'],
+    ['what is no place', COREFILE, { 'tailcast.dev/coredns': 'coredns' }, 'is not <namespace>/<name>'],
   ])('stays as it is with %s, and the condition says why', async (_what, text, annotations, message) => {
     if (text !== undefined) putCoreDns(text);
     put({ nameserver: {} }, annotations);
@@ -395,7 +395,7 @@ describe('CoreDNS', () => {
 describe('an operator that goes for good', () => {
   it('takes the nameserver along, and what it wrote', async () => {
     putCoreDns();
-    put({ nameserver: {} }, { 'tailcast/coredns': 'kube-system/coredns' });
+    put({ nameserver: {} }, { 'tailcast.dev/coredns': 'kube-system/coredns' });
     await run();
     await createDnsReconciler({ ...bench.deps(), leaving: true }).reconcile('dns', bench.signal);
     expect(bench.left()).toEqual([]);

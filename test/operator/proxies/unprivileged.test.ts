@@ -75,7 +75,7 @@ describe('a plan of forwards', () => {
   });
 });
 
-describe('a class that says tailcast/unprivileged', () => {
+describe('a class that says tailcast.dev/unprivileged', () => {
   let bench: Bench;
   beforeEach(async () => {
     bench = await createBench();

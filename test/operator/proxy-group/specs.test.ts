@@ -31,7 +31,7 @@ function podOf(spec: object = {}, context = TAILSCALE, metadata: object = {}) {
   const { template, volumeClaimTemplates } = set.spec;
   const [container] = template.spec!.containers;
   const [tailscale] = template.spec!.initContainers!;
-  const serve: unknown = JSON.parse(template.metadata!.annotations!['tailcast/serve-config']!);
+  const serve: unknown = JSON.parse(template.metadata!.annotations!['tailcast.dev/serve-config']!);
   return {
     set,
     template,

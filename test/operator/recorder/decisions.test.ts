@@ -267,7 +267,7 @@ describe('validation', () => {
 
   it('takes a volume for a place where recordings stay', () => {
     expect(
-      problemOf(recorder({}, { annotations: { 'tailcast/volume-size': '1Gi' } }), undefined, 'x'),
+      problemOf(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }), undefined, 'x'),
     ).toBeUndefined();
     expect(problemOf(recorder({ storage: S3, replicas: 9 }), undefined, 'x')).toBeUndefined();
     expect(problemOf(recorder({ enableUI: true }), undefined, 'x')).toBeUndefined();
@@ -276,15 +276,15 @@ describe('validation', () => {
 
 describe('an OpenSearch of a Recorder', () => {
   it.each([
-    [{ 'tailcast/search-url': 'https://opensearch.example.com:9200' }, undefined],
-    [{ 'tailcast/search-url': '', 'tailcast/search-ca': '' }, undefined],
-    [{ 'tailcast/search-credentials': 'user' }, /need tailcast\/search-url/],
-    [{ 'tailcast/search-ca': 'ca' }, /need tailcast\/search-url/],
-    [{ 'tailcast/search-url': 'opensearch:9200' }, /URL of a server is expected/],
-    [{ 'tailcast/search-url': 'https://opensearch/?x=1' }, /URL of a server is expected/],
-    [{ 'tailcast/search-url': 'https://u:p@opensearch' }, /has a user or a password/],
+    [{ 'tailcast.dev/search-url': 'https://opensearch.example.com:9200' }, undefined],
+    [{ 'tailcast.dev/search-url': '', 'tailcast.dev/search-ca': '' }, undefined],
+    [{ 'tailcast.dev/search-credentials': 'user' }, /need tailcast\.dev\/search-url/],
+    [{ 'tailcast.dev/search-ca': 'ca' }, /need tailcast\.dev\/search-url/],
+    [{ 'tailcast.dev/search-url': 'opensearch:9200' }, /URL of a server is expected/],
+    [{ 'tailcast.dev/search-url': 'https://opensearch/?x=1' }, /URL of a server is expected/],
+    [{ 'tailcast.dev/search-url': 'https://u:p@opensearch' }, /has a user or a password/],
     [
-      { 'tailcast/search-url': 'http://opensearch', 'tailcast/search-credentials': 'user' },
+      { 'tailcast.dev/search-url': 'http://opensearch', 'tailcast.dev/search-credentials': 'user' },
       /must begin with https/,
     ],
   ])('is refused as its recorder would refuse it: %j', (annotations, problem) => {
@@ -362,7 +362,7 @@ describe('taking over from another operator', () => {
   it('makes it anew when the selector or the volumes differ', () => {
     const desired = statefulSet(recorder({ enableUI: true }), OPTIONS);
     expect(mustRecreate(reference({ team: 'a' }), desired)).toBe(true);
-    const withVolume = statefulSet(recorder({}, { annotations: { 'tailcast/volume-size': '1Gi' } }), OPTIONS);
+    const withVolume = statefulSet(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }), OPTIONS);
     expect(mustRecreate(reference(), withVolume)).toBe(true);
     expect(mustRecreate(parseObject(withVolume), withVolume)).toBe(false);
   });

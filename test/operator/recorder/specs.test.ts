@@ -94,9 +94,9 @@ describe('the objects of a Recorder', () => {
       metadata: {
         name: 'test-auth-0',
         annotations: {
-          'tailcast/key-id': 'k1',
-          'tailcast/key-expires': '1700000000000',
-          'tailcast/tags': 'tag:a,tag:b',
+          'tailcast.dev/key-id': 'k1',
+          'tailcast.dev/key-expires': '1700000000000',
+          'tailcast.dev/tags': 'tag:a,tag:b',
         },
       },
       data: { authkey: Buffer.from('tskey-abc').toString('base64') },

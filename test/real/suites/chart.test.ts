@@ -377,7 +377,7 @@ describe('the chart', () => {
     );
     const without = template(helm, 'tc', '--set', 'recorder.enabled=true,recorder.search.enabled=true');
     expect(without).toContain('TAILCAST_SEARCH');
-    expect(without).not.toMatch(/TAILCAST_SEARCH_|tailcast\/search/);
+    expect(without).not.toMatch(/TAILCAST_SEARCH_|tailcast\.dev\/search/);
   });
 
   it('runs the image of a digest, where one is named', () => {

@@ -170,7 +170,7 @@ describe.skipIf(problem !== undefined)(
         });
         const annotate = (value: string | null): Promise<unknown> =>
           api('PATCH', `${TAILSCALE}/dnsconfigs/dns`, {
-            metadata: { annotations: { 'tailcast/coredns': value } },
+            metadata: { annotations: { 'tailcast.dev/coredns': value } },
           });
         await annotate('kube-system/coredns');
         const refused = await said('dns', 'NameserverCreationFailed');
