@@ -3,7 +3,7 @@ import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
 import type { KubeClient } from './kube-client.ts';
-import { KINDS, type ResourceKind } from './kube-object.ts';
+import { KINDS, shortened, type ResourceKind } from './kube-object.ts';
 
 /** The resource that an event is about. */
 export interface Subject {
@@ -29,6 +29,8 @@ const NAMESPACE = 'default';
 const REPEAT_AFTER_MS = 300_000;
 const MAX_REMEMBERED = 1000;
 const MAX_MESSAGE = 1024;
+/** Maximum length of the resource's name in an event's name, which has at most 253 characters. */
+const MAX_SUBJECT_NAME = 230;
 
 interface Told {
   readonly name: string;
@@ -64,7 +66,7 @@ export function createEventRecorder(options: {
       const time = new Date(now).toISOString().replace(/\.\d+Z$/, 'Z');
       try {
         if (before === undefined) {
-          const name = `${about.name}.${options.createId()}`;
+          const name = `${shortened(about.name, MAX_SUBJECT_NAME)}.${options.createId()}`;
           await client.create(
             KINDS.event,
             newEvent(name, about, { type, reason, message: text }, time),

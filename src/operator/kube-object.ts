@@ -1,4 +1,5 @@
 /** Kubernetes objects as they travel: JSON with the members that every object has, and the kinds the operator knows. */
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
 
 const ownerReferenceSchema = z.object({
@@ -160,7 +161,27 @@ export function isAnnotationKey(key: string): boolean {
   return validPrefix && name.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(name);
 }
 
+/** Maximum length of a label's value. */
+const MAX_LABEL = 63;
+
+/**
+ * Shortens a text to at most `limit` characters. A text that is too long ends with a hash of the complete text, so that texts
+ * with the same beginning stay different.
+ */
+export function shortened(text: string, limit: number): string {
+  if (text.length <= limit) return text;
+  const hash = createHash('sha256').update(text).digest('hex').slice(0, 8);
+  return `${text.slice(0, limit - hash.length - 1).replace(/[^A-Za-z0-9]+$/, '')}-${hash}`;
+}
+
+/** The label value for an object's name, which may be longer than a label allows. */
+export function labelValue(name: string): string {
+  return shortened(name, MAX_LABEL);
+}
+
 /** Kubernetes' rule for the values of labels. */
 export function isLabelValue(value: string): boolean {
-  return value === '' || (value.length <= 63 && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(value));
+  return (
+    value === '' || (value.length <= MAX_LABEL && /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/.test(value))
+  );
 }

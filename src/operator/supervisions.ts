@@ -3,7 +3,7 @@ import type { Supervision, Watched } from './controller.ts';
 import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
 import type { Reconciler } from './nodes/lifecycle.ts';
 import { kindSelector } from './nodes/node-group.ts';
-import { parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
+import { parentAmong, parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { connectorClassOf } from './connector/resource.ts';
 import {
   gatewaysOf,
@@ -424,8 +424,8 @@ function childrenOf(
     kind,
     namespace,
     labelSelector: typeSelector(type),
-    names(object) {
-      const parent = parentOf(object);
+    names(object, resources) {
+      const parent = parentAmong(object, resources);
       return parent === undefined ? [] : [nameOf(parent)];
     },
   }));

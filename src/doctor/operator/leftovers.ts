@@ -1,6 +1,6 @@
 /** What is there and belongs to nobody any more: objects in the cluster, nodes in the tailnet. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
-import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
+import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector } from '../../operator/nodes/node-group.ts';
 import { machineKeyOf, readNodeState } from '../../operator/nodes/node-state.ts';
 import { parentOf, typeSelector, type ParentType } from '../../operator/proxies/labels.ts';
@@ -81,7 +81,9 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
     const isMarked = ({ metadata }: KubeObject): boolean =>
       metadata.finalizers?.some((one) => one.startsWith(MARK)) === true;
     const asking = new Set(
-      parents.filter(isMarked).map(({ metadata }) => `${metadata.namespace ?? ''}/${metadata.name}`),
+      parents
+        .filter(isMarked)
+        .map(({ metadata }) => `${metadata.namespace ?? ''}/${labelValue(metadata.name)}`),
     );
     const isCluster = kind === 'Connector' || kind === 'ProxyGroup';
     for (const made of MADE) {

@@ -94,7 +94,7 @@ function proxyOf(connector: Connector, { group }: Managed, namespace: string): P
       routes: routesOf(connector),
       appConnector: spec.appConnector !== undefined,
     },
-    hostname: (ordinal) => (numbered ? `${many}-${ordinal}` : single),
+    hostname: (ordinal) => (numbered ? dnsLabel(`${many}-${ordinal}`) : single),
   };
 }
 

@@ -26,9 +26,7 @@ export function problemOf(connector: Connector): string | undefined {
   );
 }
 
-function problemOfNames({ metadata, spec }: Connector): string | undefined {
-  if (metadata.name.length > 63)
-    return 'its name is longer than 63 characters, and its objects carry it in a label';
+function problemOfNames({ spec }: Connector): string | undefined {
   if (spec.hostname !== '' && spec.replicas > 1) {
     return 'spec.hostname cannot be set with more than one replica: use spec.hostnamePrefix';
   }

@@ -2,8 +2,10 @@
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import { problemOfName } from '../nodes/node-group.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { privilegedClassOf, deployProxy } from '../proxies/deploy.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
@@ -53,6 +55,13 @@ async function deploy(
 ): Promise<number | undefined> {
   const { metadata, spec } = proxyGroup;
   const { group } = resource;
+  const problem = problemOfName(metadata.name);
+  if (problem !== undefined) {
+    const verdict = failed<ProxyGroupReason>('ProxyGroupInvalid', problem);
+    await warn(deps, resource, verdict, signal);
+    await report(deps, proxyGroup, { ready: verdict }, undefined, signal);
+    return undefined;
+  }
   const answer = await privilegedClassOf(
     deps,
     spec.proxyClass === '' ? defaultClass : spec.proxyClass,
@@ -72,7 +81,7 @@ async function deploy(
       parent: { type: 'proxygroup', namespace: deps.options.namespace, name: metadata.name },
       group,
       duty: { kind: 'egress-group', configMap: configMapName(metadata.name) },
-      hostname: (ordinal) => `${prefix}-${ordinal}`,
+      hostname: (ordinal) => dnsLabel(`${prefix}-${ordinal}`),
     },
     answer.proxyClass,
     found,

@@ -5,7 +5,7 @@
 import { errorText } from '../../errors.ts';
 import { FINALIZER, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts';
+import { belongsTo, labelSelector, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
 import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
@@ -70,8 +70,9 @@ export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoi
       const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
       const members = await membersOf(deps, name, signal);
-      if (proxyGroup === undefined || !isEgressGroup(proxyGroup)) {
-        await turnAway(deps, name, proxyGroup, members, signal);
+      const problem = problemOfGroup(name, proxyGroup);
+      if (proxyGroup === undefined || problem !== undefined) {
+        await turnAway(deps, name, { members, isGone: proxyGroup === undefined }, problem ?? '', signal);
         return undefined;
       }
       return serve(deps, choices, await look(deps, proxyGroup, members, signal), signal);
@@ -92,19 +93,27 @@ async function membersOf(
     .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
 }
 
-/** There is no such group, or it is for something else. */
+/** Returns why a group serves no Services, or undefined. */
+function problemOfGroup(name: string, proxyGroup: ProxyGroup | undefined): string | undefined {
+  const field = `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}"`;
+  if (proxyGroup === undefined)
+    return `${field} does not exist: create it with spec.type: egress, or name another`;
+  if (!isEgressGroup(proxyGroup))
+    return `${field} is of type ${proxyGroup.spec.type}: name one of type egress`;
+  const problem = problemOfName(name);
+  return problem === undefined ? undefined : `${field}: ${problem}`;
+}
+
 async function turnAway(
   deps: ReconcilerDeps,
   name: string,
-  proxyGroup: ProxyGroup | undefined,
-  members: readonly Member[],
+  { members, isGone }: { readonly members: readonly Member[]; readonly isGone: boolean },
+  message: string,
   signal: AbortSignal,
 ): Promise<void> {
-  if (members.length > 0 || proxyGroup === undefined) await removeFronts(deps, name, signal);
-  const message =
-    proxyGroup === undefined
-      ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: egress, or name another`
-      : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type egress`;
+  // A label cannot have the name of a group that is refused for the length of its name.
+  if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
+    await removeFronts(deps, name, signal);
   for (const member of members) await say(deps, member, refusal('ProxyGroupNotReady', message), signal);
 }
 

@@ -2,7 +2,7 @@
  * Where the nodes of a group share the certificate of a name: a Secret that the first node fills, and the right to it. Names and
  * labels are what containerboot and the reference go by. Pure.
  */
-import type { DesiredObject, KubeObject } from '../kube-object.ts';
+import { labelValue, type DesiredObject, type KubeObject } from '../kube-object.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
 import { secretData } from '../nodes/node-state.ts';
 import { metadataOf } from '../nodes/specs.ts';
@@ -29,7 +29,7 @@ export function certificateObjects(
   domain: string,
 ): readonly (DesiredObject & { readonly [key: string]: unknown })[] {
   const { [TYPE]: _type, ...common } = certificateLabels(group.name);
-  const labels = { ...common, [DOMAIN]: domain.slice(0, 63).replace(/[^a-z0-9]+$/i, '') };
+  const labels = { ...common, [DOMAIN]: labelValue(domain) };
   const metadata = (more: Readonly<Record<string, string>> = {}): DesiredObject['metadata'] => ({
     ...metadataOf(group, options, domain),
     // Without the labels of the group's nodes, whose Secrets are looked at by them.

@@ -8,14 +8,20 @@ import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
 import { createApprovals, type Approvals } from '../nodes/approvals.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../nodes/node-group.ts';
+import {
+  labelSelector,
+  ordinals,
+  problemOfName,
+  stateSecretName,
+  type NodeGroup,
+} from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import { deployProxy, privilegedClassOf, type Deployed } from '../proxies/deploy.ts';
 import { openPodGate } from '../proxies/gated-pod.ts';
 import { GATES } from '../proxies/object-specs.ts';
-import type { Proxy } from '../proxies/proxy.ts';
+import { dnsLabel, type Proxy } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
@@ -95,12 +101,14 @@ function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
 /** Why a group is not made, or the class that its nodes follow. */
 async function prepare(
   { deps, choices }: Tools,
-  { spec }: ProxyGroup,
+  { metadata, spec }: ProxyGroup,
   way: Way,
   signal: AbortSignal,
 ): Promise<
   { readonly verdict: Verdict<ProxyGroupReason> } | { readonly proxyClass: ProxyClass | undefined }
 > {
+  const problem = problemOfName(metadata.name);
+  if (problem !== undefined) return { verdict: failed('ProxyGroupInvalid', problem) };
   if (way === 'route' && choices.networks.length === 0)
     return { verdict: failed('ProxyGroupNotServed', NO_ADDRESSES) };
   const answer = await privilegedClassOf(
@@ -174,7 +182,7 @@ function proxyOf(
         ordersOf(way, fronts, nodes[ordinal] ?? readGroupNode(ordinal, undefined, undefined)),
       sharesCertificates: way === 'service' && found.control.issuesCertificates,
     },
-    hostname: (ordinal) => `${prefix}-${ordinal}`,
+    hostname: (ordinal) => dnsLabel(`${prefix}-${ordinal}`),
   };
 }
 

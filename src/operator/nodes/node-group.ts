@@ -1,5 +1,5 @@
 /** A custom resource whose replicas are nodes of a tailnet: what its kinds have in common. Pure. */
-import { controllerOf, type KubeObject, type OwnerReference } from '../kube-object.ts';
+import { controllerOf, labelValue, type KubeObject, type OwnerReference } from '../kube-object.ts';
 
 /** What the operator itself is told and every resource needs. */
 export interface SpecOptions {
@@ -42,6 +42,19 @@ export interface NodeGroup {
   };
 }
 
+/**
+ * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters, and puts the result
+ * into the label `controller-revision-hash` of each pod.
+ */
+export const MAX_GROUP_NAME = 52;
+
+/** Returns what is wrong with the name of a resource whose StatefulSet has the same name, or undefined. */
+export function problemOfName(name: string): string | undefined {
+  return name.length <= MAX_GROUP_NAME
+    ? undefined
+    : `metadata.name: the name has ${name.length} characters, and the pods of a StatefulSet allow at most ${MAX_GROUP_NAME} characters: create the resource again with a shorter name`;
+}
+
 /** The kinds whose objects have them as owner. */
 type OwningKind = 'Recorder' | 'ProxyGroup';
 
@@ -49,7 +62,7 @@ type OwningKind = 'Recorder' | 'ProxyGroup';
 export function groupLabels(kind: OwningKind, name: string): Readonly<Record<string, string>> {
   return {
     'app.kubernetes.io/name': kind.toLowerCase(),
-    'app.kubernetes.io/instance': name,
+    'app.kubernetes.io/instance': labelValue(name),
     'app.kubernetes.io/managed-by': 'tailscale-operator',
   };
 }

@@ -1,5 +1,5 @@
 /** The labels of what is made for a Service or Ingress, which may live in another namespace, a Connector or a group. Pure. */
-import type { KubeObject } from '../kube-object.ts';
+import { labelValue, type KubeObject } from '../kube-object.ts';
 import { labelSelector } from '../nodes/node-group.ts';
 
 /** What a parent is called in labels. */
@@ -24,7 +24,7 @@ const LABELS = {
 export function parentLabels({ type, namespace, name }: Parent): Readonly<Record<string, string>> {
   return {
     [LABELS.managed]: 'true',
-    [LABELS.name]: name,
+    [LABELS.name]: labelValue(name),
     [LABELS.namespace]: namespace,
     [LABELS.type]: type,
   };
@@ -35,9 +35,23 @@ export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** Whose an object is, from its labels. */
+/** The parent of an object, from its labels. The name is the label's value: see {@link labelValue}. */
 export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | 'name'> | undefined {
   const name = metadata.labels?.[LABELS.name];
   const namespace = metadata.labels?.[LABELS.namespace];
   return name === undefined || namespace === undefined ? undefined : { namespace, name };
+}
+
+/** The parent of an object, with its complete name where it is one of `resources`. */
+export function parentAmong(
+  object: KubeObject,
+  resources: readonly KubeObject[],
+): Pick<Parent, 'namespace' | 'name'> | undefined {
+  const parent = parentOf(object);
+  if (parent === undefined || !/-[0-9a-f]{8}$/.test(parent.name)) return parent;
+  const resource = resources.find(
+    ({ metadata: { name, namespace } }) =>
+      labelValue(name) === parent.name && (namespace === undefined || namespace === parent.namespace),
+  );
+  return resource === undefined ? parent : { ...parent, name: resource.metadata.name };
 }

@@ -1,6 +1,7 @@
 /** A proxy: nodes that carry packets between the tailnet and the cluster for one parent. Pure. */
 import { createHash } from 'node:crypto';
-import { tagsOf, type NodeGroup } from '../nodes/node-group.ts';
+import { shortened } from '../kube-object.ts';
+import { MAX_GROUP_NAME, tagsOf, type NodeGroup } from '../nodes/node-group.ts';
 import { parentLabels, type Parent } from './labels.ts';
 
 /** What a proxy does with packets. */
@@ -75,9 +76,6 @@ export interface Proxy {
   readonly restricted?: boolean;
 }
 
-/** What a name of a StatefulSet may be long: its pods carry it in a label with a hash behind it. */
-const MAX_NAME = 52;
-
 /**
  * The name of a parent's objects. It is always the same, so that making them again after a crash makes nothing twice.
  *
@@ -86,14 +84,13 @@ const MAX_NAME = 52;
 export function objectNameOf({ type, namespace, name }: Parent, use: string = type): string {
   const id = digest(`${use}/${namespace}/${name}`).slice(0, 8);
   // Connectors' names may have dots, Services' may not.
-  const readable = name.replaceAll('.', '-').slice(0, MAX_NAME - 'ts--'.length - id.length);
+  const readable = name.replaceAll('.', '-').slice(0, MAX_GROUP_NAME - 'ts--'.length - id.length);
   return `ts-${readable.replace(/-+$/, '')}-${id}`;
 }
 
 /** A DNS label: one that is too long is cut, and stays different from others that begin alike. */
 export function dnsLabel(name: string): string {
-  const label = name.replaceAll('.', '-');
-  return label.length <= 63 ? label : `${label.slice(0, 54)}-${digest(name).slice(0, 8)}`;
+  return shortened(name.replaceAll('.', '-'), 63);
 }
 
 export interface ProxyGroupOptions {

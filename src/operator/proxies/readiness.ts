@@ -41,8 +41,8 @@ export function hasJoined(group: NodeGroup, { ordinal, state }: ReplicaNode, { p
   );
 }
 
-/** Pods that are ready and run what is wanted now. */
-function readyPodsOf(statefulSet: KubeObject | undefined): number {
+/** Number of pods of a StatefulSet that are ready and run its current template. */
+export function readyPodsOf(statefulSet: KubeObject | undefined): number {
   if (statefulSet === undefined) return 0;
   const { metadata, status } = statusSchema.parse(statefulSet);
   return status.observedGeneration < metadata.generation

@@ -15,7 +15,7 @@ import {
   type Reconciler,
   type ReconcilerDeps,
 } from '../nodes/lifecycle.ts';
-import { belongsTo, type NodeGroup } from '../nodes/node-group.ts';
+import { belongsTo, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, sameJson, type ShownDevice } from '../nodes/status.ts';
@@ -35,6 +35,8 @@ import {
 } from './status.ts';
 
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
+/** Maximum length of a node's name: a DNS label. */
+const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
   /** Types of groups that somebody of ours sees to; of the others it is said that they are not served. */
@@ -126,6 +128,12 @@ function problemOf(
   serviceAccount: KubeObject | undefined,
   namespace: string,
 ): string | undefined {
+  const nameProblem = problemOfName(proxyGroup.metadata.name);
+  if (nameProblem !== undefined) return nameProblem;
+  const { hostnamePrefix } = proxyGroup.spec;
+  const last = `${hostnamePrefix}-${Math.max(group.replicas - 1, 0)}`;
+  if (last.length > MAX_HOSTNAME)
+    return `spec.hostnamePrefix: ${JSON.stringify(last)} has ${last.length} characters, and the name of a node allows at most ${MAX_HOSTNAME} characters: choose a shorter prefix`;
   const { name, shared } = group.account;
   if (shared && serviceAccount === undefined) {
     return `ServiceAccount "${name}" does not exist in the ${namespace} namespace: install it with its right to impersonate (deploy/rbac/operator.yaml), or use mode: noauth`;

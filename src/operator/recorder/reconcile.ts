@@ -12,6 +12,7 @@ import {
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { readyPodsOf } from '../proxies/readiness.ts';
 import { recorderGroup } from './group.ts';
 import { parseRecorder, type Recorder } from './resource.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
@@ -63,9 +64,12 @@ async function deploy(
   const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
   await removeStaleAccounts(deps, group, observed, signal);
   const surplusGone = await removeSurplus(deps, group, observed, control, signal);
-  const outcome: Outcome = complete
-    ? { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' }
-    : failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay');
+  const ready = readyPodsOf(observed.statefulSet);
+  const outcome: Outcome = !complete
+    ? failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay')
+    : ready < group.replicas
+      ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
+      : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
   await report(deps, recorder, outcome, devicesOf(nodes, recorder.spec.enableUI), signal);
   return complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
 }

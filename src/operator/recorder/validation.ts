@@ -1,6 +1,6 @@
 /** What makes a Recorder invalid, beyond what its schema refuses. Pure. */
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
-import { belongsTo } from '../nodes/node-group.ts';
+import { belongsTo, problemOfName } from '../nodes/node-group.ts';
 import { recorderGroup } from './group.ts';
 import { ANNOTATIONS, searchServerOf, storageOf, type Recorder } from './resource.ts';
 
@@ -15,6 +15,8 @@ export function problemOf(
   namespace: string,
 ): string | undefined {
   const { enableUI, replicas } = recorder.spec;
+  const nameProblem = problemOfName(recorder.metadata.name);
+  if (nameProblem !== undefined) return nameProblem;
   const storage = storageOf(recorder);
   if (!enableUI && storage.kind === 'scratch') {
     return 'must either enable UI or use S3 storage to ensure recordings are accessible';

@@ -362,7 +362,10 @@ describe('taking over from another operator', () => {
   it('makes it anew when the selector or the volumes differ', () => {
     const desired = statefulSet(recorder({ enableUI: true }), OPTIONS);
     expect(mustRecreate(reference({ team: 'a' }), desired)).toBe(true);
-    const withVolume = statefulSet(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }), OPTIONS);
+    const withVolume = statefulSet(
+      recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }),
+      OPTIONS,
+    );
     expect(mustRecreate(reference(), withVolume)).toBe(true);
     expect(mustRecreate(parseObject(withVolume), withVolume)).toBe(false);
   });

@@ -86,6 +86,23 @@ const events = () =>
   })[];
 const condition = () =>
   (stored(`${RECORDERS}/test`)?.['status'] as { conditions: object[] } | undefined)?.conditions[0];
+/** The condition after a complete pass, before the first pod is ready. */
+const PROVISIONED = {
+  status: 'False',
+  reason: 'RecorderCreating',
+  message: expect.stringMatching(/^0\/\d pods are ready$/),
+};
+/** Plays the StatefulSet controller: all pods are ready. */
+function podsReady(): void {
+  const set = stored(`${SETS}/test`)!;
+  const { replicas } = set['spec'] as { replicas: number };
+  const status = {
+    observedGeneration: set.metadata.generation,
+    readyReplicas: replicas,
+    updatedReplicas: replicas,
+  };
+  api.put(`${SETS}/test`, { ...set, status });
+}
 const devices = () => (stored(`${RECORDERS}/test`)!['status'] as { devices: object[] }).devices;
 const gauge = async () =>
   (await metrics.registry.getSingleMetric('k8s_recorder_resources')!.get()).values[0]?.value;
@@ -189,6 +206,9 @@ describe('a valid Recorder', () => {
   });
 
   it('gets its objects, a key for each replica, and a condition', async () => {
+    expect(condition()).toMatchObject({ ...PROVISIONED, observedGeneration: 1 });
+    podsReady();
+    await run();
     expect(condition()).toMatchObject({
       status: 'True',
       reason: 'RecorderCreated',
@@ -276,7 +296,7 @@ describe('a valid Recorder', () => {
     join(0);
     control.broken = new Error('out of order');
     await run();
-    expect(condition()).toMatchObject({ status: 'True' });
+    expect(condition()).toMatchObject(PROVISIONED);
     expect(devices()).toEqual([{ hostname: 'test-0' }]);
   });
 
@@ -305,7 +325,7 @@ describe('a valid Recorder', () => {
       metadata: { name: 'test-notes', namespace: 'tailcast', labels: LABELS },
     });
     await expect(run()).resolves.toBeDefined();
-    expect(condition()).toMatchObject({ status: 'True' });
+    expect(condition()).toMatchObject(PROVISIONED);
     expect(names(SECRETS)).toContain('test-notes');
   });
 
@@ -458,7 +478,7 @@ describe('a pod that cannot log in', () => {
     await clock.advance(30_000);
     await run();
     expect(authKey('test-auth-0')).toBe('tskey-3');
-    expect(condition()).toMatchObject({ status: 'True' });
+    expect(condition()).toMatchObject(PROVISIONED);
   });
 });
 
@@ -475,7 +495,7 @@ describe('a failure', () => {
     expect(events()).toMatchObject([{ type: 'Warning', reason: 'RecorderCreationFailed' }]);
     control.broken = undefined;
     await run();
-    expect(condition()).toMatchObject({ status: 'True' });
+    expect(condition()).toMatchObject(PROVISIONED);
   });
 
   it('that is a conflict is no event, for it mends itself', async () => {
@@ -523,7 +543,7 @@ describe('a failure', () => {
       expect([...control.keys.values()].filter(({ key }) => !known.includes(key)).length).toBeLessThanOrEqual(
         1,
       );
-      expect(condition()).toMatchObject({ status: 'True' });
+      expect(condition()).toMatchObject(PROVISIONED);
     }
   });
 });
@@ -658,9 +678,9 @@ describe('a StatefulSet whose selector must change', () => {
       ({ method, path }) => method === 'DELETE' && path === `${SETS}/test`,
     );
     expect(deletions).toMatchObject([{ body: { propagationPolicy: 'Orphan' } }]);
-    expect(condition()).toMatchObject({ reason: 'RecorderCreating' });
+    expect(condition()).toMatchObject({ message: 'the StatefulSet is being made anew, its pods stay' });
     await run();
     expect(stored(`${SETS}/test`)).toMatchObject({ spec: { selector: { matchLabels: LABELS } } });
-    expect(condition()).toMatchObject({ reason: 'RecorderCreated' });
+    expect(condition()).toMatchObject(PROVISIONED);
   });
 });

@@ -292,7 +292,9 @@ describe('the StatefulSet of a Recorder', () => {
   it('serves the player from the listener for viewers, where the environment names one', () => {
     const env = [{ name: 'TAILCAST_READ_LISTEN', value: '127.0.0.1:8081' }];
     const { template, container } = podOf({ enableUI: true, statefulSet: { pod: { container: { env } } } });
-    expect(template.metadata?.annotations?.['tailcast.dev/serve-config']).toContain('"http://127.0.0.1:8081"');
+    expect(template.metadata?.annotations?.['tailcast.dev/serve-config']).toContain(
+      '"http://127.0.0.1:8081"',
+    );
     expect(variablesOf(container)).toMatchObject({
       TAILCAST_LISTEN: '127.0.0.1:80',
       TAILCAST_READ_LISTEN: '127.0.0.1:8081',
