@@ -31,6 +31,7 @@ import { createOperatorMetrics, type OperatorMetrics } from '../operator/operato
 import { KeyKeeper } from '../operator/nodes/keys.ts';
 import type { ReconcilerDeps } from '../operator/nodes/lifecycle.ts';
 import type { SpecOptions } from '../operator/nodes/node-group.ts';
+import { createTagPolicy } from '../operator/nodes/tags.ts';
 import { createProxyClassReconciler } from '../operator/proxy-class/reconcile.ts';
 import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
@@ -236,6 +237,7 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
       nowMs: Date.now,
     }),
     keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
+    tags: createTagPolicy({ client, options, clock }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
   const { namespace } = options;
@@ -344,6 +346,7 @@ function specOptions(config: OperatorConfig, namespace: string, image: string): 
     // The one that the control server's adapter names takes its place for each Recorder.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
+    allowedTags: config.allowedTags,
     recorderUploaders: config.recorderUploaders,
     recorderImage: config.recorderImage ?? image,
     tailscaleImage: config.tailscaleImage,

@@ -1,5 +1,5 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
-import { setting, type SettingValues } from './settings.ts';
+import { setting, type ParseValue, type SettingValues } from './settings.ts';
 import {
   bareFlag,
   flag,
@@ -11,6 +11,17 @@ import {
   webAddress,
   wholeNumber,
 } from './values.ts';
+
+/** Items such as `tag:web`, for all namespaces, and `prod=tag:db`, for the namespace `prod`. */
+const allowedTags: ParseValue<readonly { readonly namespace: string | undefined; readonly tag: string }[]> = (
+  raw,
+) =>
+  textList(raw).map((item) => {
+    const match = /^(?:([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)=)?(tag:[a-zA-Z][a-zA-Z0-9-]*)$/.exec(item);
+    if (match?.[2] === undefined)
+      throw new Error(`tag:<name> or <namespace>=tag:<name> is expected, not ${JSON.stringify(item)}`);
+    return { namespace: match[1], tag: match[2] };
+  });
 
 /** Everything `tailcast operator` can be told. */
 export const OPERATOR_SETTINGS = {
@@ -36,6 +47,12 @@ export const OPERATOR_SETTINGS = {
   ),
   apiKeyFile: setting('file with the API key (headscale)', text, '/headscale/api_key', '<file>'),
   defaultTags: setting('tags of resources that name none', textList, ['tag:k8s'], '<tags>'),
+  allowedTags: setting(
+    'tags besides the default ones that Services, Ingresses and Gateways may name: a tag for all namespaces, or <namespace>=<tag>',
+    allowedTags,
+    [],
+    '<tags>',
+  ),
   recorderUploaders: listSetting(
     'tags or stable node IDs that may upload to recorders; default: every node that reaches them, which may then make up recordings',
     '<tags>',

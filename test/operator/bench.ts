@@ -5,6 +5,7 @@ import { connectCluster } from '../../src/operator/cluster-connection.ts';
 import { createEventRecorder } from '../../src/operator/event-recorder.ts';
 import { createKubeClient, type KubeClient } from '../../src/operator/kube-client.ts';
 import { KeyKeeper } from '../../src/operator/nodes/keys.ts';
+import { createTagPolicy } from '../../src/operator/nodes/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { createTailnets } from '../../src/operator/tailnets.ts';
@@ -17,6 +18,7 @@ export const CORE = '/api/v1/namespaces';
 export const OWN = `${CORE}/tailcast`;
 export const SETS = '/apis/apps/v1/namespaces/tailcast/statefulsets';
 export const TAILSCALE = '/apis/tailscale.com/v1alpha1';
+const NAMES = `${OWN}/configmaps/tailnet-name.`;
 
 export interface Bench {
   readonly api: ApiServerDouble;
@@ -28,8 +30,10 @@ export interface Bench {
   /** Writes to both servers so far. */
   readonly writes: number;
   object(path: string): StoredObject | undefined;
-  /** Paths of the objects in the operator's namespace, events left out. */
+  /** Paths of the objects in the operator's namespace, without events and without the owners of names. */
   left(): readonly string[];
+  /** The owners of names in the tailnet, as `<name>: <kind> <namespace>/<name>`. */
+  names(): readonly string[];
   events(): readonly string[];
   /** Of a Secret. */
   data(path: string, key: string): string | undefined;
@@ -103,6 +107,7 @@ export async function createBench(): Promise<Bench> {
       clock,
       log,
       keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
+      tags: createTagPolicy({ client, options: OPTIONS, clock }),
       events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
       tailnets: createTailnets({
         client,
@@ -138,8 +143,17 @@ export async function createBench(): Promise<Bench> {
     object,
     left: () =>
       [...api.objects.keys()].filter(
-        (path) => path.includes('/namespaces/tailcast/') && !path.includes('/events/'),
+        (path) =>
+          path.includes('/namespaces/tailcast/') && !path.includes('/events/') && !path.startsWith(NAMES),
       ),
+    names: () =>
+      [...api.objects].flatMap(([path, { data }]) => {
+        if (!path.startsWith(NAMES)) return [];
+        const { kind, namespace, name } = data as Record<string, string>;
+        return [
+          `${path.slice(NAMES.length)}: ${kind} ${namespace === undefined ? '' : `${namespace}/`}${name}`,
+        ];
+      }),
     events: () =>
       [...api.objects.values()]
         .filter(({ kind }) => kind === 'Event')

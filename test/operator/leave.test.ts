@@ -134,7 +134,7 @@ async function goes(limit?: number): Promise<void> {
 }
 
 function expectNothing(): void {
-  expect(bench.left()).toEqual([]);
+  expect([bench.left(), bench.names()]).toEqual([[], []]);
   expect(bench.control.devices.size).toBe(0);
   const resources = [...bench.api.objects.entries()].filter(([path]) => !path.includes('/events/'));
   expect(resources.map(([path]) => path).toSorted()).toEqual(

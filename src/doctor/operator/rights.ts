@@ -68,6 +68,8 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
   return [
     ...custom('recorders', true),
     everywhere(CUSTOM, 'tailnets', ['get']),
+    // Proxies never have the tags of gateways, whoever serves those.
+    everywhere(CUSTOM, 'proxygroups', ['list']),
     ...when(proxyGroups, ...custom('proxygroups', true)),
     ...when(connectors, ...custom('connectors')),
     ...when(services || ingresses || gateways || connectors, ...custom('proxyclasses')),
@@ -107,7 +109,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('rbac.authorization.k8s.io', 'rolebindings'),
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
-    ...when(groups || dnsConfigs, own('', 'configmaps')),
+    own('', 'configmaps'),
     // Which Services of groups of type ingress somebody stands behind.
     ...when(egressGroups, everywhere('discovery.k8s.io', 'endpointslices', READ)),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),

@@ -2,6 +2,7 @@
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { createApprovals, type Approvals } from '../nodes/approvals.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { ordinals } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import { privilegedClassOf, deployProxy, existingName } from '../proxies/deploy.ts';
@@ -18,6 +19,8 @@ export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
     deployed: deps.metrics.connectors,
     parse: parseConnector,
     managed: (connector, signal) => managed(deps, connector, signal),
+    names: (connector, { group }) =>
+      problemOf(connector) === undefined ? ordinals(group).map(hostnamesOf(connector)) : [],
     deploy: (connector, ...more) => deploy(deps, approvals, connector, ...more),
     notReady: (connector, reason, message, signal) =>
       report(deps, connector, failed(`Connector${reason}`, message), undefined, signal),
@@ -82,20 +85,24 @@ async function deploy(
 }
 
 function proxyOf(connector: Connector, { group }: Managed, namespace: string): Proxy {
-  const { metadata, spec } = connector;
-  const single = spec.hostname === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostname;
-  const many = spec.hostnamePrefix === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostnamePrefix;
-  const numbered = spec.hostnamePrefix !== '' || spec.replicas > 1;
+  const { metadata } = connector;
   return {
     parent: { type: 'connector', namespace, name: metadata.name },
     group,
     duty: {
       kind: 'connector',
       routes: routesOf(connector),
-      appConnector: spec.appConnector !== undefined,
+      appConnector: connector.spec.appConnector !== undefined,
     },
-    hostname: (ordinal) => (numbered ? dnsLabel(`${many}-${ordinal}`) : single),
+    hostname: hostnamesOf(connector),
   };
+}
+
+function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string {
+  const single = spec.hostname === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostname;
+  const many = spec.hostnamePrefix === '' ? dnsLabel(`${metadata.name}-connector`) : spec.hostnamePrefix;
+  const numbered = spec.hostnamePrefix !== '' || spec.replicas > 1;
+  return (ordinal) => (numbered ? dnsLabel(`${many}-${ordinal}`) : single);
 }
 
 /** Writes the status when it changes. */

@@ -10,7 +10,9 @@ export type ConnectorReason =
   | 'ConnectorCreating'
   | 'ConnectorCreationFailed'
   | 'ConnectorInvalid'
-  | 'ConnectorTailnetUnavailable';
+  | 'ConnectorTailnetUnavailable'
+  | 'ConnectorNameTaken'
+  | 'ConnectorTagsNotAllowed';
 
 export interface ConnectorStatus {
   readonly conditions: readonly Condition[];

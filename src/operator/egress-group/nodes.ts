@@ -7,7 +7,7 @@ import { devicesOf, type ShownDevice } from '../nodes/status.ts';
 import { privilegedClassOf, deployProxy } from '../proxies/deploy.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
-import { sharedNodes } from '../proxy-group/group.ts';
+import { nodeNames, sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from '../proxy-group/status.ts';
 import { configMapName } from './config-map.ts';
@@ -25,6 +25,7 @@ export function createEgressNodesReconciler(
       return isEgressGroup(proxyGroup) ? proxyGroup : undefined;
     },
     managed: (proxyGroup) => managed(deps, proxyGroup),
+    names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(deps, choices.defaultClass, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>
       report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),

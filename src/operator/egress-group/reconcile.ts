@@ -269,9 +269,11 @@ async function prepare(
   const others = [...fronts.values()].filter((front) => front.key !== key);
   const taken = new Set(others.flatMap(({ ports }) => ports.map(({ nodePort }) => nodePort)));
   const pairs = assignPorts(member, before, taken);
+  const tags = await deps.tags.problemOf({ namespace: member.metadata.namespace, tags: group.tags }, signal);
   const problem =
     egressProblemOf(member, takesUnclassed) ??
     problemOfPorts(member) ??
+    (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
     (pairs === undefined
       ? `spec.ports: ProxyGroup "${group.name}" has no port left, ${taken.size} of ${PORTS_OF_A_GROUP} are taken: name another in ${ANNOTATIONS.proxyGroup}`
       : undefined);

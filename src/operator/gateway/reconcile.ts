@@ -1,12 +1,11 @@
 /** One pass over one Gateway of our class: its node, what that serves for HTTPRoutes, and what all of them say. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
-import { ageOf, FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
 import {
   dnsNameOf,
   lookAgain,
   manageNode,
-  NAME_AGAIN_MS,
   nodeOf,
   saysEndpoint,
   servicesNamed,
@@ -14,7 +13,7 @@ import {
 } from '../ingress/web-node.ts';
 import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
-import { createReconciler, failed, writeStatus, type Found } from '../nodes/pass.ts';
+import { createReconciler, failed, writeStatus, type FailureReason, type Found } from '../nodes/pass.ts';
 import type { Verdict } from '../nodes/status.ts';
 import { classOf, deployProxy } from '../proxies/deploy.ts';
 import type { Parent } from '../proxies/labels.ts';
@@ -52,14 +51,21 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     parse: parseGateway,
     wants: (gateway, signal) => isOurs(deps, gateway, signal),
     managed: (gateway, signal) => managed(deps, gateway, signal),
+    names: (gateway) => (problemOfGateway(gateway) === undefined ? [gatewayHostname(gateway)] : []),
     deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
     release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
     notReady: (gateway, reason, message, signal) =>
-      report(deps, gateway, { programmed: failed('Pending', `${reason}: ${message}`) }, signal),
+      report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
     // One that is being deleted says nothing any more; the routes stay.
     removeMore: ({ metadata }, _control, signal) =>
       forgetRoutes(deps, nameOf(metadata), signal).then(() => undefined),
   });
+}
+
+function programmedOf(reason: FailureReason, message: string): Verdict {
+  if (reason === 'NameTaken') return failed('AddressNotUsable', message);
+  if (reason === 'TagsNotAllowed') return failed('Invalid', message);
+  return failed('Pending', `${reason}: ${message}`);
 }
 
 async function isOurs(
@@ -105,11 +111,6 @@ async function deploy(
     return undefined;
   }
   const hostname = gatewayHostname(gateway);
-  const taken = await takenBy(deps, gateway, hostname, signal);
-  if (taken !== undefined) {
-    await report(deps, gateway, { programmed: failed('AddressNotUsable', taken) }, signal);
-    return NAME_AGAIN_MS;
-  }
   const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
   if (answer.kind === 'waits') {
     await report(deps, gateway, { programmed: failed('Pending', `waiting: ${answer.message}`) }, signal);
@@ -261,24 +262,6 @@ async function release(
   const status = releasedStatus(gateway, name, timeOf(deps.clock));
   await writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
   return status !== undefined;
-}
-
-/** Two nodes cannot have one name: the older Gateway has it. */
-async function takenBy(
-  deps: Pick<ReconcilerDeps, 'client'>,
-  gateway: Gateway,
-  hostname: string,
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  const older = (await deps.client.list(KINDS.gateway, {}, signal)).items
-    .map(parseGateway)
-    .filter((other) => other.metadata.uid !== gateway.metadata.uid && gatewayHostname(other) === hostname)
-    .filter((other) => ageOf(other.metadata) < ageOf(gateway.metadata));
-  for (const other of older) {
-    if (!(await isOurs(deps, other, signal))) continue;
-    return `tailscale.com/hostname: Gateway ${nameOf(other.metadata)} has the name ${hostname} already: name another one`;
-  }
-  return undefined;
 }
 
 function report(

@@ -7,19 +7,13 @@ import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingres
 import type { KubeObject } from '../kube-object.ts';
 import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
+import { claimNames, isSettled, ownersOfNames, releaseNames, type NameClaim } from '../nodes/names.ts';
 import { warn } from '../nodes/pass.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
 import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
 import type { Ledger } from './ledger.ts';
 import { ledgerOf, type Candidates, type IngressGroupChoices } from './look.ts';
-import {
-  inOrderOfAge,
-  problemOfMember,
-  rivalsOf,
-  wantsGroup,
-  type IngressMember,
-  type GroupMember,
-} from './member.ts';
+import { inOrderOfAge, problemOfMember, wantsGroup, type IngressMember, type GroupMember } from './member.ts';
 import { mark } from './members.ts';
 import { planWeb, takenHosts, type ServedMember, type Way, type WebPlan } from './plan.ts';
 import type { GroupNode } from './reports.ts';
@@ -31,6 +25,8 @@ export interface Accepted {
   readonly refused: ReadonlyMap<GroupMember, string>;
   /** What had been given out before. */
   readonly ledger: Ledger;
+  /** True if another resource owns the name of one of them. */
+  readonly waitsForName: boolean;
   /** Names that have a place for their certificate. */
   readonly domains: readonly string[];
   /** The first, of those for which the control server did not do what it was asked. */
@@ -45,6 +41,8 @@ interface Tools {
 
 interface Scene {
   readonly group: NodeGroup;
+  /** The `Tailnet` resource of the group; empty: the operator's own. */
+  readonly tailnet: string;
   readonly way: Way;
   readonly candidates: Candidates;
   /** Keys of Services without an endpoint that is ready. */
@@ -67,7 +65,17 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
   const refused = new Map<GroupMember, string>();
   const wishes: Wish[] = [];
   const domain = domainOf(nodes);
+  const owners = await ownersOfNames(deps, signal);
+  let waitsForName = false;
   for (const member of await choose(deps, scene, refused, signal)) {
+    const claim = claimOf(member, scene.tailnet);
+    const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
+    if (taken !== undefined) {
+      const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
+      refused.set(member, `${field}: ${taken}`);
+      waitsForName = true;
+      continue;
+    }
     await mark(deps, member, signal);
     const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
     wishes.push({ member, dnsName, ...routesOf(member, candidates) });
@@ -91,7 +99,15 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
   }
   await sayProblems(deps, scene, wishes, fronts, signal);
   const failure = [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
-  return { fronts, refused, ledger, domains, failure };
+  for (const { member } of fronts) {
+    const claim = claimOf(member, scene.tailnet);
+    if (!isSettled(claim, owners)) await releaseNames(deps, claim, signal);
+  }
+  return { fronts, refused, waitsForName, ledger, domains, failure };
+}
+
+function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): NameClaim {
+  return { kind, metadata, tailnet, names: [hostname] };
 }
 
 /** One that has addresses keeps them while the control server does not answer. */
@@ -113,27 +129,27 @@ async function choose(
   }
   const sound: GroupMember[] = [];
   for (const member of members) {
-    const problem = problemOfMember(member);
+    const problem = problemOfMember(member) ?? (await problemOfTags(deps, member, signal));
     if (problem === undefined) sound.push(member);
     else refused.set(member, problem);
   }
-  const rivals = rivalsOf(sound);
-  for (const member of sound) {
-    const owner = rivals.get(member.key);
-    if (owner === undefined) continue;
-    const field = member.type === 'svc' ? 'tailscale.com/hostname' : 'spec.tls[0].hosts[0]';
-    const { namespace = '', name } = owner.metadata;
-    refused.set(
-      member,
-      `${field}: ${owner.kind.kind} ${namespace}/${name} has the name ${member.hostname} already: choose another`,
-    );
-  }
-  return inOrderOfAge(sound.filter(({ key }) => !rivals.has(key)));
+  return inOrderOfAge(sound);
+}
+
+/** The Tailscale Service of a member has the tags that the member names, or the default tags. */
+async function problemOfTags(
+  { tags, options }: ReconcilerDeps,
+  member: GroupMember,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  const wanted = member.tags.length === 0 ? options.defaultTags : member.tags;
+  const problem = await tags.problemOf({ namespace: member.metadata.namespace, tags: wanted }, signal);
+  return problem === undefined ? undefined : `${ANNOTATIONS.tags}: ${problem}`;
 }
 
 function grant(
   { deps, choices, inTurn }: Tools,
-  { group, way, nodes, control }: Scene,
+  { group, way, candidates, nodes, control }: Scene,
   wishes: readonly Wish[],
   ledger: Ledger,
   signal: AbortSignal,
@@ -147,7 +163,8 @@ function grant(
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((wish) => ({ member: wish.member, ports: webOf({ way, nodes }, wish, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
-  return grantServices(deps, control.services, group, asked, ledger, signal);
+  const present = new Set(candidates.members.map(({ metadata }) => metadata.uid));
+  return grantServices(deps, control.services, group, asked, present, ledger, signal);
 }
 
 function routesOf(member: GroupMember, { services }: Candidates): Pick<Wish, 'hosts' | 'problems'> {

@@ -11,7 +11,7 @@ import { certificateLabels, certificateObjects, isFilled } from './certificates.
 import { assignAddresses, ledgerName, ledgerObject, readLedger, type Grant, type Ledger } from './ledger.ts';
 import { listLedgers } from './look.ts';
 import type { GroupMember } from './member.ts';
-import { decideTailnetService, isPartOwner, tailnetServiceName, withoutOurPart } from './tailnet-service.ts';
+import { decideTailnetService, isOfGroup, tailnetServiceName } from './tailnet-service.ts';
 
 type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
 
@@ -90,19 +90,25 @@ function addressesOf(ledgers: readonly Ledger[]): Set<string> {
   return new Set(ledgers.flatMap((ledger) => [...ledger.values()].flatMap(({ addresses }) => addresses)));
 }
 
-/** A Tailscale Service for each member. One that cannot be had does not hold the others up. */
+/**
+ * A Tailscale Service for each member. One that cannot be had does not hold the others up.
+ *
+ * @param present uids of all members of the group that exist
+ */
 export async function grantServices(
   deps: Deps,
   services: TailnetServices,
   group: NodeGroup,
   members: readonly { readonly member: GroupMember; readonly ports: readonly number[] }[],
+  present: ReadonlySet<string>,
   before: Ledger,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   const granted = new Map<string, Granted>();
   const next = new Map<string, Grant>(before);
   for (const { member, ports } of members) {
-    const answer = await grantService(services, group, member, ports, signal);
+    const owner = { uid: group.uid, tags: deps.options.defaultTags, members: present };
+    const answer = await grantService(services, owner, member, ports, signal);
     granted.set(member.key, answer);
     if (answer.kind === 'granted') {
       next.set(member.key, { hostname: member.hostname, addresses: answer.addresses });
@@ -119,7 +125,7 @@ export async function grantServices(
 
 async function grantService(
   services: TailnetServices,
-  group: NodeGroup,
+  group: Parameters<typeof decideTailnetService>[1],
   member: GroupMember,
   ports: readonly number[],
   signal: AbortSignal,
@@ -141,7 +147,7 @@ async function grantService(
 }
 
 /**
- * Gives up the group's part in Tailscale Services that it no longer answers for; the last one removes them.
+ * Removes the Tailscale Services of the group that it no longer answers for.
  *
  * @param keep names of those that it does
  */
@@ -153,10 +159,7 @@ export async function leaveServices(
 ): Promise<void> {
   if (services === undefined) return;
   for (const service of await services.list(signal)) {
-    if (keep.has(service.name) || !isPartOwner(service, uid)) continue;
-    const left = withoutOurPart(service, uid);
-    if (left === undefined) await services.remove(service.name, signal);
-    else await services.put(left, signal);
+    if (!keep.has(service.name) && isOfGroup(service, uid)) await services.remove(service.name, signal);
   }
 }
 

@@ -123,20 +123,8 @@ export function clusterAddresses({ resource: { spec } }: ServiceMember): readonl
   return all.filter((address) => isIP(address) !== 0);
 }
 
-/** Of two that want one name, the older has it. */
+/** The older ones first. Of several that want a free name at the same time, the oldest gets it. */
 export function inOrderOfAge(members: readonly GroupMember[]): readonly GroupMember[] {
   const age = ({ metadata, key }: GroupMember): string => `${metadata.creationTimestamp} ${key}`;
   return members.toSorted((a, b) => (age(a) < age(b) ? -1 : 1));
-}
-
-/** The member that has a name already, by the member that wants it as well. */
-export function rivalsOf(members: readonly GroupMember[]): ReadonlyMap<string, GroupMember> {
-  const owners = new Map<string, GroupMember>();
-  const rivals = new Map<string, GroupMember>();
-  for (const member of inOrderOfAge(members)) {
-    const owner = owners.get(member.hostname);
-    if (owner === undefined) owners.set(member.hostname, member);
-    else rivals.set(member.key, owner);
-  }
-  return rivals;
 }

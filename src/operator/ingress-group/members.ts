@@ -1,5 +1,6 @@
 /** What is written into Services and Ingresses of groups: that they are served, how that is going, and the end of it. Effects. */
 import { timeOf, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { releaseNames } from '../nodes/names.ts';
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
 import { ANNOTATIONS, isOurLoadBalancer } from '../service/interest.ts';
@@ -95,6 +96,7 @@ export async function letGo(
   const { namespace, name } = metadata;
   if (metadata.deletionTimestamp === undefined) await clear(deps, member, grant, signal);
   if (!isMarked(member) || (deps.leaving !== true && hasGroup(candidates, member))) return;
+  await releaseNames(deps, { kind, metadata, tailnet: '', names: [] }, signal);
   // What was written into it just now has made it another version.
   const object = await deps.client.get(kind, { namespace, name }, signal);
   if (object === undefined || object.metadata.uid !== metadata.uid) return;

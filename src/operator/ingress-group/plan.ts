@@ -149,10 +149,7 @@ function serveConfigOf(way: Way, fronts: readonly ServedMember[]): object {
     return services.length === 0 ? {} : { Services: Object.fromEntries(services) };
   }
   const web: Record<string, object> = {};
-  for (const front of fronts) {
-    // One host of two Ingresses is the older one's.
-    for (const [key, value] of Object.entries(front.web?.web ?? {})) web[key] ??= value;
-  }
+  for (const [key, owner] of ownersOfHosts(fronts)) Object.assign(web, { [key]: owner.web?.web[key] });
   return Object.keys(web).length === 0 ? {} : { TCP: portsOf([80]), Web: web };
 }
 
@@ -162,13 +159,27 @@ function portsOf(ports: readonly number[]): object {
 
 /** Hosts that an older Ingress of the group has already, by the key of the one that wants them as well. */
 export function takenHosts(fronts: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
-  const owners = new Map<string, string>();
+  const owners = ownersOfHosts(fronts);
   const taken = new Map<string, readonly string[]>();
-  for (const { member, web } of fronts) {
-    const names = Object.keys(web?.web ?? {});
-    const lost = names.filter((name) => owners.has(name));
-    for (const name of names) if (!owners.has(name)) owners.set(name, member.key);
-    if (lost.length > 0) taken.set(member.key, lost);
+  for (const front of fronts) {
+    const lost = Object.keys(front.web?.web ?? {}).filter((name) => owners.get(name) !== front);
+    if (lost.length > 0) taken.set(front.member.key, lost);
   }
   return taken;
+}
+
+/** The Ingress that serves each host: the one whose own name or address it is, else the oldest one that names it. */
+function ownersOfHosts(fronts: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
+  const owners = new Map<string, ServedMember>();
+  const isOwn = ({ dnsName, addresses }: ServedMember, key: string): boolean =>
+    [dnsName, ...addresses].some(
+      (name) => name !== undefined && (key.startsWith(`${name}:`) || key.startsWith(`${name}.`)),
+    );
+  for (const own of [true, false]) {
+    for (const front of fronts) {
+      for (const key of Object.keys(front.web?.web ?? {}))
+        if (isOwn(front, key) === own && !owners.has(key)) owners.set(key, front);
+    }
+  }
+  return owners;
 }

@@ -7,7 +7,13 @@ import type { TailnetControl } from '../auth-keys.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
 import { createApprovals, type Approvals } from '../nodes/approvals.ts';
-import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import {
+  REFUSED_AGAIN_MS,
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+} from '../nodes/lifecycle.ts';
 import {
   labelSelector,
   ordinals,
@@ -23,7 +29,7 @@ import { openPodGate } from '../proxies/gated-pod.ts';
 import { GATES } from '../proxies/object-specs.ts';
 import { dnsLabel, type Proxy } from '../proxies/proxy.ts';
 import { hasJoined } from '../proxies/readiness.ts';
-import { sharedNodes } from '../proxy-group/group.ts';
+import { nodeNames, sharedNodes } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import {
   clearedGroupStatus,
@@ -69,6 +75,7 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
       return isIngressGroup(proxyGroup) ? proxyGroup : undefined;
     },
     managed: (proxyGroup) => managed(deps, proxyGroup),
+    names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(tools, proxyGroup, ...more),
     release: (proxyGroup, _resource, signal) => release(deps, proxyGroup, signal),
     notReady: (proxyGroup, reason, message, signal) =>
@@ -145,7 +152,15 @@ async function deploy(
   deps.metrics.ingressGroups.add(group.uid);
   const nodes = await nodesOf(deps, group, found, signal);
   const deserted = await desertedOf(deps, candidates, group.name, way, signal);
-  const scene = { group, way, candidates, deserted, nodes, control: found.control };
+  const scene = {
+    group,
+    tailnet: resource.tailnet,
+    way,
+    candidates,
+    deserted,
+    nodes,
+    control: found.control,
+  };
   const accepted = await frontsOf(tools, scene, signal);
   const { fronts } = accepted;
   const proxy = proxyOf(proxyGroup, group, { namespace: deps.options.namespace, way, fronts, nodes, found });
@@ -157,7 +172,9 @@ async function deploy(
   for (const [member, message] of accepted.refused) await refuse(deps, member, message, signal);
   await reportNodes(deps, proxyGroup, group, { way, fronts, nodes, deployed, found }, signal);
   if (accepted.failure !== undefined) throw accepted.failure;
-  return deployed.again;
+  return accepted.waitsForName
+    ? Math.min(deployed.again ?? REFUSED_AGAIN_MS, REFUSED_AGAIN_MS)
+    : deployed.again;
 }
 
 function proxyOf(

@@ -1,5 +1,5 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
-import { ageOf, FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { stateSecretName } from '../nodes/node-group.ts';
 import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
@@ -25,7 +25,6 @@ import {
   dnsNameOf,
   lookAgain,
   manageNode,
-  NAME_AGAIN_MS,
   nodeOf,
   saysEndpoint,
   servicesNamed,
@@ -44,6 +43,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     parse: parseIngress,
     wants: wantsProxy,
     managed: (ingress, signal) => managed(deps, ingress, signal),
+    names: (ingress) => [hostnameOf(ingress)],
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
     async notReady(ingress, reason, message, signal) {
@@ -91,11 +91,6 @@ async function deploy(
   const { metadata } = ingress;
   const { group } = resource;
   const hostname = hostnameOf(ingress);
-  const taken = await takenBy(deps, ingress, hostname, signal);
-  if (taken !== undefined) {
-    await warn(deps, resource, { reason: 'IngressNotServed', message: taken }, signal);
-    return NAME_AGAIN_MS;
-  }
   const answer = await classOf(deps, proxyClassNameOf(metadata, choices.defaultClass), signal);
   if (answer.kind === 'waits') {
     const message = `waiting: ${answer.message}`;
@@ -223,22 +218,6 @@ async function release(
   const name = await dnsNameOf(deps, resource.group, signal);
   const left = ingress.status.loadBalancer.ingress.filter(({ hostname }) => hostname !== name);
   return show(deps, ingress, resource, left, signal);
-}
-
-/** Two nodes cannot have one name: the older Ingress has it. */
-async function takenBy(
-  { client }: ReconcilerDeps,
-  ingress: Ingress,
-  hostname: string,
-  signal: AbortSignal,
-): Promise<string | undefined> {
-  const older = (await client.list(KINDS.ingress, {}, signal)).items
-    .map(parseIngress)
-    .filter((other) => other.metadata.uid !== ingress.metadata.uid && wantsProxy(other))
-    .find((other) => hostnameOf(other) === hostname && ageOf(other.metadata) < ageOf(ingress.metadata));
-  if (older === undefined) return undefined;
-  const { namespace = '', name } = older.metadata;
-  return `spec.tls[0].hosts[0]: Ingress ${namespace}/${name} has the name ${hostname} already: name another host`;
 }
 
 /** @returns whether it was shown otherwise before */

@@ -11,8 +11,6 @@ import { tagsIn } from '../service/purpose.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
 
-/** A name that is taken is looked at again so often. */
-export const NAME_AGAIN_MS = 60_000;
 /** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
 const SECRETS_AGAIN_MS = 60_000;
 

@@ -13,12 +13,15 @@ import { removeAll } from './cleanup.ts';
 import type { KeyKeeper, ReplicaNode } from './keys.ts';
 import type { NodeGroup, SpecOptions } from './node-group.ts';
 import { observe } from './observe.ts';
+import { releaseNames } from './names.ts';
+import type { TagPolicy } from './tags.ts';
 
 export interface ReconcilerDeps {
   readonly client: Omit<KubeClient, 'watch'>;
   readonly tailnets: Tailnets;
   readonly options: SpecOptions;
   readonly keys: Pick<KeyKeeper, 'ensure' | 'forget'>;
+  readonly tags: TagPolicy;
   readonly events: EventRecorder;
   readonly metrics: OperatorMetrics;
   readonly clock: Clock;
@@ -56,6 +59,8 @@ export interface Managed {
 
 /** A pod that ends is looked for this often. */
 export const SHORT_MS = 1000;
+/** Interval between passes over a resource whose name or tags are refused, in milliseconds. */
+export const REFUSED_AGAIN_MS = 60_000;
 /** Pods on a lost node never end; a resource that is being deleted does not wait longer for them. */
 const POD_PATIENCE_MS = 5 * 60_000;
 
@@ -122,6 +127,7 @@ export async function finish(
     const reason = `${kind.kind}DevicesLeft`;
     await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
   }
+  await releaseNames(deps, { kind, metadata: managed.metadata, tailnet: managed.tailnet, names: [] }, signal);
   const left = finalizers.filter((one) => one !== finalizer);
   const body = { metadata: { resourceVersion, finalizers: left } };
   await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);

@@ -1,4 +1,5 @@
 /** A custom resource whose replicas are nodes of a tailnet: what its kinds have in common. Pure. */
+import type { AllowedTag } from './tags.ts';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference } from '../kube-object.ts';
 
 /** What the operator itself is told and every resource needs. */
@@ -9,6 +10,8 @@ export interface SpecOptions {
   readonly loginServer: string;
   /** For resources that name none. */
   readonly defaultTags: readonly string[];
+  /** Tags besides the default ones that authors of Services, Ingresses and Gateways may choose. */
+  readonly allowedTags: readonly AllowedTag[];
   /** Tags or node IDs that may upload to recorders; none: every node that the tailnet policy lets in. */
   readonly recorderUploaders: readonly string[];
   /** Image of this project; its entry point takes the role as first argument. */

@@ -7,11 +7,13 @@ import {
   addFinalizer,
   controlOf,
   finish,
+  REFUSED_AGAIN_MS,
   SHORT_MS,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
 } from './lifecycle.ts';
+import { claimNames, releaseNames, type NameClaim } from './names.ts';
 import { observe, type Observed } from './observe.ts';
 
 /** What a pass goes by. */
@@ -39,6 +41,10 @@ export interface PassOf<Resource> {
    * @returns whether there was anything, so that the resource has changed
    */
   release?(resource: Resource, managed: Managed, signal: AbortSignal): Promise<boolean>;
+  /** Names that its nodes need in the tailnet; none while the resource is invalid. */
+  names(resource: Resource, managed: Managed): readonly string[];
+  /** True if its nodes are gateways or recorders, whose tags others may not have. Default: false. */
+  readonly isTrusted?: boolean;
   /** @returns when to look again, as `Reconciler` does */
   deploy(
     resource: Resource,
@@ -76,10 +82,22 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
       await pass.notReady(resource, 'TailnetUnavailable', errorText(error), signal);
       throw error;
     }
+    const names = pass.names(resource, managed);
+    const { kind, metadata, tailnet } = managed;
+    const claim: NameClaim = { kind, metadata, tailnet, names };
+    const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true, signal);
+    if (refusal !== undefined) {
+      const { reason, message } = refusal;
+      await warn(deps, managed, { reason: `${kind.kind}${reason}`, message }, signal);
+      await pass.notReady(resource, reason, message, signal);
+      return REFUSED_AGAIN_MS;
+    }
     await addFinalizer(deps, managed, signal);
     try {
       const observed = await observe(deps.client, managed.group, deps.options.namespace, signal);
-      return await pass.deploy(resource, managed, { control, observed }, signal);
+      const again = await pass.deploy(resource, managed, { control, observed }, signal);
+      if (names.length > 0) await releaseNames(deps, claim, signal);
+      return again;
     } catch (error) {
       const say = (reason: FailureReason, message: string): Promise<void> =>
         pass.notReady(resource, reason, message, signal);
@@ -112,6 +130,22 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
       return again;
     },
   };
+}
+
+/** Why the nodes of a resource may not be made, before anything is made. */
+async function refusalOf(
+  deps: ReconcilerDeps,
+  { metadata, group }: Managed,
+  claim: NameClaim,
+  isTrusted: boolean,
+  signal: AbortSignal,
+): Promise<{ readonly reason: 'NameTaken' | 'TagsNotAllowed'; readonly message: string } | undefined> {
+  if (claim.names.length === 0) return undefined;
+  const place = { namespace: metadata.namespace, tags: group.tags };
+  const tags = isTrusted ? undefined : await deps.tags.problemOf(place, signal);
+  if (tags !== undefined) return { reason: 'TagsNotAllowed', message: tags };
+  const taken = await claimNames(deps, claim, signal);
+  return taken === undefined ? undefined : { reason: 'NameTaken', message: taken };
 }
 
 /** What an event or a status is about. */
@@ -149,7 +183,12 @@ export async function writeStatus(
 }
 
 /** Why a resource is not ready, behind the name of its kind. */
-export type FailureReason = 'TailnetUnavailable' | 'Creating' | 'CreationFailed';
+export type FailureReason =
+  | 'TailnetUnavailable'
+  | 'Creating'
+  | 'CreationFailed'
+  | 'NameTaken'
+  | 'TagsNotAllowed';
 
 /**
  * Says in event and status that a pass failed. Somebody else's write in between is tried again without an event.

@@ -1,6 +1,14 @@
 /** A ProxyGroup as a group of nodes. Pure. */
-import { groupLabels, tagsOf, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import {
+  groupLabels,
+  ordinals,
+  problemOfName,
+  tagsOf,
+  type NodeGroup,
+  type SpecOptions,
+} from '../nodes/node-group.ts';
 import { parentLabels } from '../proxies/labels.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /**
@@ -8,6 +16,13 @@ import type { ProxyGroup } from './resource.ts';
  * impersonate (`deploy/rbac/operator.yaml`): an operator that could hand that right out would have it himself.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
+
+/** Names of the nodes of a group; none while the name of the group is refused. */
+export function nodeNames({ metadata, spec }: ProxyGroup, group: NodeGroup): readonly string[] {
+  if (problemOfName(metadata.name) !== undefined) return [];
+  const prefix = spec.hostnamePrefix === '' ? metadata.name : spec.hostnamePrefix;
+  return ordinals(group).map((ordinal) => dnsLabel(`${prefix}-${ordinal}`));
+}
 
 type GroupOptions = Pick<SpecOptions, 'defaultTags'>;
 

@@ -19,7 +19,7 @@ import { belongsTo, problemOfName, type NodeGroup } from '../nodes/node-group.ts
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, sameJson, type ShownDevice } from '../nodes/status.ts';
-import { proxyGroupNodes } from './group.ts';
+import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
@@ -55,6 +55,11 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
       if (isApiServerGroup(proxyGroup)) return managed(deps, proxyGroup);
       await turnAway(deps, proxyGroup, signal);
       return undefined;
+    },
+    isTrusted: true,
+    names(proxyGroup, { group }) {
+      const names = nodeNames(proxyGroup, group);
+      return names.length === 0 ? [] : [serviceNameOf(proxyGroup).replace(/^svc:/, ''), ...names];
     },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>

@@ -47,7 +47,7 @@ export function decideService(
   if (existing !== undefined && !isOurs(existing, proxyGroup.metadata.uid)) {
     return {
       kind: 'refuse',
-      message: `Tailscale Service ${name} exists and belongs to somebody else. Delete it, or choose another name in spec.kubeAPIServer.hostname`,
+      message: `spec.kubeAPIServer.hostname: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`,
     };
   }
   const { metadata } = proxyGroup;
@@ -89,6 +89,16 @@ export function staleServices(
 function isOurs(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
+}
+
+/** Returns the owners of a Tailscale Service, for messages. */
+export function ownerShown(service: TailnetService): string {
+  const shown = (ownersOf(service) ?? []).map(({ operatorID, resource }) =>
+    resource === undefined
+      ? `the operator ${operatorID}`
+      : `${resource.kind} ${resource.name} (uid ${resource.uid}, operator ${operatorID})`,
+  );
+  return shown.length === 0 ? 'somebody who made it without an operator' : shown.join(' and ');
 }
 
 /** Who has a part in a Service; undefined where that is not said, or in other words. */

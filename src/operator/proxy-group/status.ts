@@ -22,7 +22,9 @@ export type ProxyGroupReason =
   | 'ProxyGroupCreationFailed'
   | 'ProxyGroupInvalid'
   | 'ProxyGroupTailnetUnavailable'
-  | 'ProxyGroupNotServed';
+  | 'ProxyGroupNotServed'
+  | 'ProxyGroupNameTaken'
+  | 'ProxyGroupTagsNotAllowed';
 
 type Said = Verdict<ProxyGroupReason>;
 

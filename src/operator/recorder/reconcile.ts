@@ -9,9 +9,11 @@ import {
   type Reconciler,
   type ReconcilerDeps,
 } from '../nodes/lifecycle.ts';
+import { ordinals, stateSecretName } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { dnsLabel } from '../proxies/proxy.ts';
 import { readyPodsOf } from '../proxies/readiness.ts';
 import { recorderGroup } from './group.ts';
 import { parseRecorder, type Recorder } from './resource.ts';
@@ -25,6 +27,11 @@ export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
     deployed: deps.metrics.recorders,
     parse: parseRecorder,
     managed: (recorder) => managed(deps, recorder),
+    isTrusted: true,
+    names: (recorder, { group }) =>
+      problemOf(recorder, undefined, deps.options.namespace) === undefined
+        ? ordinals(group).map((ordinal) => dnsLabel(stateSecretName(group.name, ordinal)))
+        : [],
     deploy: (recorder, ...more) => deploy(deps, recorder, ...more),
     notReady: (recorder, reason, message, signal) =>
       report(deps, recorder, failed(`Recorder${reason}`, message), undefined, signal),

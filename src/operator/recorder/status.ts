@@ -10,7 +10,9 @@ export type RecorderReason =
   | 'RecorderCreating'
   | 'RecorderCreationFailed'
   | 'RecorderInvalid'
-  | 'RecorderTailnetUnavailable';
+  | 'RecorderTailnetUnavailable'
+  | 'RecorderNameTaken'
+  | 'RecorderTagsNotAllowed';
 
 /** How a pass of the reconciler ended. */
 export type Outcome = Verdict<RecorderReason>;

@@ -5,7 +5,14 @@ import { FINALIZER, KINDS } from '../kube-object.ts';
 import { stays, timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { labelSelector, stateSecretName } from '../nodes/node-group.ts';
 import { readNodeState } from '../nodes/node-state.ts';
-import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import {
+  createReconciler,
+  failed,
+  warn,
+  writeStatus,
+  type FailureReason,
+  type Found,
+} from '../nodes/pass.ts';
 import { sameJson, type Verdict } from '../nodes/status.ts';
 import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
 import { isEgress } from '../proxies/object-specs.ts';
@@ -46,16 +53,11 @@ export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceCh
     parse: parseService,
     wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
     managed: (service, signal) => managed(deps, choices, service, signal),
+    names: (service) => (purposeOf(service, takesUnclassed).kind === 'proxy' ? [hostnameOf(service)] : []),
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource, signal) => release(deps, service, resource, signal),
     notReady: (service, reason, message, signal) =>
-      report(
-        deps,
-        service,
-        failed(reason === 'Creating' ? 'ProxyPending' : 'ProxyFailed', message),
-        undefined,
-        signal,
-      ),
+      report(deps, service, failed(reasonOf(reason), message), undefined, signal),
   });
 }
 
@@ -153,13 +155,23 @@ async function deploy(
 
 function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
   const namespace = metadata.namespace ?? '';
-  const hostname = metadata.annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${metadata.name}`);
   return {
     parent: { type: 'svc', namespace, name: metadata.name },
     group,
     duty,
-    hostname: () => hostname,
+    hostname: () => hostnameOf({ metadata }),
   };
+}
+
+/** Name of the node. */
+function hostnameOf({ metadata }: Pick<Service, 'metadata'>): string {
+  const { annotations, namespace = '', name } = metadata;
+  return annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`);
+}
+
+function reasonOf(reason: FailureReason): ServiceReason {
+  if (reason === 'Creating') return 'ProxyPending';
+  return reason === 'NameTaken' || reason === 'TagsNotAllowed' ? 'ProxyInvalid' : 'ProxyFailed';
 }
 
 function verdictOf(duty: Duty, { waitsFor }: Deployed, unserved: string | undefined): Verdict<ServiceReason> {

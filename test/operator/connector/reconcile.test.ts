@@ -210,7 +210,7 @@ describe('a Connector', () => {
     await run();
     for (const ordinal of [0, 1]) bench.api.remove(`${OWN}/pods/${NAME}-${ordinal}`);
     await settle(run);
-    expect(bench.left()).toEqual([]);
+    expect([bench.left(), bench.names()]).toEqual([[], []]);
     expect(bench.object(PATH)).toBeUndefined();
     expect(bench.control.devices.size).toBe(0);
   });
@@ -265,7 +265,7 @@ describe('a Connector', () => {
         bench.api.remove(`${OWN}/pods/${NAME}-0`);
         await first();
         await settle(run);
-        expect(bench.left()).toEqual([]);
+        expect([bench.left(), bench.names()]).toEqual([[], []]);
         expect(bench.object(PATH)).toBeUndefined();
         expect(bench.control.devices.size).toBe(0);
         const usable = [...bench.control.keys.values()].filter((key) => key.usable);

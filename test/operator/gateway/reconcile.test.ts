@@ -321,15 +321,23 @@ describe('a Gateway', () => {
     expect(bench.left()).toEqual([]);
   });
 
-  it('leaves a name to an older one of ours, and takes it when that goes', async () => {
-    const older = gatewayObject([HTTP]) as { metadata: object };
-    Object.assign(older.metadata, { name: 'older', uid: 'older', creationTimestamp: '2025-01-01T00:00:00Z' });
-    bench.api.put(pathOf('older'), older);
+  it('leaves a name to the first one of ours, and takes it when that has another class', async () => {
+    const first = (spec: object = {}): object => {
+      const object = gatewayObject([HTTP], spec) as { metadata: object };
+      const { finalizers } = bench.object(pathOf('first'))?.metadata ?? {};
+      Object.assign(object.metadata, { name: 'first', uid: 'first', finalizers });
+      return object;
+    };
+    bench.api.put(pathOf('first'), first());
+    await reconciler.reconcile('prod/first', bench.signal);
+    const before = bench.left();
     putGateway();
     expect(await run()).toBe(60_000);
     expect(said(status().conditions)).toEqual({ Programmed: 'False AddressNotUsable' });
-    expect(bench.left()).toEqual([]);
-    bench.api.put(pathOf('older'), gatewayObject([HTTP], { gatewayClassName: 'other' }));
+    expect(bench.left()).toEqual(before);
+    bench.api.put(pathOf('first'), first({ gatewayClassName: 'other' }));
+    await settle(() => reconciler.reconcile('prod/first', bench.signal));
+    expect([bench.left(), bench.names()]).toEqual([[], []]);
     await run();
     expect(bench.left()).not.toEqual([]);
   });
@@ -371,7 +379,7 @@ describe('a Gateway that leaves', () => {
     await run();
     bench.api.remove(`${OWN}/pods/${POD}`);
     await settle(run);
-    expect(bench.left()).toEqual([]);
+    expect([bench.left(), bench.names()]).toEqual([[], []]);
     expect(bench.control.deleted).toEqual([`node-${POD}`]);
     expect(status(ROUTE).parents).toEqual([FOREIGN]);
   }
@@ -435,7 +443,7 @@ describe('a Gateway that leaves', () => {
       }
       if (bench.object(`${SETS}/${NAME}`) === undefined) bench.api.remove(`${OWN}/pods/${POD}`);
     }
-    expect(bench.left()).toEqual([]);
+    expect([bench.left(), bench.names()]).toEqual([[], []]);
     expect(status(ROUTE).parents).toEqual([FOREIGN]);
   });
 });

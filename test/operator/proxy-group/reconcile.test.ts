@@ -4,6 +4,7 @@ import { connectCluster } from '../../../src/operator/cluster-connection.ts';
 import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
 import { createKubeClient } from '../../../src/operator/kube-client.ts';
 import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
+import { createTagPolicy } from '../../../src/operator/nodes/tags.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
@@ -49,6 +50,7 @@ beforeEach(async () => {
     clock,
     log,
     keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
+    tags: createTagPolicy({ client, options: OPTIONS, clock }),
     events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
     tailnets: createTailnets({
       client,

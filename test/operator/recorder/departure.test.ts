@@ -48,7 +48,7 @@ describe('a Recorder that is deleted', () => {
     remove();
     await settle(run);
     expect([bench.control.deleted, nodes()]).toEqual([['died-keep-0'], ['other']]);
-    expect([bench.object(PATH), bench.left()]).toEqual([undefined, []]);
+    expect([bench.object(PATH), bench.left(), bench.names()]).toEqual([undefined, [], []]);
   });
 
   it('reads what its pod wrote after everything else was looked at', async () => {

@@ -5,6 +5,7 @@ import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
 import { createKubeClient } from '../../../src/operator/kube-client.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
+import { createTagPolicy } from '../../../src/operator/nodes/tags.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import { createTailnets } from '../../../src/operator/tailnets.ts';
@@ -62,6 +63,7 @@ function build(connection: ReturnType<typeof connectCluster>): Reconciler {
     clock,
     log,
     keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
+    tags: createTagPolicy({ client, options: OPTIONS, clock }),
     events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
     tailnets: createTailnets({
       client,

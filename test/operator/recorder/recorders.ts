@@ -7,6 +7,7 @@ export const OPTIONS: SpecOptions = {
   namespace: 'tailcast',
   loginServer: 'https://control.example.com',
   defaultTags: ['tag:k8s'],
+  allowedTags: [{ namespace: 'prod', tag: 'tag:web' }],
   recorderUploaders: [],
   recorderImage: 'tailcast/tailcast:v1',
   tailscaleImage: 'tailscale/tailscale:v1',

@@ -1,0 +1,168 @@
+/**
+ * The owner of each name in a tailnet: names of nodes and of Tailscale Services, for resources of all kinds and namespaces. A
+ * ConfigMap for each name says which resource owns it. The first resource that creates the ConfigMap owns the name. Effects.
+ */
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { KubeRefusal, type KubeClient } from '../kube-client.ts';
+import { kindOf, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+
+type NamesDeps = {
+  readonly client: Pick<KubeClient, 'get' | 'list' | 'create' | 'remove'>;
+  readonly options: { readonly namespace: string };
+};
+
+/** The names that a resource needs. */
+export interface NameClaim {
+  readonly kind: ResourceKind;
+  readonly metadata: {
+    readonly namespace?: string | undefined;
+    readonly name: string;
+    readonly uid: string;
+  };
+  /** The `Tailnet` resource; empty: the tailnet of the operator. */
+  readonly tailnet: string;
+  /** First labels of the names in the tailnet, in any case. */
+  readonly names: readonly string[];
+}
+
+/** On each ConfigMap: uid of the owner. */
+const OWNER = 'tailcast.dev/name-owner';
+/** Number of attempts while another operator creates or removes the same ConfigMap. */
+const ATTEMPTS = 3;
+
+const ownerSchema = z.object({
+  apiVersion: z.string(),
+  kind: z.string(),
+  namespace: z.string().optional(),
+  name: z.string(),
+  uid: z.string(),
+});
+type Owner = z.infer<typeof ownerSchema>;
+
+/**
+ * Makes a resource the owner of its names.
+ *
+ * @returns why it cannot have one of them, with the owner of that name; undefined when it owns them all.
+ * @throws KubeRefusal; Error when a ConfigMap of somebody else has the name that is needed.
+ */
+export async function claimNames(
+  deps: NamesDeps,
+  claim: NameClaim,
+  signal: AbortSignal,
+): Promise<string | undefined> {
+  for (const name of new Set(claim.names)) {
+    const owner = await claimName(deps, claim, name, signal);
+    if (owner === undefined) continue;
+    const where = owner.namespace === undefined ? owner.name : `${owner.namespace}/${owner.name}`;
+    return `the tailnet name ${name.toLowerCase()} belongs to ${owner.kind} ${where}: choose another name`;
+  }
+  return undefined;
+}
+
+/** Removes every name that a resource owns, except those in `claim.names`. */
+export async function releaseNames(deps: NamesDeps, claim: NameClaim, signal: AbortSignal): Promise<void> {
+  const kept = new Set(objectNames(claim));
+  const owned = await ownersOfNames(deps, signal, `${OWNER}=${claim.metadata.uid}`);
+  for (const name of owned.keys()) {
+    if (kept.has(name)) continue;
+    await deps.client.remove(KINDS.configMap, { namespace: deps.options.namespace, name }, {}, signal);
+  }
+}
+
+/** Uids of the owners, by the names of the ConfigMaps. */
+export async function ownersOfNames(
+  { client, options: { namespace } }: NamesDeps,
+  signal: AbortSignal,
+  labelSelector: string = OWNER,
+): Promise<ReadonlyMap<string, string>> {
+  const { items } = await client.list(
+    KINDS.configMap,
+    { namespace, labelSelector, metadataOnly: true },
+    signal,
+  );
+  return new Map(items.map(({ metadata }) => [metadata.name, metadata.labels?.[OWNER] ?? '']));
+}
+
+/** True if the owners are exactly those that the claim would lead to. */
+export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, string>): boolean {
+  const { uid } = claim.metadata;
+  const owned = [...owners].filter(([, owner]) => owner === uid).map(([name]) => name);
+  const wanted = objectNames(claim);
+  return owned.length === wanted.length && wanted.every((name) => owned.includes(name));
+}
+
+function objectNames({ names, tailnet }: NameClaim): readonly string[] {
+  return [...new Set(names.map((name) => objectName(name, tailnet)))];
+}
+
+function objectName(name: string, tailnet: string): string {
+  const suffix = tailnet === '' ? '' : `.${createHash('sha256').update(tailnet).digest('hex').slice(0, 8)}`;
+  return `tailnet-name.${name.toLowerCase()}${suffix}`;
+}
+
+/** Returns the owner if the name belongs to another resource. */
+async function claimName(
+  { client, options: { namespace } }: NamesDeps,
+  { kind, metadata, tailnet }: NameClaim,
+  wanted: string,
+  signal: AbortSignal,
+): Promise<Owner | undefined> {
+  const name = objectName(wanted, tailnet);
+  const { uid } = metadata;
+  for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
+    const existing = await client.get(KINDS.configMap, { namespace, name }, signal);
+    if (existing === undefined) {
+      const data = {
+        apiVersion: kind.apiVersion,
+        kind: kind.kind,
+        ...(metadata.namespace === undefined ? {} : { namespace: metadata.namespace }),
+        name: metadata.name,
+        uid,
+      };
+      const object = {
+        apiVersion: 'v1',
+        kind: 'ConfigMap',
+        metadata: { name, namespace, labels: { [OWNER]: uid } },
+        data,
+      };
+      if (await isCreated(client, object, signal)) return undefined;
+      continue;
+    }
+    const owner = ownerIn(existing, namespace);
+    if (owner.uid === uid) return undefined;
+    if (await exists(client, owner, signal)) return owner;
+    // The owner was deleted without our finalizer.
+    await client.remove(KINDS.configMap, { namespace, name }, { uid: existing.metadata.uid }, signal);
+  }
+  throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);
+}
+
+/** @returns false when somebody else created the object first */
+async function isCreated(client: NamesDeps['client'], object: object, signal: AbortSignal): Promise<boolean> {
+  try {
+    await client.create(KINDS.configMap, object, signal);
+    return true;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 409) return false;
+    throw error;
+  }
+}
+
+function ownerIn(object: KubeObject, namespace: string): Owner {
+  const { success, data } = ownerSchema.safeParse(object['data']);
+  if (success && object.metadata.labels?.[OWNER] === data.uid) return data;
+  throw new Error(
+    `ConfigMap ${namespace}/${object.metadata.name} exists and does not say who owns the name: delete it`,
+  );
+}
+
+async function exists(
+  client: NamesDeps['client'],
+  { uid, namespace, name, ...type }: Owner,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const kind = kindOf(type);
+  const object = kind === undefined ? undefined : await client.get(kind, { namespace, name }, signal);
+  return object?.metadata.uid === uid;
+}

@@ -1,0 +1,104 @@
+/** Which tags proxies may have. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
+import type { Clock } from '../clock.ts';
+import { KubeRefusal, type KubeClient } from '../kube-client.ts';
+import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { z } from 'zod';
+import type { SpecOptions } from './node-group.ts';
+
+/** A tag that the authors of a namespace may choose; undefined: of every namespace. */
+export interface AllowedTag {
+  readonly namespace: string | undefined;
+  readonly tag: string;
+}
+
+export interface TagPolicy {
+  /**
+   * Returns why a proxy may not have these tags, or undefined.
+   *
+   * @param place.namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any tag except those of
+   *   gateways and recorders.
+   * @throws KubeRefusal
+   */
+  problemOf(
+    place: { readonly namespace?: string | undefined; readonly tags: readonly string[] },
+    signal: AbortSignal,
+  ): Promise<string | undefined>;
+}
+
+/** Time for which the list of gateways and recorders is remembered, in milliseconds. */
+const REMEMBERED_MS = 5000;
+
+const taggedSchema = z.object({
+  spec: z.object({ type: z.string().default(''), tags: z.array(z.string()).default([]) }).prefault({}),
+});
+
+/** Creates the policy of an operator. */
+export function createTagPolicy(deps: {
+  readonly client: Pick<KubeClient, 'list'>;
+  readonly options: Pick<SpecOptions, 'allowedTags' | 'defaultTags' | 'recorderUploaders'>;
+  readonly clock: Pick<Clock, 'now'>;
+}): TagPolicy {
+  const { options, clock } = deps;
+  const { allowedTags, defaultTags } = options;
+  let known: { readonly atMs: number; readonly owners: ReadonlyMap<string, string> } | undefined;
+
+  async function owners(signal: AbortSignal): Promise<ReadonlyMap<string, string>> {
+    const now = clock.now();
+    if (known === undefined || now - known.atMs >= REMEMBERED_MS)
+      known = { atMs: now, owners: await trustedTags(deps, signal) };
+    return known.owners;
+  }
+
+  return {
+    async problemOf({ namespace, tags }, signal) {
+      const trusted = await owners(signal);
+      for (const tag of tags) {
+        const owner = trusted.get(tag);
+        if (owner !== undefined)
+          return `${tag} is a tag of ${owner}, and proxies never have tags of gateways or recorders: choose another tag`;
+      }
+      if (namespace === undefined) return undefined;
+      const mayHave = (tag: string): boolean =>
+        defaultTags.includes(tag) ||
+        allowedTags.some(
+          (one) => one.tag === tag && (one.namespace === undefined || one.namespace === namespace),
+        );
+      const refused = tags.find((tag) => !mayHave(tag));
+      return refused === undefined
+        ? undefined
+        : `${refused} is not allowed in namespace ${namespace}: choose another tag, or add ${namespace}=${refused} to --allowed-tags of the operator`;
+    },
+  };
+}
+
+/** Tags of gateways and recorders, with the resource or setting that names them. */
+async function trustedTags(
+  { client, options }: Parameters<typeof createTagPolicy>[0],
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, string>> {
+  const owners = new Map<string, string>();
+  for (const uploader of options.recorderUploaders)
+    if (uploader.startsWith('tag:')) owners.set(uploader, 'the setting recorderUploaders');
+  for (const kind of [KINDS.recorder, KINDS.proxyGroup]) {
+    for (const object of await listed(client, kind, signal)) {
+      const { spec } = taggedSchema.parse(object);
+      if (kind === KINDS.proxyGroup && spec.type !== 'kube-apiserver') continue;
+      for (const tag of spec.tags) owners.set(tag, `${kind.kind} ${object.metadata.name}`);
+    }
+  }
+  return owners;
+}
+
+/** None where the CRD is not installed. */
+async function listed(
+  client: Pick<KubeClient, 'list'>,
+  kind: ResourceKind,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
+  try {
+    return (await client.list(kind, {}, signal)).items;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
+  }
+}
