@@ -244,7 +244,9 @@ describe.skipIf(problem !== undefined)(
         'TailscaleIngressSvcValid',
         'IngressSvcInvalid',
       );
-      expect(message).toContain('tailscale.com/hostname: Ingress default/portal has the name portal already');
+      expect(message).toContain(
+        'tailscale.com/hostname: the tailnet name portal belongs to Ingress default/portal',
+      );
       await api('DELETE', `${DEFAULT}/services/rival`);
     });
 

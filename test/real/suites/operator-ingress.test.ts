@@ -200,7 +200,9 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
   it('leave one name to one of them', { timeout: 240_000 }, async () => {
     await post('rival', { tls: [{ hosts: ['shop'] }], defaultBackend: to('api') });
     await until('a word', async () =>
-      (await events('rival')).includes('default/shop has the name shop already') ? true : undefined,
+      (await events('rival')).includes('the tailnet name shop belongs to Ingress default/shop')
+        ? true
+        : undefined,
     );
     expect(await site.node('shop-1')).toBeUndefined();
     await api('DELETE', `${INGRESSES}/rival`);
