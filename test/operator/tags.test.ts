@@ -211,6 +211,9 @@ describe('tags of gateways and recorders', () => {
       path.endsWith('/recorders') ? { status: 500, body: { message: 'down' } } : undefined;
     await expect(service(depsWith(ALLOWED), 'tag:trusted')).rejects.toThrow('500');
     expect(bench.control.keys.size).toBe(0);
+    expect(bench.object(pathOf(KINDS.service, { namespace: 'dev', name: 'a' }))).toMatchObject({
+      status: { conditions: [{ status: 'False', reason: 'ProxyFailed' }] },
+    });
   });
 });
 

@@ -85,15 +85,15 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Re
     const names = pass.names(resource, managed);
     const { kind, metadata, tailnet } = managed;
     const claim: NameClaim = { kind, metadata, tailnet, names };
-    const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true, signal);
-    if (refusal !== undefined) {
-      const { reason, message } = refusal;
-      await warn(deps, managed, { reason: `${kind.kind}${reason}`, message }, signal);
-      await pass.notReady(resource, reason, message, signal);
-      return REFUSED_AGAIN_MS;
-    }
-    await addFinalizer(deps, managed, signal);
     try {
+      const refusal = await refusalOf(deps, managed, claim, pass.isTrusted === true, signal);
+      if (refusal !== undefined) {
+        const { reason, message } = refusal;
+        await warn(deps, managed, { reason: `${kind.kind}${reason}`, message }, signal);
+        await pass.notReady(resource, reason, message, signal);
+        return REFUSED_AGAIN_MS;
+      }
+      await addFinalizer(deps, managed, signal);
       const observed = await observe(deps.client, managed.group, deps.options.namespace, signal);
       const again = await pass.deploy(resource, managed, { control, observed }, signal);
       if (names.length > 0) await releaseNames(deps, claim, signal);
