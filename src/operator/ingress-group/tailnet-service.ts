@@ -38,38 +38,46 @@ export function decideTailnetService(
   ports: readonly number[],
   existing: TailnetService | undefined,
 ): ServiceDecision {
-  const { uid, members } = group;
-  const name = tailnetServiceName(member);
-  const owners = existing === undefined ? undefined : ownersOf(existing);
-  const owner = owners?.length === 1 ? owners[0]?.resource?.uid : undefined;
-  const isFree = existing !== undefined && isOfGroup(existing, uid) && !members.has(owner ?? '');
-  if (existing !== undefined && owner !== member.metadata.uid && !isFree) {
+  if (existing !== undefined && !mayHave(member, group, existing)) {
     const field = member.type === 'svc' ? 'tailscale.com/hostname' : 'spec.tls[0].hosts[0]';
-    const message = `${field}: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`;
+    const message = `${field}: Tailscale Service ${existing.name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`;
     return { kind: 'refuse', message };
   }
-  const { namespace = '', name: resource, uid: resourceUid } = member.metadata;
-  const ownerRefs = [
-    {
-      operatorID: ownerId(uid),
-      resource: { kind: member.kind.kind, name: `${namespace}/${resource}`, uid: resourceUid },
-    },
-  ];
-  const annotations = { ...existing?.annotations, [OWNERS]: JSON.stringify({ ownerRefs }) };
   const service = {
-    name,
+    name: tailnetServiceName(member),
     tags: (member.tags.length === 0 ? group.tags : member.tags).toSorted(),
     ports: member.type === 'svc' ? ANY_PORT : ports.map((port) => `tcp:${port}`),
     comment: COMMENT,
-    annotations,
+    annotations: { ...existing?.annotations, [OWNERS]: ownerOf(member, group.uid) },
     addrs: existing?.addrs ?? [],
   };
-  const isUnchanged =
-    existing !== undefined &&
-    existing.annotations[OWNERS] === annotations[OWNERS] &&
-    sameTexts(existing.tags, service.tags) &&
-    sameTexts(existing.ports, service.ports);
-  return isUnchanged ? { kind: 'keep' } : { kind: 'put', service };
+  return existing !== undefined && isSame(existing, service) ? { kind: 'keep' } : { kind: 'put', service };
+}
+
+/** True if the Tailscale Service is the member's, or the owner in the same group is gone. */
+function mayHave(
+  member: GroupMember,
+  { uid, members }: Parameters<typeof decideTailnetService>[1],
+  existing: TailnetService,
+): boolean {
+  const owners = ownersOf(existing) ?? [];
+  const owner = owners.length === 1 ? (owners[0]?.resource?.uid ?? '') : '';
+  return owner === member.metadata.uid || (isOfGroup(existing, uid) && !members.has(owner));
+}
+
+/** The annotation's value, in the reference's format. */
+function ownerOf({ kind, metadata }: GroupMember, groupUid: string): string {
+  const { namespace = '', name, uid } = metadata;
+  const resource = { kind: kind.kind, name: `${namespace}/${name}`, uid };
+  return JSON.stringify({ ownerRefs: [{ operatorID: ownerId(groupUid), resource }] });
+}
+
+function isSame(existing: TailnetService, wanted: TailnetService): boolean {
+  return (
+    existing.annotations[OWNERS] === wanted.annotations[OWNERS] &&
+    sameTexts(existing.tags, wanted.tags) &&
+    sameTexts(existing.ports, wanted.ports)
+  );
 }
 
 function sameTexts(left: readonly string[], right: readonly string[]): boolean {
