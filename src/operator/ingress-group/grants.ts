@@ -11,7 +11,7 @@ import { certificateLabels, certificateObjects, isFilled } from './certificates.
 import { assignAddresses, ledgerName, ledgerObject, readLedger, type Grant, type Ledger } from './ledger.ts';
 import { listLedgers } from './look.ts';
 import type { GroupMember } from './member.ts';
-import { decideTailnetService, isOfGroup, tailnetServiceName } from './tailnet-service.ts';
+import { decideTailnetService, belongsToMember, tailnetServiceName } from './tailnet-service.ts';
 
 type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
 
@@ -159,7 +159,7 @@ export async function leaveServices(
 ): Promise<void> {
   if (services === undefined) return;
   for (const service of await services.list(signal)) {
-    if (!keep.has(service.name) && isOfGroup(service, uid)) await services.remove(service.name, signal);
+    if (!keep.has(service.name) && belongsToMember(service, uid)) await services.remove(service.name, signal);
   }
 }
 

@@ -20,7 +20,7 @@ export function tailnetServiceName({ hostname }: { readonly hostname: string }):
 }
 
 /** True if the Tailscale Service belongs to a member of the group with this uid, and to nobody else. */
-export function isOfGroup(service: TailnetService, uid: string): boolean {
+export function belongsToMember(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.operatorID === ownerId(uid);
 }
@@ -62,7 +62,7 @@ function mayHave(
 ): boolean {
   const owners = ownersOf(existing) ?? [];
   const owner = owners.length === 1 ? (owners[0]?.resource?.uid ?? '') : '';
-  return owner === member.metadata.uid || (isOfGroup(existing, uid) && !members.has(owner));
+  return owner === member.metadata.uid || (belongsToMember(existing, uid) && !members.has(owner));
 }
 
 /** The annotation's value, in the reference's format. */

@@ -1,6 +1,11 @@
 /** A custom resource whose replicas are nodes of a tailnet: what its kinds have in common. Pure. */
-import type { AllowedTag } from './tags.ts';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference } from '../kube-object.ts';
+
+/** A tag that the authors of a namespace may choose; undefined: of every namespace. */
+export interface AllowedTag {
+  readonly namespace: string | undefined;
+  readonly tag: string;
+}
 
 /** What the operator itself is told and every resource needs. */
 export interface SpecOptions {

@@ -5,12 +5,6 @@ import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { z } from 'zod';
 import type { SpecOptions } from './node-group.ts';
 
-/** A tag that the authors of a namespace may choose; undefined: of every namespace. */
-export interface AllowedTag {
-  readonly namespace: string | undefined;
-  readonly tag: string;
-}
-
 export interface TagPolicy {
   /**
    * Returns why a proxy may not have these tags, or undefined.
