@@ -20,12 +20,16 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   REQUEST_NOT_CANONICAL: 'Send the path in its plain form: no `//`, no `.` segments, no encoded slashes.',
   HEADER_REFUSED: 'Remove the header that the message names.',
   HEADERS_TOO_LARGE: 'Send fewer or shorter headers; a proxy in between may add them.',
+  TARGET_TOO_LONG:
+    'Send a shorter target: fewer or shorter selectors, or a shorter command in `kubectl exec`. The limit is 256 KiB, of which 16 KiB for the path.',
   REQUEST_MALFORMED: 'Something that is no HTTP client, or a broken one, has connected.',
   REQUEST_TIMEOUT: 'The client is too slow, or the network lost it.',
   NOT_FOUND: 'The path is not one of the gateway’s own.',
   METHOD_REFUSED: 'Use a method that Kubernetes uses.',
   UPGRADE_REFUSED:
     'Use kubectl 1.27 or newer, or a client that speaks SPDY/3.1 or the Kubernetes WebSocket protocols.',
+  IMPERSONATION_REFUSED:
+    'Remove `--as`, `--as-group` and `--as-uid`, also from the kubeconfig (`as:`). To act with other rights, change the grant. See `docs/migration.md`.',
   POLICY_REFUSED: 'What was asked cannot be recorded and recording is enforced, or the policy refuses it.',
   ACCESS_REVIEW_REFUSED:
     'With `--access-review` the gateway asks before sessions and proxies: give the user `create` on the subresource that the message names.',
@@ -66,6 +70,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   HOST_REFUSED: 'Open the page under a name that is in the settings, or add the name there.',
   UPSTREAM_UNAVAILABLE: 'See that the API server is up and may be reached: `tailcast doctor gateway`.',
   UPSTREAM_BROKEN: 'What stands between the gateway and the API server is not the API server.',
+  UPSTREAM_REFUSED_ACCOUNT:
+    'Clients that honour `Retry-After` retry. Shortly after a restart of the API server this ends by itself; if it lasts, give the account its role again: `tailcast doctor gateway`.',
   OVERLOADED: 'Wait and repeat; run another gateway when it persists.',
   SHUTTING_DOWN: 'Repeat: another gateway answers, or this one in a moment.',
   CLEANUP_INCOMPLETE: 'It says what is left and why. Mend that and run `tailcast operator --cleanup` again.',

@@ -107,15 +107,15 @@ const headers: FuzzTarget = {
     const identity = { mode: 'auth', target, authorization: 'Bearer ours' } as const;
     const { value, refused } = attempt(
       () => buildUpstreamHeaders({ rawHeaders, host: 'api', identity, auditId: 'id' }),
-      refusals('HEADER_REFUSED'),
+      refusals('HEADER_REFUSED', 'IMPERSONATION_REFUSED'),
     );
     if (refused !== undefined) return refused;
     const speaking = new Map<string, string[]>();
-    for (let index = 0; index < value.headers.length; index += 2) {
+    for (let index = 0; index < value.length; index += 2) {
       // As a server would see it that takes odd characters for dashes.
-      const name = (value.headers[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
+      const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
       if (SPEAKING.test(name))
-        speaking.set(name, [...(speaking.get(name) ?? []), value.headers[index + 1] ?? '']);
+        speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }
     const ours = {
       host: ['api'],
@@ -126,13 +126,13 @@ const headers: FuzzTarget = {
       'impersonate-extra-k': ['v'],
     };
     ensureEqual(Object.fromEntries(speaking), ours, 'somebody else speaks');
-    const protocols = value.headers.filter(
-      (_, index) => index % 2 === 1 && value.headers[index - 1]?.toLowerCase() === 'sec-websocket-protocol',
+    const protocols = value.filter(
+      (_, index) => index % 2 === 1 && value[index - 1]?.toLowerCase() === 'sec-websocket-protocol',
     );
     for (const name of protocols.flatMap((offered) => offered.split(','))) {
       ensure(!/^\s*base64url\.bearer\.authorization\.k8s\.io\./i.test(name), 'a token got through');
     }
-    return `passed ${value.ignored.length}`;
+    return 'passed';
   },
 };
 

@@ -86,7 +86,7 @@ function headersFor(
   const own = ['Accept', 'application/json', 'User-Agent', 'tailcast'];
   if (as !== undefined) {
     const identity = { mode: 'auth', target: as, authorization } as const;
-    return buildUpstreamHeaders({ rawHeaders: own, host, identity }).headers;
+    return buildUpstreamHeaders({ rawHeaders: own, host, identity });
   }
   return ['Host', host, ...own, ...(authorization === undefined ? [] : ['Authorization', authorization])];
 }

@@ -41,25 +41,23 @@ export interface UpstreamHeadersRequest {
   readonly auditId?: string | undefined;
 }
 
-export interface UpstreamHeaders {
-  /** Without `Connection`, `Upgrade` and framing: those are for whoever writes the message. */
-  readonly headers: RawHeaders;
-  /** The `Impersonate-*` names the client sent in vain, in lower case, without repeats. */
-  readonly ignored: readonly string[];
-}
-
 /**
- * @throws TailcastError `HEADER_REFUSED` for what the client sent; `INTERNAL` if an assertion fails
+ * Returns the header list for the API server, without `Connection`, `Upgrade` and framing: the writer of the message adds
+ * those.
+ *
+ * @throws TailcastError `HEADER_REFUSED` or `IMPERSONATION_REFUSED` for a header of the client; `INTERNAL` if an assertion
+ *   fails
  */
-export function buildUpstreamHeaders(request: UpstreamHeadersRequest): UpstreamHeaders {
+export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeaders {
   const { identity, auditId } = request;
-  const { kept, ignored } = keepClientHeaders(request.rawHeaders, identity.mode === 'auth');
+  const { kept, impersonates } = keepClientHeaders(request.rawHeaders, identity.mode === 'auth');
   if (identity.mode === 'noauth') {
     assertStripped(kept, PASSED_WITHOUT_AUTH);
-    return { headers: ['Host', request.host, ...kept], ignored };
+    return ['Host', request.host, ...kept];
   }
   assertStripped(kept);
   const { target, authorization } = identity;
+  if (impersonates) refuseOtherIdentity(request.rawHeaders, target);
   const user = latin1Utf8(target.user);
   const headers = ['Host', request.host, ...kept];
   if (authorization !== undefined) headers.push('Authorization', authorization);
@@ -68,8 +66,43 @@ export function buildUpstreamHeaders(request: UpstreamHeadersRequest): UpstreamH
   for (const group of target.groups) headers.push('Impersonate-Group', latin1Utf8(group));
   for (const [key, value] of target.extra) headers.push(extraHeaderName(key), latin1Utf8(value));
   assertImpersonates(headers, user);
-  return { headers, ignored };
+  return headers;
 }
+
+/**
+ * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may name itself: `Impersonate-User` equals the
+ * caller's own user, and `Impersonate-Group`, if the client sends it, names exactly the caller's own groups. The request
+ * then runs as it does without these headers. A subset of the groups is refused, because the request would run with more
+ * groups than the client named.
+ *
+ * @param rawHeaders as received; headers of other families are skipped
+ * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown member of the family
+ */
+export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: ImpersonationTarget): void {
+  const ownUser = latin1Utf8(user);
+  const ownGroups = new Set(groups.map(latin1Utf8));
+  const named = new Set<string>();
+  let impersonates = false;
+  let namesUser = false;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = (rawHeaders[index] ?? '').toLowerCase();
+    if (!name.startsWith('impersonate')) continue;
+    impersonates = true;
+    judgeImpersonation(name);
+    const value = rawHeaders[index + 1] ?? '';
+    if (name === 'impersonate-user' && value === ownUser) namesUser = true;
+    else if (name === 'impersonate-group' && (ownGroups.has(value) || value === EVERY_USER)) named.add(value);
+    else throw new TailcastError('IMPERSONATION_REFUSED', `${name} does not name your own identity`);
+  }
+  if (!impersonates) return;
+  if (!namesUser) throw new TailcastError('IMPERSONATION_REFUSED', 'impersonate-user is missing');
+  if (named.size > 0 && [...ownGroups].some((group) => !named.has(group))) {
+    throw new TailcastError('IMPERSONATION_REFUSED', 'impersonate-group names only some of your own groups');
+  }
+}
+
+/** The group that the API server adds to every authenticated user. */
+const EVERY_USER = 'system:authenticated';
 
 /**
  * In noauth mode the audit log of the API server knows a session by its audit id alone, so a recorded session gets ours. One
@@ -87,18 +120,13 @@ export function nameForAuditLog(
   return { headers: [...headers, 'Audit-ID', id], auditId: id };
 }
 
-/** What to tell a client whose `Impersonate-*` fields were ignored; undefined when there were none. */
-export function ignoredHeadersWarning(ignored: readonly string[]): string | undefined {
-  if (ignored.length === 0) return undefined;
-  return `ignored ${ignored.join(', ')}: this gateway decides whom a request impersonates, by tailnet identity and grants`;
-}
-
 /** Prefixes that `assertStripped` lets pass in `noauth` mode. */
 const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
 
 interface Kept {
   readonly kept: RawHeaders;
-  readonly ignored: readonly string[];
+  /** True if the client sent a header of the `Impersonate*` family. */
+  readonly impersonates: boolean;
 }
 
 /** One pass over what the client sent; a second one only if `Connection` names a field. */
@@ -107,7 +135,7 @@ function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): Kept {
     auth,
     kept: [],
     connection: undefined,
-    ignored: undefined,
+    impersonates: false,
     hosts: 0,
     strippedProtocol: false,
   };
@@ -117,7 +145,7 @@ function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): Kept {
   const { kept, connection } = scan;
   if (scan.strippedProtocol) requireSubprotocol(kept);
   const named = connection !== undefined && namesFields(connection) ? withoutNamed(kept, connection) : kept;
-  return { kept: named, ignored: [...(scan.ignored ?? [])] };
+  return { kept: named, impersonates: scan.impersonates };
 }
 
 interface Scan {
@@ -125,7 +153,7 @@ interface Scan {
   readonly kept: string[];
   /** Tokens of `Connection`, in lower case. */
   connection: Set<string> | undefined;
-  ignored: Set<string> | undefined;
+  impersonates: boolean;
   hosts: number;
   strippedProtocol: boolean;
 }
@@ -145,7 +173,7 @@ function keepField(scan: Scan, name: string, value: string): void {
   } else if (family === 'subprotocol') {
     keepSubprotocol(scan, name, value);
   } else if (family === 'impersonation') {
-    (scan.ignored ??= new Set()).add(judgeImpersonation(lower));
+    scan.impersonates = true;
   }
 }
 
@@ -172,9 +200,14 @@ const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
   'impersonate-uid',
 ]);
 
-/** Known members are ignored with a warning; an unknown member may mean something to a newer API server. */
-function judgeImpersonation(name: string): string {
-  if (KNOWN_IMPERSONATION.has(name) || name.startsWith('impersonate-extra-')) return name;
+/**
+ * Refuses an unknown member of the family, because a newer API server may give it a meaning.
+ *
+ * @param name in lower case
+ * @throws TailcastError `HEADER_REFUSED`
+ */
+function judgeImpersonation(name: string): void {
+  if (KNOWN_IMPERSONATION.has(name) || name.startsWith('impersonate-extra-')) return;
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }
 

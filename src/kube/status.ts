@@ -15,7 +15,13 @@ export interface StatusResponse {
 /** `message` of a status is cut after this many characters. */
 const MAX_MESSAGE_LENGTH = 2048;
 const RETRY_AFTER_SECONDS = 1;
-const RETRYABLE: ReadonlySet<ErrorCode> = new Set(['OVERLOADED', 'SHUTTING_DOWN', 'IDENTITY_UNAVAILABLE']);
+const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
+  'OVERLOADED',
+  'SHUTTING_DOWN',
+  'IDENTITY_UNAVAILABLE',
+  'ACCESS_REVIEW_FAILED',
+  'UPSTREAM_REFUSED_ACCOUNT',
+]);
 
 /** Anything but a `TailcastError` is a 500 that says nothing about its inside. */
 export function statusOf(error: unknown): StatusResponse {
@@ -94,6 +100,7 @@ const PHRASES: Readonly<Record<number, string>> = {
   410: 'Gone',
   412: 'Precondition Failed',
   413: 'Content Too Large',
+  414: 'URI Too Long',
   415: 'Unsupported Media Type',
   416: 'Range Not Satisfiable',
   421: 'Misdirected Request',

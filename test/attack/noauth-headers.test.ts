@@ -191,3 +191,41 @@ describe('a session', () => {
     }
   });
 });
+
+describe('a 401 of the API server', () => {
+  const UNAUTHORIZED = 'HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno';
+  const WARNING =
+    /^warning: 299 - "the request has no Authorization header; .*use a token or an exec plugin/im;
+
+  it.each<[string, readonly Field[], boolean]>([
+    ['without Authorization', [], true],
+    ['with an empty Authorization', [['Authorization', '']], true],
+    ['with a token', [['Authorization', 'Bearer expired']], false],
+    [
+      'with a token among the protocols',
+      [['Sec-WebSocket-Protocol', 'base64url.bearer.authorization.k8s.io.dG9r, v5.channel.k8s.io']],
+      false,
+    ],
+  ])('to a request %s (Warning: %s)', async (_name, fields, warned) => {
+    arena.apiServer.script = () => UNAUTHORIZED;
+    try {
+      const plain = await sendHttp1(arena, ALICE, bytesOf(fields));
+      const upgrade = await sendHttp1(arena, ALICE, bytesOf([...WEBSOCKET.slice(0, 4), ...fields], EXEC));
+      for (const outcome of [plain, upgrade]) {
+        if (outcome.kind !== 'response') throw new Error('there was no response');
+        expect(outcome).toMatchObject({ status: 401, body: 'no' });
+        expect(WARNING.test(outcome.head)).toBe(warned);
+      }
+    } finally {
+      arena.apiServer.script = undefined;
+    }
+  });
+
+  it('has no such warning for another status', async () => {
+    arena.apiServer.script = () => UNAUTHORIZED.replace('401', '403');
+    const outcome = await sendHttp1(arena, ALICE, bytesOf([]));
+    arena.apiServer.script = undefined;
+    expect(outcome).toMatchObject({ status: 403 });
+    expect(JSON.stringify(outcome)).not.toMatch(WARNING);
+  });
+});

@@ -58,8 +58,9 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
     it('is the tailnet user and nobody else', async () => {
       const args = ['--as=eve', '--as-group=system:masters', 'get', 'pods'];
       const forged = await runKubectl(options(), args);
-      expect(forged.stderr).toContain('Warning: ignored impersonate-');
-      expect(forged.code).toBe(0);
+      expect(forged.stderr).toContain('refuses --as, --as-group and --as-uid for any other identity');
+      expect(forged.code).toBe(1);
+      expect(forged.stdout.toString()).toBe('');
     });
 
     it('runs a command with its exit code and keeps stdout and stderr apart, recorded', async () => {

@@ -444,16 +444,65 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(rig.proxy.inFlight).toBe(0);
   });
 
-  it('adds a Warning when impersonation headers were ignored', async () => {
-    const rig = await rigWith(
-      answering('HTTP/1.1 200 OK\r\nWarning: 299 - "theirs"\r\nContent-Length: 2\r\n\r\nok'),
-    );
+  it('refuses impersonation of somebody else with a Status, and logs and counts it', async () => {
+    const rig = await rigWith(answering(EMPTY_OK));
     const answer = await clientOf(name, rig).ask({ path: '/api', headers: ['Impersonate-User', 'root'] });
-    const warnings = valuesOf(answer.rawHeaders, 'warning');
-    expect(warnings).toHaveLength(2);
-    expect(warnings[1]).toMatch(/^299 - ".*impersonate-user.*"$/);
-    expect(answer.body.toString()).toBe('ok');
-    expect(rig.upstreams[0]!.received()).not.toContain('root');
+    expect(answer.status).toBe(403);
+    expect(JSON.parse(answer.body.toString())).toMatchObject({
+      kind: 'Status',
+      reason: 'Forbidden',
+      message: expect.stringContaining('refuses --as, --as-group and --as-uid') as unknown,
+      details: { causes: [{ message: 'IMPERSONATION_REFUSED' }] },
+    });
+    expect(rig.upstreams).toHaveLength(0);
+    expect(rig.access).toMatchObject([{ status: 403, error: 'IMPERSONATION_REFUSED' }]);
+    expect(await rig.metrics.registry.metrics()).toContain(
+      'tailcast_refusals_total{code="IMPERSONATION_REFUSED"} 1',
+    );
+  });
+
+  it('warns a noauth client without Authorization that gets a 401, and nobody else', async () => {
+    const rig = await rigWith(answering('HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno'), {
+      mode: 'noauth',
+    });
+    const client = clientOf(name, rig);
+    const bare = await client.ask({ path: '/api' });
+    expect(bare).toMatchObject({ status: 401, body: Buffer.from('no') });
+    expect(valuesOf(bare.rawHeaders, 'warning')).toEqual([
+      expect.stringMatching(/^299 - "the request has no Authorization header; .* a token or an exec plugin/),
+    ]);
+    const withToken = await client.ask({ path: '/api', headers: ['Authorization', 'Bearer a'] });
+    expect(withToken.status).toBe(401);
+    expect(valuesOf(withToken.rawHeaders, 'warning')).toEqual([]);
+    const other = await rigWith(answering('HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno'));
+    expect(valuesOf((await clientOf(name, other).ask({ path: '/api' })).rawHeaders, 'warning')).toEqual([]);
+  });
+
+  it('sends a refusal of its own account as 503 that may be retried, and counts it', async () => {
+    const message =
+      'users "alice@example.com" is forbidden: User "gw" cannot impersonate resource "users" in API group "" at the cluster scope';
+    const body = JSON.stringify({
+      kind: 'Status',
+      message,
+      reason: 'Forbidden',
+      details: { kind: 'users', name: 'alice@example.com' },
+      code: 403,
+    });
+    const rig = await rigWith((connection) => {
+      void connection.until(headEnd).then(() => {
+        // the head and the pieces of the body come in reads of their own
+        connection.socket.write(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n`);
+        connection.socket.write(body.slice(0, 40), () => connection.socket.write(body.slice(40)));
+      });
+    });
+    const answer = await clientOf(name, rig).ask({ path: '/api/v1/pods' });
+    expect(answer.status).toBe(503);
+    expect(valuesOf(answer.rawHeaders, 'retry-after')).toEqual(['1']);
+    expect(JSON.parse(answer.body.toString())).toMatchObject({ kind: 'Status', code: 503 });
+    expect(rig.access).toMatchObject([{ status: 503, error: 'UPSTREAM_REFUSED_ACCOUNT' }]);
+    expect(await rig.metrics.registry.metrics()).toContain(
+      'tailcast_upstream_failures_total{code="UPSTREAM_REFUSED_ACCOUNT"} 1',
+    );
   });
 
   it('gives the body to the event first and to the API server unchanged', async () => {

@@ -246,7 +246,6 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
         event: recording.mode !== 'off' && recording.events,
         impersonation: { user: 'alice@example.com', groups: ['devs'], extra: [] },
         headers,
-        warnings: [],
         recording,
       };
     },

@@ -9,6 +9,7 @@
  */
 import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
+import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Events } from '../../observe/events.ts';
@@ -16,9 +17,9 @@ import { keptOfBody } from '../../recording/kept-fields.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
-import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
+import { responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
-import type { BodyFraming, ResponseHead } from '../upstream/response-head.ts';
+import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestPlace, UserLimits } from './user-limits.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import {
@@ -104,6 +105,13 @@ export interface HeadExtra {
 }
 
 const UNAUTHORIZED = 401;
+const FORBIDDEN = 403;
+
+interface WithheldResponse {
+  readonly head: ResponseHead;
+  readonly framing: BodyFraming;
+  readonly body: Buffer[];
+}
 
 export class Pump implements ExchangeOwner {
   readonly #deps: PumpDeps;
@@ -117,6 +125,8 @@ export class Pump implements ExchangeOwner {
   #place: RequestPlace | undefined;
   /** Of the request, read ahead for its event. */
   #collectedBytes = 0;
+  /** A response whose body is read before its head is sent: it may be a refusal of the gateway's own account. */
+  #withheld: WithheldResponse | undefined;
   #over = false;
 
   constructor(deps: PumpDeps, client: ClientSide, inbound: InboundRequest, body: RequestBody) {
@@ -177,8 +187,24 @@ export class Pump implements ExchangeOwner {
     if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
       this.#deps.credentialRefused?.();
     }
+    if (this.#isWithheld(head, framing)) {
+      // the bytes of a head are its connection's read buffer, which the next read reuses
+      const bytes = Buffer.from(head.bytes.subarray(head.start, head.end));
+      this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
+    } else {
+      this.#sendHead(head, framing);
+    }
+  }
+
+  #isWithheld(head: ResponseHead, framing: BodyFraming): boolean {
+    if (head.status !== FORBIDDEN || framing.kind !== 'length') return false;
+    if (this.#admission?.impersonation === undefined) return false;
+    return mayBeAccountRefusal(head.status, framing.bytes, headerList(head));
+  }
+
+  #sendHead(head: ResponseHead, framing: BodyFraming): void {
     this.#client.head(head, framing, {
-      warnings: this.#admission?.warnings ?? [],
+      warnings: this.#admission === undefined ? [] : responseWarnings(this.#admission, head.status),
       shown: this.#admission?.shown === true,
       requestComplete: this.#exchange?.requestComplete === true,
     });
@@ -186,6 +212,10 @@ export class Pump implements ExchangeOwner {
 
   body(chunk: Buffer, start: number, end: number): void {
     if (this.#over) return;
+    if (this.#withheld !== undefined) {
+      this.#withheld.body.push(Buffer.from(chunk.subarray(start, end)));
+      return;
+    }
     this.#account.responseBytes += end - start;
     if (this.#client.write(chunk, start, end)) return;
     this.#place?.hold(this.#collectedBytes + this.#client.unsentBytes);
@@ -193,11 +223,20 @@ export class Pump implements ExchangeOwner {
   }
 
   flush(): void {
-    if (!this.#over && !this.#client.flush()) this.#exchange?.pause();
+    if (!this.#over && this.#withheld === undefined && !this.#client.flush()) this.#exchange?.pause();
   }
 
   end(trailers: readonly string[]): void {
     if (this.#over) return;
+    const withheld = this.#withheld;
+    if (withheld !== undefined) {
+      this.#withheld = undefined;
+      const body = Buffer.concat(withheld.body);
+      const refusal = accountRefusal(body);
+      if (refusal !== undefined) return this.refuse(new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal));
+      this.#sendHead(withheld.head, withheld.framing);
+      this.body(body, 0, body.length);
+    }
     this.#client.end(trailers);
     this.#finish();
   }

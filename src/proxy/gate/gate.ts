@@ -11,14 +11,16 @@
 import { TailcastError } from '../../errors.ts';
 import {
   buildUpstreamHeaders,
-  ignoredHeadersWarning,
   nameForAuditLog,
+  refuseOtherIdentity,
   type UpstreamIdentity,
 } from '../../impersonation/apply.ts';
 import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
 import { parseTarget, queryValues, type Target } from '../../kube/canonical-target.ts';
+import { headerLines } from '../../kube/header-lines.ts';
+import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
@@ -64,8 +66,6 @@ export interface Admission {
   readonly impersonation: ImpersonationTarget | undefined;
   /** Flat upstream list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
   readonly headers: readonly string[];
-  /** Texts for `Warning: 299` headers on the response. */
-  readonly warnings: readonly string[];
   readonly recording: RecordingPolicy;
   /** `undefined` for ordinary requests. */
   readonly policyClass: PolicyClass | undefined;
@@ -161,7 +161,7 @@ export function createGate(deps: GateDeps): Gate {
       // what is here and what is not is for nobody but those who may be here
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const id = deps.createId();
-      const { headers, ignored } = buildUpstreamHeaders({
+      const headers = buildUpstreamHeaders({
         rawHeaders: request.rawHeaders,
         host: deps.upstreamHost,
         identity: await identityFor(withExtras(impersonation, { id, identity, request, deps }), deps),
@@ -188,7 +188,6 @@ export function createGate(deps: GateDeps): Gate {
         requestClass,
         impersonation,
         ...auditNames(headers, { id, isOurs: impersonation !== undefined, record: decided.record }),
-        warnings: warningsFor(ignored),
         recording,
         shown,
         ...decided,
@@ -201,7 +200,10 @@ export function createGate(deps: GateDeps): Gate {
       const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
       refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
       const identity = await deps.identities.whois(request.peer, signal);
-      return { id: deps.createId(), identity, ...standingOf(identity) };
+      const standing = standingOf(identity);
+      if (standing.impersonation !== undefined)
+        refuseOtherIdentity(request.rawHeaders, standing.impersonation);
+      return { id: deps.createId(), identity, ...standing };
     },
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal);
@@ -388,9 +390,29 @@ async function identityFor(
   return { mode: 'auth', target, authorization: await deps.authorization() };
 }
 
-function warningsFor(ignored: readonly string[]): readonly string[] {
-  const text = ignoredHeadersWarning(ignored);
-  return text === undefined ? NO_WARNINGS : [text];
+/**
+ * Returns the texts of the `Warning: 299` headers for a response of the API server.
+ *
+ * @param status of the response
+ */
+export function responseWarnings(
+  { impersonation, headers }: Pick<Admission, 'impersonation' | 'headers'>,
+  status: number,
+): readonly string[] {
+  const isAnonymous = status === UNAUTHORIZED && impersonation === undefined && !hasCredential(headers);
+  return isAnonymous ? NO_CREDENTIAL : NO_WARNINGS;
 }
 
+const UNAUTHORIZED = 401;
 const NO_WARNINGS: readonly string[] = [];
+/** A TLS connection ends at the gateway, so a client certificate never reaches the API server. */
+const NO_CREDENTIAL: readonly string[] = [
+  'the request has no Authorization header; client certificates do not pass through this gateway: use a token or an exec plugin in the kubeconfig',
+];
+
+function hasCredential(headers: RawHeaders): boolean {
+  return (
+    headerLines(headers, 'authorization').some((value) => value !== '') ||
+    headerLines(headers, 'sec-websocket-protocol').some((value) => bearerSubprotocols(value).length > 0)
+  );
+}

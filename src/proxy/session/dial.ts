@@ -3,7 +3,7 @@
  * handed back to be relayed as it came. The handshake itself goes through Node's HTTP client; nothing is parsed here.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
-import type { Duplex } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
 
 /** Opens a connection to the API server, with its own time limit; see `upstream-connect.ts`. */
@@ -40,8 +40,8 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** The body, unread. Whoever gets this reads or destroys it; that ends the connection. */
-      readonly body: IncomingMessage;
+      /** The body, unread. The receiver reads or destroys it, which ends the connection. */
+      readonly body: Readable;
     };
 
 const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;

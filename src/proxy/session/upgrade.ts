@@ -11,9 +11,10 @@
  * session that does not come about leaves no recording.
  */
 import type { IncomingMessage } from 'node:http';
-import type { Duplex } from 'node:stream';
+import { Readable, type Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
+import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import { bearerSubprotocols, cleanResponseHeaders } from '../../kube/headers.ts';
@@ -29,7 +30,7 @@ import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec
 import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
-import type { Admission, Gate } from '../gate/gate.ts';
+import { responseWarnings, type Admission, type Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
@@ -158,7 +159,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
       leave = await deps.counts?.enter(callerName(admission.identity));
       running = await open(attempt, upgrade, admission);
     } catch (error) {
-      refuse(attempt, admission, error);
+      refuse(attempt, error);
     } finally {
       client.off('close', onClose);
     }
@@ -329,13 +330,43 @@ function beginRecording(
 
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
-    return await dialUpgrade(dial, attempt.signal);
+    const answer = await dialUpgrade(dial, attempt.signal);
+    return admission.impersonation === undefined ? answer : await refuseAccountRefusal(attempt, answer);
   } catch (error) {
     if (error instanceof TailcastError) {
       attempt.deps.events.upstreamFailed({ id: admission.id, code: error.code, reason: error.message });
     }
     throw error;
   }
+}
+
+/**
+ * Returns the answer, unless the API server refuses the gateway's own account.
+ *
+ * @throws TailcastError `UPSTREAM_REFUSED_ACCOUNT`; `UPSTREAM_BROKEN` if a body that must be read breaks off
+ */
+async function refuseAccountRefusal(
+  { signal, limits }: Attempt,
+  answer: UpgradeAnswer,
+): Promise<UpgradeAnswer> {
+  if (answer.kind !== 'refused') return answer;
+  const length = Number(headerLines(answer.rawHeaders, 'content-length')[0] ?? 0);
+  if (!mayBeAccountRefusal(answer.status, length, answer.rawHeaders)) return answer;
+  const chunks: Buffer[] = [];
+  try {
+    const collect = async (source: AsyncIterable<Buffer>): Promise<void> => {
+      for await (const chunk of source) chunks.push(chunk);
+    };
+    await pipeline(answer.body, collect, {
+      signal: AbortSignal.any([signal, AbortSignal.timeout(limits.responseTimeoutMs)]),
+    });
+  } catch (error) {
+    throw new TailcastError('UPSTREAM_BROKEN', 'its answer broke off', { cause: error });
+  }
+  const body = Buffer.concat(chunks);
+  const refusal = accountRefusal(body);
+  if (refusal !== undefined) throw new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
+  return { ...answer, body: Readable.from([body]) };
 }
 
 /** The 101 goes to the client, and from here on nothing is HTTP. */
@@ -363,7 +394,7 @@ async function start(
   client.write(
     encodeUpgradeHead(`101 ${answer.statusMessage}`, [
       ...fields,
-      ...warningLines([...admission.warnings, ...warnings]),
+      ...warningLines(warnings),
       'Connection',
       'Upgrade',
       'Upgrade',
@@ -418,7 +449,7 @@ async function relayRefusal(
   client.write(
     encodeUpgradeHead(`${answer.status} ${answer.statusMessage}`, [
       ...fields,
-      ...warningLines(admission.warnings),
+      ...warningLines(responseWarnings(admission, answer.status)),
       ...(inChunks ? ['Transfer-Encoding', 'chunked'] : []),
       'Connection',
       'close',
@@ -437,7 +468,7 @@ async function relayRefusal(
 }
 
 /** Our own answer, as long as nothing else was said on the connection. */
-function refuse(attempt: Attempt, admission: Admission | undefined, error: unknown): void {
+function refuse(attempt: Attempt, error: unknown): void {
   const { client, account, limits, signal } = attempt;
   if (signal.aborted || client.destroyed) {
     client.destroy();
@@ -447,7 +478,7 @@ function refuse(attempt: Attempt, admission: Admission | undefined, error: unkno
     error instanceof TailcastError ? error : new TailcastError('INTERNAL', undefined, { cause: error });
   account.refused(error, known.entry.status);
   account.count();
-  client.end(rawStatusResponse(known, warningLines(admission?.warnings ?? [])));
+  client.end(rawStatusResponse(known));
   client.resume();
   const timer = setTimeout(() => client.destroy(), limits.lingerMs);
   client.once('close', () => clearTimeout(timer));

@@ -57,7 +57,6 @@ describe('the gate', () => {
       info: { verb: 'list', resource: 'pods', namespace: 'n' },
       impersonation: { user: 'alice@example.com', groups: ['devs'] },
       recording: { mode: 'off' },
-      warnings: [],
     });
     expect(admission.identity).toBe(identity);
     const text =

@@ -265,7 +265,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
     const path = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
     const body = JSON.stringify({ apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' });
     const requestsToSend = targets.map((target): RawRequest => {
-      const { headers } = buildUpstreamHeaders({
+      const headers = buildUpstreamHeaders({
         rawHeaders: clientHeaders(random),
         host: 'kubernetes',
         identity: { mode: 'auth', target, authorization: `Bearer ${cluster.tokens.admin}` },
