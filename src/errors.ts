@@ -60,7 +60,7 @@ export const ERROR_TABLE = {
   // what is being asked
   REQUEST_NOT_CANONICAL: entry(400, 'the request target is ambiguous and was refused'),
   HEADER_REFUSED: entry(400, 'a request header was refused'),
-  HEADERS_TOO_LARGE: entry(431, 'the request has more or longer headers than are accepted'),
+  HEADERS_TOO_LARGE: entry(431, 'the request headers are larger than is accepted'),
   TARGET_TOO_LONG: entry(414, 'the request target is longer than is accepted'),
   REQUEST_MALFORMED: entry(400, 'the request is not well-formed HTTP'),
   REQUEST_TIMEOUT: entry(408, 'the request did not arrive in time'),

@@ -50,7 +50,9 @@ export function permissionChecks(facts: PermissionFacts): readonly Check[] {
 }
 
 async function notNeeded(): Promise<CheckVerdict> {
-  return skipped('mode noauth: callers bring their own credentials');
+  return skipped(
+    'mode noauth: callers bring their own tokens or exec plugins; client certificates do not pass through a gateway',
+  );
 }
 
 async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Promise<CheckVerdict> {

@@ -42,18 +42,23 @@ const SLASH = 0x2f;
 
 /**
  * @param raw the request target of an HTTP/1.1 request line or the `:path` of an HTTP/2 request
- * @throws TailcastError `REQUEST_NOT_CANONICAL`
+ * @throws TailcastError `REQUEST_NOT_CANONICAL`, `TARGET_TOO_LONG`
  */
 export function parseTarget(raw: string): Target {
-  if (raw.length > MAX_TARGET_LENGTH) refuse(`it is longer than ${MAX_TARGET_LENGTH} characters`);
+  refuseLongTarget(raw);
   if (raw.charCodeAt(0) !== SLASH) refuse('it does not start with "/"');
   const mark = raw.indexOf('?');
   const rawPath = mark === -1 ? raw : raw.slice(0, mark);
   const rawQuery = mark === -1 ? '' : raw.slice(mark + 1);
-  if (rawPath.length > MAX_PATH_LENGTH) refuse(`its path is longer than ${MAX_PATH_LENGTH} characters`);
+  if (rawPath.length > MAX_PATH_LENGTH) throw new TailcastError('TARGET_TOO_LONG', 'its path is over 16 KiB');
   refuseOddCharacters(raw, rawPath.length);
   const path = needsJudging(rawPath) ? judgePath(rawPath) : rawPath;
   return { raw, rawPath, rawQuery, path, segments: splitPath(path), query: parseQuery(rawQuery) };
+}
+
+/** @throws TailcastError `TARGET_TOO_LONG` */
+export function refuseLongTarget(raw: string): void {
+  if (raw.length > MAX_TARGET_LENGTH) throw new TailcastError('TARGET_TOO_LONG', 'it is over 256 KiB');
 }
 
 /** The first value of `name`, which is the only one Kubernetes reads for a single-valued option. */

@@ -50,7 +50,9 @@ describe.each(['h1 request', 'h1 upgrade', 'h2 request'] as const)('%s', (transp
     expect(JSON.parse(outcome.body)).toMatchObject({
       kind: 'Status',
       reason: 'ServiceUnavailable',
-      message: expect.stringContaining('the gateway’s own account') as unknown,
+      message: expect.stringContaining(
+        'own account impersonate; this says nothing about your rights',
+      ) as unknown,
       details: { retryAfterSeconds: 1, causes: [{ message: 'UPSTREAM_REFUSED_ACCOUNT' }] },
     });
     expect(arena.logged()).toContain('"code":"UPSTREAM_REFUSED_ACCOUNT"');

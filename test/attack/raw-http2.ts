@@ -48,13 +48,18 @@ export function encodeRequest(
 }
 
 /** HEADERS, and CONTINUATION as often as it takes. */
-export function encodeBlock(fields: readonly Field[], flags: number, streamId = 1): Buffer[] {
+export function encodeBlock(
+  fields: readonly Field[],
+  flags: number,
+  streamId = 1,
+  maxFrame = MAX_FRAME,
+): Buffer[] {
   const block = encodeFields(fields);
   const frames: Buffer[] = [];
-  for (let at = 0; at === 0 || at < block.length; at += MAX_FRAME) {
-    const last = at + MAX_FRAME >= block.length ? FLAG.endHeaders : 0;
+  for (let at = 0; at === 0 || at < block.length; at += maxFrame) {
+    const last = at + maxFrame >= block.length ? FLAG.endHeaders : 0;
     const [type, first] = at === 0 ? [FRAME.headers, flags] : [FRAME.continuation, 0];
-    frames.push(encodeFrame(type, first | last, streamId, block.subarray(at, at + MAX_FRAME)));
+    frames.push(encodeFrame(type, first | last, streamId, block.subarray(at, at + maxFrame)));
   }
   return frames;
 }

@@ -14,7 +14,7 @@ export type { Mutation } from './mutation.ts';
 const GATE = inFile(
   'src/proxy/gate/gate.ts',
   ['methods', 'if (!METHODS.has(method))', 'if (method === "never")'],
-  ['number of header lines', 'if (rawHeaders.length > 2 * MAX_HEADER_LINES)', 'if (rawHeaders.length > 1e9)'],
+  ['size of the head', '> MAX_HEAD_BYTES)', '> 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
   ['foreign pages', 'refuseForeignPages(checkEnvelope(request), pages);', 'checkEnvelope(request);'],
@@ -205,14 +205,16 @@ const IMPERSONATION = [
     [
       'unknown impersonation headers',
       "throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);",
-      'return name;',
+      'return;',
     ],
     ['keys of extras', "if (key === '' || key !== key.toLowerCase())", 'if (key === "never")'],
     ['escapes in keys of extras', 'EXTRA_KEY_CHARACTER.test(character)', 'character !== ""'],
     ['controls in identity values', 'if (code < 0x20 || code === 0x7f)', 'if (code < 0)'],
     ['Impersonate-User', "headers.push('Impersonate-User', user);", ''],
     ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
-    ['warning', '(scan.ignored ??= new Set()).add(judgeImpersonation(lower));', 'judgeImpersonation(lower);'],
+    ['impersonation of others', 'if (impersonates) refuseOtherIdentity(request.rawHeaders, target);', ''],
+    ['another user', "name === 'impersonate-user' && value === ownUser", "name === 'impersonate-user'"],
+    ['some groups', 'if (named.size > 0 && [...ownGroups]', 'if (named.size > 1e9 && [...ownGroups]'],
   ),
   ...inFile(
     'src/impersonation/target.ts',

@@ -11,6 +11,7 @@ import {
   type ServerHttp2Session,
   type ServerHttp2Stream,
 } from 'node:http2';
+import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
@@ -19,6 +20,8 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
+import { HEADER_LINE_BYTES, MAX_HEAD_BYTES } from '../gate/gate.ts';
+import { MAX_TARGET_LENGTH } from '../../kube/canonical-target.ts';
 import { http2Fields } from '../../http2-fields.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
 import {
@@ -35,9 +38,16 @@ const HTTP2_LIMITS = {
   /** Upload window per stream and per connection; the latter bounds what a connection can make us buffer. */
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
-  maxHeaderListBytes: 1024 * 1024,
-  /** Above, the stream is reset; the gate answers 431 from 100 on. */
-  maxHeaderListPairs: 128,
+  /**
+   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with more, and
+   * does not report it, so the gate has a smaller limit, whose refusal is a Status.
+   */
+  maxHeaderListBytes: MAX_HEAD_BYTES + MAX_TARGET_LENGTH,
+  /**
+   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so that is how long a section
+   * may be after compression. Go's client uses frames of this size.
+   */
+  maxFrameBytes: 160 * 1024,
   maxSessionMegabytes: 32,
   /** Of one head or trailer section on its way to the client, as nghttp2 counts; twice the longest head there is. */
   maxSentHeadBytes: 2 * MAX_RESPONSE_HEAD_BYTES,
@@ -50,10 +60,11 @@ export function createHttp2Server(): Http2Server {
       maxConcurrentStreams: HTTP2_LIMITS.maxConcurrentStreams,
       initialWindowSize: HTTP2_LIMITS.streamWindowBytes,
       maxHeaderListSize: HTTP2_LIMITS.maxHeaderListBytes,
+      maxFrameSize: HTTP2_LIMITS.maxFrameBytes,
       enableConnectProtocol: false,
       enablePush: false,
     },
-    maxHeaderListPairs: HTTP2_LIMITS.maxHeaderListPairs,
+    maxHeaderListPairs: HTTP2_LIMITS.maxHeaderListBytes / HEADER_LINE_BYTES,
     maxSessionMemory: HTTP2_LIMITS.maxSessionMegabytes,
     maxSendHeaderBlockLength: HTTP2_LIMITS.maxSentHeadBytes,
     maxSettings: 32,
@@ -66,11 +77,66 @@ export function createHttp2Server(): Http2Server {
   });
 }
 
+/** Finds streams that nghttp2 refused: it resets them, or ends the connection, without a report to the application. */
+export interface UnreadStreams {
+  /** A stream has arrived. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
+  arrived(id: number): void;
+  /** The session has failed. */
+  failed(error: Error): void;
+  /** The session has ended; `bytes` were received on its connection. */
+  ended(bytes: number): void;
+}
+
+/** @param refused called with the reason for each refusal that is found */
+export function createUnreadStreams(refused: (error: TailcastError) => void): UnreadStreams {
+  let last = -1;
+  let isReported = false;
+  const report = (error: TailcastError): void => {
+    isReported = true;
+    refused(error);
+  };
+  return {
+    arrived(id) {
+      const skipped = (id - last) / 2 - 1;
+      last = id;
+      if (skipped > 0) {
+        const detail = `${skipped} HTTP/2 streams were reset: malformed or too large headers, or too many streams`;
+        report(new TailcastError('REQUEST_MALFORMED', detail));
+      }
+    },
+    failed(error) {
+      const code = 'code' in error ? String(error.code) : '';
+      // other errors are clients that left
+      if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
+      const isLong = error.message.includes('CONTINUATION');
+      report(
+        new TailcastError(
+          isLong ? 'HEADERS_TOO_LARGE' : 'REQUEST_MALFORMED',
+          `the HTTP/2 connection failed: ${errorText(error)}`,
+        ),
+      );
+    },
+    ended(bytes) {
+      if (last !== -1 || isReported || bytes < MIN_REQUEST_BYTES) return;
+      report(
+        new TailcastError('REQUEST_MALFORMED', 'the HTTP/2 connection ended without a readable request'),
+      );
+    },
+  };
+}
+
+/** A connection with fewer bytes has sent no more than its preface and settings. */
+const MIN_REQUEST_BYTES = 1024;
+
 /** Prepares a new session. */
-export function adoptSession(session: ServerHttp2Session): void {
+export function adoptSession(session: ServerHttp2Session, socket: Socket, unread: UnreadStreams): void {
   session.setLocalWindowSize(HTTP2_LIMITS.connectionWindowBytes);
+  session.once('close', () => unread.ended(socket.bytesRead));
   // a session's errors also end its streams, each of which reports for itself
-  session.on('error', () => session.destroy());
+  session.on('error', (error: Error) => {
+    unread.failed(error);
+    session.destroy();
+  });
 }
 
 /** Serves one stream. */

@@ -10,10 +10,11 @@ import type { Socket } from 'node:net';
 import { STATUS_CODES } from 'node:http';
 import { TailcastError } from '../../errors.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
-import { STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
+import { rawStatusResponse, STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
 import { formatWarning } from '../../kube/warning.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
+import { Account } from '../gate/account.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
 import type { RelayResponse } from './relay-response.ts';
@@ -83,7 +84,7 @@ export class PlainConnection {
     if (this.#closing) return this.#drop();
     if (response.socket !== null) return this.#serve(request, response, expectsContinue);
     this.#waiting += 1;
-    if (this.#waiting > MAX_PIPELINED) return this.#drop();
+    if (this.#waiting > MAX_PIPELINED) return this.drop(TOO_MANY_PIPELINED, request);
     response.once('socket', () => {
       this.#waiting -= 1;
       if (this.#closing) this.#drop();
@@ -111,16 +112,36 @@ export class PlainConnection {
   }
 
   /**
-   * The parser gave up on what the client sends. The request under way is answered with an error if that is still
-   * possible; otherwise `answer` is, unless the client could take it for the answer to something else.
+   * Refuses bytes that never became a request. A request in progress gets the error if its response has not begun.
+   * Otherwise the error is sent as a Status, unless the client could take it for the response to an earlier request.
+   *
+   * @param asked the request, if its head could be read
    */
-  malformed(error: TailcastError, answer: () => Uint8Array): void {
+  malformed(error: TailcastError, asked?: Pick<IncomingMessage, 'method' | 'url'>): void {
     if (this.#closing) return;
     this.#closing = true;
     if (this.#current !== undefined) return this.#current.failed(error);
-    if (this.#waiting > 0 || !this.socket.writable) return this.#drop();
-    this.socket.end(answer());
+    if (this.#waiting > 0 || !this.socket.writable) return this.drop(error, asked);
+    this.#refused(error, asked, error.entry.status);
+    this.socket.end(rawStatusResponse(error));
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+  }
+
+  /** Closes the connection because of a request that cannot be answered, and logs and counts it. */
+  drop(error: TailcastError, asked?: Pick<IncomingMessage, 'method' | 'url'>): void {
+    this.#refused(error, asked, undefined);
+    this.#drop();
+  }
+
+  #refused(
+    error: TailcastError,
+    asked: Pick<IncomingMessage, 'method' | 'url'> | undefined,
+    status: number | undefined,
+  ): void {
+    const inbound = { method: asked?.method ?? '', target: asked?.url ?? '', peer: this.peer };
+    const account = new Account('h1', inbound, this.#deps);
+    account.refused(error, status);
+    account.close();
   }
 
   /** A response that is not the pump's own (the portal's) takes a turn. False: the connection was dropped instead. */
@@ -128,7 +149,8 @@ export class PlainConnection {
     this.#used = true;
     this.#waiting += 1;
     if (this.#closing || this.#waiting > MAX_PIPELINED) {
-      this.#drop();
+      if (this.#closing) this.#drop();
+      else this.drop(TOO_MANY_PIPELINED);
       return false;
     }
     response.once('close', () => (this.#waiting -= 1));
@@ -171,6 +193,11 @@ function requestFraming(rawHeaders: readonly string[]): RequestFraming {
   return NO_FRAMING;
 }
 const NO_FRAMING = { kind: 'none' } as const;
+
+const TOO_MANY_PIPELINED = new TailcastError(
+  'OVERLOADED',
+  `over ${MAX_PIPELINED} requests wait on a connection`,
+);
 
 /** How body bytes go to the client: as they come, in chunks of our own, or bare with the connection's end as theirs. */
 type Delivery = 'verbatim' | 'encode' | 'bare';
@@ -354,7 +381,7 @@ export function clientError(code: string): TailcastError | undefined {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return new TailcastError('HEADERS_TOO_LARGE');
+      return new TailcastError('HEADERS_TOO_LARGE', 'the request line and the headers are over 1.25 MiB');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new TailcastError('REQUEST_TIMEOUT');
     default:

@@ -10,6 +10,7 @@
 import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
+import { withoutHeader } from '../../kube/header-lines.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Events } from '../../observe/events.ts';
@@ -17,7 +18,7 @@ import { keptOfBody } from '../../recording/kept-fields.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
-import { responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
+import { headBytes, responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestPlace, UserLimits } from './user-limits.ts';
@@ -104,6 +105,8 @@ export interface HeadExtra {
   readonly requestComplete: boolean;
 }
 
+/** Request heads up to this size do not count for the bytes of a user. */
+const USUAL_HEAD_BYTES = 16 * 1024;
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;
 
@@ -125,6 +128,8 @@ export class Pump implements ExchangeOwner {
   #place: RequestPlace | undefined;
   /** Of the request, read ahead for its event. */
   #collectedBytes = 0;
+  /** Size of the request head if it is longer than usual, else 0. */
+  readonly #longHeadBytes: number;
   /** A response whose body is read before its head is sent: it may be a refusal of the gateway's own account. */
   #withheld: WithheldResponse | undefined;
   #over = false;
@@ -135,6 +140,8 @@ export class Pump implements ExchangeOwner {
     this.#inbound = inbound;
     this.#body = body;
     this.#account = new Account(client.protocol, inbound, deps);
+    const bytes = headBytes(inbound);
+    this.#longHeadBytes = bytes > USUAL_HEAD_BYTES ? bytes : 0;
     deps.load.inFlight += 1;
   }
 
@@ -153,6 +160,7 @@ export class Pump implements ExchangeOwner {
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
       if (this.#over) return;
       this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
+      this.#hold(0);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
     } catch (error) {
@@ -171,7 +179,7 @@ export class Pump implements ExchangeOwner {
 
   clientDrained(): void {
     this.#guard(() => {
-      this.#place?.hold(this.#collectedBytes);
+      this.#hold(this.#collectedBytes);
       this.#exchange?.resume();
     });
   }
@@ -196,6 +204,11 @@ export class Pump implements ExchangeOwner {
     }
   }
 
+  /** Counts bytes that wait for the user, and the head of the request if it is long. */
+  #hold(bytes: number): void {
+    this.#place?.hold(bytes + this.#longHeadBytes);
+  }
+
   #isWithheld(head: ResponseHead, framing: BodyFraming): boolean {
     if (head.status !== FORBIDDEN || framing.kind !== 'length') return false;
     if (this.#admission?.impersonation === undefined) return false;
@@ -218,7 +231,7 @@ export class Pump implements ExchangeOwner {
     }
     this.#account.responseBytes += end - start;
     if (this.#client.write(chunk, start, end)) return;
-    this.#place?.hold(this.#collectedBytes + this.#client.unsentBytes);
+    this.#hold(this.#collectedBytes + this.#client.unsentBytes);
     this.#exchange?.pause();
   }
 
@@ -266,7 +279,7 @@ export class Pump implements ExchangeOwner {
       if (expectsContinue) this.#client.sendContinue();
       collected = await collectBody(stream, this.#deps.eventBodyBytes);
       this.#collectedBytes = collected.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-      if (!this.#over) this.#place?.hold(this.#collectedBytes);
+      if (!this.#over) this.#hold(this.#collectedBytes);
     }
     if (this.#over) return NO_BODY;
     await this.#deps.recordApiRequest({
@@ -283,7 +296,7 @@ export class Pump implements ExchangeOwner {
     const { method } = this.#inbound;
     const { framing, expectsContinue } = this.#body;
     const headers =
-      expectsContinue && early === NO_BODY ? admission.headers : withoutExpect(admission.headers);
+      expectsContinue && early === NO_BODY ? admission.headers : withoutHeader(admission.headers, 'expect');
     const target = this.#deps.basePath + admission.target.raw;
     const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
     this.#exchange = exchange;
@@ -294,7 +307,7 @@ export class Pump implements ExchangeOwner {
     if (framing.kind === 'none' || exchange.requestComplete) return;
     for (const chunk of early.chunks) this.#sendBody(exchange, chunk);
     this.#collectedBytes = 0;
-    this.#place?.hold(0);
+    this.#hold(0);
     if (early.complete) return exchange.end();
     this.#readBody(exchange);
   }
@@ -383,13 +396,4 @@ function headerValue(rawHeaders: readonly string[], name: string): string {
     if (rawHeaders[index]?.toLowerCase() === name) return rawHeaders[index + 1] ?? '';
   }
   return '';
-}
-
-function withoutExpect(headers: readonly string[]): readonly string[] {
-  for (let index = 0; index < headers.length; index += 2) {
-    if (headers[index]?.toLowerCase() === 'expect') {
-      return withoutExpect([...headers.slice(0, index), ...headers.slice(index + 2)]);
-    }
-  }
-  return headers;
 }

@@ -22,18 +22,19 @@ import {
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
-import { rawStatusResponse } from '../../kube/status.ts';
+import { MAX_TARGET_LENGTH } from '../../kube/canonical-target.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import { drainConnections, type DrainResult } from './drain.ts';
-import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
+import { adoptSession, createHttp2Server, createUnreadStreams, serveStream } from './http2.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
 import type { UserLimits } from './user-limits.ts';
 import { RelayResponse } from './relay-response.ts';
+import { HEADER_LINE_BYTES, MAX_HEAD_BYTES } from '../gate/gate.ts';
 import type { UpgradeHandler } from '../session/upgrade.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
 
@@ -73,7 +74,7 @@ export interface ServerLimits {
   readonly headersTimeoutMs: number;
   /** Time between two requests on a connection. */
   readonly keepAliveMs: number;
-  /** All header lines of a request together, as the API server limits them. */
+  /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
   readonly maxHeaderBytes: number;
   /** Connections that are served; requests on further ones are answered `OVERLOADED`, and that is their end. */
   readonly maxConnections: number;
@@ -82,11 +83,11 @@ export interface ServerLimits {
 const DEFAULT_LIMITS: ServerLimits = {
   headersTimeoutMs: 30_000,
   keepAliveMs: 90_000,
-  maxHeaderBytes: 1024 * 1024,
+  maxHeaderBytes: MAX_HEAD_BYTES + MAX_TARGET_LENGTH,
   maxConnections: 20_000,
 };
-/** Node cuts the list off here without a word; the gate refuses above 100, so nothing is ever lost silently. */
-const MAX_HEADERS_SEEN = 200;
+/** Node drops further header lines silently. The gate refuses that many lines, so no line is lost. */
+const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
 export interface ProxyServer {
   /** Takes over a connection; `tailnet/listener`'s `onConnection` fits. */
   serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
@@ -104,6 +105,10 @@ export interface ProxyServer {
 
 const MAX_SOCKET_LISTENERS = 20;
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
+const BEHIND_ANOTHER = new TailcastError(
+  'UPGRADE_REFUSED',
+  'an earlier request on the connection is in progress',
+);
 
 /** Builds the front. */
 export function createProxyServer(options: ProxyServerOptions): ProxyServer {
@@ -275,10 +280,9 @@ function createPlainFront(
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
     // behind a request that is still being answered, a switch of protocols would take over that answer's connection
-    if (connection === undefined || connection.busy || connection.closing) return void socket.destroy();
-    if (surplus.has(socket)) {
-      return connection.malformed(TOO_MANY, () => rawStatusResponse(TOO_MANY));
-    }
+    if (connection === undefined || connection.closing) return void socket.destroy();
+    if (connection.busy) return connection.drop(BEHIND_ANOTHER, request);
+    if (surplus.has(socket)) return connection.malformed(TOO_MANY, request);
     state.plain.delete(connection);
     if (isFor(options.own, request.url)) return options.own.upgrade(request, socket, head, connection.peer);
     options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
@@ -287,16 +291,16 @@ function createPlainFront(
     });
   };
   server.on('upgrade', (request, socket, head) => guard(socket, () => upgrade(request, socket, head)));
-  server.on('connect', (_request, socket) => {
+  server.on('connect', (request, socket) => {
     socket.on('error', () => socket.destroy());
-    socket.end(rawStatusResponse(new TailcastError('METHOD_REFUSED', 'CONNECT')));
+    connections.get(socket)?.malformed(new TailcastError('METHOD_REFUSED', 'CONNECT'), request);
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const problem = clientError(error.code ?? '');
     const connection = connections.get(socket);
     // a connection that broke is a client that left
     if (connection === undefined || problem === undefined) return void socket.destroy();
-    connection.malformed(problem, () => rawStatusResponse(problem));
+    connection.malformed(problem);
   });
   // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
   server.emit('listening');
@@ -320,16 +324,22 @@ function createHttp2Front(parts: {
 }): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
   const { options, state, load } = parts;
   const server = createHttp2Server();
-  const adopt = (session: ServerHttp2Session, peer: Peer, { deps, surplus }: Service): void => {
+  const adopt = (
+    session: ServerHttp2Session,
+    socket: Socket,
+    { peer, deps, surplus }: Service & { readonly peer: Peer },
+  ): void => {
     const abort = new AbortController();
     const context = { deps, peer, signal: abort.signal };
-    adoptSession(session);
+    const unread = createUnreadStreams((error) => refuseUnread(deps, peer, error));
+    adoptSession(session, socket, unread);
     state.sessions.add(session);
     session.once('close', () => {
       abort.abort();
       state.sessions.delete(session);
     });
     const serve = (...[stream, headers, , rawHeaders]: StreamEvent): void => {
+      if (stream.id !== undefined) unread.arrived(stream.id);
       if (surplus) session.close();
       const path = headers[':path'];
       if (!isFor(options.own, path) || surplus) return serveStream(stream, rawHeaders, context);
@@ -352,9 +362,18 @@ function createHttp2Front(parts: {
   server.on('sessionError', (error) =>
     options.log.debug({ error: errorText(error) }, 'HTTP/2 session failed'),
   );
+  const refuseUnread = ({ events }: PumpDeps, peer: Peer, error: TailcastError): void =>
+    events.requestRefused({
+      code: error.code,
+      reason: error.message,
+      protocol: 'h2',
+      peer: peer.address,
+      method: '',
+      path: '',
+    });
   return {
     accept(socket, peer, service) {
-      const onSession = (session: ServerHttp2Session): void => adopt(session, peer, service);
+      const onSession = (session: ServerHttp2Session): void => adopt(session, socket, { ...service, peer });
       // the server announces the session before `emit` returns
       server.once('session', onSession);
       server.emit('connection', socket);

@@ -18,7 +18,7 @@ import {
 import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
-import { parseTarget, queryValues, type Target } from '../../kube/canonical-target.ts';
+import { parseTarget, queryValues, refuseLongTarget, type Target } from '../../kube/canonical-target.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
@@ -139,8 +139,14 @@ export interface Gate {
 /** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
-/** Header lines and bytes of one header name; far above what any Kubernetes client sends. Node bounds the total. */
-export const MAX_HEADER_LINES = 100;
+/**
+ * Maximum size of the request target and all header lines together, in bytes. The API server accepts 1 MiB of them
+ * (`MaxHeaderBytes` in `k8s.io/apiserver/pkg/server/secure_serving.go`). Each line also counts {@link HEADER_LINE_BYTES}.
+ */
+export const MAX_HEAD_BYTES = 1024 * 1024;
+/** Bytes that a header line counts besides its name and value (RFC 9113 §6.5.2): they bound the number of lines. */
+export const HEADER_LINE_BYTES = 32;
+/** Maximum length of one header name, in bytes; far longer than the names that Kubernetes clients send. */
 export const MAX_HEADER_NAME_BYTES = 256;
 
 /** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
@@ -265,10 +271,11 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
 }
 
 /** Checks what needs no meaning, and returns what says who made a browser send it. */
-function checkEnvelope({ method, rawHeaders }: InboundRequest): BrowserFields {
+function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserFields {
   if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
-  if (rawHeaders.length > 2 * MAX_HEADER_LINES) {
-    throw new TailcastError('HEADERS_TOO_LARGE', `more than ${MAX_HEADER_LINES} header lines`);
+  refuseLongTarget(target);
+  if (headBytes({ target, rawHeaders }) > MAX_HEAD_BYTES) {
+    throw new TailcastError('HEADERS_TOO_LARGE', 'together they are over 1 MiB');
   }
   const hosts: string[] = [];
   const origins: string[] = [];
@@ -287,6 +294,13 @@ function checkEnvelope({ method, rawHeaders }: InboundRequest): BrowserFields {
   if (hosts.length !== 1)
     throw new TailcastError('HEADER_REFUSED', `${hosts.length} Host headers instead of one`);
   return { host, origins, fetchSites };
+}
+
+/** Returns the size of the target and the header lines as {@link MAX_HEAD_BYTES} limits it, in bytes. */
+export function headBytes({ target, rawHeaders }: Pick<InboundRequest, 'target' | 'rawHeaders'>): number {
+  let bytes = target.length + (rawHeaders.length / 2) * HEADER_LINE_BYTES;
+  for (const text of rawHeaders) bytes += text.length;
+  return bytes;
 }
 
 /** First segment of the paths that the gateway serves itself; no Kubernetes path begins with it. */

@@ -192,7 +192,7 @@ describe('HTTP/1.1 connections', () => {
       ['GET /api HTTP/1.1\r\nHost: a\r\nImpersonate-User : root\r\n\r\n', 400],
       ['get /api HTTP/1.1\r\nHost: a\r\n\r\n', 400],
       ['PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
-      [`GET /api HTTP/1.1\r\nHost: a\r\nA: ${'x'.repeat(1_100_000)}\r\n\r\n`, 431],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nA: ${'x'.repeat(1_400_000)}\r\n\r\n`, 431],
       ['CONNECT kubernetes:443 HTTP/1.1\r\nHost: a\r\n\r\n', 405],
     ];
     for (const [bytes, status] of cases) {
@@ -214,8 +214,11 @@ describe('HTTP/1.1 connections', () => {
       ['GET http://kubernetes/api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
       ['GET //evil/api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
       ['GET /api#x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n', 400],
-      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(101)}\r\n`, 431],
-      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(5000)}\r\n`, 431],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(40_000)}\r\n`, 431],
+      [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(100_000)}\r\n`, 431],
+      [`GET /api?${'x'.repeat(300_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
+      [`GET /api?${'x'.repeat(1_200_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
+      [`GET /${'x'.repeat(20_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
       [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'n'.repeat(65_536)}: v\r\n\r\n`, 431],
       ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate-Foo: x\r\n\r\n', 400],
       ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate_User: x\r\n\r\n', 400],

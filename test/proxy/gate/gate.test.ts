@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { TailcastError, type ErrorCode } from '../../../src/errors.ts';
 import {
   createGate,
-  MAX_HEADER_LINES,
+  HEADER_LINE_BYTES,
+  MAX_HEAD_BYTES,
   MAX_HEADER_NAME_BYTES,
   type GateDeps,
   type InboundRequest,
@@ -156,17 +157,19 @@ describe('the gate', () => {
 
   it('accepts header limits exactly and refuses one more', async () => {
     const gate = gateFor(person());
-    const lines = (count: number): string[] => [
-      'Host',
-      'a',
-      ...Array.from({ length: count - 1 }, () => ['X-A', 'v']).flat(),
-    ];
-    expect(
-      await codeOf(gate.admit(inbound({ rawHeaders: lines(MAX_HEADER_LINES) }), signal)),
-    ).toBeUndefined();
-    expect(await codeOf(gate.admit(inbound({ rawHeaders: lines(MAX_HEADER_LINES + 1) }), signal))).toBe(
-      'HEADERS_TOO_LARGE',
-    );
+    const target = '/api/v1/namespaces/n/pods';
+    // as many lines as fit, and a value that fills the rest exactly
+    const lines = (count: number, total: number): string[] => {
+      const raw = ['Host', 'a', ...Array.from({ length: count - 1 }, () => ['X-A', 'v']).flat()];
+      const rest = total - target.length - (raw.length / 2) * HEADER_LINE_BYTES - raw.join('').length;
+      return [...raw, 'X-B', 'v'.repeat(rest - HEADER_LINE_BYTES - 3)];
+    };
+    for (const count of [1, 130, 25_000]) {
+      const codeFor = (total: number): Promise<ErrorCode | undefined> =>
+        codeOf(gate.admit(inbound({ target, rawHeaders: lines(count, total) }), signal));
+      expect(await codeFor(MAX_HEAD_BYTES)).toBeUndefined();
+      expect(await codeFor(MAX_HEAD_BYTES + 1)).toBe('HEADERS_TOO_LARGE');
+    }
     const name = (length: number): string[] => ['Host', 'a', 'n'.repeat(length), 'v'];
     expect(
       await codeOf(gate.admit(inbound({ rawHeaders: name(MAX_HEADER_NAME_BYTES) }), signal)),
@@ -174,6 +177,39 @@ describe('the gate', () => {
     expect(await codeOf(gate.admit(inbound({ rawHeaders: name(MAX_HEADER_NAME_BYTES + 1) }), signal))).toBe(
       'HEADERS_TOO_LARGE',
     );
+  });
+
+  it('refuses a target over 256 KiB as such, also next to large headers', async () => {
+    const gate = gateFor(person());
+    const target = (length: number): string => `/api?${'x'.repeat(length - 5)}`;
+    expect(await codeOf(gate.admit(inbound({ target: target(256 * 1024) }), signal))).toBeUndefined();
+    for (const rawHeaders of [
+      ['Host', 'a'],
+      ['Host', 'a', 'X-A', 'v'.repeat(1024 * 1024)],
+    ]) {
+      const long = inbound({ target: target(256 * 1024 + 1), rawHeaders });
+      expect(await codeOf(gate.admit(long, signal))).toBe('TARGET_TOO_LONG');
+    }
+  });
+
+  it.each([
+    'Accept',
+    'Connection',
+    'Cookie',
+    'Expect',
+    'Impersonate-Group',
+    'Origin',
+    'Sec-WebSocket-Protocol',
+    'X-Stream-Protocol-Version',
+    'X-{}',
+  ])('spends little CPU on a head full of %s lines', async (name) => {
+    const raw = ['Host', 'a'];
+    while (raw.length < 40_000) raw.push(name.replace('{}', String(raw.length)), 'v1');
+    const gate = gateFor(person(), { mode: 'noauth' });
+    const before = process.cpuUsage();
+    await codeOf(gate.admit(inbound({ rawHeaders: raw }), signal));
+    const { user, system } = process.cpuUsage(before);
+    expect((user + system) / 1000).toBeLessThan(500);
   });
 
   const enforced = { recorderAddrs: ['100.64.0.9:80'], enforceRecorder: true };
