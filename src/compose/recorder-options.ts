@@ -200,7 +200,7 @@ const DEFAULTS = {
   trustedGateways: [],
   hostNames: [],
   retention: {},
-  eventLayout: 'batch',
+  eventLayout: 'reference',
   clock: SYSTEM_CLOCK,
 } as const satisfies Partial<RecorderOptions>;
 

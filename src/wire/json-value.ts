@@ -33,7 +33,7 @@ const MAY_HOLD_LONG = /\d{16}/;
 /** Strings are matched whole, so that nothing within them is taken for a number. */
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 /** Before the digits of a long integer. Known to nobody outside, so that no string can look like one. */
-const LONG = `${Math.random()}${Math.random()}:`;
+const LONG = `${globalThis.crypto.randomUUID()}:`;
 
 /**
  * Long integers as strings. NOTE: a reviver of `JSON.parse` is told their digits, too, but V8 of Node 26 corrupts its memory
