@@ -48,7 +48,7 @@ const canonicalTarget: FuzzTarget = {
   ].map(utf8),
   run(input) {
     const raw = latin1Of(input);
-    const refusal = refusals('REQUEST_NOT_CANONICAL', 'POLICY_REFUSED');
+    const refusal = refusals('REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG', 'POLICY_REFUSED');
     const { value: target, refused } = attempt(() => parseTarget(raw), refusal);
     if (refused !== undefined) return refused;
     ensure(target.raw === raw, 'the raw target changed');
@@ -114,8 +114,7 @@ const headers: FuzzTarget = {
     for (let index = 0; index < value.length; index += 2) {
       // As a server would see it that takes odd characters for dashes.
       const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
-      if (SPEAKING.test(name))
-        speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
+      if (SPEAKING.test(name)) speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }
     const ours = {
       host: ['api'],
@@ -187,7 +186,7 @@ const portalTarget: FuzzTarget = {
     '/-/recordings/api/v1/recordings/nABC_2026-01-02T03:04:05Z/live',
   ].map(utf8),
   run(input) {
-    const refusal = refusals('REQUEST_NOT_CANONICAL', 'POLICY_REFUSED');
+    const refusal = refusals('REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG', 'POLICY_REFUSED');
     const { value: target, refused } = attempt(() => parseTarget(latin1Of(input)), refusal);
     if (refused !== undefined) return refused;
     const route = findRoute(target);

@@ -11,7 +11,7 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
 /** Largest body that is examined, in bytes. A refusal repeats one user, group or extra. */
-export const MAX_ACCOUNT_REFUSAL_BYTES = 8 * 1024;
+const MAX_ACCOUNT_REFUSAL_BYTES = 8 * 1024;
 
 /**
  * Returns true if a response may be such a refusal, so that its body is worth reading. The impersonation filter runs before

@@ -46,8 +46,8 @@ describe('HTTP/1.1 messages', () => {
     ['B12', 'no Host', 'X-A: b\r\n'],
     ['B12', 'two Hosts', `${HOST}${HOST}`],
     ['B12', 'two Hosts, one of them foreign', `${HOST}Host: other.lab.ts.net\r\n`],
-    ['B10', '101 header lines', HOST + 'X-A: b\r\n'.repeat(100)],
-    ['B10', '5,000 header lines', HOST + 'X-A: b\r\n'.repeat(5000)],
+    ['B10', '30,000 header lines', HOST + 'X-A: b\r\n'.repeat(30_000)],
+    ['B10', '100,000 header lines', HOST + 'X-A: b\r\n'.repeat(100_000)],
     ['B10', 'a name of 64 KiB', `${HOST}X-${'a'.repeat(65_536)}: b\r\n`],
     ['B10', 'a value of 1 MiB', `${HOST}X-A: ${'b'.repeat(1_100_000)}\r\n`],
   ];
@@ -229,8 +229,8 @@ describe('HTTP/2 messages', () => {
     ],
     ['C7', 'a length and no body', [...request, ['content-length', '4']]],
     ['C7', 'two lengths', [...request, ['content-length', '0'], ['content-length', '1']]],
-    ['B10', '101 fields', [...request, ...Array.from({ length: 101 }, (): Field => ['x-a', 'b'])]],
-    ['B10', '2,000 fields', [...request, ...Array.from({ length: 2000 }, (): Field => ['x-a', 'b'])]],
+    ['B10', '30,000 fields', [...request, ...Array.from({ length: 30_000 }, (): Field => ['x-a', 'b'])]],
+    ['B10', '60,000 fields', [...request, ...Array.from({ length: 60_000 }, (): Field => ['x-a', 'b'])]],
     ['B10', 'a name of 64 KiB', [...request, [`x-${'a'.repeat(65_536)}`, 'b']]],
     ['B10', 'a value of 1 MiB', [...request, ['x-a', 'b'.repeat(1_100_000)]]],
   ];

@@ -76,8 +76,9 @@ function codeOf(body: string): number {
 }
 
 /** The gateway hears of the end of a connection after its client. */
-const untilLogged = (line: RegExp): Promise<void> =>
-  expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
+async function untilLogged(line: RegExp): Promise<void> {
+  await expect.poll(() => line.test(arena.logged()), { timeout: 10_000 }).toBe(true);
+}
 
 describe.each([
   ['HTTP/1.1', overHttp1],

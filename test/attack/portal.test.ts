@@ -74,8 +74,6 @@ const FORGED: readonly Field[] = [
   ['X-Tailcast-Viewer-Tags', 'tag:audit'],
   ['X-Tailcast-Viewer-Accepted', 'nAlice'],
   ['X-Tailcast-Other', 'root'],
-  ['Impersonate-User', 'root'],
-  ['Impersonate-Group', 'system:masters'],
   ['X-Remote-User', 'root'],
   ['X-Forwarded-For', '100.64.0.99'],
   ['X-Forwarded-Host', 'evil.example'],
@@ -108,6 +106,21 @@ describe('whoever a client says it is', () => {
       });
     }
   }
+
+  it.each(['h1 request', 'h1 upgrade', 'h2 request'] as const)(
+    'impersonation of somebody else is refused, and the recorder is not asked (%s)',
+    async (transport) => {
+      for (const field of [
+        ['Impersonate-User', 'root'],
+        ['Impersonate-Group', 'system:masters'],
+      ] as const) {
+        recorder.requests.length = 0;
+        const name = transport === 'h2 request' ? field[0].toLowerCase() : field[0];
+        expect(await ask(transport, { fields: [[name, field[1]]] })).toMatchObject({ status: 403 });
+        expect(recorder.requests).toHaveLength(0);
+      }
+    },
+  );
 
   it('the connection header cannot take our fields away', async () => {
     for (const [name] of NAMED) {

@@ -131,6 +131,8 @@ describe.each(PAGES)('%s', (page) => {
       '--recorder',
       '--certificate-authority',
       '--as',
+      '--as-group',
+      '--as-uid',
       '--set',
       '--kubeconfig',
       '--context',

@@ -51,7 +51,7 @@ function varint(value: number): Buffer {
 
 /** The same Status in Kubernetes' protobuf form. */
 function protobuf(status: ReturnType<typeof forbidden>): Buffer {
-  const { name = '', group = '', kind } = status.details as { name?: string; group?: string; kind: string };
+  const { name = '', group = '', kind } = status.details;
   const details = Buffer.concat([field(1, name), field(2, group), field(3, kind)]);
   const raw = Buffer.concat([
     field(1, ''),

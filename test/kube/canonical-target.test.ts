@@ -20,7 +20,11 @@ function refusal(target: string): string | undefined {
     parseTarget(target);
     return undefined;
   } catch (error) {
-    if (error instanceof TailcastError && error.code === 'REQUEST_NOT_CANONICAL') return error.message;
+    if (
+      error instanceof TailcastError &&
+      (error.code === 'REQUEST_NOT_CANONICAL' || error.code === 'TARGET_TOO_LONG')
+    )
+      return error.message;
     throw error;
   }
 }
@@ -99,9 +103,9 @@ describe('parseTarget accepts what Kubernetes clients send', () => {
 
   it('takes limits exactly', () => {
     expect(refusal(`/${'a'.repeat(MAX_PATH_LENGTH - 1)}`)).toBeUndefined();
-    expect(refusal(`/${'a'.repeat(MAX_PATH_LENGTH)}`)).toMatch(/path is longer/);
+    expect(refusal(`/${'a'.repeat(MAX_PATH_LENGTH)}`)).toMatch(/path is over 16 KiB/);
     expect(refusal(`/?${'a'.repeat(MAX_TARGET_LENGTH - 2)}`)).toBeUndefined();
-    expect(refusal(`/?${'a'.repeat(MAX_TARGET_LENGTH - 1)}`)).toMatch(/longer than/);
+    expect(refusal(`/?${'a'.repeat(MAX_TARGET_LENGTH - 1)}`)).toMatch(/over 256 KiB/);
     expect(refusal(`/?${'a&'.repeat(MAX_QUERY_PARAMETERS - 1)}a`)).toBeUndefined();
     expect(refusal(`/?${'a&'.repeat(MAX_QUERY_PARAMETERS)}a`)).toMatch(/more than/);
   });

@@ -66,7 +66,7 @@ describe('parseExecOptions', () => {
       expect.objectContaining({ code: 'REQUEST_NOT_CANONICAL' }),
     );
     expect(() => optionsOf(`command=${'x'.repeat(1 << 20)}`)).toThrow(
-      expect.objectContaining({ code: 'REQUEST_NOT_CANONICAL' }),
+      expect.objectContaining({ code: 'TARGET_TOO_LONG' }),
     );
   });
 });

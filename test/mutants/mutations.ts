@@ -310,8 +310,8 @@ const FRONT = [
     'src/proxy/front/server.ts',
     [
       'upgrades behind a request',
-      'if (connection === undefined || connection.busy || connection.closing)',
-      'if (connection === undefined)',
+      'if (connection.busy) return connection.drop(BEHIND_ANOTHER, request);',
+      '',
     ],
     ['strict parser', 'insecureHTTPParser: false,', 'insecureHTTPParser: true,'],
   ),

@@ -2,6 +2,8 @@ import fc from 'fast-check';
 import { TailcastError } from '../../src/errors.ts';
 import { parseTarget, type Target } from '../../src/kube/canonical-target.ts';
 
+const REFUSALS: ReadonlySet<string> = new Set(['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG']);
+
 const SEGMENTS = [
   'api',
   'apis',
@@ -92,7 +94,7 @@ export function targetOf(raw: string): Target | undefined {
   try {
     return parseTarget(raw);
   } catch (error) {
-    if (error instanceof TailcastError && error.code === 'REQUEST_NOT_CANONICAL') return undefined;
+    if (error instanceof TailcastError && REFUSALS.has(error.code)) return undefined;
     throw error;
   }
 }

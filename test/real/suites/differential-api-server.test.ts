@@ -43,7 +43,7 @@ function readRequest({ method, target }: RequestLine): Reading | undefined {
       upgradeClass: classifyRequest(info, { upgrade: true }),
     };
   } catch (error) {
-    const refusals = ['REQUEST_NOT_CANONICAL', 'POLICY_REFUSED'];
+    const refusals = ['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG', 'POLICY_REFUSED'];
     if (error instanceof TailcastError && refusals.includes(error.code)) return undefined;
     throw error;
   }

@@ -9,6 +9,8 @@ import { askOracle, askOracleText } from '../differential/oracle.ts';
 import { createRandom, runSeed, type Random } from '../../support/random.ts';
 import { randomRequest, type RequestLine } from '../differential/requests.ts';
 
+const REFUSALS: ReadonlySet<string> = new Set(['REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG']);
+
 /** More than 200,000 of them are accepted and compared. */
 const REQUESTS = 400_000;
 const BATCH = 20_000;
@@ -45,7 +47,7 @@ function accept(target: string): Target | undefined {
   try {
     return parseTarget(target);
   } catch (error) {
-    if (error instanceof TailcastError && error.code === 'REQUEST_NOT_CANONICAL') return undefined;
+    if (error instanceof TailcastError && REFUSALS.has(error.code)) return undefined;
     throw error;
   }
 }
