@@ -79,17 +79,19 @@ const PROTOBUF_MAGIC = Buffer.from('k8s\0');
 /** Field numbers of `runtime.Unknown` (raw 2), `metav1.Status` and `StatusDetails`. */
 function readProtobufStatus(bytes: Buffer): Status | undefined {
   const unknown = readFields(bytes);
-  const raw = unknown?.get(2);
-  const typeMeta = readFields(unknown?.get(1));
-  const status = readFields(raw);
+  if (textOf(readFields(unknown?.get(1)), 2) !== 'Status') return undefined;
+  const status = readFields(unknown?.get(2));
   const details = readFields(status?.get(5));
-  if (typeMeta?.get(2)?.toString() !== 'Status' || status === undefined) return undefined;
   return {
-    message: status.get(3)?.toString() ?? '',
-    reason: status.get(4)?.toString() ?? '',
-    code: readVarint(status.get(6) ?? Buffer.alloc(0), 0)?.value ?? 0,
-    details: { group: details?.get(2)?.toString() ?? '', kind: details?.get(3)?.toString() ?? '' },
+    message: textOf(status, 3),
+    reason: textOf(status, 4),
+    code: readVarint(status?.get(6) ?? Buffer.alloc(0), 0)?.value ?? 0,
+    details: { group: textOf(details, 2), kind: textOf(details, 3) },
   };
+}
+
+function textOf(fields: ReadonlyMap<number, Buffer> | undefined, number: number): string {
+  return fields?.get(number)?.toString() ?? '';
 }
 
 /** The last value of each field of a protobuf message, varints as their bytes; undefined for malformed bytes. */

@@ -11,10 +11,9 @@
  * session that does not come about leaves no recording.
  */
 import type { IncomingMessage } from 'node:http';
-import { Readable, type Duplex } from 'node:stream';
+import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
-import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import { bearerSubprotocols, cleanResponseHeaders } from '../../kube/headers.ts';
@@ -27,7 +26,13 @@ import { RecordingSession, type RecordingLimits } from '../../recording/session.
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
-import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
+import {
+  dialUpgrade,
+  refuseAccountRefusal,
+  type ConnectUpstream,
+  type UpgradeAnswer,
+  type UpgradeDial,
+} from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
 import { responseWarnings, type Admission, type Gate } from '../gate/gate.ts';
@@ -153,7 +158,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
     let leave: (() => void) | undefined;
     try {
       if (deps.sessions.closing) throw new TailcastError('SHUTTING_DOWN');
-      const upgrade = parseUpgradeRequest(rawUpgrade(request));
+      const upgrade = parseUpgradeRequest({ ...inbound, httpVersion: request.httpVersion });
       admission = await deps.gate.admit(inbound, signal);
       account.recognised(admission);
       leave = await deps.counts?.enter(callerName(admission.identity));
@@ -331,42 +336,15 @@ function beginRecording(
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
     const answer = await dialUpgrade(dial, attempt.signal);
-    return admission.impersonation === undefined ? answer : await refuseAccountRefusal(attempt, answer);
+    return admission.impersonation === undefined
+      ? answer
+      : await refuseAccountRefusal(answer, dial.responseTimeoutMs, attempt.signal);
   } catch (error) {
     if (error instanceof TailcastError) {
       attempt.deps.events.upstreamFailed({ id: admission.id, code: error.code, reason: error.message });
     }
     throw error;
   }
-}
-
-/**
- * Returns the answer, unless the API server refuses the gateway's own account.
- *
- * @throws TailcastError `UPSTREAM_REFUSED_ACCOUNT`; `UPSTREAM_BROKEN` if a body that must be read breaks off
- */
-async function refuseAccountRefusal(
-  { signal, limits }: Attempt,
-  answer: UpgradeAnswer,
-): Promise<UpgradeAnswer> {
-  if (answer.kind !== 'refused') return answer;
-  const length = Number(headerLines(answer.rawHeaders, 'content-length')[0] ?? 0);
-  if (!mayBeAccountRefusal(answer.status, length, answer.rawHeaders)) return answer;
-  const chunks: Buffer[] = [];
-  try {
-    const collect = async (source: AsyncIterable<Buffer>): Promise<void> => {
-      for await (const chunk of source) chunks.push(chunk);
-    };
-    await pipeline(answer.body, collect, {
-      signal: AbortSignal.any([signal, AbortSignal.timeout(limits.responseTimeoutMs)]),
-    });
-  } catch (error) {
-    throw new TailcastError('UPSTREAM_BROKEN', 'its answer broke off', { cause: error });
-  }
-  const body = Buffer.concat(chunks);
-  const refusal = accountRefusal(body);
-  if (refusal !== undefined) throw new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-  return { ...answer, body: Readable.from([body]) };
 }
 
 /** The 101 goes to the client, and from here on nothing is HTTP. */
@@ -482,9 +460,4 @@ function refuse(attempt: Attempt, error: unknown): void {
   client.resume();
   const timer = setTimeout(() => client.destroy(), limits.lingerMs);
   client.once('close', () => clearTimeout(timer));
-}
-
-function rawUpgrade(request: IncomingMessage): Parameters<typeof parseUpgradeRequest>[0] {
-  const { method = '', httpVersion, rawHeaders } = request;
-  return { method, httpVersion, rawHeaders };
 }
