@@ -20,7 +20,8 @@ const ALLOWED: Record<string, readonly string[]> = {
   'folder-format': ['version', 'errors'],
   'followed-file': ['async', 'observe', 'errors'],
   wire: [],
-  screen: ['wire'],
+  terminal: [],
+  screen: ['terminal', 'wire'],
   bundle: ['wire', 'screen'],
   memory: [],
   config: ['listen', 'observe', 'errors'],
@@ -54,7 +55,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   portal: ['async', 'wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
-  search: ['wire', 'errors'],
+  search: ['terminal', 'wire', 'errors'],
   tsrecorder: [
     'async',
     'listen',
@@ -84,7 +85,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'http2-fields',
     'errors',
   ],
-  player: ['bundle', 'wire', 'screen', 'search'],
+  player: ['bundle', 'wire', 'screen', 'search', 'terminal'],
   demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
   doctor: ['impersonation', 'kube', 'operator', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: [
@@ -97,6 +98,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'screen',
     'search',
     'tailnet',
+    'terminal',
     'tsrecorder',
     'wire',
     'observe',
@@ -146,7 +148,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
 
 /** Files whose functions are pure: no clock, no I/O, no logger. */
 const PURE =
-  /^(wire\/|search\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
+  /^(wire\/|search\/|terminal\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
 /**
  * The rooms of the two big folders, from the top: a room imports itself and rooms further down, types included. Nothing lies

@@ -11,7 +11,7 @@ import { Playback } from '../screen/playback.ts';
 import { Transcript } from '../search/transcript.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { plain, print } from './output.ts';
-import { TERMINAL_RESET } from './safe-terminal.ts';
+import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
 export interface KeyedPlayOptions {
   readonly cast: CastBytes;
@@ -21,8 +21,8 @@ export interface KeyedPlayOptions {
   readonly speed: number;
   /** Long pauses pass quickly. */
   readonly skipsIdle: boolean;
-  /** Makes recorded output safe; another one after each jump back. */
-  readonly createFilter: () => (text: string) => string;
+  /** True: writes recorded output as it is. False: only what is safe for the terminal of the viewer. */
+  readonly isRaw: boolean;
   readonly keys: Readable & { setRawMode?(raw: boolean): unknown };
   readonly screen: Writable & { readonly rows?: number };
   readonly signal: AbortSignal;
@@ -54,7 +54,7 @@ const KEY = /\x1b\[[0-9;]*[A-Za-z]|[^]/gu;
 class KeyedPlayer {
   readonly #options: KeyedPlayOptions;
   readonly #playback: Playback;
-  #filter: (text: string) => string;
+  #filter: OutputFilter;
   /** What is being typed behind `g` or `/`. */
   #typing: { readonly kind: 'g' | '/'; text: string } | undefined;
   #wanted = '';
@@ -74,22 +74,24 @@ class KeyedPlayer {
 
   private constructor(options: KeyedPlayOptions, header: string) {
     this.#options = options;
-    this.#filter = options.createFilter();
-    const { cast, seconds, screen, speed, skipsIdle } = options;
+    const { cast, seconds, screen, speed, skipsIdle, isRaw } = options;
     const start = readCastStart(header);
+    const createFilter = (): OutputFilter =>
+      isRaw ? RAW_OUTPUT : createTerminalFilter(start.withoutTerminal);
+    this.#filter = createFilter();
     this.#playback = new Playback({
       cast,
       start,
       headerBytes: Buffer.byteLength(header) + 1,
       seconds,
       terminal: {
-        write: (text) =>
-          print(screen, this.#filter(start.withoutTerminal ? text.replaceAll(/\r?\n/g, '\r\n') : text)),
+        write: (text) => print(screen, this.#filter.push(text)),
         // the terminal of the person has its own size
         resize: () => undefined,
-        reset: () => {
-          this.#filter = options.createFilter();
-          void print(screen, `${TERMINAL_RESET}\x1b[2J\x1b[H`);
+        end: () => print(screen, this.#filter.end()),
+        reset: async () => {
+          this.#filter = createFilter();
+          await print(screen, `${TERMINAL_RESET}\x1b[2J\x1b[H`);
         },
       },
       loadFrame: () => Promise.reject(new Error('there are no keyframes')),

@@ -2,10 +2,9 @@ import { createReadStream } from 'node:fs';
 import { open, stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TailcastError, errorText } from '../errors.ts';
-import { isCastComment, parseCastEvent } from '../wire/asciicast/event.ts';
-import { parseCastHeader, type ParsedCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
+import { createCastReader, readCastStart, type CastAction } from '../screen/cast-reader.ts';
 import { parseClock } from '../screen/clock-text.ts';
 import { openArchive } from './open-archive.ts';
 import { print } from './output.ts';
@@ -14,7 +13,7 @@ import { createReplayClock } from './replay-clock.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { playWithKeys } from './play-keys.ts';
-import { createTerminalFilter, TERMINAL_RESET } from './safe-terminal.ts';
+import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
 /**
  * `tailcast play`: writes a recording to the terminal with its own timing; with keys for whoever sits at one.
@@ -33,20 +32,15 @@ export async function playRecording(
     await playKeyed(id, keyed, { ...options, from }, context);
     return;
   }
-  const clock = createReplayClock({
-    speed: typeof options['speed'] === 'number' ? options['speed'] : 1,
-    idleLimitSeconds: typeof options['idleLimit'] === 'number' ? options['idleLimit'] : undefined,
-  });
   const lines = await openLines(id, options, context);
-  const filter = options['raw'] === true ? (text: string) => text : createTerminalFilter();
   const started = performance.now();
   let shown = false;
   try {
-    for await (const { due, data } of outputs(lines, clock, from)) {
+    for await (const { due, text } of outputs(lines, { ...options, from })) {
       const waitMs = due * 1000 - (performance.now() - started);
       if (waitMs > 1) await sleep(waitMs, undefined, { signal: context.signal });
       shown = true;
-      await print(context.stdout, filter(data));
+      await print(context.stdout, text);
       if (context.signal.aborted || context.stdout.destroyed) break;
     }
   } catch (error) {
@@ -116,7 +110,7 @@ async function playKeyed(
       from: options.from,
       speed: typeof options['speed'] === 'number' ? options['speed'] : 1,
       skipsIdle: options['idleLimit'] !== undefined,
-      createFilter: () => (options['raw'] === true ? (text: string) => text : createTerminalFilter()),
+      isRaw: options['raw'] === true,
       keys,
       screen: stdout,
       signal,
@@ -139,28 +133,38 @@ async function openLines(
   return archive.lines(recording, { follow: options['follow'] === true });
 }
 
-/** The output events with the moment each is due. */
+/** Output for the terminal, with the seconds after the start at which each piece is due. */
 async function* outputs(
   lines: AsyncIterable<string>,
-  clock: (recordedSeconds: number) => number,
-  from: number,
-): AsyncGenerator<{ due: number; data: string }> {
-  let header: ParsedCastHeader | undefined;
-  let seconds = 0;
+  options: Readonly<Record<string, unknown>> & { readonly from: number },
+): AsyncGenerator<{ due: number; text: string }> {
+  const { from } = options;
+  let read: ((line: string) => CastAction | undefined) | undefined;
+  let filter: OutputFilter = RAW_OUTPUT;
+  let clock = (seconds: number): number => seconds;
+  let due = 0;
   for await (const line of lines) {
-    if (line.trim() === '') continue;
-    if (header === undefined) {
-      header = parseCastHeader(line);
+    if (read === undefined) {
+      if (line.trim() === '') continue;
+      const start = readCastStart(line);
+      read = createCastReader(start);
+      clock = createReplayClock({
+        speed: typeof options['speed'] === 'number' ? options['speed'] : 1,
+        idleLimitSeconds:
+          typeof options['idleLimit'] === 'number' ? options['idleLimit'] : start.idleLimitSeconds,
+      });
+      if (options['raw'] !== true) filter = createTerminalFilter(start.withoutTerminal);
       continue;
     }
-    if (header.version === 3 && isCastComment(line)) continue;
-    const event = parseCastEvent(line);
-    seconds = header.version === 3 ? seconds + event.seconds : event.seconds;
-    // what came before is shown at once: the screen is what it was then
-    const due = seconds < from ? 0 : clock(seconds - from);
-    if (event.code === 'o') yield { due, data: event.data };
+    const action = read(line);
+    if (action?.kind === 'bad') throw new WireError('malformed', 'a line is not an asciicast event');
+    if (action?.kind !== 'output') continue;
+    // output before `from` is shown at once: the screen is then the screen of that moment
+    due = action.seconds < from ? 0 : clock(action.seconds - from);
+    yield { due, text: filter.push(action.text) };
   }
-  if (header === undefined) throw new WireError('malformed', 'the recording is empty');
+  if (read === undefined) throw new WireError('malformed', 'the recording is empty');
+  yield { due, text: filter.end() };
 }
 
 function asProblem(error: unknown, id: string): unknown {

@@ -84,7 +84,7 @@ function follow(
     onStart(start) {
       // from the beginning, the first time and after each break
       terminal?.dispose();
-      terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
+      terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       read = createCastReader(start);
       queue = Promise.resolve();
       tell('live');
@@ -94,7 +94,11 @@ function follow(
       const on = terminal;
       if (on !== undefined) queue = queue.then(() => show(line, on));
     },
-    onEnd: (isOver) => tell(isOver ? 'over' : 'lost'),
+    onEnd(isOver) {
+      tell(isOver ? 'over' : 'lost');
+      const on = terminal;
+      if (isOver && on !== undefined) queue = queue.then(() => on.end()).then(paint);
+    },
   });
   return () => {
     feed.close();

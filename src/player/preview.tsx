@@ -36,7 +36,7 @@ export function Preview({
     const gone = new AbortController();
     const terminal = createTerminal({
       ...opened.start.size,
-      completesLineFeeds: opened.start.withoutTerminal,
+      withoutTerminal: opened.start.withoutTerminal,
     });
     const view = createScreenView(element.current);
     view.fit(WIDTH_PX, HEIGHT_PX);

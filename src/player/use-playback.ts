@@ -66,7 +66,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       const opened = await openCast(ask, id, gone.signal, isGrowing);
       if (gone.signal.aborted) return;
       const { start } = opened;
-      const terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
+      const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       const view = createScreenView(element);
       let frame = 0;
       const made = new Playback({

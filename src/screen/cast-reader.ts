@@ -4,6 +4,7 @@
  */
 import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
+import type { JsonValue } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { usableSize, type ScreenSize } from './terminal.ts';
 
@@ -16,6 +17,8 @@ export interface CastStart {
   readonly rowsFirst: boolean;
   /** The session had no terminal: no size, and line feeds that no terminal driver has completed. */
   readonly withoutTerminal: boolean;
+  /** Maximum pause between two events when the recording is shown, in seconds: `idle_time_limit` of the header. */
+  readonly idleLimitSeconds: number | undefined;
 }
 
 /** One line of a cast after the header. `seconds` are those of the recording's clock. */
@@ -37,7 +40,12 @@ export function readCastStart(line: string): CastStart {
     size: usableSize({ columns, rows }),
     rowsFirst: hasReversedResize(header),
     withoutTerminal: columns === 0 || rows === 0,
+    idleLimitSeconds: idleLimitOf(header.extra.get('idle_time_limit')),
   };
+}
+
+function idleLimitOf(value: JsonValue | undefined): number | undefined {
+  return typeof value === 'number' && value > 0 ? value : undefined;
 }
 
 /**

@@ -15,7 +15,7 @@ export interface PlaybackOptions {
   readonly start: CastStart;
   /** Length of the header line with its line feed. */
   readonly headerBytes: number;
-  readonly terminal: Pick<PlayTerminal, 'write' | 'resize' | 'reset'>;
+  readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'>;
   /** Time of the last event, if it is known. */
   readonly seconds: number | undefined;
   /** The screen at a keyframe. */
@@ -262,8 +262,10 @@ export class Playback {
       }
     }
     await flush();
-    if (cursor.next === undefined && cursor.isOver && this.#options.cast.isGrowing !== true)
-      this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
+    if (cursor.next !== undefined || !cursor.isOver || this.#options.cast.isGrowing === true) return;
+    await terminal.end();
+    onChange();
+    this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
   }
 
   /** Makes the cursor one that reaches `target` soon. */
@@ -287,8 +289,7 @@ export class Playback {
     this.#cursor.lines.stop();
     this.#badLines = 0;
     this.#cursor = cursor;
-    terminal.reset(frame ?? start.size);
-    if (screen !== undefined) await terminal.write(screen);
+    await terminal.reset(frame ?? start.size, screen);
   }
 
   /** After something was shown: whether it was all. */
@@ -303,12 +304,20 @@ export class Playback {
   /** Where the clock is after `seconds` of watching. */
   #passed(seconds: number): number {
     const target = this.#position + seconds * this.speed;
-    if (!this.skipsIdle) return target;
+    const limit = this.#idleLimit();
+    if (limit === undefined) return target;
     const { next, isOver, seconds: last } = this.#cursor;
     const from = Math.max(this.#quietSince, last);
     const until = next?.seconds ?? (isOver ? this.#known : undefined);
-    if (until === undefined || until - from <= IDLE_SECONDS || target < from + IDLE_KEPT_SECONDS)
-      return target;
-    return Math.max(target, until - IDLE_KEPT_SECONDS);
+    const { longest, kept } = limit;
+    if (until === undefined || until - from <= longest || target < from + kept) return target;
+    return Math.max(target, until - kept);
+  }
+
+  /** Pauses that pass quickly: those that the viewer skips, and those that the recording limits. */
+  #idleLimit(): { readonly longest: number; readonly kept: number } | undefined {
+    const limit = this.#options.start.idleLimitSeconds ?? Infinity;
+    if (this.skipsIdle && limit > IDLE_SECONDS) return { longest: IDLE_SECONDS, kept: IDLE_KEPT_SECONDS };
+    return limit === Infinity ? undefined : { longest: limit, kept: limit / 2 };
   }
 }

@@ -73,11 +73,9 @@ interface Inner {
   };
   readonly _inputHandler: {
     readonly _curAttrData: Attributes;
-    readonly _parser: { readonly currentState: number };
   };
 }
 
-const GROUND = 0;
 const PALETTE_16 = 0x1000000;
 
 /**
@@ -90,17 +88,16 @@ export async function takeSnapshot(
 ): Promise<string | undefined> {
   const { emulator, size } = terminal;
   const inner = innerOf(emulator);
-  if (inner === undefined || inner._inputHandler._parser.currentState !== GROUND) return undefined;
+  if (inner === undefined || !terminal.isComplete) return undefined;
   const text = encode(inner, emulator);
   if (text === undefined) return undefined;
-  scratch.reset(size);
-  await scratch.write(text);
+  await scratch.reset(size, text);
   return describeState(scratch.emulator) === describeState(emulator) ? text : undefined;
 }
 
 /** A terminal for {@link takeSnapshot}. */
-export function createScratch(completesLineFeeds: boolean): PlayTerminal {
-  return createTerminal({ columns: 80, rows: 24, completesLineFeeds });
+export function createScratch(): PlayTerminal {
+  return createTerminal({ columns: 80, rows: 24, withoutTerminal: false });
 }
 
 /** Everything that decides what will be shown, as text: equal for equal terminals. */
@@ -366,7 +363,6 @@ const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['_charsetService.glevel', 'number'],
   ['_charsetService._charsets.length', 'number'],
   ['_inputHandler._curAttrData.isBold', 'function'],
-  ['_inputHandler._parser.currentState', 'number'],
 ];
 
 /** @returns undefined when this version of the emulator looks otherwise inside. */

@@ -3,6 +3,7 @@
  * that makes keyframes, and in tests. It shows and nothing else: no clipboard, no title, no links, no answers.
  */
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
+import { ControlFilter } from '../terminal/control-filter.ts';
 
 export type { Emulator, IBufferCell };
 
@@ -30,32 +31,46 @@ export interface PlayTerminal {
   /** Another one after each `reset`. */
   readonly emulator: Emulator;
   readonly size: ScreenSize;
+  /** True if no sequence of the output is incomplete, so that the screen shows everything that was written. */
+  readonly isComplete: boolean;
   /** Resolves when the screen shows it. Callers write one piece after another. */
   write(text: string): Promise<void>;
+  /** The session has ended: shows a control string that the session did not complete, as text. */
+  end(): Promise<void>;
   resize(size: ScreenSize): void;
-  /** As new, with this size. */
-  reset(size: ScreenSize): void;
+  /** As new, with this size. `screen`: the text of a keyframe. */
+  reset(size: ScreenSize, screen?: string): Promise<void>;
   dispose(): void;
 }
 
 export interface PlayTerminalOptions extends ScreenSize {
-  /** Without a terminal nobody has put carriage returns before the line feeds. */
-  readonly completesLineFeeds: boolean;
+  /** True if the session had no terminal: its output is shown as lines. */
+  readonly withoutTerminal: boolean;
 }
 
 /** Combining marks after one letter that are kept: more is no writing, and every cell would hold all of it. */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 
 /** @param options size as recorded; made usable here. */
-export function createTerminal({
-  completesLineFeeds: convertEol,
-  ...first
-}: PlayTerminalOptions): PlayTerminal {
-  let emulator = open(first);
-  function open(size: ScreenSize): Emulator {
-    const { columns: cols, rows } = usableSize(size);
-    return new Emulator({ cols, rows, scrollback: 0, convertEol, allowProposedApi: true });
+export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTerminalOptions): PlayTerminal {
+  let emulator: Emulator;
+  let filter: ControlFilter;
+  open(first);
+  function open(size: ScreenSize): void {
+    const { columns, rows } = usableSize(size);
+    emulator = new Emulator({
+      cols: columns,
+      rows,
+      scrollback: 0,
+      allowProposedApi: true,
+      logLevel: 'off',
+    });
+    filter = new ControlFilter({ columns, rows, isLines });
   }
+  const show = (text: string): Promise<void> =>
+    new Promise((resolve) => {
+      emulator.write(text.replaceAll(MARKS, '$1'), resolve);
+    });
   return {
     get emulator() {
       return emulator;
@@ -63,18 +78,21 @@ export function createTerminal({
     get size() {
       return { columns: emulator.cols, rows: emulator.rows };
     },
-    write: (text) =>
-      new Promise((resolve) => {
-        emulator.write(text.replaceAll(MARKS, '$1'), resolve);
-      }),
+    get isComplete() {
+      return filter.isComplete;
+    },
+    write: (text) => show(filter.push(text)),
+    end: () => show(filter.end()),
     resize(size) {
       const { columns, rows } = usableSize(size);
+      filter.resize(columns, rows);
       emulator.resize(columns, rows);
     },
-    reset(size) {
+    async reset(size, screen) {
       // NOTE: the emulator's own reset leaves some of what was set before, e.g. a hidden cursor
       emulator.dispose();
-      emulator = open(size);
+      open(size);
+      if (screen !== undefined) await show(screen);
     },
     dispose: () => emulator.dispose(),
   };

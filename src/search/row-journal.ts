@@ -5,9 +5,9 @@
  *
  * This is no terminal for people. Pure: it is told the time. Memory, and work for each character, are bounded.
  */
-import { cellWidth } from './terminal/cell-width.ts';
+import { cellWidth } from '../terminal/cell-width.ts';
 import { CONTROL_SEQUENCES, ESCAPES, parameter } from './terminal/controls.ts';
-import { EscapeParser, type TerminalActions } from './terminal/escape-parser.ts';
+import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Screen, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand, type JournalCommand } from './shell-marks.ts';
@@ -68,8 +68,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   constructor(options: RowJournalOptions) {
     this.#options = options;
-    this.#parser = new EscapeParser(this);
     this.screen = new Screen(options.columns, options.rows, this);
+    this.#parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
     this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
   }
 
@@ -90,6 +90,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     if (this.isExhausted) return;
     this.tick(seconds);
     this.screen.resize(columns, rows);
+    this.#parser.columns = this.screen.columns;
+    this.#parser.rows = this.screen.rows;
   }
 
   /** Time passes: rows that have become quiet are given out. What comes out in all does not depend on calls of this. */
@@ -132,7 +134,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   control(code: number): void {
     const { screen } = this;
-    this.#lastWidth = 0;
+    if (code > 0x06 && code < 0x10) this.#lastWidth = 0;
+    else if (code === 0x84 || code === 0x85 || code === 0x88) this.#lastWidth = 0;
     const returned = this.#returned;
     this.#returned = false;
     switch (code) {
@@ -183,9 +186,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     this.#lastWidth = 0;
   }
 
-  osc(text: string): void {
-    this.#lastWidth = 0;
-    if (text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
+  string(kind: StringKind, text: string): void {
+    if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
   }
 
   // ---- what sequences need besides the screen

@@ -22,7 +22,7 @@ function open(
       return bytes.subarray(start, end);
     },
   };
-  const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+  const terminal = createTerminal({ columns: 20, rows: 4, withoutTerminal: false });
   const playback = new Playback({
     cast,
     start: readCastStart(HEADER),
@@ -59,7 +59,7 @@ describe('a playback', () => {
     const frame = new Promise<string>((resolve) => {
       given = resolve;
     });
-    const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+    const terminal = createTerminal({ columns: 20, rows: 4, withoutTerminal: false });
     const offset = HEADER.length + EVENTS.indexOf('[62');
     const playback = new Playback({
       cast: {
@@ -163,7 +163,7 @@ describe('a playback', () => {
       isGrowing: true,
       read: async (start, end) => bytes.subarray(start, end),
     };
-    const terminal = createTerminal({ columns: 20, rows: 4, completesLineFeeds: false });
+    const terminal = createTerminal({ columns: 20, rows: 4, withoutTerminal: false });
     const playback = new Playback({
       cast,
       start: readCastStart(HEADER),

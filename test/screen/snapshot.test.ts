@@ -4,7 +4,7 @@ import { screenText } from '../../src/screen/cells.ts';
 import { createScratch, describeState, takeSnapshot } from '../../src/screen/snapshot.ts';
 import { createTerminal, MAX_SIZE, usableSize, type PlayTerminal } from '../../src/screen/terminal.ts';
 
-const SIZE = { columns: 20, rows: 6, completesLineFeeds: false };
+const SIZE = { columns: 20, rows: 6, withoutTerminal: false };
 
 /** What programs write: text of several widths, and every sequence that changes more than the cells. */
 const PIECES = [
@@ -66,7 +66,7 @@ async function play(text: string): Promise<PlayTerminal> {
 
 describe('a snapshot', () => {
   it('goes on as if everything before had been played', async () => {
-    const scratch = createScratch(false);
+    const scratch = createScratch();
     let taken = 0;
     await fc.assert(
       fc.asyncProperty(anyOutput, anyOutput, async (before, after) => {
@@ -98,14 +98,14 @@ describe('a snapshot', () => {
 
   it('is not taken inside of an escape sequence', async () => {
     const terminal = await play('text\x1b[3');
-    expect(await takeSnapshot(terminal, createScratch(false))).toBeUndefined();
+    expect(await takeSnapshot(terminal, createScratch())).toBeUndefined();
     await terminal.write('1m');
-    expect(await takeSnapshot(terminal, createScratch(false))).toBeDefined();
+    expect(await takeSnapshot(terminal, createScratch())).toBeDefined();
   });
 
   it('keeps margins, the hidden cursor and the screen below the alternate one', async () => {
     const terminal = await play('shell\x1b[?1049h\x1b[?25l\x1b[2;4r\x1b[2;1Hin the box');
-    const snapshot = await takeSnapshot(terminal, createScratch(false));
+    const snapshot = await takeSnapshot(terminal, createScratch());
     const restored = await play(snapshot ?? '');
     for (const each of [terminal, restored]) await each.write('\r\n1\r\n2\r\n3');
     expect(screenText(restored.emulator)).toBe(screenText(terminal.emulator));
@@ -116,10 +116,9 @@ describe('a snapshot', () => {
 
   it('is brought back by a terminal that has shown something else', async () => {
     const terminal = await play('\x1b[31mred\x1b[?7l');
-    const snapshot = await takeSnapshot(terminal, createScratch(false));
+    const snapshot = await takeSnapshot(terminal, createScratch());
     const other = await play('\x1b[?1049h\x1b[2;3r\x1b[?25l\x1b(0other\x1b[20h');
-    other.reset(terminal.size);
-    await other.write(snapshot ?? '');
+    await other.reset(terminal.size, snapshot);
     expect(describeState(other.emulator)).toBe(describeState(terminal.emulator));
   });
 });

@@ -1,6 +1,7 @@
 /** The screen of xterm, against which our reading of terminal output is held. */
 import xterm from '@xterm/headless';
-import { cellWidth } from '../../src/search/terminal/cell-width.ts';
+import { cellWidth } from '../../src/terminal/cell-width.ts';
+import { ControlFilter } from '../../src/terminal/control-filter.ts';
 import type { Random } from './random.ts';
 
 export interface TerminalOracle {
@@ -33,18 +34,22 @@ export function createTerminalOracle(columns: number, rows: number): TerminalOra
     },
   });
   terminal.unicode.activeVersion = 'ours';
+  const filter = new ControlFilter({ columns, rows, isLines: false });
   // NOTE: @xterm/headless 6 writes in a timer; its own synchronous write is what that timer calls
   const core = (terminal as unknown as { _core: { writeSync(text: string): void } })._core;
   return {
     async write(text) {
       try {
-        core.writeSync(text);
+        core.writeSync(filter.push(text));
         return true;
       } catch {
         return false;
       }
     },
-    resize: (width, height) => terminal.resize(width, height),
+    resize(width, height) {
+      filter.resize(width, height);
+      terminal.resize(width, height);
+    },
     screen() {
       const { active } = terminal.buffer;
       return Array.from(

@@ -89,7 +89,7 @@ async function* watchEnd(
 
 class IndexBuilder {
   readonly #options: BuildOptions;
-  readonly #completesLineFeeds: boolean;
+  readonly #withoutTerminal: boolean;
   readonly #terminal: PlayTerminal;
   readonly #scratch: PlayTerminal;
   readonly #read: (line: string) => CastAction | undefined;
@@ -118,9 +118,9 @@ class IndexBuilder {
       onCommand: ({ at, text }) => this.#mark(at, 'command', text),
     });
     this.#transcript.line(header);
-    this.#completesLineFeeds = start.withoutTerminal;
-    this.#terminal = createTerminal({ ...start.size, completesLineFeeds: start.withoutTerminal });
-    this.#scratch = createScratch(start.withoutTerminal);
+    this.#withoutTerminal = start.withoutTerminal;
+    this.#terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
+    this.#scratch = createScratch();
     this.#read = createCastReader(start);
   }
 
@@ -203,7 +203,7 @@ class IndexBuilder {
       case 'output':
         this.#activity.add(action.seconds, action.text.length);
         this.#characters += action.text.length;
-        if (this.#completesLineFeeds) this.#odd += countOdd(action.text);
+        if (this.#withoutTerminal) this.#odd += countOdd(action.text);
         this.#text += action.text;
         if (this.#text.length >= WRITE_LENGTH) await this.#flush();
         break;

@@ -61,7 +61,7 @@ describe('a play index', () => {
     expect(index.frames.length).toBeGreaterThanOrEqual(3);
     expect(screens).toHaveLength(index.frames.length);
     const bytes = Buffer.from(text);
-    const whole = createTerminal({ columns: 40, rows: 10, completesLineFeeds: false });
+    const whole = createTerminal({ columns: 40, rows: 10, withoutTerminal: false });
     let position = HEAD.length;
     const playTo = async (terminal: typeof whole, from: number, to: number): Promise<void> => {
       let text = '';
@@ -81,7 +81,7 @@ describe('a play index', () => {
     for (const [number, frame] of index.frames.entries()) {
       await playTo(whole, position, frame.offset);
       position = frame.offset;
-      const restored = createTerminal({ ...frame, completesLineFeeds: false });
+      const restored = createTerminal({ ...frame, withoutTerminal: false });
       await restored.write(screens[number] ?? '');
       expect(describeState(restored.emulator)).toBe(describeState(whole.emulator));
     }
