@@ -13,7 +13,7 @@ import {
 } from '../../src/recording/journal/journal-codec.ts';
 import { createJournalKey, KEY_BYTES, SALT_BYTES } from '../../src/recording/journal/journal-key.ts';
 import { createCastReader, readCastStart } from '../../src/screen/cast-reader.ts';
-import { MAX_SIZE, type ScreenSize } from '../../src/screen/terminal.ts';
+import { MAX_SIZE, type ScreenSize } from '../../src/terminal/size.ts';
 import { parseRange } from '../../src/tsrecorder/serving/byte-range.ts';
 import { parseHead, stampHead } from '../../src/tsrecorder/library/cast-head.ts';
 import {

@@ -8,7 +8,7 @@
  * list. It holds a partial sequence until it is complete, so a sequence cut by a chunk boundary cannot pass. A control string
  * that the session never ended is text, as in every other view.
  */
-import { MAX_SIZE } from '../screen/terminal.ts';
+import { MAX_SIZE } from '../terminal/size.ts';
 import { ControlFilter } from '../terminal/control-filter.ts';
 
 /** Final bytes of control sequences (CSI … X) that only move, erase, colour or scroll. */

@@ -5,7 +5,8 @@
  * What is drawn is data of somebody else: it is only ever text content, and nothing in it is a link.
  */
 import { readCursor, readScreen, type Cell, type CellColour, type CellStyle } from '../screen/cells.ts';
-import type { Emulator, ScreenSize } from '../screen/terminal.ts';
+import type { Emulator } from '../screen/terminal.ts';
+import type { ScreenSize } from '../terminal/size.ts';
 
 export interface ScreenView {
   /** Draws what has changed. */

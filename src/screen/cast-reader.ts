@@ -6,7 +6,7 @@ import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/ev
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import type { JsonValue } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { usableSize, type ScreenSize } from './terminal.ts';
+import { shownSize, type ScreenSize } from '../terminal/size.ts';
 
 /** What the header line says about showing the recording. */
 export interface CastStart {
@@ -37,7 +37,7 @@ export function readCastStart(line: string): CastStart {
   const { version, width: columns, height: rows } = header;
   return {
     version,
-    size: usableSize({ columns, rows }),
+    size: shownSize({ columns, rows }),
     rowsFirst: hasReversedResize(header),
     withoutTerminal: columns === 0 || rows === 0,
     idleLimitSeconds: idleLimitOf(header.extra.get('idle_time_limit')),
@@ -76,7 +76,7 @@ function actionOf(code: string, data: string, seconds: number, reversed: boolean
     case 'o':
       return { kind: 'output', seconds, text: data };
     case 'r':
-      return { kind: 'resize', seconds, size: usableSize(parseResize(data, { reversed })) };
+      return { kind: 'resize', seconds, size: shownSize(parseResize(data, { reversed })) };
     case 'm':
       return { kind: 'marker', seconds, text: data };
     default:

@@ -4,28 +4,10 @@
  */
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
 import { ControlFilter } from '../terminal/control-filter.ts';
+import { shownSize, type ScreenSize } from '../terminal/size.ts';
+import { CLUSTER_WIDTHS } from './cluster-widths.ts';
 
 export type { Emulator, IBufferCell };
-
-/** Columns and rows. */
-export interface ScreenSize {
-  readonly columns: number;
-  readonly rows: number;
-}
-
-/** What is shown of recordings that name no size. */
-const DEFAULT_SIZE: ScreenSize = { columns: 80, rows: 24 };
-/** A recording may name any size; cells cost memory. */
-export const MAX_SIZE: ScreenSize = { columns: 1000, rows: 500 };
-
-/** A size that can be shown: whole numbers within bounds; 0 or less is the default. */
-export function usableSize({ columns, rows }: ScreenSize): ScreenSize {
-  if (!(columns > 0 && rows > 0)) return DEFAULT_SIZE;
-  return {
-    columns: Math.min(MAX_SIZE.columns, Math.max(2, Math.floor(columns))),
-    rows: Math.min(MAX_SIZE.rows, Math.max(1, Math.floor(rows))),
-  };
-}
 
 export interface PlayTerminal {
   /** Another one after each `reset`. */
@@ -57,7 +39,7 @@ export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTermi
   let filter: ControlFilter;
   open(first);
   function open(size: ScreenSize): void {
-    const { columns, rows } = usableSize(size);
+    const { columns, rows } = shownSize(size);
     emulator = new Emulator({
       cols: columns,
       rows,
@@ -65,6 +47,8 @@ export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTermi
       allowProposedApi: true,
       logLevel: 'off',
     });
+    emulator.unicode.register(CLUSTER_WIDTHS);
+    emulator.unicode.activeVersion = CLUSTER_WIDTHS.version;
     filter = new ControlFilter({ columns, rows, isLines });
   }
   const show = (text: string): Promise<void> =>
@@ -84,7 +68,7 @@ export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTermi
     write: (text) => show(filter.push(text)),
     end: () => show(filter.end()),
     resize(size) {
-      const { columns, rows } = usableSize(size);
+      const { columns, rows } = shownSize(size);
       filter.resize(columns, rows);
       emulator.resize(columns, rows);
     },

@@ -2,12 +2,16 @@
 import { parseCastEvent, parseResize, isCastComment } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { MAX_WORK, RowJournal, type JournalRow } from './row-journal.ts';
+import { readSize } from '../terminal/size.ts';
+import { LineJournal } from './line-journal.ts';
+import { MAX_WORK, RowJournal, type TextJournal, type JournalRow } from './row-journal.ts';
 import type { JournalCommand } from './shell-marks.ts';
+import type { WrittenRow } from './written-text.ts';
 
 export interface CastTextOptions {
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
+  readonly onWritten?: (row: WrittenRow) => void;
   /** Characters of output as they are read. */
   readonly onOutput?: (characters: number) => void;
   readonly maxWork?: number;
@@ -19,10 +23,9 @@ const MAX_LINE = 64 * 1024 ** 2;
 /** One per recording. */
 export class CastText {
   readonly #options: CastTextOptions;
-  #journal: RowJournal | undefined;
+  #journal: TextJournal | undefined;
   #isVersion3 = false;
   #reversed = false;
-  #withoutTerminal = false;
   #seconds = 0;
   #isDamaged = false;
 
@@ -44,7 +47,7 @@ export class CastText {
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       this.#isDamaged = true;
-      this.#journal ??= this.#createJournal(80, 24);
+      this.#journal ??= this.#createJournal(0, 0);
     }
   }
 
@@ -53,6 +56,17 @@ export class CastText {
     this.#journal?.tick(seconds);
   }
 
+  /** Printable characters that were written and never became visible. */
+  get hidden(): number {
+    return this.#journal?.hidden ?? 0;
+  }
+
+  /** Gives out what can be read now; more lines may follow. */
+  flush(): void {
+    this.#journal?.flush();
+  }
+
+  /** There are no more lines. */
   end(): void {
     this.#journal?.end();
   }
@@ -61,31 +75,31 @@ export class CastText {
     const header = parseCastHeader(line);
     this.#isVersion3 = header.version === 3;
     this.#reversed = hasReversedResize(header);
-    this.#withoutTerminal = header.width === 0 || header.height === 0;
-    this.#journal = this.#createJournal(header.width || 80, header.height || 24);
+    this.#journal = this.#createJournal(header.width, header.height);
   }
 
-  #createJournal(columns: number, rows: number): RowJournal {
-    const { onRow, onCommand, maxWork = MAX_WORK } = this.#options;
-    return new RowJournal({
-      columns,
-      rows,
+  #createJournal(columns: number, rows: number): TextJournal {
+    const { onRow, onCommand, onWritten, maxWork = MAX_WORK } = this.#options;
+    const options = {
       onRow,
       maxWork,
       ...(onCommand === undefined ? {} : { onCommand }),
-    });
+      ...(onWritten === undefined ? {} : { onWritten }),
+    };
+    if (columns === 0 || rows === 0) return new LineJournal(options);
+    return new RowJournal({ ...readSize({ columns, rows }), ...options });
   }
 
-  #event(journal: RowJournal, line: string): void {
+  #event(journal: TextJournal, line: string): void {
     const { seconds, code, data } = parseCastEvent(line);
     this.#seconds = this.#isVersion3 ? this.#seconds + seconds : Math.max(this.#seconds, seconds);
     if (code === 'o') {
       this.#options.onOutput?.(data.length);
-      // no terminal driver has added the carriage returns
-      journal.write(this.#seconds, this.#withoutTerminal ? data.replaceAll(/\r?\n/g, '\r\n') : data);
+      journal.write(this.#seconds, data);
     } else if (code === 'r') {
       const { columns, rows } = parseResize(data, { reversed: this.#reversed });
-      journal.resize(this.#seconds, columns, rows);
+      const size = readSize({ columns, rows });
+      journal.resize(this.#seconds, size.columns, size.rows);
     }
   }
 }

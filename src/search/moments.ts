@@ -3,6 +3,7 @@ import type { JournalCommand } from './shell-marks.ts';
 import type { JournalRow } from './row-journal.ts';
 import { createSecretFilter, replaceSecrets } from './secrets.ts';
 import { createSeenRows } from './seen-rows.ts';
+import type { WrittenRow } from './written-text.ts';
 
 /** Rows that stood on the screen one after another. Plain data. */
 export interface Moment {
@@ -51,6 +52,7 @@ export class Moments {
   readonly #options: MomentOptions;
   readonly #limits: MomentLimits;
   readonly #filter = createSecretFilter();
+  readonly #writtenFilter = createSecretFilter();
   readonly #wasSeen = createSeenRows();
   #rows: MomentRow[] = [];
   #length = 0;
@@ -80,6 +82,15 @@ export class Moments {
   }
 
   row({ at, text }: JournalRow): void {
+    this.#addRow(at, text, this.#filter);
+  }
+
+  /** Takes a line as it was written: it is searched like a row of the screen. */
+  written({ at, text }: WrittenRow): void {
+    this.#addRow(at, text, this.#writtenFilter);
+  }
+
+  #addRow(at: number, text: string, filter: (text: string) => string): void {
     if (this.#options.text !== 'all' || this.#wasSeen(at, text)) return;
     const [first] = this.#rows;
     if (
@@ -87,7 +98,7 @@ export class Moments {
       (this.#length + text.length > MAX_MOMENT || at - first.at > MAX_MOMENT_SECONDS)
     )
       this.#close();
-    this.#rows.push({ at, text: this.#filter(text) });
+    this.#rows.push({ at, text: filter(text) });
     this.#length += text.length;
   }
 

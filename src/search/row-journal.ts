@@ -5,9 +5,11 @@
  *
  * This is no terminal for people. Pure: it is told the time. Memory, and work for each character, are bounded.
  */
-import { cellWidth } from '../terminal/cell-width.ts';
-import { CONTROL_SEQUENCES, ESCAPES, parameter } from './terminal/controls.ts';
+import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
+import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
+import { Pen } from './pen.ts';
+import { WrittenText, type WrittenRow } from './written-text.ts';
 import { Screen, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand, type JournalCommand } from './shell-marks.ts';
@@ -26,6 +28,8 @@ export interface RowJournalOptions {
   readonly rows: number;
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
+  /** Called with each line that the screen shows otherwise than it was written. */
+  readonly onWritten?: (row: WrittenRow) => void;
   /** Cells that may be touched in all. What comes after that is not read. Default: {@link MAX_WORK}. */
   readonly maxWork?: number;
 }
@@ -33,14 +37,29 @@ export interface RowJournalOptions {
 /** About half a minute of one core. */
 export const MAX_WORK = 4e9;
 /** A row that has not changed for so long is given out. */
-const QUIET_SECONDS = 0.5;
+export const QUIET_SECONDS = 0.5;
 /** What stood for so long counts as seen, even when only a part of the row goes. */
 const SEEN_SECONDS = 0.1;
 /** Longest line that is given out as one, in characters. */
-const MAX_LINE = 16_384;
+export const MAX_LINE = 16_384;
 
-/** One per session. */
-export class RowJournal implements TerminalActions, ScreenKeeper {
+/** Reads the output of a session. */
+export interface TextJournal {
+  /** More was to be read than `maxWork` allows: what came after that is not in the journal. */
+  readonly isExhausted: boolean;
+  /** Printable characters that were written and never became visible. */
+  readonly hidden: number;
+  write(seconds: number, text: string): void;
+  resize(seconds: number, columns: number, rows: number): void;
+  tick(seconds: number): void;
+  /** Gives out what can be read now; more may follow. */
+  flush(): void;
+  /** The session has ended. */
+  end(): void;
+}
+
+/** One per session with a terminal. */
+export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #options: RowJournalOptions;
   readonly #parser: EscapeParser;
   readonly #marks;
@@ -50,6 +69,9 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
   #quietAt = Infinity;
   /** Width of the character before, if a mark can still join it. */
   #lastWidth = 0;
+  #cluster: Cluster = CLUSTER.none;
+  readonly #pen = new Pen();
+  readonly #written: WrittenText;
   /** The charset in use, and those that can be shifted to. */
   #charset: ReadonlyMap<number, number> | undefined;
   readonly #charsets: (ReadonlyMap<number, number> | undefined)[] = [
@@ -68,6 +90,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   constructor(options: RowJournalOptions) {
     this.#options = options;
+    this.#written = new WrittenText(options.onWritten);
     this.screen = new Screen(options.columns, options.rows, this);
     this.#parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
     this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
@@ -76,6 +99,11 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
   /** More was to be read than `maxWork` allows: what came after that is not in the journal. */
   get isExhausted(): boolean {
     return this.screen.work > (this.#options.maxWork ?? MAX_WORK);
+  }
+
+  /** Printable characters that were written and never became visible. */
+  get hidden(): number {
+    return this.#written.hidden;
   }
 
   /** Output at a second of the session. Times may stand still; they do not go back. */
@@ -103,9 +131,16 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     if (this.#quietAt <= this.#seconds) this.#giveQuiet(this.#seconds - QUIET_SECONDS);
   }
 
-  /** The session is over: gives out what is left on the screen. */
-  end(): void {
+  /** Gives out what is left on the screen. */
+  flush(): void {
+    this.#written.endLine(this.#seconds);
     this.#giveQuiet(Infinity);
+  }
+
+  /** The session has ended: a control string without an end is text. */
+  end(): void {
+    this.#parser.end();
+    this.flush();
   }
 
   // ---- what the parser finds
@@ -114,6 +149,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     const { screen } = this;
     this.#returned = false;
     screen.work += end - start;
+    this.#written.print(text, start, end, this.#howShown(text, start, end));
     this.#mayHalve = true;
     for (let at = start; at < end; at += 1) {
       if (this.#charset === undefined && !screen.insertMode) {
@@ -143,17 +179,21 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
       case 0x0b:
       case 0x0c:
         if (returned) this.#guess();
+        this.#written.endLine(this.#seconds);
         screen.lineFeed();
         return;
       case 0x0d:
+        this.#written.move(this.#seconds);
         screen.x = 0;
         this.#returned = true;
         return;
       case 0x08:
+        this.#written.move(this.#seconds);
         screen.restrict();
         if (screen.x > 0) screen.x -= 1;
         return;
       case 0x09:
+        this.#written.print(' ', 0, 1, 'plain');
         screen.tab(1, 1);
         return;
       case 0x0e:
@@ -172,8 +212,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     }
   }
 
-  csi(name: string, parameters: readonly number[]): void {
+  csi(name: string, parameters: readonly number[], text: string): void {
     this.#returned = false;
+    if (name === 'm') this.#pen.take(text);
+    else if (name !== 'b') this.#written.move(this.#seconds);
     if (name === 'b') this.#repeat(parameter(parameters, 0));
     else CONTROL_SEQUENCES.get(name)?.(this, parameters);
     this.#lastWidth = 0;
@@ -181,6 +223,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   escape(name: string): void {
     this.#returned = false;
+    if (!/^[()*+\-./%no|}~\\]/.test(name)) this.#written.move(this.#seconds);
     if (name === 'c') this.#reset();
     else ESCAPES.get(name)?.(this);
     this.#lastWidth = 0;
@@ -188,6 +231,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
 
   string(kind: StringKind, text: string): void {
     if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
+    this.#written.string(this.#seconds, kind, text);
   }
 
   // ---- what sequences need besides the screen
@@ -300,6 +344,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
     const count = row.write(x, text, start, end, this.#seconds);
     if (count === 0) return 0;
     this.#lastWidth = 1;
+    this.#cluster = CLUSTER.character;
     screen.x = x + count;
     if (row.changes > changes && this.#quietAt === Infinity) this.#quietAt = this.#seconds + QUIET_SECONDS;
     return count;
@@ -311,15 +356,14 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
       this.#mayHalve = false;
       this.#overwriteHalf(screen.x - 1);
     }
-    let width = code < 0x300 ? 1 : cellWidth(code);
-    if (width === 0) {
-      if (this.#lastWidth > 0 && screen.x > 0) {
-        this.#join(code);
-        return;
-      }
-      // nothing to join: it gets a cell of its own
-      width = 1;
+    const { isJoined, cluster } = joinCluster(this.#lastWidth === 0 ? CLUSTER.none : this.#cluster, code);
+    this.#cluster = cluster;
+    if (isJoined && screen.x > 0) {
+      this.#join(code);
+      return;
     }
+    // a mark that has nothing to join gets a cell of its own
+    const width = code < 0x300 ? 1 : Math.max(1, cellWidth(code));
     this.#lastWidth = width;
     if (screen.x + width > screen.columns) {
       if (screen.wrapAround) {
@@ -328,6 +372,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
         screen.wrap();
       } else {
         screen.x = screen.columns - 1;
+        this.#clip(code, width);
         if (width === 2) {
           // no room for it: what comes next begins on the last cell, as if it were written on its own
           this.#lastWidth = 0;
@@ -344,6 +389,15 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
       this.#set(row, screen.x, 0, 0);
       screen.x += 1;
     }
+  }
+
+  /** Without wrap-around the last cell of the row takes all that follows: only the last character stays. */
+  #clip(code: number, width: number): void {
+    const { x, y } = this.screen;
+    const row = this.screen.row(y);
+    if (code !== 0x20) this.#written.hide(1);
+    // the written line has all characters: the row is not given out for each of them
+    if (width === 1 && row.width(x) === 1) row.blank(x);
   }
 
   #set(row: ScreenRow, x: number, code: number, width: number): void {
@@ -406,9 +460,18 @@ export class RowJournal implements TerminalActions, ScreenKeeper {
   }
 
   #reset(): void {
-    this.#parser.reset();
     this.screen.reset();
     this.resetCharsets();
+    this.#pen.reset();
+  }
+
+  /** How the screen shows printed characters. */
+  #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
+    if (this.#pen.isInvisible) return 'invisible';
+    if (this.#charset === undefined) return 'plain';
+    // a drawing has none of these letters: their symbols stand for controls
+    const isDrawing = this.#charset !== LINE_DRAWING || !/[b-ehi]/.test(text.slice(start, end));
+    return isDrawing ? 'altered' : 'invisible';
   }
 
   #guess(): void {

@@ -82,11 +82,6 @@ export class EscapeParser {
     return this.#state === 'ground';
   }
 
-  /** Returns to plain text. */
-  reset(): void {
-    this.#state = 'ground';
-  }
-
   /** The session has ended: an incomplete control string is text. */
   end(): void {
     if (this.#state === 'string' || this.#state === 'csiIgnore') this.#reveal();

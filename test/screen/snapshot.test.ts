@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { screenText } from '../../src/screen/cells.ts';
 import { createScratch, describeState, takeSnapshot } from '../../src/screen/snapshot.ts';
-import { createTerminal, MAX_SIZE, usableSize, type PlayTerminal } from '../../src/screen/terminal.ts';
+import { createTerminal, type PlayTerminal } from '../../src/screen/terminal.ts';
+import { MAX_SIZE, shownSize } from '../../src/terminal/size.ts';
 
 const SIZE = { columns: 20, rows: 6, withoutTerminal: false };
 
@@ -125,10 +126,10 @@ describe('a snapshot', () => {
 
 describe('a terminal', () => {
   it('has a size that costs little, whatever was recorded', () => {
-    expect(usableSize({ columns: 0, rows: 0 })).toEqual({ columns: 80, rows: 24 });
-    expect(usableSize({ columns: 1e9, rows: 1e9 })).toEqual(MAX_SIZE);
-    expect(usableSize({ columns: Number.NaN, rows: 5 })).toEqual({ columns: 80, rows: 24 });
-    expect(usableSize({ columns: 1, rows: 0.5 })).toEqual({ columns: 2, rows: 1 });
+    expect(shownSize({ columns: 0, rows: 0 })).toEqual({ columns: 80, rows: 24 });
+    expect(shownSize({ columns: 1e9, rows: 1e9 })).toEqual(MAX_SIZE);
+    expect(shownSize({ columns: Number.NaN, rows: 5 })).toEqual({ columns: 80, rows: 24 });
+    expect(shownSize({ columns: 1, rows: 0.5 })).toEqual({ columns: 2, rows: 1 });
   });
 
   it('keeps few marks on one letter', async () => {

@@ -1,6 +1,6 @@
 /** The screen of xterm, against which our reading of terminal output is held. */
 import xterm from '@xterm/headless';
-import { cellWidth } from '../../src/terminal/cell-width.ts';
+import { CLUSTER_WIDTHS } from '../../src/screen/cluster-widths.ts';
 import { ControlFilter } from '../../src/terminal/control-filter.ts';
 import type { Random } from './random.ts';
 
@@ -23,17 +23,8 @@ export function createTerminalOracle(columns: number, rows: number): TerminalOra
     allowProposedApi: true,
     logLevel: 'off',
   });
-  terminal.unicode.register({
-    version: 'ours',
-    wcwidth: (code) => cellWidth(code) as 0 | 1 | 2,
-    charProperties(code, preceding) {
-      const width = cellWidth(code);
-      const before = (preceding >> 1) & 3;
-      if (width === 0 && preceding !== 0 && before > 0) return (before << 1) | 1;
-      return Math.max(1, width) << 1;
-    },
-  });
-  terminal.unicode.activeVersion = 'ours';
+  terminal.unicode.register(CLUSTER_WIDTHS);
+  terminal.unicode.activeVersion = CLUSTER_WIDTHS.version;
   const filter = new ControlFilter({ columns, rows, isLines: false });
   // NOTE: @xterm/headless 6 writes in a timer; its own synchronous write is what that timer calls
   const core = (terminal as unknown as { _core: { writeSync(text: string): void } })._core;

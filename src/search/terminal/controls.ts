@@ -18,7 +18,7 @@ export function parameter(parameters: readonly number[], index: number): number 
 }
 
 /** DEC's line drawing and symbols. */
-const LINE_DRAWING: ReadonlyMap<number, number> = new Map(
+export const LINE_DRAWING: ReadonlyMap<number, number> = new Map(
   Array.from('◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·', (symbol, index) => [
     0x60 + index,
     symbol.codePointAt(0) ?? 0,

@@ -1,9 +1,10 @@
 /** One row of a screen: its characters, and which of them nobody has written down yet. */
 
+import { MAX_SIZE } from '../../terminal/size.ts';
+
 /** Characters from here on are places in {@link ScreenRow.clusters}: a base with what joins it. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
-export const MAX_COLUMNS = 1000;
 /** A text is kept for its row when it is at most so many times as long. */
 const MAX_KEPT = 16;
 /** Longest cluster in UTF-16 code units: more marks than that on one character say nothing. */
@@ -298,8 +299,8 @@ export class ScreenRow {
 }
 
 /** Room for the widest row. */
-const units = new Uint16Array(MAX_COLUMNS);
-const bytes = new Uint8Array(MAX_COLUMNS);
+const units = new Uint16Array(MAX_SIZE.columns);
+const bytes = new Uint8Array(MAX_SIZE.columns);
 const decoder = new TextDecoder('utf-16le', { ignoreBOM: true });
 const asciiDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 

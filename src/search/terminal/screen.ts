@@ -2,7 +2,8 @@
  * The screens of a terminal, as far as text and its place go: no colours, no scrollback. Before anything on a screen is
  * lost, `keep` is told. What terminals do differently is done as xterm does it.
  */
-import { createRows, MAX_COLUMNS, ScreenRow } from './screen-row.ts';
+import { MAX_SIZE } from '../../terminal/size.ts';
+import { createRows, ScreenRow } from './screen-row.ts';
 
 /** Told before rows lose what they hold. */
 export interface ScreenKeeper {
@@ -11,8 +12,6 @@ export interface ScreenKeeper {
   /** Row `y` leaves the screen, or its place in a wrapped line. */
   leaving(y: number): void;
 }
-
-const MAX_ROWS = 500;
 
 interface Saved {
   readonly x: number;
@@ -49,8 +48,8 @@ export class Screen {
   #buffer: Buffer;
 
   constructor(columns: number, rows: number, keeper: ScreenKeeper) {
-    this.columns = clamp(columns, 2, MAX_COLUMNS);
-    this.rows = clamp(rows, 1, MAX_ROWS);
+    this.columns = clamp(columns, 2, MAX_SIZE.columns);
+    this.rows = clamp(rows, 1, MAX_SIZE.rows);
     this.#keeper = keeper;
     this.#normal = this.#createBuffer();
     this.#alternate = this.#createBuffer([]);
@@ -365,8 +364,8 @@ export class Screen {
 
   /** Another size: rows are cut or made longer, not wrapped anew. */
   resize(columns: number, rows: number): void {
-    const width = clamp(columns, 2, MAX_COLUMNS);
-    const height = clamp(rows, 1, MAX_ROWS);
+    const width = clamp(columns, 2, MAX_SIZE.columns);
+    const height = clamp(rows, 1, MAX_SIZE.rows);
     if (width === this.columns && height === this.rows) return;
     this.#leaveAll();
     const above = Math.max(0, this.y + 1 - height);

@@ -132,6 +132,7 @@ class FedRecording {
     this.#cast = new CastText({
       onRow: (row) => this.#cut.row(row),
       onCommand: (command) => this.#cut.command(command),
+      onWritten: (row) => this.#cut.written(row),
       onOutput: (characters) => this.#cut.printed(characters),
     });
   }
@@ -169,7 +170,7 @@ class FedRecording {
 
   /** Moments since the last call, as far as they can be read by now. */
   takeNew(): readonly Moment[] {
-    this.#cast.end();
+    this.#cast.flush();
     this.#cut.flush();
     const moments = this.#moments;
     this.#moments = [];

@@ -1,0 +1,44 @@
+/**
+ * Writes src/terminal/code-points.ts: the code points that take no cell of a terminal, and those that emoji are made of. The
+ * data are those of the Unicode version of this Node, so that every browser and every recorder uses the same.
+ */
+import { writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+/** Returns the first and last code point of every range that matches, from U+0300 on. */
+export function rangesOf(pattern: RegExp): readonly number[] {
+  const ranges: number[] = [];
+  let isInside = false;
+  for (let code = 0x300; code <= 0x110000; code += 1) {
+    const matches = code < 0x110000 && pattern.test(String.fromCodePoint(code));
+    if (matches && !isInside) ranges.push(code);
+    if (!matches && isInside) ranges.push(code - 1);
+    isInside = matches;
+  }
+  return ranges;
+}
+
+export const ZERO_WIDTH_PATTERN = /^[\p{Mn}\p{Me}\p{Cf}\u1160-\u11ff\ud7b0-\ud7ff]$/u;
+export const PICTOGRAPHIC_PATTERN = /^\p{Extended_Pictographic}$/u;
+
+function encode(name: string, comment: string, pattern: RegExp): string {
+  const items = rangesOf(pattern).map((code) => `0x${code.toString(16)}`);
+  return `/** ${comment} */\nexport const ${name}: readonly number[] = [${items.join(', ')}];\n`;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const text = [
+    `/**\n * Ranges of code points of Unicode ${process.versions['unicode']}: pairs of first and last.\n * Made by scripts/generate-code-points.ts.\n */\n`,
+    encode(
+      'ZERO_WIDTH',
+      'Marks, joiners and formats, and vowels and finals of Hangul: they join the character before them.',
+      ZERO_WIDTH_PATTERN,
+    ),
+    encode(
+      'PICTOGRAPHIC',
+      'Extended_Pictographic: a zero-width joiner joins two of them to one emoji.',
+      PICTOGRAPHIC_PATTERN,
+    ),
+  ].join('\n');
+  writeFileSync(fileURLToPath(new URL('../src/terminal/code-points.ts', import.meta.url)), text);
+}

@@ -1,0 +1,23 @@
+/** Gives the emulator the widths of `src/terminal/cell-width`, by the interface that xterm has for a Unicode version. */
+import type { IUnicodeVersionProvider } from '@xterm/headless';
+import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
+
+const CLUSTERS: readonly Cluster[] = Object.values(CLUSTER);
+
+/** NOTE: the emulator keeps a state between two characters: the cluster in bits 3 and up, the width in bits 1 and 2, then whether it was joined. */
+function stateOf(cluster: Cluster, width: number, isJoined: boolean): number {
+  return (cluster << 3) | (width << 1) | (isJoined ? 1 : 0);
+}
+
+const PLAIN = stateOf(CLUSTER.character, 1, false);
+
+export const CLUSTER_WIDTHS: IUnicodeVersionProvider = {
+  version: 'tailcast',
+  wcwidth: cellWidth,
+  charProperties(codePoint, preceding) {
+    if (codePoint < 0x300) return PLAIN;
+    const { isJoined, cluster } = joinCluster(CLUSTERS[preceding >> 3] ?? CLUSTER.none, codePoint);
+    const width = isJoined ? (preceding >> 1) & 3 : Math.max(1, cellWidth(codePoint));
+    return stateOf(cluster, width, isJoined);
+  },
+};

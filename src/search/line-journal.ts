@@ -1,0 +1,110 @@
+/**
+ * The output of a session without a terminal, line by line: nothing moves a cursor, so nothing is overwritten or hidden. Pure;
+ * memory and work are bounded.
+ */
+import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
+import { UNKNOWN_SIZE } from '../terminal/size.ts';
+import {
+  MAX_LINE,
+  MAX_WORK,
+  QUIET_SECONDS,
+  type TextJournal,
+  type RowJournalOptions,
+} from './row-journal.ts';
+import { WrittenText } from './written-text.ts';
+
+const TAB_COLUMNS = 8;
+
+/** One per session. */
+export class LineJournal implements TerminalActions, TextJournal {
+  readonly #options: Omit<RowJournalOptions, 'columns' | 'rows'>;
+  readonly #parser: EscapeParser;
+  readonly #written: WrittenText;
+  #seconds = 0;
+  #line = '';
+  /** Seconds at which the line last changed; undefined if it has been given out as it is. */
+  #changedAt: number | undefined;
+  #work = 0;
+
+  constructor(options: Omit<RowJournalOptions, 'columns' | 'rows'>) {
+    this.#options = options;
+    this.#parser = new EscapeParser(this, UNKNOWN_SIZE.columns, UNKNOWN_SIZE.rows);
+    this.#written = new WrittenText(options.onWritten);
+  }
+
+  get isExhausted(): boolean {
+    return this.#work > (this.#options.maxWork ?? MAX_WORK);
+  }
+
+  get hidden(): number {
+    return this.#written.hidden;
+  }
+
+  write(seconds: number, text: string): void {
+    if (this.isExhausted) return;
+    this.tick(seconds);
+    this.#work += text.length;
+    this.#parser.push(text);
+  }
+
+  resize(seconds: number): void {
+    this.tick(seconds);
+  }
+
+  tick(seconds: number): void {
+    this.#seconds = Math.max(this.#seconds, seconds);
+    if (this.#changedAt !== undefined && this.#changedAt + QUIET_SECONDS <= this.#seconds) this.#give();
+  }
+
+  flush(): void {
+    this.#written.endLine(this.#seconds);
+    this.#give();
+  }
+
+  end(): void {
+    this.#parser.end();
+    this.flush();
+  }
+
+  print(text: string, start: number, end: number): void {
+    this.#written.print(text, start, end, 'plain');
+    this.#changedAt = this.#seconds;
+    this.#line += text.slice(start, end);
+    while (this.#line.length > MAX_LINE) {
+      const rest = this.#line.slice(MAX_LINE);
+      this.#line = this.#line.slice(0, MAX_LINE);
+      this.#give();
+      this.#line = rest;
+      this.#changedAt = this.#seconds;
+    }
+  }
+
+  control(code: number): void {
+    if (code === 0x09) {
+      const blanks = ' '.repeat(TAB_COLUMNS - (this.#line.length % TAB_COLUMNS));
+      this.print(blanks, 0, blanks.length);
+    } else if ((code >= 0x0a && code <= 0x0d) || code === 0x85) {
+      this.flush();
+      this.#line = '';
+    }
+  }
+
+  csi(): void {}
+
+  escape(): void {}
+
+  /** Nothing executes a control string, so its text is output. */
+  string(_kind: StringKind, text: string): void {
+    for (const [index, line] of text.split(/[\r\n]+/).entries()) {
+      if (index > 0) this.control(0x0a);
+      this.print(line, 0, line.length);
+    }
+  }
+
+  #give(): void {
+    const at = this.#changedAt;
+    this.#changedAt = undefined;
+    const text = this.#line.trimEnd();
+    if (at !== undefined && text !== '') this.#options.onRow({ at, text, isAlternate: false });
+  }
+}

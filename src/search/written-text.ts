@@ -1,0 +1,149 @@
+/**
+ * Text as a program wrote it, where a screen shows it otherwise: with zero-width characters, in another character set, in
+ * pieces between movements of the cursor, in invisible colours, or in control strings. Search reads it in addition to the
+ * rows of the screen, and its invisible characters are counted. Pure; memory is bounded.
+ */
+import type { StringKind } from '../terminal/escape-parser.ts';
+
+/** A line as it was written. */
+export interface WrittenRow {
+  /** Seconds of the session. */
+  readonly at: number;
+  readonly text: string;
+  /** Printable characters of it that never became visible. */
+  readonly hidden: number;
+}
+
+/** Characters without width, and strokes through a character: nobody sees that they divide a word. */
+const WITHOUT_WIDTH =
+  /[\u00ad\u0334-\u0338\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\u{e0000}-\u{e0fff}]/gu;
+const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
+const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
+/** Letters that stand for the lines of a drawing in the character set for it. */
+const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
+/** Pieces up to this length may be parts of one word. */
+const SHORT_PIECE = 16;
+/** Maximum length of a line, in UTF-16 code units. */
+const MAX_ROW = 2048;
+/** Control strings that are shorter name nothing. */
+const MIN_STRING = 4;
+/** Titles, links and requests are invisible in honest sessions: so many characters of them count as visible. */
+const FREE_CHARACTERS = { start: 512, perVisible: 8, most: 1024 };
+/** Longer control strings that are neither title nor link count in full. */
+const SHORT_STRING = 64;
+
+/** One per session. */
+export class WrittenText {
+  readonly #onRow: ((row: WrittenRow) => void) | undefined;
+  #hidden = 0;
+  #free = FREE_CHARACTERS.start;
+  /** Pieces of the line before that one. */
+  #row = '';
+  #wasShort = false;
+  /** A movement of the cursor may have divided a word. */
+  #isSplit = false;
+  /** The piece that is being written, between two movements of the cursor. */
+  #piece = '';
+  #isAltered = false;
+  #rowHidden = 0;
+
+  constructor(onRow: ((row: WrittenRow) => void) | undefined) {
+    this.#onRow = onRow;
+  }
+
+  /** Printable characters that never became visible. */
+  get hidden(): number {
+    return this.#hidden;
+  }
+
+  /**
+   * Takes printed characters `[start, end)`.
+   *
+   * @param how `altered`: the screen shows other characters; `invisible`: it shows none.
+   */
+  print(text: string, start: number, end: number, how: 'plain' | 'altered' | 'invisible'): void {
+    const piece = text.slice(start, end);
+    if (how === 'altered' && DRAWING.test(piece)) {
+      this.#piece += ' ';
+      return;
+    }
+    if (how !== 'plain' || HAS_WITHOUT_WIDTH.test(piece)) this.#isAltered = true;
+    if (how === 'invisible') this.hide(printableLength(piece));
+    else this.#free = Math.min(FREE_CHARACTERS.most, this.#free + piece.length * FREE_CHARACTERS.perVisible);
+    if (this.#piece.length < MAX_ROW) this.#piece += piece;
+  }
+
+  /** Counts characters of the current line that never became visible. */
+  hide(characters: number): void {
+    this.#hidden += characters;
+    this.#rowHidden += characters;
+    if (characters > 0) this.#isAltered = true;
+  }
+
+  /** The cursor moves: what is written next stands elsewhere. */
+  move(seconds: number): void {
+    const piece = this.#piece;
+    if (piece === '') return;
+    this.#piece = '';
+    const isShort = piece.length <= SHORT_PIECE;
+    if (this.#row !== '' && !isShort && !this.#wasShort) this.#give(seconds);
+    // two long pieces are rows of the screen; a short one may be a part of a word
+    if (ENDS_IN_WORD.test(this.#row) && BEGINS_WITH_WORD.test(piece)) this.#isSplit = true;
+    this.#row += piece;
+    this.#wasShort = isShort;
+    if (this.#row.length > MAX_ROW) this.#give(seconds);
+  }
+
+  /** The line ends. */
+  endLine(seconds: number): void {
+    // most lines are one plain piece: a row of the screen
+    if (this.#row === '' && !this.#isAltered) {
+      this.#piece = '';
+      return;
+    }
+    this.move(seconds);
+    this.#give(seconds);
+  }
+
+  /** Takes the text of a control string. */
+  string(seconds: number, kind: StringKind, payload: string): void {
+    const characters = printableLength(payload);
+    if (characters < MIN_STRING) return;
+    let hidden = characters;
+    if (kind === 'osc' || kind === 'title' || payload.length <= SHORT_STRING) {
+      const free = Math.min(this.#free, characters);
+      this.#free -= free;
+      hidden -= free;
+    }
+    this.#hidden += hidden;
+    for (const line of payload.split(/[\r\n]+/)) {
+      const text = cleaned(line);
+      if (text !== '') this.#onRow?.({ at: seconds, text, hidden: Math.min(hidden, text.length) });
+    }
+  }
+
+  #give(seconds: number): void {
+    const text = this.#isSplit || this.#isAltered ? cleaned(this.#row) : '';
+    if (text !== '') this.#onRow?.({ at: seconds, text, hidden: this.#rowHidden });
+    this.#row = '';
+    this.#isSplit = false;
+    this.#isAltered = false;
+    this.#rowHidden = 0;
+  }
+}
+
+const ENDS_IN_WORD = /[\p{L}\p{N}_]$/u;
+const BEGINS_WITH_WORD = /^[\p{L}\p{N}_]/u;
+
+function printableLength(text: string): number {
+  return text.match(PRINTABLE)?.length ?? 0;
+}
+
+/** Without characters that have no width, and without controls. */
+function cleaned(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- controls are what this removes
+  return text
+    .replaceAll(WITHOUT_WIDTH, '')
+    .replaceAll(/[\x00-\x1f\x7f-\x9f]/g, ' ')
+    .trim();
+}
