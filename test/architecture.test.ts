@@ -64,6 +64,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'screen',
     'bundle',
     'search',
+    'terminal',
     'observe',
     'memory',
     'directories',

@@ -9,12 +9,14 @@ import { OFFLINE_PAGE } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { clockText } from '../screen/clock-text.ts';
+import { hiddenText } from '../search/transcript-document.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
 import { EXPORT_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
 import { plain, print } from './output.ts';
 
-const TRANSCRIPT = z.object({ rows: z.array(z.tuple([z.number(), z.string()])) });
+const ROWS = z.array(z.tuple([z.number(), z.string()]));
+const TRANSCRIPT = z.object({ rows: ROWS, hidden: z.object({ characters: z.number(), rows: ROWS }) });
 
 const MAX_PROBLEMS = 20;
 
@@ -103,8 +105,11 @@ class Problems {
 function* transcriptText(document: Uint8Array | undefined): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
-  const { rows } = TRANSCRIPT.parse(JSON.parse(Buffer.from(document).toString()));
+  const { rows, hidden } = TRANSCRIPT.parse(JSON.parse(Buffer.from(document).toString()));
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${row}\n`;
+  if (hidden.characters === 0) return;
+  yield `\n${hiddenText(hidden.characters)}:\n`;
+  for (const [at, row] of hidden.rows) yield `${clockText(at, true)}\t${row}\n`;
 }
 
 async function readPage(): Promise<string> {

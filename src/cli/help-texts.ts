@@ -10,7 +10,7 @@ export const SEARCH_HELP = `
   cmd:"kubectl delete"    in a command; text: on the screen only
   user: ns: pod: container: node: tag: kind: state: id:
   user:alice              user names that begin with alice; user:"alice" for the exact name
-  after:7d before:2026-01-31 duration:>1h exit:!=0
+  after:7d before:2026-01-31 duration:>1h exit:!=0 hidden:>0
   NOT word -ns:dev a OR b exclude a word or a name; either of two. All other terms must match.
 
 Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.

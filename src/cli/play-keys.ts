@@ -8,6 +8,7 @@ import type { CastBytes } from '../screen/cast-lines.ts';
 import { readCastLines } from '../screen/cast-lines.ts';
 import { readCastStart } from '../screen/cast-reader.ts';
 import { Playback } from '../screen/playback.ts';
+import { hiddenText, type TranscriptDocument } from '../search/transcript-document.ts';
 import { Transcript } from '../search/transcript.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { plain, print } from './output.ts';
@@ -39,6 +40,8 @@ const STEPS: ReadonlyMap<string, number> = new Map([
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
 /** A jump to what was found ends a little after it. */
 const AFTER_SECONDS = 0.05;
+/** Longest recording that is read for the notice about invisible characters, in bytes. */
+const MAX_NOTICE_BYTES = 8 * 1024 ** 2;
 const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
 
 /** Resolves when it is quit, or over and quit. @throws WireError when the first line is no header. */
@@ -58,7 +61,7 @@ class KeyedPlayer {
   /** What is being typed behind `g` or `/`. */
   #typing: { readonly kind: 'g' | '/'; text: string } | undefined;
   #wanted = '';
-  #rows: Promise<readonly (readonly [number, string])[]> | undefined;
+  #transcript: Promise<TranscriptDocument> | undefined;
   #note = '';
   /** The state is not said meanwhile. */
   #isDrawing = false;
@@ -129,8 +132,15 @@ class KeyedPlayer {
       keys.off('end', stop);
       keys.setRawMode?.(false);
       keys.pause();
-      await print(screen, `${TERMINAL_RESET}\r\n`);
+      await print(screen, `${TERMINAL_RESET}\r\n${await this.#hiddenNotice()}`);
     }
+  }
+
+  /** What the viewer could not see. A long recording is not read again for it. */
+  async #hiddenNotice(): Promise<string> {
+    if (this.#transcript === undefined && this.#options.cast.bytes > MAX_NOTICE_BYTES) return '';
+    const { hidden } = await this.#readTranscript();
+    return hidden.characters === 0 ? '' : `${hiddenText(hidden.characters)}\r\n`;
   }
 
   #key(key: string): void {
@@ -221,8 +231,7 @@ class KeyedPlayer {
   async #find(direction: 1 | -1): Promise<void> {
     if (this.#wanted === '') return;
     this.#tell('looking…');
-    this.#rows ??= this.#readRows();
-    const rows = await this.#rows;
+    const { rows } = await this.#readTranscript();
     const { position } = this.#playback.state;
     const holds = ([at, text]: readonly [number, string]): boolean =>
       (direction === 1 ? at > position : at < position - 2 * AFTER_SECONDS) &&
@@ -237,12 +246,17 @@ class KeyedPlayer {
     await this.#go(found[0] + AFTER_SECONDS);
   }
 
-  async #readRows(): Promise<readonly (readonly [number, string])[]> {
+  #readTranscript(): Promise<TranscriptDocument> {
+    this.#transcript ??= this.#makeTranscript();
+    return this.#transcript;
+  }
+
+  async #makeTranscript(): Promise<TranscriptDocument> {
     const transcript = new Transcript(FIND_LIMITS);
     const lines = readCastLines(this.#options.cast, 0);
     for (let batch = await lines.next(); batch !== undefined; batch = await lines.next())
       for (const line of batch) transcript.line(line);
-    return transcript.end().rows;
+    return transcript.end();
   }
 
   #tell(note: string): void {

@@ -1,17 +1,16 @@
-import { createReadStream } from 'node:fs';
-import { open, stat } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TailcastError, errorText } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
 import { createCastReader, readCastStart, type CastAction } from '../screen/cast-reader.ts';
 import { parseClock } from '../screen/clock-text.ts';
+import { CastText } from '../search/cast-text.ts';
+import { hiddenText } from '../search/transcript-document.ts';
 import { openArchive } from './open-archive.ts';
 import { print } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
+import { openCastFile } from './cast-file.ts';
 import { createReplayClock } from './replay-clock.ts';
-import { MAX_LINE_BYTES } from './archive.ts';
-import { readTextLines } from '../wire/lines.ts';
 import { playWithKeys } from './play-keys.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
@@ -33,14 +32,15 @@ export async function playRecording(
     return;
   }
   const lines = await openLines(id, options, context);
+  const text = new CastText({ onRow: () => undefined });
   const started = performance.now();
   let shown = false;
   try {
-    for await (const { due, text } of outputs(lines, { ...options, from })) {
+    for await (const { due, output } of outputs(readAlso(lines, text), { ...options, from })) {
       const waitMs = due * 1000 - (performance.now() - started);
       if (waitMs > 1) await sleep(waitMs, undefined, { signal: context.signal });
       shown = true;
-      await print(context.stdout, text);
+      await print(context.stdout, output);
       if (context.signal.aborted || context.stdout.destroyed) break;
     }
   } catch (error) {
@@ -48,6 +48,16 @@ export async function playRecording(
   } finally {
     if (shown && context.stdout.isTTY === true) await print(context.stdout, `${TERMINAL_RESET}\r\n`);
   }
+  if (text.hidden > 0) await print(context.stderr, `${hiddenText(text.hidden)}\n`);
+}
+
+/** Passes lines on, and counts what is invisible in them. */
+async function* readAlso(lines: AsyncIterable<string>, text: CastText): AsyncGenerator<string> {
+  for await (const line of lines) {
+    text.line(line);
+    yield line;
+  }
+  text.end();
 }
 
 /** @throws TailcastError `USAGE` for what is no time. */
@@ -74,19 +84,8 @@ async function openKeyed(
 ): Promise<Keyed | undefined> {
   const { stdin, stdout } = context;
   if (stdin?.isTTY !== true || stdout.isTTY !== true || options['follow'] === true) return undefined;
-  if (await isFile(id)) {
-    const file = await open(id);
-    const { size } = await file.stat();
-    const cast: CastBytes = {
-      bytes: size,
-      async read(start, end) {
-        const block = Buffer.alloc(end - start);
-        const { bytesRead } = await file.read(block, 0, block.length, start);
-        return block.subarray(0, bytesRead);
-      },
-    };
-    return { cast, seconds: undefined, keys: stdin, close: () => file.close() };
-  }
+  const file = await openCastFile(id);
+  if (file !== undefined) return { cast: file.bytes, seconds: undefined, keys: stdin, close: file.close };
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);
   return {
@@ -127,7 +126,11 @@ async function openLines(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<AsyncIterable<string>> {
-  if (await isFile(id)) return readTextLines(createReadStream(id), MAX_LINE_BYTES);
+  const file = await openCastFile(id);
+  if (file !== undefined) {
+    await file.close();
+    return file.lines();
+  }
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);
   return archive.lines(recording, { follow: options['follow'] === true });
@@ -137,7 +140,7 @@ async function openLines(
 async function* outputs(
   lines: AsyncIterable<string>,
   options: Readonly<Record<string, unknown>> & { readonly from: number },
-): AsyncGenerator<{ due: number; text: string }> {
+): AsyncGenerator<{ due: number; output: string }> {
   const { from } = options;
   let read: ((line: string) => CastAction | undefined) | undefined;
   let filter: OutputFilter = RAW_OUTPUT;
@@ -161,17 +164,13 @@ async function* outputs(
     if (action?.kind !== 'output') continue;
     // output before `from` is shown at once: the screen is then the screen of that moment
     due = action.seconds < from ? 0 : clock(action.seconds - from);
-    yield { due, text: filter.push(action.text) };
+    yield { due, output: filter.push(action.text) };
   }
   if (read === undefined) throw new WireError('malformed', 'the recording is empty');
-  yield { due, text: filter.end() };
+  yield { due, output: filter.end() };
 }
 
 function asProblem(error: unknown, id: string): unknown {
   if (!(error instanceof WireError)) return error;
   return new TailcastError('RECORDING_MALFORMED', `${id}: ${errorText(error)}`, { cause: error });
-}
-
-async function isFile(path: string): Promise<boolean> {
-  return (await stat(path).catch(() => undefined))?.isFile() === true;
 }

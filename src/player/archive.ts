@@ -205,7 +205,8 @@ function isPlayIndex(body: unknown): body is PlayIndex {
     typeof body['seconds'] === 'number' &&
     Array.isArray(body['frames']) &&
     Array.isArray(body['activity']) &&
-    Array.isArray(body['marks'])
+    Array.isArray(body['marks']) &&
+    typeof body['hidden'] === 'number'
   );
 }
 
@@ -293,7 +294,13 @@ function isEvidence(body: unknown): body is Evidence {
 }
 
 function isTranscript(body: unknown): body is TranscriptDocument {
-  return isRecord(body) && body['version'] === TRANSCRIPT_VERSION && Array.isArray(body['rows']);
+  return (
+    isRecord(body) &&
+    body['version'] === TRANSCRIPT_VERSION &&
+    Array.isArray(body['rows']) &&
+    isRecord(body['hidden']) &&
+    Array.isArray(body['hidden']['rows'])
+  );
 }
 
 /** Where something that belongs to a recording is. */

@@ -5,6 +5,7 @@ import type { Playback } from '../screen/playback.ts';
 import { recall, remember } from './remember.ts';
 import { TakeAway } from './take-away.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { hiddenText } from '../search/transcript-document.ts';
 import { clockText, parseClock } from '../screen/clock-text.ts';
 import { type Zone } from './wall-text.ts';
 import { KeyHelp, useKeys } from './keyboard.tsx';
@@ -53,6 +54,10 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   }, [caughtUp]);
   const choice = useTranscriptChoice(find);
   const { reads, useReads, hits } = choice;
+  const showHidden = (): void => {
+    useReads(true);
+    choice.setHidden(true);
+  };
   const sought = useSearchHits(recording.id, query);
   const marks = useMemo(
     () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits, ...sought.marks]),
@@ -92,7 +97,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
         <TerminalScreen onElement={setScreen} />
         <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
       </div>
-      <Notices played={played} />
+      <Notices played={played} onHidden={showHidden} />
       <HitsBar query={query} hits={sought} position={state.position} onStep={onHit} />
       <Timeline
         position={state.position}
@@ -156,13 +161,16 @@ interface TranscriptChoice {
   readonly useReads: (shown: boolean) => void;
   readonly hits: readonly TimelineMark[];
   readonly setHits: (hits: readonly TimelineMark[]) => void;
+  /** The transcript shows the lines that never became visible. */
+  readonly isHidden: boolean;
+  readonly setHidden: (shown: boolean) => void;
 }
 
 function TranscriptBeside({
   id,
   find,
   played: { playback, state },
-  choice: { reads, setHits },
+  choice: { reads, setHits, isHidden, setHidden },
 }: {
   readonly id: string;
   readonly find: string;
@@ -176,6 +184,8 @@ function TranscriptBeside({
       position={state.position}
       playing={state.playing}
       find={find}
+      isHidden={isHidden}
+      onHidden={setHidden}
       onSeek={(seconds) => void playback?.seek(seconds)}
       onHits={setHits}
     />
@@ -186,13 +196,14 @@ function TranscriptBeside({
 function useTranscriptChoice(find: string): TranscriptChoice {
   const [reads, setReads] = useState(find !== '' || recall(TRANSCRIPT_KEY) === 'shown');
   const [hits, setHits] = useState(NO_MARKS);
+  const [isHidden, setHidden] = useState(false);
   const useReads = (shown: boolean): void => {
     setReads(shown);
     if (!shown) setHits(NO_MARKS);
     remember(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
   };
   useFind(() => useReads(true));
-  return { reads, useReads, hits, setHits };
+  return { reads, useReads, hits, setHits, isHidden, setHidden };
 }
 
 /** Ctrl-F finds in the recording; in the field for that it is the browser’s again. */
@@ -278,8 +289,14 @@ function Controls(props: ControlProps): JSX.Element {
 }
 
 /** What whoever looks should know before they believe the picture. */
-function Notices({ played }: { readonly played: Played }): JSX.Element {
-  const { state, progress } = played;
+function Notices({
+  played,
+  onHidden,
+}: {
+  readonly played: Played;
+  readonly onHidden: () => void;
+}): JSX.Element {
+  const { state, progress, index } = played;
   return (
     <>
       {state.problem === undefined ? null : (
@@ -292,7 +309,15 @@ function Notices({ played }: { readonly played: Played }): JSX.Element {
           {text}
         </p>
       ))}
-      {played.index?.characters === 0 ? (
+      {index !== undefined && index.hidden > 0 ? (
+        <p class="notice warning" data-notice="hidden">
+          {hiddenText(index.hidden)}:{' '}
+          <button type="button" onClick={onHidden}>
+            show them
+          </button>
+        </p>
+      ) : null}
+      {index?.characters === 0 ? (
         <p class="notice" data-notice="silent">
           This session wrote nothing.
         </p>
@@ -321,6 +346,11 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
       index?.isCut ?? state.isCut,
       'cut',
       'This recording ends inside of a line: it was cut off. What came before is shown.',
+    ],
+    [
+      index?.tinySize !== undefined,
+      'size',
+      `This session reported a terminal of ${index?.tinySize}. The player shows that size; transcript, search and alerts read the session as 80x24.`,
     ],
     [
       index?.isBinary === true,

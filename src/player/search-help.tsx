@@ -16,6 +16,7 @@ const EXAMPLES: readonly (readonly [query: string, says: string])[] = [
   ['kind:exec state:running', 'exec, attach, ssh; running, closed, interrupted, violated, damaged'],
   ['after:7d before:2026-01-31', 'when it began: an age, a date or a time (UTC)'],
   ['duration:>10m exit:!=0', 'how long, and how it ended'],
+  ['hidden:>0', 'characters were written but never visible'],
 ];
 
 const KEYS: readonly (readonly [key: string, does: string])[] = [

@@ -1,7 +1,7 @@
 /** What was shown, as text with times, beside the screen: to read, to find something in, to copy, and to jump from. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { TranscriptDocument } from '../search/transcript-document.ts';
+import type { TranscriptDocument, TranscriptRows } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
 import { saveFile } from './save-file.ts';
 import { Recorder } from './recorder-context.ts';
@@ -17,6 +17,9 @@ export interface TranscriptViewProps {
   /** What is looked for at first. */
   readonly find: string;
   readonly onSeek: (seconds: number) => void;
+  /** True: shows the lines that never became visible, in place of the rows of the screen. */
+  readonly isHidden: boolean;
+  readonly onHidden: (shown: boolean) => void;
   /** Where what is looked for stands. */
   readonly onHits: (hits: readonly TimelineMark[]) => void;
 }
@@ -28,17 +31,17 @@ const RETRY_MS = 1000;
 const LEAD_SECONDS = 0.05;
 const MAX_SHOWN = 2000;
 
-const NO_ROWS: TranscriptDocument['rows'] = [];
+const NO_ROWS: TranscriptRows = [];
 
 type Loaded = TranscriptDocument | 'loading' | 'none';
 
 export function TranscriptView(props: TranscriptViewProps): JSX.Element {
-  const { id, position, playing, onSeek, onHits } = props;
+  const { id, position, playing, isHidden, onSeek, onHits, onHidden } = props;
   const loaded = useTranscript(id);
   const [find, setFind] = useState(props.find);
   const [current, setCurrent] = useState(-1);
   const scroller = useRef<HTMLDivElement>(null);
-  const rows = typeof loaded === 'string' ? NO_ROWS : loaded.rows;
+  const rows = rowsOf(loaded, isHidden);
   const hits = useMemo(() => findRows(rows, find), [rows, find]);
   const at = rowAt(rows, position);
   useEffect(() => {
@@ -82,6 +85,11 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
         <button type="button" disabled={rows.length === 0} onClick={() => saveText(id, rows)}>
           Save as text
         </button>
+        {isHidden || rowsOf(loaded, true).length > 0 ? (
+          <button type="button" aria-pressed={isHidden} onClick={() => onHidden(!isHidden)}>
+            Never visible
+          </button>
+        ) : null}
       </div>
       <div ref={scroller} class="rows" tabIndex={0} role="region" aria-label="Rows of the transcript">
         <VirtualRows
@@ -160,7 +168,12 @@ function useTranscript(id: string): Loaded {
   return loaded;
 }
 
-type Rows = TranscriptDocument['rows'];
+type Rows = TranscriptRows;
+
+function rowsOf(loaded: Loaded, isHidden: boolean): TranscriptRows {
+  if (typeof loaded === 'string') return NO_ROWS;
+  return isHidden ? loaded.hidden.rows : loaded.rows;
+}
 
 function findRows(rows: Rows, find: string): readonly number[] {
   const wanted = find.trim().toLowerCase();

@@ -13,6 +13,8 @@ export interface CastStart {
   readonly version: 2 | 3;
   /** At the start; usable. */
   readonly size: ScreenSize;
+  /** At the start, as the session reported it. */
+  readonly reportedSize: ScreenSize;
   /** Sizes of resizes name rows first. */
   readonly rowsFirst: boolean;
   /** The session had no terminal: no size, and line feeds that no terminal driver has completed. */
@@ -24,7 +26,12 @@ export interface CastStart {
 /** One line of a cast after the header. `seconds` are those of the recording's clock. */
 export type CastAction =
   | { readonly kind: 'output'; readonly seconds: number; readonly text: string }
-  | { readonly kind: 'resize'; readonly seconds: number; readonly size: ScreenSize }
+  | {
+      readonly kind: 'resize';
+      readonly seconds: number;
+      readonly size: ScreenSize;
+      readonly reported: ScreenSize;
+    }
   | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
   /** Input, exit, or a code of somebody else. */
   | { readonly kind: 'other'; readonly seconds: number }
@@ -38,6 +45,7 @@ export function readCastStart(line: string): CastStart {
   return {
     version,
     size: shownSize({ columns, rows }),
+    reportedSize: { columns, rows },
     rowsFirst: hasReversedResize(header),
     withoutTerminal: columns === 0 || rows === 0,
     idleLimitSeconds: idleLimitOf(header.extra.get('idle_time_limit')),
@@ -75,8 +83,10 @@ function actionOf(code: string, data: string, seconds: number, reversed: boolean
   switch (code) {
     case 'o':
       return { kind: 'output', seconds, text: data };
-    case 'r':
-      return { kind: 'resize', seconds, size: shownSize(parseResize(data, { reversed })) };
+    case 'r': {
+      const reported = parseResize(data, { reversed });
+      return { kind: 'resize', seconds, size: shownSize(reported), reported };
+    }
     case 'm':
       return { kind: 'marker', seconds, text: data };
     default:

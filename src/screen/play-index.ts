@@ -4,7 +4,7 @@
  */
 
 /** Of this format; another one is made anew. */
-export const PLAY_INDEX_VERSION = 2;
+export const PLAY_INDEX_VERSION = 3;
 
 /** A running session is indexed again when it has grown by so much: without keyframes that is what a jump takes. */
 export const GROWING_STEP_BYTES = 8 * 1024 * 1024;
@@ -48,6 +48,10 @@ export interface PlayIndex {
   readonly isCut: boolean;
   /** Output that is no text. */
   readonly isBinary: boolean;
+  /** Printable characters that were written and never became visible. */
+  readonly hidden: number;
+  /** The first size that the session reported and that is too small to read, as `1x1`. */
+  readonly tinySize?: string;
 }
 
 /** What the recorder answers while the index is being made. */

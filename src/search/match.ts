@@ -170,7 +170,9 @@ function isPlainlyTrue(term: Term, names: SessionNames): boolean {
       return term.field === 'before' ? isBefore : !isBefore;
     }
     case 'compare': {
-      const value = term.field === 'exit' ? names.exitCode : names.durationSeconds;
+      const value = { exit: names.exitCode, duration: names.durationSeconds, hidden: names.hidden }[
+        term.field
+      ];
       return value !== undefined && compare(value, term);
     }
     case 'field':

@@ -41,18 +41,18 @@ export interface TimeTerm {
 
 export interface CompareTerm {
   readonly kind: 'compare';
-  readonly field: 'duration' | 'exit';
+  readonly field: 'duration' | 'exit' | 'hidden';
   readonly operator: Operator;
   /** As it was written. */
   readonly value: string;
-  /** Seconds, or an exit code. */
+  /** Seconds, an exit code, or a number of characters. */
   readonly number: number;
 }
 
 export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
 const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
-export const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit'] as const;
+export const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit', 'hidden'] as const;
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['namespace', 'ns'],
   ['command', 'cmd'],
@@ -225,7 +225,8 @@ function readTerm(piece: Piece, nowMs: number): Term {
       );
     return { isNot, kind: 'time', field: name, value, atMs };
   }
-  if (name === 'duration' || name === 'exit') return { isNot, ...compareTerm(name, piece) };
+  if (name === 'duration' || name === 'exit' || name === 'hidden')
+    return { isNot, ...compareTerm(name, piece) };
   return { isNot, ...fieldTerm(name, piece) };
 }
 
@@ -271,17 +272,21 @@ function isPartialUser(field: string, value: string): boolean {
   return field === 'user' && !value.includes('@');
 }
 
-function compareTerm(field: 'duration' | 'exit', { value, isPrefix, offset }: Piece): CompareTerm {
+function compareTerm(field: CompareTerm['field'], { value, isPrefix, offset }: Piece): CompareTerm {
   const [, written = '', amount = ''] = /^(!=|<=|>=|<|>|=)?(.+)$/s.exec(value) ?? [];
   const operator: Operator = written === '' ? '=' : (OPERATORS.find((known) => known === written) ?? '=');
-  const number = field === 'exit' ? readInteger(amount) : readDuration(amount);
+  const number = field === 'duration' ? readDuration(amount) : readInteger(amount);
   if (number === undefined || isPrefix) {
-    const example = field === 'exit' ? 'a code: exit:0, exit:!=0' : 'a time: duration:>1h, duration:<=90s';
-    throw new QueryError(`${field}: takes ${example}`, offset);
+    throw new QueryError(`${field}: takes ${EXAMPLES[field]}`, offset);
   }
   return { kind: 'compare', field, operator, value: amount, number };
 }
 
+const EXAMPLES = {
+  duration: 'a time: duration:>1h, duration:<=90s',
+  exit: 'a code: exit:0, exit:!=0',
+  hidden: 'a number of characters: hidden:>0, hidden:>=1000',
+} as const;
 const OPERATORS: readonly Operator[] = ['=', '!=', '<', '<=', '>', '>='];
 const UNITS: ReadonlyMap<string, number> = new Map([
   ['s', 1],

@@ -4,7 +4,7 @@ import type { Query } from './query.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
 /** Version of what is read from a recording. Another one makes every recording be read anew. */
-export const EXTRACTOR = 1;
+export const EXTRACTOR = 2;
 
 /** Names of a session: what is looked for besides its text. */
 export interface SessionNames {
@@ -24,6 +24,8 @@ export interface SessionNames {
   readonly command?: string;
   readonly durationSeconds?: number;
   readonly exitCode?: number;
+  /** Printable characters that were written and never became visible; undefined if the text was not read. */
+  readonly hidden?: number;
 }
 
 /** Its names in one text, for those who do not say which one they mean. */

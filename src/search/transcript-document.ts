@@ -1,13 +1,24 @@
-/** What a transcript is for whoever shows it. Plain data. */
+/** A transcript as plain data, JSON as it stands. */
 
-/** Of this format; another one is made anew. */
-export const TRANSCRIPT_VERSION = 1;
+/** Version of this format; a document of another version is made anew. */
+export const TRANSCRIPT_VERSION = 2;
 
-/** Plain data, JSON as it stands. */
+/** Seconds of the recording, and the text that was there. */
+export type TranscriptRows = readonly (readonly [at: number, text: string])[];
+
 export interface TranscriptDocument {
   readonly version: typeof TRANSCRIPT_VERSION;
-  /** Seconds of the recording, and what stood there. */
-  readonly rows: readonly (readonly [at: number, text: string])[];
+  readonly rows: TranscriptRows;
   /** There was more, or something could not be read. */
   readonly isPartial: boolean;
+  /** Printable characters that were written and never became visible: how many, and the first lines of them. */
+  readonly hidden: { readonly characters: number; readonly rows: TranscriptRows };
+}
+
+/** The notice about characters that never became visible. */
+export function hiddenText(characters: number): string {
+  const count = characters.toLocaleString('en-US');
+  return characters === 1
+    ? '1 character was written but never visible'
+    : `${count} characters were written but never visible`;
 }

@@ -17,10 +17,15 @@ export interface TranscriptOptions {
 /** What a page holds in memory without harm. */
 export const TRANSCRIPT_LIMITS = { maxText: 8 * 1024 ** 2, maxRows: 100_000 } as const;
 
+/** Maximum characters of hidden lines that are kept. */
+const MAX_HIDDEN_TEXT = 256 * 1024;
+
 /** Makes one from the lines of a cast. */
 export class Transcript {
   readonly #cast: CastText;
   #rows: (readonly [number, string])[] = [];
+  readonly #hiddenRows: (readonly [number, string])[] = [];
+  #hiddenText = 0;
   #text = 0;
   #isFull = false;
 
@@ -32,6 +37,11 @@ export class Transcript {
         this.#text += text.length;
         this.#isFull = this.#text > maxText || this.#rows.length >= maxRows;
         if (!this.#isFull) this.#rows.push([at, text]);
+      },
+      onWritten: ({ at, text, hidden }) => {
+        if (hidden === 0 || this.#hiddenText + text.length > MAX_HIDDEN_TEXT) return;
+        this.#hiddenText += text.length;
+        this.#hiddenRows.push([at, text]);
       },
       ...(onCommand === undefined ? {} : { onCommand }),
     });
@@ -49,6 +59,11 @@ export class Transcript {
     // a row is given out when it goes: one that stood longer comes after one that began later
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
-    return { version: TRANSCRIPT_VERSION, rows, isPartial: this.#isFull || this.#cast.isPartial };
+    return {
+      version: TRANSCRIPT_VERSION,
+      rows,
+      isPartial: this.#isFull || this.#cast.isPartial,
+      hidden: { characters: this.#cast.hidden, rows: this.#hiddenRows },
+    };
   }
 }

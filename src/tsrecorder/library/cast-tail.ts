@@ -1,15 +1,18 @@
-/** The time of a cast's last event, from its last line: casts may be gigabytes long. */
-import { parseCastEvent } from '../../wire/asciicast/event.ts';
+/** The time of a cast's last event: from its last line, because casts may be gigabytes long. */
+import { isCastComment, parseCastEvent } from '../../wire/asciicast/event.ts';
+import { readLines } from '../../wire/lines.ts';
 import { WireError } from '../../wire/wire-error.ts';
 
 const FIRST_LOOK_BYTES = 16_384;
 const LONGEST_LOOK_BYTES = 16_777_216;
+/** Times of version 3 are intervals: all events are read, up to so many bytes of a cast. */
+const MAX_SUMMED_BYTES = 67_108_864;
 const LINE_FEED = 0x0a;
 const decoder = new TextDecoder();
 
 /** What the end of a cast says. */
 export interface CastTail {
-  /** Time of the last event; undefined when there is none, it cannot be read, or the format counts otherwise. */
+  /** Time of the last event; undefined when there is none, it cannot be read, or the cast is too long for that. */
   readonly durationSeconds: number | undefined;
   /** Whether the file ends in a line feed. */
   readonly endsWhole: boolean;
@@ -29,24 +32,52 @@ export async function readCastTail(
     const tail = await read(start, bytes);
     const last = lastLine(tail);
     const endsWhole = tail.at(-1) === LINE_FEED;
-    if (last !== undefined || start === 0 || look >= LONGEST_LOOK_BYTES) {
-      // times of version 3 are intervals: only the whole file would tell
-      return { durationSeconds: version === 2 ? secondsOf(last) : undefined, endsWhole };
-    }
+    if (last === undefined && start > 0 && look < LONGEST_LOOK_BYTES) continue;
+    const durationSeconds = version === 2 ? secondsOf(last) : await summedSeconds(read, bytes);
+    return { durationSeconds, endsWhole };
   }
 }
 
-/** The last line that stands whole in `tail`, line feeds on both sides: so never the header. */
+/** The last line that is not blank and stands whole in `tail`, line feeds on both sides: so never the header. */
 function lastLine(tail: Uint8Array): Uint8Array | undefined {
-  const end = tail.lastIndexOf(LINE_FEED);
-  const before = end <= 0 ? -1 : tail.lastIndexOf(LINE_FEED, end - 1);
-  return before < 0 ? undefined : tail.subarray(before + 1, end);
+  for (let end = tail.lastIndexOf(LINE_FEED); end > 0;) {
+    const before = tail.lastIndexOf(LINE_FEED, end - 1);
+    if (before < 0) return undefined;
+    const line = tail.subarray(before + 1, end);
+    if (line.some((byte) => byte > 0x20)) return line;
+    end = before;
+  }
+  return undefined;
+}
+
+/** The sum of the intervals of version 3; of a cut last line nothing counts. */
+async function summedSeconds(
+  read: (start: number, end: number) => Promise<Uint8Array>,
+  bytes: number,
+): Promise<number | undefined> {
+  if (bytes > MAX_SUMMED_BYTES) return undefined;
+  async function* chunks(): AsyncGenerator<Uint8Array> {
+    for (let at = 0; at < bytes; at += LONGEST_LOOK_BYTES)
+      yield await read(at, Math.min(bytes, at + LONGEST_LOOK_BYTES));
+  }
+  let seconds: number | undefined;
+  let isHeader = true;
+  for await (const lines of readLines(chunks())) {
+    for (const line of lines) {
+      const interval = isHeader ? undefined : secondsOf(line);
+      isHeader = false;
+      if (interval !== undefined) seconds = (seconds ?? 0) + interval;
+    }
+  }
+  return seconds;
 }
 
 function secondsOf(line: Uint8Array | undefined): number | undefined {
   if (line === undefined) return undefined;
+  const text = decoder.decode(line);
+  if (text.trim() === '' || isCastComment(text)) return undefined;
   try {
-    return parseCastEvent(decoder.decode(line)).seconds;
+    return parseCastEvent(text).seconds;
   } catch (error) {
     if (error instanceof WireError) return undefined;
     throw error;

@@ -1,6 +1,9 @@
 /** Describes recordings from what the store holds of them. */
 import { TailcastError, errorText } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
+import { castFromVersion1, isVersion1, MAX_VERSION1_BYTES } from '../../wire/asciicast/version1.ts';
+import { WireError } from '../../wire/wire-error.ts';
+import type { ByteRange } from '../files/file-range.ts';
 import { parseHead, type CastHead } from './cast-head.ts';
 import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
@@ -108,12 +111,18 @@ async function describeStored(
       gapCount: sidecar.gapCount,
     };
   }
-  const head = parseHead(await readFirstLine(store, key, stat.bytes));
+  const line = await readFirstLine(store, key, stat.bytes);
+  // a document may have several lines
+  const beginning = line.trim() === '{' ? await readText(store, key, 'cast', BEGINNING_BYTES) : line;
+  if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version);
+  const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
     return describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
   }
-  const foreign = await describeForeign(store, key, head, stat.bytes);
+  const foreign = await describeForeign(key, head, stat.bytes, async (start, end) =>
+    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end }))),
+  );
   const recording =
     text === undefined
       ? foreign
@@ -121,6 +130,41 @@ async function describeStored(
   return describeAlone(store, key, version, recording, head.resizeOrder);
 }
 
+/** A file of asciicast version 1: everybody who reads it gets the same as version 2. */
+async function describeVersion1(
+  store: ReadableStore,
+  key: RecordingKey,
+  bytes: number,
+  version: string,
+): Promise<DescribedPart> {
+  if (bytes > MAX_VERSION1_BYTES) {
+    const problem = `a recording of asciicast version 1 can be read up to ${MAX_VERSION1_BYTES / 1024 ** 2} MiB`;
+    return describeAlone(store, key, version, describeDamaged(key, bytes, problem));
+  }
+  const convert = async (): Promise<Uint8Array> =>
+    Buffer.from(castFromVersion1(await readText(store, key, 'cast', MAX_VERSION1_BYTES)));
+  const converted = await convert();
+  const read = async (start: number, end: number): Promise<Uint8Array> => converted.subarray(start, end);
+  const head = parseHead(Buffer.from(converted.subarray(0, converted.indexOf(0x0a))).toString());
+  if (head === undefined) throw new WireError('malformed', 'the header cannot be read');
+  const { length } = converted;
+  const recording = await describeForeign(key, head, length, read);
+  const cast = {
+    end: () => length,
+    async *read({ start, end }: ByteRange) {
+      yield (await convert()).subarray(start, end);
+    },
+    live: undefined,
+  };
+  const described = describeAlone(store, key, version, recording, head.resizeOrder);
+  return {
+    ...described,
+    entry: { ...described.entry, pieces: [{ ...cast, start: 0 }] },
+    files: { cast, notes: undefined },
+  };
+}
+
+const BEGINNING_BYTES = 4096;
 const MAX_SIDECAR_BYTES = 8_388_608;
 
 /** Id, key and length are those of the cast that is there, whatever the sidecar says. */
@@ -142,13 +186,11 @@ function describeFromSidecar(
 
 /** A recording without a sidecar: of the reference, or copied in. */
 async function describeForeign(
-  store: ReadableStore,
   key: RecordingKey,
   head: CastHead,
   bytes: number,
+  read: (start: number, end: number) => Promise<Uint8Array>,
 ): Promise<Recording> {
-  const read = async (start: number, end: number): Promise<Uint8Array> =>
-    Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end })));
   const { durationSeconds, endsWhole } = await readCastTail(read, bytes, head.version);
   return {
     ...describeHead(key, head),

@@ -12,6 +12,7 @@ import {
 } from '../../screen/cast-reader.ts';
 import { createScratch, takeSnapshot } from '../../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../../screen/terminal.ts';
+import { isTiny, type ScreenSize } from '../../terminal/size.ts';
 import { readLines } from '../../wire/lines.ts';
 import type { TranscriptDocument } from '../../search/transcript-document.ts';
 import { Transcript, TRANSCRIPT_LIMITS } from '../../search/transcript.ts';
@@ -57,14 +58,14 @@ const MIN_BINARY = 64;
 /** @throws WireError when the first line is no header. */
 export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex> {
   let builder: IndexBuilder | undefined;
-  const decoder = new TextDecoder();
   let offset = 0;
   let isCut = false;
   for await (const lines of readLines(watchEnd(options.chunks, (endsWhole) => (isCut = !endsWhole)))) {
     for (const bytes of lines) {
-      const line = decoder.decode(bytes);
+      const { text: line, isValid } = decodeLine(bytes);
       if (builder === undefined) builder = new IndexBuilder(line, options);
       else await builder.take(line, offset);
+      if (!isValid) builder.damaged('a line is not UTF-8');
       offset += bytes.length + 1;
     }
     options.onProgress(offset);
@@ -72,6 +73,18 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
   // an empty file has no header either
   builder ??= new IndexBuilder('', options);
   return builder.finish(isCut);
+}
+
+const strict = new TextDecoder('utf-8', { fatal: true });
+const lossy = new TextDecoder();
+
+/** A cast is UTF-8, also where a program wrote other bytes: anything else was damaged later. */
+function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isValid: boolean } {
+  try {
+    return { text: strict.decode(bytes), isValid: true };
+  } catch {
+    return { text: lossy.decode(bytes), isValid: false };
+  }
 }
 
 /** Tells at the end whether the last byte was a line feed. */
@@ -108,6 +121,7 @@ class IndexBuilder {
   #lastFrame = 0;
   #frameCharacters = 0;
   #nextPlace = 0;
+  #tinySize: string | undefined;
 
   /** @throws WireError when the line is no header. */
   constructor(header: string, options: BuildOptions) {
@@ -122,6 +136,7 @@ class IndexBuilder {
     this.#terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
     this.#scratch = createScratch();
     this.#read = createCastReader(start);
+    this.#noteSize(start.reportedSize);
   }
 
   /** @param offset byte of the cast at which the line begins. */
@@ -134,6 +149,12 @@ class IndexBuilder {
     this.#lastWasBad = action.kind === 'bad';
     this.#seconds = action.seconds;
     await this.#show(action);
+  }
+
+  /** Counts a line that cannot be read as it was written. */
+  damaged(text: string): void {
+    this.#badLines += 1;
+    this.#mark(this.#seconds, 'damage', text);
   }
 
   /** @param endsInLine the last byte was no line feed. */
@@ -154,6 +175,8 @@ class IndexBuilder {
       markCount: this.#markCount,
       badLines: this.#badLines - (isCut ? 1 : 0),
       isCut,
+      hidden: transcript.hidden.characters,
+      ...(this.#tinySize === undefined ? {} : { tinySize: this.#tinySize }),
       isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
     };
     return { index, transcript };
@@ -164,6 +187,10 @@ class IndexBuilder {
     const known = this.#marksOf.get(kind) ?? 0;
     this.#marksOf.set(kind, known + 1);
     if (known < MAX_MARKS) this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
+  }
+
+  #noteSize(size: ScreenSize): void {
+    if (isTiny(size)) this.#tinySize ??= `${size.columns}x${size.rows}`;
   }
 
   #markPlaces(offset: number): void {
@@ -211,13 +238,13 @@ class IndexBuilder {
         await this.#flush();
         this.#terminal.resize(action.size);
         this.#mark(action.seconds, 'resize', `${action.size.columns}x${action.size.rows}`);
+        this.#noteSize(action.reported);
         break;
       case 'marker':
         this.#mark(action.seconds, 'marker', action.text);
         break;
       case 'bad':
-        this.#badLines += 1;
-        this.#mark(action.seconds, 'damage', 'a line is not asciicast');
+        this.damaged('a line is not asciicast');
         break;
       case 'other':
         break;

@@ -19,4 +19,6 @@ export const playIndexSchema = z.object({
   badLines: z.number(),
   isCut: z.boolean(),
   isBinary: z.boolean(),
+  hidden: z.number(),
+  tinySize: z.string().exactOptional(),
 }) satisfies z.ZodType<PlayIndex>;

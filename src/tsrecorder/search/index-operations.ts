@@ -3,7 +3,7 @@ import { isAscii } from 'node:buffer';
 import { CastText } from '../../search/cast-text.ts';
 import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
-import type { Moment, SessionDoc } from '../../search/search-index.ts';
+import type { Moment, SessionDoc, SessionNames } from '../../search/search-index.ts';
 import type { ReadingEngine, WritingEngine } from './engine.ts';
 import type { Answer, Ask, IndexOperation } from './messages.ts';
 
@@ -43,10 +43,11 @@ export function createIndexHandlers(): IndexHandlers {
       recording(key).feed(bytes);
       return null;
     },
-    async commit({ key, names, bytes }) {
+    async commit({ key, names: known, bytes }) {
       const live = recording(key);
       if (bytes !== undefined) live.feed(bytes);
       const moments = live.takeNew();
+      const names = live.describe(known);
       await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
       return live.watch.match(names, moments, false);
@@ -56,8 +57,9 @@ export function createIndexHandlers(): IndexHandlers {
       fed.delete(key);
       if (bytes !== undefined) whole.feed(bytes);
       const moments = whole.end();
-      await written().add({ doc: whole.doc, moments, partial: whole.isPartial });
-      return whole.watch.match(whole.doc.names, moments, true);
+      const doc = { ...whole.doc, names: whole.describe(whole.doc.names) };
+      await written().add({ doc, moments, partial: whole.isPartial });
+      return whole.watch.match(doc.names, moments, true);
     },
     async flush() {
       await written().flush();
@@ -139,6 +141,11 @@ class FedRecording {
 
   get isPartial(): boolean {
     return this.#cast.isPartial || this.#cut.isPartial || this.#skipped;
+  }
+
+  /** Adds what only reading the text tells. */
+  describe(names: SessionNames): SessionNames {
+    return this.doc.text === 'off' ? names : { ...names, hidden: this.#cast.hidden };
   }
 
   feed(bytes: Uint8Array): void {

@@ -1,5 +1,5 @@
 /** Layout of the files of the embedded index. Another one goes into another folder. */
-export const LAYOUT = 'v4';
+export const LAYOUT = 'v5';
 
 /** The same of indices at a server. */
-export const LAYOUT_OF_SERVER = 'v2';
+export const LAYOUT_OF_SERVER = 'v3';

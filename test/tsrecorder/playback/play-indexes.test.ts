@@ -164,7 +164,12 @@ describe('a transcript', () => {
     await using rig = await createRig();
     const id = await put(rig.directory, HEADER + '[1,"o","hello there\\r\\n"]\n');
     const text = await settled(() => rig.get(`/api/v1/recordings/${id}/transcript?view=1`));
-    expect(JSON.parse(text)).toEqual({ version: 1, rows: [[1, 'hello there']], isPartial: false });
+    expect(JSON.parse(text)).toEqual({
+      version: 2,
+      rows: [[1, 'hello there']],
+      isPartial: false,
+      hidden: { characters: 0, rows: [] },
+    });
     expect((await rig.get('/api/v1/recordings/nX_2026-01-02T03:04:05.000000001Z/transcript')).status).toBe(
       404,
     );

@@ -59,6 +59,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         state: NAME,
         duration: { type: 'double', ignore_malformed: true },
         exit: { type: 'long', ignore_malformed: true },
+        hidden: { type: 'long' },
         text: WORDS,
         cmd: WORDS,
         words: WORDS,
@@ -163,7 +164,7 @@ function wordsOf(text: string): string {
 
 function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
   const { id, startedAtMs, user, namespace, pod, container, nodes, tags, kind, state } = names;
-  const { durationSeconds: duration, exitCode: exit } = names;
+  const { durationSeconds: duration, exitCode: exit, hidden } = names;
   return {
     session: id,
     order: placeInTime(names),
@@ -178,6 +179,7 @@ function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
     state,
     duration,
     exit,
+    hidden,
     words: wordsOf(joinNames(names)),
   };
 }

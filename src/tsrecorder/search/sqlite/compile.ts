@@ -8,6 +8,7 @@ import {
   durationWord,
   EVERY,
   EXIT_FAILED,
+  HIDES,
   exitWord,
   facetWord,
   GROWS,
@@ -116,7 +117,7 @@ function inFacets(word: string): string {
 function wordsAround(term: Term): string | undefined {
   if (term.isNot) return undefined;
   if (term.kind === 'compare') {
-    const words = term.field === 'exit' ? exitWords(term) : durationWords(term);
+    const words = WORDS_OF_NUMBERS[term.field](term);
     return words && [...words, GROWS].map(inFacets).join(' OR ');
   }
   if (term.kind !== 'field' || !IN_NAMES.has(term.field)) return undefined;
@@ -137,6 +138,13 @@ function exitWords({ operator, number }: CompareTerm): readonly string[] | undef
   return isFailed ? [EXIT_FAILED] : undefined;
 }
 
+function hiddenWords({ operator, number }: CompareTerm): readonly string[] | undefined {
+  const isSome = (operator === '>' && number >= 0) || ((operator === '>=' || operator === '=') && number > 0);
+  return isSome ? [HIDES] : undefined;
+}
+
+const WORDS_OF_NUMBERS = { exit: exitWords, duration: durationWords, hidden: hiddenWords } as const;
+
 function durationWords({ operator, number }: CompareTerm): readonly string[] | undefined {
   if (operator === '!=') return undefined;
   const size = durationSize(number);
@@ -144,6 +152,8 @@ function durationWords({ operator, number }: CompareTerm): readonly string[] | u
   const last = operator === '>' || operator === '>=' ? MAX_DURATION_SIZE : size;
   return Array.from({ length: last - first + 1 }, (_, at) => durationWord(first + at));
 }
+
+const NUMBERS = { duration: '+dur', exit: 'exit', hidden: 'hid' } as const;
 
 const COLUMNS = {
   user: 'usr',
@@ -167,7 +177,7 @@ function plainCondition(term: Term): Condition {
       values: [numberOf(Math.floor(term.atMs))],
     };
   if (term.kind === 'compare')
-    return { sql: `${term.field === 'exit' ? 'exit' : '+dur'} ${term.operator} ?`, values: [term.number] };
+    return { sql: `${NUMBERS[term.field]} ${term.operator} ?`, values: [term.number] };
   if (term.kind !== 'field') throw new TypeError(`${term.kind} is no condition`);
   if (term.field === 'tag' || term.field === 'node') {
     const list = term.field === 'tag' ? 'tags' : 'nodes';

@@ -6,6 +6,8 @@ import { indexText } from '../../../search/tokens.ts';
 /** Exit codes and durations: words that all have that a condition on them is true of, and some others. */
 export const GROWS = 'grows';
 export const EXIT_FAILED = 'exit_failed';
+/** The word of sessions with characters that never became visible. */
+export const HIDES = 'hides';
 
 /** The word for an exit code. */
 export function exitWord(code: number): string {
@@ -75,6 +77,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   // what these are changes while a session runs, and its first words stay
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
+  if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);
   if (durationSeconds !== undefined) words.push(durationWord(durationSize(durationSeconds)));
   return words.join(' ');
 }

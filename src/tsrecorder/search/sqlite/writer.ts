@@ -389,7 +389,7 @@ export class IndexWriter implements WritingEngine {
     }
     this.#statements.run(
       `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-         dur = ?, exit = ?, moments = ?, partial = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
+         dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
       version,
       JSON.stringify(names.tags),
       names.container ?? null,
@@ -399,6 +399,7 @@ export class IndexWriter implements WritingEngine {
       names.command ?? null,
       names.durationSeconds ?? null,
       names.exitCode ?? null,
+      names.hidden ?? null,
       moments,
       partial ? 1 : 0,
       n,

@@ -1,0 +1,45 @@
+/**
+ * Files of asciicast version 1 (docs.asciinema.org): one JSON document, with the output as pairs of a delay and a text. Such
+ * files are read as version 2. Pure.
+ */
+import { jsonOrUndefined } from '../json-value.ts';
+import { WireError } from '../wire-error.ts';
+import { encodeCastEvent } from './event.ts';
+
+/** Maximum length of a file of version 1: it is read as a whole. In bytes. */
+export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
+
+/** Returns true if the beginning of a file is that of a document of version 1. */
+export function isVersion1(beginning: string): boolean {
+  return /^\s*\{/.test(beginning) && /^[^[]*"version"\s*:\s*1\s*[,}]/.test(beginning.slice(0, 4096));
+}
+
+/**
+ * Returns the lines of version 2.
+ *
+ * @throws WireError `malformed` when the document is damaged.
+ */
+export function castFromVersion1(text: string): string {
+  const document: unknown = jsonOrUndefined(text);
+  if (!isObject(document) || document['version'] !== 1 || !isList(document['stdout']))
+    throw new WireError('malformed', 'the file is not a document of asciicast version 1');
+  const { stdout, ...header } = document;
+  const lines = [`${JSON.stringify({ ...header, version: 2 })}\n`];
+  let seconds = 0;
+  for (const event of isList(stdout) ? stdout : []) {
+    const [delay, data] = isList(event) ? event : [];
+    if (typeof delay !== 'number' || !(delay >= 0) || typeof data !== 'string')
+      throw new WireError('malformed', 'an event is not a delay and a text');
+    seconds += delay;
+    lines.push(encodeCastEvent(seconds, 'o', data));
+  }
+  return lines.join('');
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isList(value: unknown): value is readonly unknown[] {
+  return Array.isArray(value);
+}

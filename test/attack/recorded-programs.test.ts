@@ -1,0 +1,338 @@
+/** Programs that try to hide their output from the people who watch, read and search the recording. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { runProgram } from '../../src/cli/program.ts';
+import { readCastStart } from '../../src/screen/cast-reader.ts';
+import { Playback } from '../../src/screen/playback.ts';
+import { screenText } from '../../src/screen/cells.ts';
+import { createTerminal } from '../../src/screen/terminal.ts';
+import type { PlayIndex } from '../../src/screen/play-index.ts';
+import type { TranscriptDocument } from '../../src/search/transcript-document.ts';
+import { buildPlayIndex } from '../../src/tsrecorder/playback/build-index.ts';
+import { createIndexHandlers } from '../../src/tsrecorder/search/index-operations.ts';
+import { IndexReader } from '../../src/tsrecorder/search/sqlite/reader.ts';
+import { doc, query } from '../tsrecorder/search/engine-suite.ts';
+
+const NODE = 'nTEST1CNTRL';
+const folder = mkdtempSync(join(tmpdir(), 'tailcast-hiding-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+function castOf(writes: readonly string[], { width, height }: Size): string {
+  const header = {
+    version: 2,
+    width,
+    height,
+    timestamp: 1_767_225_600,
+    srcNode: 'a',
+    srcNodeID: 'b',
+    tailcast: 1,
+  };
+  const events = writes.map((text, index) => JSON.stringify([index / 10, 'o', text]));
+  return `${JSON.stringify(header)}\n${events.join('\n')}\n`;
+}
+
+interface Views {
+  /** The last screen of the player. */
+  readonly screen: string;
+  readonly index: PlayIndex;
+  readonly transcript: TranscriptDocument;
+  /** Output of `tailcast play`, and its notices. */
+  readonly played: string;
+  readonly notices: string;
+  /** Output of `tailcast export --format txt`. */
+  readonly exported: string;
+  /** Whether search finds a query. */
+  readonly finds: (text: string) => boolean;
+  /** Whether an alert rule of that query matches. */
+  readonly alerts: (rule: string) => boolean;
+}
+
+let recordings = 0;
+
+async function viewsOf(writes: readonly string[], size: Size = { width: 80, height: 24 }): Promise<Views> {
+  const cast = castOf(writes, size);
+  const bytes = Buffer.from(cast);
+  const built = await buildPlayIndex({
+    chunks: (async function* () {
+      yield bytes;
+    })(),
+    places: [],
+    onFrame: async () => undefined,
+    onProgress: () => undefined,
+  });
+  recordings += 1;
+  const path = store(cast, recordings);
+  const played = await run(['play', path, '--speed', '1000']);
+  const exported = await run(['export', 'latest', '--store', folder, '--format', 'txt', '--output', '-']);
+  return {
+    ...built,
+    screen: await lastScreen(cast),
+    played: played.stdout,
+    notices: played.stderr,
+    exported: exported.stdout,
+    ...(await searchIn(bytes)),
+  };
+}
+
+/** Stores a recording that is newer than those before it. */
+function store(cast: string, number: number): string {
+  const time = `2026-01-01T00:00:00.${String(number).padStart(9, '0')}Z`;
+  const path = join(folder, NODE, `${time}.cast`);
+  mkdirSync(join(folder, NODE), { recursive: true });
+  writeFileSync(path, cast);
+  return path;
+}
+
+async function run(args: readonly string[]): Promise<{ readonly stdout: string; readonly stderr: string }> {
+  let stdout = '';
+  let stderr = '';
+  const out = new PassThrough();
+  const err = new PassThrough();
+  out.on('data', (data) => (stdout += String(data)));
+  err.on('data', (data) => (stderr += String(data)));
+  await runProgram(args, {
+    stdout: out,
+    stderr: err,
+    environment: new Map(),
+    signal: new AbortController().signal,
+  });
+  return { stdout, stderr };
+}
+
+async function lastScreen(cast: string): Promise<string> {
+  const bytes = Buffer.from(cast);
+  const headerBytes = bytes.indexOf(0x0a) + 1;
+  const start = readCastStart(cast.slice(0, cast.indexOf('\n')));
+  const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
+  const playback = new Playback({
+    cast: { bytes: bytes.length, read: async (from, to) => bytes.subarray(from, to) },
+    start,
+    headerBytes,
+    terminal,
+    seconds: undefined,
+    loadFrame: () => Promise.reject(new Error('there are no keyframes')),
+    onChange: () => undefined,
+  });
+  await playback.seek(1e6);
+  const text = screenText(terminal.emulator);
+  playback.dispose();
+  terminal.dispose();
+  return text;
+}
+
+/** The rules that are asked of every recording. */
+const RULES = ['text:kestrel', 'kestrel', 'text:shadow', 'fivesix', 'hidden:>0', 'hidden:>=100'];
+
+/** Indexes a recording. */
+async function searchIn(bytes: Uint8Array): Promise<Pick<Views, 'finds' | 'alerts'>> {
+  const directory = await mkdtemp(join(folder, 'index-'));
+  const index = createIndexHandlers();
+  await index.open({ directory, mayWrite: true });
+  await index.watch(RULES.map((id) => ({ id, query: query(id), may: 'everything', sinceMs: 0 })));
+  await index.begin({ key: 1, doc: doc('n_1'), isLive: false });
+  const matches = await index.finish({ key: 1, bytes });
+  await index.flush(null);
+  const reader = new IndexReader(directory);
+  onTestFinished(() => {
+    reader.close();
+    index.close(null);
+  });
+  return {
+    finds: (text) => reader.find(query(text), 'everything', { limit: 10 }).sessions.length > 0,
+    alerts: (rule) => {
+      expect(RULES).toContain(rule);
+      return matches.some((match) => match.rule === rule);
+    },
+  };
+}
+
+const SECRET = 'cat /etc/shadow\r\nroot:kestrel:19000\r\n';
+
+describe('a control string without an end', () => {
+  it.each([
+    '\x1bP',
+    '\x1b]',
+    '\x1b_',
+    '\x1b^',
+    '\x1bX',
+    '\x1bk',
+    '\u0090',
+    '\u009d',
+    '\u0098',
+    '\u009e',
+    '\u009f',
+  ])('that begins with %j hides nothing', async (begin) => {
+    const views = await viewsOf(['$ id\r\n', begin, SECRET, 'end\r\n']);
+    expect(views.screen).toContain('root:kestrel:19000');
+    expect(views.played).toContain('root:kestrel:19000');
+    expect(views.exported).toContain('root:kestrel:19000');
+    expect(views.transcript.rows.map(([, text]) => text)).toContain('root:kestrel:19000');
+    expect(views.finds('"root kestrel"')).toBe(true);
+    expect(views.alerts('text:kestrel')).toBe(true);
+  });
+
+  it('of more than 4 KiB is text before it ends', async () => {
+    const views = await viewsOf(['\x1bP', `${'x'.repeat(5000)}\r\n`, SECRET, '\x1b\\end\r\n']);
+    for (const text of [views.screen, views.played, views.exported]) expect(text).toContain('kestrel');
+    expect(views.finds('kestrel')).toBe(true);
+  });
+});
+
+describe('complete control strings', () => {
+  it.each([
+    ['\x1bP', '\x1b\\'],
+    ['\x1b_', '\x1b\\'],
+    ['\x1b^', '\x1b\\'],
+    ['\x1bX', '\x1b\\'],
+    ['\x1b]0;', '\x07'],
+    ['\x1bk', '\x1b\\'],
+    ['\x1bP', '\x1b[m'],
+  ])('of %j around each line are counted, shown on request, and searched', async (begin, end) => {
+    const lines = Array.from(
+      { length: 60 },
+      (_, line) => `${begin}user${line}:kestrel${line}:hash-of-a-password${end}\r\n`,
+    );
+    const views = await viewsOf(lines);
+    expect(views.index.hidden).toBeGreaterThan(200);
+    expect(views.transcript.hidden.characters).toBe(views.index.hidden);
+    expect(views.transcript.hidden.rows.map(([, text]) => text).join('\n')).toContain('kestrel59');
+    expect(views.exported).toContain('were written but never visible:');
+    expect(views.exported).toContain('kestrel59');
+    expect(views.notices).toContain('characters were written but never visible');
+    expect(views.finds('kestrel7')).toBe(true);
+    expect(views.finds('hidden:>0')).toBe(true);
+    expect(views.alerts('hidden:>=100')).toBe(true);
+  });
+
+  it('of an honest shell are not counted', async () => {
+    const lines = Array.from(
+      { length: 50 },
+      (_, line) => `\x1b]0;alice@web-0: ~\x07\x1b]133;A\x07alice@web-0:~$ ls dir${line}\r\n`,
+    );
+    const views = await viewsOf([...lines, '\x1bP$qm\x1b\\\x1bP+q544e\x1b\\']);
+    expect(views.index.hidden).toBe(0);
+    expect(views.exported).not.toContain('never visible');
+    expect(views.finds('hidden:>0')).toBe(false);
+    expect(views.alerts('hidden:>0')).toBe(false);
+    expect(views.finds('hidden:0')).toBe(true);
+  });
+});
+
+describe('text that a screen shows otherwise', () => {
+  const spread = (text: string): string =>
+    Array.from(text, (letter, index) => `\x1b[${(index % 20) + 1};${((index * 7) % 70) + 1}H${letter}`).join(
+      '',
+    );
+  it.each([
+    ['the line-drawing character set', '\x1b(0cat /etc/shadow\x1b(B\r\n', true],
+    ['shift out', '\x1b)0\x0ecat /etc/shadow\x0f\r\n', true],
+    ['no wrap-around', `\x1b[?7l${'x'.repeat(100)} cat /etc/shadow\r\n`, true],
+    ['concealed text', '\x1b[8mcat /etc/shadow\x1b[0m\r\n', true],
+    ['the colour of the background', '\x1b[31;41mcat /etc/shadow\x1b[0m\r\n', true],
+    ['an indexed colour of the background', '\x1b[38;5;1;48:5:1mcat /etc/shadow\x1b[0m\r\n', true],
+    ['letters between movements', `${spread('cat /etc/shadow')}\r\n`, false],
+    [
+      'letters between backspaces',
+      `${Array.from('cat /etc/shadow', (letter) => `${letter}\x1b[C`).join('')}\r\n`,
+      false,
+    ],
+    ['zero-width spaces', `${Array.from('cat /etc/shadow').join('\u200b')}\r\n`, false],
+    ['word joiners', `${Array.from('cat /etc/shadow').join('\u2060')}\r\n`, false],
+    ['strokes through letters', `${Array.from('cat /etc/shadow').join('\u0336')}\r\n`, false],
+    ['soft hyphens', `${Array.from('cat /etc/shadow').join('\u00ad')}\r\n`, false],
+  ])('by %s is searched as it was written', async (_how, text, isHidden) => {
+    const views = await viewsOf(['$ id\r\n', text, 'end\r\n']);
+    expect(views.finds('"cat etc shadow"')).toBe(true);
+    expect(views.alerts('text:shadow')).toBe(true);
+    expect(views.index.hidden > 0).toBe(isHidden);
+    expect(views.finds('hidden:>0')).toBe(isHidden);
+    const shown = views.transcript.hidden.rows.map(([, row]) => row).join('\n');
+    expect(shown.includes('cat /etc/shadow')).toBe(isHidden);
+  });
+
+  it('does not make secrets searchable that search leaves out', async () => {
+    const views = await viewsOf([
+      '$ export password=hun\x1b[31mter2sec\b\bret\r\n',
+      '\x1b(0password=hunter2secret\x1b(B\r\n',
+    ]);
+    expect(views.finds('hunter2secret')).toBe(false);
+  });
+});
+
+describe('the size that a client reports', () => {
+  it.each([
+    { width: 1, height: 1 },
+    { width: 19, height: 24 },
+    { width: 80, height: 4 },
+  ])('of %j is shown as it is, with a notice, and read as 80x24', async (size) => {
+    const views = await viewsOf(['$ cat /etc/shadow\r\n', 'root:kestrel:19000\r\n'], size);
+    expect(views.index.tinySize).toBe(`${size.width}x${size.height}`);
+    expect(views.transcript.rows.map(([, text]) => text)).toEqual([
+      '$ cat /etc/shadow',
+      'root:kestrel:19000',
+    ]);
+    expect(views.exported).toContain('root:kestrel:19000');
+    expect(views.finds('"root kestrel"')).toBe(true);
+    expect(views.alerts('kestrel')).toBe(true);
+  });
+
+  it('is limited in every view', async () => {
+    const views = await viewsOf(['$ cat /etc/shadow\r\n'], { width: 1_000_000, height: 1_000_000 });
+    expect(views.screen).toBe('$ cat /etc/shadow');
+    expect(views.finds('shadow')).toBe(true);
+  });
+});
+
+describe('a session without a terminal', () => {
+  it('is lines: nothing of its output is executed', async () => {
+    const views = await viewsOf(
+      ['one\ntwo\x1b[2J\x1b[H', '\x1b[8mthree\x1b]0;kestrel\x07\rfour\n', '\x1b(0five\x1bPsix\n'],
+      {
+        width: 0,
+        height: 0,
+      },
+    );
+    const lines = ['one', 'twothree0;kestrel', 'four', 'fivesix'];
+    expect(views.transcript.rows.map(([, text]) => text)).toEqual(lines);
+    expect(views.screen.split('\n')).toEqual(lines);
+    // oxlint-disable-next-line no-control-regex -- colours are the only sequences that are left
+    expect(
+      views.played
+        .replaceAll(/\x1b\[[\d;]*m/g, '')
+        .trim()
+        .split('\r\n'),
+    ).toEqual(lines);
+    expect(views.finds('"twothree0 kestrel"')).toBe(true);
+    expect(views.alerts('fivesix')).toBe(true);
+    expect(views.index.hidden).toBe(0);
+  });
+});
+
+describe('a flood', () => {
+  it.each(['S', 'T', 'L', 'M', 'I', 'Z', '@', 'P', 'X', 'b'])(
+    'of %s with the largest parameter costs no more than its bytes',
+    async (final) => {
+      const started = process.cpuUsage();
+      const terminal = createTerminal({ columns: 80, rows: 24, withoutTerminal: false });
+      for (let count = 0; count < 20; count += 1) await terminal.write(`x\x1b[2147483647${final}`.repeat(50));
+      terminal.dispose();
+      const { user } = process.cpuUsage(started);
+      expect(user / 1e6).toBeLessThan(5);
+    },
+  );
+
+  it('of DEL bytes writes nothing to the console', async () => {
+    const views = await viewsOf(['\x7f'.repeat(10_000), 'end\r\n']);
+    expect(views.screen).toBe('end');
+    expect(views.notices).toBe('');
+  });
+});
