@@ -57,9 +57,15 @@ describe('the end of a cast', () => {
     expect(await tailOf(cast)).toEqual(expected);
   });
 
-  it('does not say how long a cast of version 3 is: its times are intervals', async () => {
-    expect(await tailOf(`${HEADER}[1,"o","a"]\n`, 3)).toEqual({
-      durationSeconds: undefined,
+  it('of a cast of version 3 is the sum of its intervals', async () => {
+    const cast = `${HEADER}[1,"o","a"]\n# a comment\n[0.5,"o","b"]\n\n[7,"r","1x1"]\n[9,"o","cut`;
+    expect(await tailOf(cast, 3)).toEqual({ durationSeconds: 8.5, endsWhole: false });
+    expect(await tailOf(HEADER, 3)).toEqual({ durationSeconds: undefined, endsWhole: true });
+  });
+
+  it('is that of the last line that is not blank', async () => {
+    expect(await tailOf(`${HEADER}[1,"o","a"]\n[8.5,"o","b"]\n\n \r\n\n`)).toEqual({
+      durationSeconds: 8.5,
       endsWhole: true,
     });
   });
