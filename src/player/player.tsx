@@ -54,10 +54,6 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   }, [caughtUp]);
   const choice = useTranscriptChoice(find);
   const { reads, useReads, hits } = choice;
-  const showHidden = (): void => {
-    useReads(true);
-    choice.setHidden(true);
-  };
   const sought = useSearchHits(recording.id, query);
   const marks = useMemo(
     () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits, ...sought.marks]),
@@ -97,7 +93,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
         <TerminalScreen onElement={setScreen} />
         <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
       </div>
-      <Notices played={played} onHidden={showHidden} />
+      <Notices played={played} onHidden={choice.showHidden} />
       <HitsBar query={query} hits={sought} position={state.position} onStep={onHit} />
       <Timeline
         position={state.position}
@@ -164,6 +160,7 @@ interface TranscriptChoice {
   /** The transcript shows the lines that never became visible. */
   readonly isHidden: boolean;
   readonly setHidden: (shown: boolean) => void;
+  readonly showHidden: () => void;
 }
 
 function TranscriptBeside({
@@ -203,7 +200,11 @@ function useTranscriptChoice(find: string): TranscriptChoice {
     remember(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
   };
   useFind(() => useReads(true));
-  return { reads, useReads, hits, setHits, isHidden, setHidden };
+  const showHidden = (): void => {
+    useReads(true);
+    setHidden(true);
+  };
+  return { reads, useReads, hits, setHits, isHidden, setHidden, showHidden };
 }
 
 /** Ctrl-F finds in the recording; in the field for that it is the browser’s again. */

@@ -40,6 +40,8 @@ export const MAX_WORK = 4e9;
 export const QUIET_SECONDS = 0.5;
 /** What stood for so long counts as seen, even when only a part of the row goes. */
 const SEEN_SECONDS = 0.1;
+/** Controls after which a mark joins nothing. */
+const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x84, 0x85, 0x88]);
 /** Longest line that is given out as one, in characters. */
 export const MAX_LINE = 16_384;
 
@@ -170,8 +172,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   control(code: number): void {
     const { screen } = this;
-    if (code > 0x06 && code < 0x10) this.#lastWidth = 0;
-    else if (code === 0x84 || code === 0x85 || code === 0x88) this.#lastWidth = 0;
+    if (ENDS_CLUSTER.has(code)) this.#lastWidth = 0;
+    this.#noteControl(code);
     const returned = this.#returned;
     this.#returned = false;
     switch (code) {
@@ -179,26 +181,24 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       case 0x0b:
       case 0x0c:
         if (returned) this.#guess();
-        this.#written.endLine(this.#seconds);
         screen.lineFeed();
         return;
       case 0x0d:
-        this.#written.move(this.#seconds);
         screen.x = 0;
         this.#returned = true;
         return;
       case 0x08:
-        this.#written.move(this.#seconds);
         screen.restrict();
         if (screen.x > 0) screen.x -= 1;
         return;
       case 0x09:
-        this.#written.print(' ', 0, 1, 'plain');
         screen.tab(1, 1);
         return;
       case 0x0e:
+        this.shift(1);
+        return;
       case 0x0f:
-        this.shift(code === 0x0e ? 1 : 0);
+        this.shift(0);
         return;
       case 0x84:
         screen.index();
@@ -210,6 +210,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       case 0x88:
         screen.setTab();
     }
+  }
+
+  /** What a control means to the text as it was written. */
+  #noteControl(code: number): void {
+    if (code === 0x0d || code === 0x08) this.#written.move(this.#seconds);
+    else if (code === 0x09) this.#written.print(' ', 0, 1, 'plain');
+    else if (code === 0x85 || (code > 0x09 && code < 0x0d)) this.#written.endLine(this.#seconds);
   }
 
   csi(name: string, parameters: readonly number[], text: string): void {

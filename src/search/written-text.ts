@@ -15,8 +15,7 @@ export interface WrittenRow {
 }
 
 /** Characters without width, and strokes through a character: nobody sees that they divide a word. */
-const WITHOUT_WIDTH =
-  /[\u00ad\u0334-\u0338\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\u{e0000}-\u{e0fff}]/gu;
+const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
 const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
 /** Letters that stand for the lines of a drawing in the character set for it. */
@@ -141,9 +140,8 @@ function printableLength(text: string): number {
 
 /** Without characters that have no width, and without controls. */
 function cleaned(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- controls are what this removes
   return text
     .replaceAll(WITHOUT_WIDTH, '')
-    .replaceAll(/[\x00-\x1f\x7f-\x9f]/g, ' ')
+    .replaceAll(/\p{Cc}/gu, ' ')
     .trim();
 }

@@ -144,7 +144,7 @@ async function searchIn(bytes: Uint8Array): Promise<Pick<Views, 'finds' | 'alert
   const reader = new IndexReader(directory);
   onTestFinished(() => {
     reader.close();
-    index.close(null);
+    void index.close(null);
   });
   return {
     finds: (text) => reader.find(query(text), 'everything', { limit: 10 }).sessions.length > 0,
@@ -292,6 +292,14 @@ describe('the size that a client reports', () => {
   });
 });
 
+/** The lines of a text with colours. */
+function plainText(text: string): readonly string[] {
+  return text.replaceAll(COLOUR, '').trim().split('\r\n');
+}
+
+// oxlint-disable-next-line no-control-regex -- a colour is a control sequence
+const COLOUR = /\x1b\[[\d;]*m/g;
+
 describe('a session without a terminal', () => {
   it('is lines: nothing of its output is executed', async () => {
     const views = await viewsOf(
@@ -304,13 +312,7 @@ describe('a session without a terminal', () => {
     const lines = ['one', 'twothree0;kestrel', 'four', 'fivesix'];
     expect(views.transcript.rows.map(([, text]) => text)).toEqual(lines);
     expect(views.screen.split('\n')).toEqual(lines);
-    // oxlint-disable-next-line no-control-regex -- colours are the only sequences that are left
-    expect(
-      views.played
-        .replaceAll(/\x1b\[[\d;]*m/g, '')
-        .trim()
-        .split('\r\n'),
-    ).toEqual(lines);
+    expect(plainText(views.played)).toEqual(lines);
     expect(views.finds('"twothree0 kestrel"')).toBe(true);
     expect(views.alerts('fivesix')).toBe(true);
     expect(views.index.hidden).toBe(0);

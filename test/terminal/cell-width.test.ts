@@ -1,9 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import {
-  PICTOGRAPHIC_PATTERN,
-  rangesOf,
-  ZERO_WIDTH_PATTERN,
-} from '../../scripts/generate-code-points.ts';
+import { PICTOGRAPHIC_PATTERN, rangesOf, ZERO_WIDTH_PATTERN } from '../../scripts/generate-code-points.ts';
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../../src/terminal/cell-width.ts';
 import { PICTOGRAPHIC, ZERO_WIDTH } from '../../src/terminal/code-points.ts';
 

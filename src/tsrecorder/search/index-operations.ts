@@ -45,8 +45,7 @@ export function createIndexHandlers(): IndexHandlers {
     },
     async commit({ key, names: known, bytes }) {
       const live = recording(key);
-      if (bytes !== undefined) live.feed(bytes);
-      const moments = live.takeNew();
+      const moments = live.takeNew(bytes);
       const names = live.describe(known);
       await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
@@ -55,8 +54,7 @@ export function createIndexHandlers(): IndexHandlers {
     async finish({ key, bytes }) {
       const whole = recording(key);
       fed.delete(key);
-      if (bytes !== undefined) whole.feed(bytes);
-      const moments = whole.end();
+      const moments = whole.end(bytes);
       const doc = { ...whole.doc, names: whole.describe(whole.doc.names) };
       await written().add({ doc, moments, partial: whole.isPartial });
       return whole.watch.match(doc.names, moments, true);
@@ -176,7 +174,8 @@ class FedRecording {
   }
 
   /** Moments since the last call, as far as they can be read by now. */
-  takeNew(): readonly Moment[] {
+  takeNew(bytes?: Uint8Array): readonly Moment[] {
+    if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();
     this.#cut.flush();
     const moments = this.#moments;
@@ -184,7 +183,8 @@ class FedRecording {
     return moments;
   }
 
-  end(): readonly Moment[] {
+  end(bytes?: Uint8Array): readonly Moment[] {
+    if (bytes !== undefined) this.feed(bytes);
     if (this.#restBytes > 0) this.#line(new Uint8Array(0));
     this.#cast.end();
     this.#cut.end();

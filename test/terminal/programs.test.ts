@@ -1,0 +1,59 @@
+/** Recordings of real programs: what tmux showed of them, our emulators show. Made by test/fixtures/programs/make.ts. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { createCastReader, readCastStart } from '../../src/screen/cast-reader.ts';
+import { createTerminal } from '../../src/screen/terminal.ts';
+import { RowJournal } from '../../src/search/row-journal.ts';
+import { emulatorCells, journalCells, type CellRows } from '../support/screen-cells.ts';
+
+const FOLDER = join(import.meta.dirname, '../fixtures/programs');
+const NAMES = readdirSync(FOLDER).flatMap((name) => (name.endsWith('.json') ? [name.slice(0, -5)] : []));
+
+interface Shown {
+  readonly rows: readonly string[];
+  readonly cursor: readonly [column: number, row: number];
+}
+
+function rowsOf(cells: CellRows): readonly string[] {
+  const rows = cells.map((row) =>
+    row
+      .map(([text]) => text)
+      .join('')
+      .trimEnd(),
+  );
+  return rows.slice(0, rows.findLastIndex((row) => row !== '') + 1);
+}
+
+describe('a recording of a real program', () => {
+  it('is one of at least 20', () => {
+    expect(NAMES.length).toBeGreaterThanOrEqual(20);
+  });
+
+  it.each(NAMES)('ends on the screen of tmux: %s', async (name) => {
+    const lines = readFileSync(join(FOLDER, `${name}.cast`), 'utf8')
+      .trimEnd()
+      .split('\n');
+    const expected: Shown = JSON.parse(readFileSync(join(FOLDER, `${name}.json`), 'utf8'));
+    const start = readCastStart(lines[0] ?? '');
+    const read = createCastReader(start);
+    const terminal = createTerminal({ ...start.size, withoutTerminal: false });
+    const journal = new RowJournal({ ...start.size, onRow: () => undefined });
+    for (const line of lines.slice(1)) {
+      const action = read(line);
+      if (action?.kind !== 'output') continue;
+      await terminal.write(action.text);
+      journal.write(action.seconds, action.text);
+    }
+    expect(rowsOf(emulatorCells(terminal.emulator))).toEqual(expected.rows);
+    expect(rowsOf(journalCells(journal.screen))).toEqual(expected.rows);
+    const { cursorX, cursorY } = terminal.emulator.buffer.active;
+    const column = Math.min(cursorX, start.size.columns - 1);
+    expect([column, cursorY]).toEqual([
+      Math.min(expected.cursor[0], start.size.columns - 1),
+      expected.cursor[1],
+    ]);
+    expect([Math.min(journal.screen.x, start.size.columns - 1), journal.screen.y]).toEqual([column, cursorY]);
+    terminal.dispose();
+  });
+});
