@@ -18,6 +18,10 @@ export class Pen {
 
   /** Takes the parameters of `CSI … m`. */
   take(parameters: string): void {
+    if (parameters.length < 3) {
+      this.#takeCode(Number(parameters));
+      return;
+    }
     const codes = parameters.split(';');
     for (let at = 0; at < codes.length; at += 1) {
       const [first = '', ...rest] = (codes[at] ?? '').split(':');

@@ -87,7 +87,8 @@ export class WrittenText {
     const isShort = piece.length <= SHORT_PIECE;
     if (this.#row !== '' && !isShort && !this.#wasShort) this.#give(seconds);
     // two long pieces are rows of the screen; a short one may be a part of a word
-    if (ENDS_IN_WORD.test(this.#row) && BEGINS_WITH_WORD.test(piece)) this.#isSplit = true;
+    if (!this.#isSplit && BEGINS_WITH_WORD.test(piece) && ENDS_IN_WORD.test(this.#row.slice(-2)))
+      this.#isSplit = true;
     this.#row += piece;
     this.#wasShort = isShort;
     if (this.#row.length > MAX_ROW) this.#give(seconds);

@@ -49,12 +49,13 @@ type State =
   | 'csiIgnore'
   | 'string';
 
-/** Final bytes whose parameter counts rows. */
-const COUNTS_ROWS = new Set('STLM');
-/** Final bytes whose parameter counts cells of a row. */
-const COUNTS_CELLS = new Set('@PXIZb}~');
-/** Final bytes whose parameters are modes, colours or requests. */
-const NAMES_VALUES = new Set('mhlnpqtcx');
+/** What limits the parameters of a control sequence: a size of the screen, or nothing for modes, colours and requests. */
+const LIMIT = { position: 0, rows: 1, cells: 2, value: 3 } as const;
+/** Limits by final byte. */
+const LIMITS = new Uint8Array(0x80);
+for (const final of 'STLM') LIMITS[final.charCodeAt(0)] = LIMIT.rows;
+for (const final of '@PXIZb}~') LIMITS[final.charCodeAt(0)] = LIMIT.cells;
+for (const final of 'mhlnpqtcx') LIMITS[final.charCodeAt(0)] = LIMIT.value;
 
 /** One per terminal. */
 export class EscapeParser {
@@ -219,11 +220,11 @@ export class EscapeParser {
   #endCsi(code: number): void {
     this.#state = 'ground';
     const name = this.#collected + String.fromCharCode(code);
-    const most = this.#largest(String.fromCharCode(code));
+    const most = this.#largest(code);
     const parameters = this.#parameters;
     let isLimited = false;
-    for (const [index, value] of parameters.entries()) {
-      if (value <= most) continue;
+    for (let index = 0; index < parameters.length; index += 1) {
+      if ((parameters[index] ?? 0) <= most) continue;
       parameters[index] = most;
       isLimited = true;
     }
@@ -232,10 +233,17 @@ export class EscapeParser {
   }
 
   /** Maximum value of a parameter. A larger one has no other effect on a screen of this size. */
-  #largest(final: string): number {
-    if (NAMES_VALUES.has(final)) return MAX_VALUE;
-    if (COUNTS_ROWS.has(final)) return this.rows;
-    return COUNTS_CELLS.has(final) ? this.columns : Math.max(this.columns, this.rows);
+  #largest(final: number): number {
+    switch (LIMITS[final]) {
+      case LIMIT.value:
+        return MAX_VALUE;
+      case LIMIT.rows:
+        return this.rows;
+      case LIMIT.cells:
+        return this.columns;
+      default:
+        return Math.max(this.columns, this.rows);
+    }
   }
 
   #parameter(code: number): void {
