@@ -24,8 +24,9 @@ function read(pieces: readonly string[], columns: number, rows: number): Given {
     onCommand: ({ text }) => ensure(text !== '' && text.length <= MAX_COMMAND, 'an empty or a long command'),
   });
   for (const piece of pieces) journal.write(1, piece);
-  const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
+  // an incomplete control string comes to the screen at the end
   journal.end();
+  const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
   ensure(journal.screen.work < 1e8 + 1e7, 'more work than is allowed');
   return { rows: given, screen };
 }

@@ -234,7 +234,7 @@ export class EscapeParser {
 
   /** Maximum value of a parameter. A larger one has no other effect on a screen of this size. */
   #largest(final: number): number {
-    switch (LIMITS[final]) {
+    switch (LIMITS[final] ?? LIMIT.position) {
       case LIMIT.value:
         return MAX_VALUE;
       case LIMIT.rows:
