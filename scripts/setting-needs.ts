@@ -89,6 +89,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     viewers: 'who lets people see some recordings and not others',
     trustedGateways: 'who uses the portal',
     evidenceKey: 'who keeps keys in a place of their own',
+    recorderKeys: 'who has several recorders with one store and a key each',
     search: 'who looks for sessions by what was on their screens',
     searchText: 'who must not keep a copy of that text',
     searchUrl: 'who has more recordings than one disk indexes, or several recorders',

@@ -49,10 +49,13 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
       order: ({ exitCode = -1 }) => exitCode,
     },
   ],
+  ['trust', { text: ({ trust = '' }) => trust }],
   ['problem', { text: ({ problem = '' }) => problem }],
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);
 const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'exit', 'command'];
+/** Shown as well if a recording is listed that no trusted recorder signed. */
+const TRUST_COLUMN = 'trust';
 
 /** What can be named with `--columns` and `--sort`. */
 const COLUMN_NAMES: readonly string[] = [...COLUMNS.keys()];
@@ -68,7 +71,7 @@ export async function printRecordings(
 ): Promise<void> {
   const limit = typeof options['limit'] === 'number' ? options['limit'] : 50;
   const sort = sortOf(options['sort']);
-  const columns = columnsOf(options['columns']);
+  const given = columnsOf(options['columns']);
   const query = queryOf(options, sort === undefined ? limit : MAX_SORTED, Date.now());
   const archive = await openArchive(options, context);
   const found: ListedRecording[] = [];
@@ -90,11 +93,32 @@ export async function printRecordings(
     await print(context.stderr, 'no recording matches\n');
     return;
   }
+  await printTable(withTrust(given, shown, options['columns']), shown, context);
+}
+
+type NamedColumn = readonly [name: string, column: Column];
+
+/** If a recording is listed that no trusted recorder signed, the default columns say so. */
+function withTrust(
+  columns: readonly NamedColumn[],
+  shown: readonly ListedRecording[],
+  given: unknown,
+): readonly NamedColumn[] {
+  const hasUntrusted = shown.some(({ trust }) => trust !== undefined && trust !== 'verified');
+  if (!hasUntrusted || typeof given === 'string') return columns;
+  return columns.toSpliced(1, 0, [TRUST_COLUMN, columnOf(TRUST_COLUMN, '--columns')]);
+}
+
+async function printTable(
+  columns: readonly NamedColumn[],
+  shown: readonly ListedRecording[],
+  context: CommandContext,
+): Promise<void> {
   const header = columns.map(([name]) => name.toUpperCase());
   const rows = shown.map((recording) => columns.map(([, { text }]) => plain(text(recording))));
   const paint = (cell: string, at: number): string => {
     const name = columns[at]?.[0] ?? '';
-    return name === 'state' || name === 'exit' ? painted(name, cell) : cell;
+    return name === 'state' || name === 'exit' || name === TRUST_COLUMN ? painted(name, cell) : cell;
   };
   await print(context.stdout, formatTable(header, rows, hasColours(context) ? paint : undefined));
 }
@@ -160,7 +184,7 @@ function hasColours({ stdout, environment }: CommandContext): boolean {
 /** What went wrong stands out; what runs does too. */
 function painted(column: string, cell: string): string {
   const word = cell.trim();
-  if (word === '' || word === '0' || word === 'closed') return cell;
+  if (word === '' || word === '0' || word === 'closed' || word === 'verified') return cell;
   const colour = column === 'exit' ? 33 : word === 'open' ? 32 : 31;
   return `\x1b[${colour}m${cell}\x1b[0m`;
 }

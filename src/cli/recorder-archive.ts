@@ -4,7 +4,7 @@ import { z } from 'zod';
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import type { PlayIndex } from '../screen/play-index.ts';
 import { playIndexSchema } from '../tsrecorder/playback/play-index-schema.ts';
-import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { decodeRecording, TRUST_LEVELS, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
@@ -123,6 +123,8 @@ function noIndex(base: string): TailcastError {
 const ASK_AGAIN_MS = 500;
 
 const LISTED = RECORDING_SCHEMA.extend({
+  trust: z.enum(TRUST_LEVELS).exactOptional(),
+  trustReason: z.string().exactOptional(),
   part: z
     .object({
       session: z.string(),

@@ -2,7 +2,9 @@
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
 import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
+import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
+import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import { createCommits } from '../tsrecorder/intake/commits.ts';
 import { createFinisher, type Finisher } from '../tsrecorder/intake/finisher.ts';
 import type { GroupCommit } from '../tsrecorder/intake/group-commit.ts';
@@ -26,6 +28,8 @@ export interface Intake {
   readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
+  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: RecorderEvents;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
@@ -52,6 +56,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     log,
     onFailure: () => metrics.publishFailures.inc(),
   });
+  const trusted = trustedKeys(options, evidence);
   const retry = { retryMs: timing.storeRetryMs, maxRetryMs: timing.maxStoreRetryMs };
   const finisher = createFinisher({
     store,
@@ -92,18 +97,27 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     log,
     onFailure: () => metrics.eventBatchFailures.inc(),
   });
-  const common = { store, spoolDirectory, log, metrics };
+  const common = { store, spoolDirectory, log, metrics, evidence, trusted, events, nowMs };
   const monotonicMs = (): number => clock.monotonic();
   const shared =
     bucket === undefined
       ? undefined
       : await openSharedBucket({ ...timing, ...common, bucket, ingest: () => ingest, monotonicMs });
-  const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, told });
+  const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, told, trusted });
   await ingest.recover();
   shared?.start();
   catalog.prepare({ scopes: options.viewers.length > 0, log });
   const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
-  return { ingest, group, finisher, catalog, evidence, events, metrics, issueTime, shared, freeBytes, told };
+  const parts = { ingest, group, finisher, catalog, evidence, trusted, events };
+  return { ...parts, metrics, issueTime, shared, freeBytes, told };
+}
+
+/** The keys that count: of this recorder, and of the others that the settings name. */
+function trustedKeys(
+  { recorderKeys = [] }: SettledOptions,
+  { key }: SessionEvidence,
+): ReadonlyMap<string, PublicKey> {
+  return new Map([...recorderKeys, key.public].map((each) => [each.id, each] as const));
 }
 
 function openCatalog(
@@ -113,16 +127,19 @@ function openCatalog(
     live,
     shared,
     told,
+    trusted,
   }: {
     readonly live: Ingest['live'];
     readonly shared: SharedBucket | undefined;
     readonly told: Intake['told'];
+    readonly trusted: Intake['trusted'];
   },
 ): Catalog {
   return createCatalog({
     store,
     ...(shared === undefined ? {} : { remote: () => shared.remote() }),
     live,
+    trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted),
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
     now: () => clock.monotonic(),

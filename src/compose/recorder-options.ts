@@ -3,6 +3,7 @@ import type { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { AlertSettings, AlertsOptions } from '../tsrecorder/search/alerts/alerts.ts';
+import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import type { EventLayout } from '../tsrecorder/events/recorder-events.ts';
 import type { RetentionPolicy } from '../tsrecorder/retention/retention.ts';
 import type { ServerIndex } from '../tsrecorder/search/opensearch/server-index.ts';
@@ -33,6 +34,8 @@ export interface RecorderOptions {
    * Private key that signs the evidence. Default: one in the spool directory. Made if missing.
    */
   readonly evidenceKey?: string;
+  /** Keys of the other recorders that share the store. Default: only the key of this recorder counts. */
+  readonly recorderKeys?: readonly PublicKey[];
   /** The built player; none if missing. */
   readonly playerDirectory?: string;
   /** Host names under which page and API answer, beside loopback and the address of the connection. */

@@ -134,6 +134,7 @@ async function serve(
           sessionSearch: search,
           playIndexes,
           ownKey: evidence.key.public,
+          trusted: parts.trusted,
           nowMs,
           cursors: createCursors(evidence.key.secret('cursors')),
           freeBytes,

@@ -9,6 +9,7 @@ import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { failuresOf, openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
+import { loadPublicKeys } from '../tsrecorder/evidence/signing-key.ts';
 import { recorderAlerts } from './alert-settings.ts';
 import { cannotStart } from './cannot-start.ts';
 import { PLAYER_DIRECTORY } from './player-directory.ts';
@@ -79,6 +80,7 @@ export async function startRecorder(
   const alerts = await recorderAlerts(config, viewers);
   const server = await searchServer(config);
   const sealKeys = await openSealKeys(config);
+  const recorderKeys = config.recorderKeys === undefined ? [] : await loadPublicKeys(config.recorderKeys);
   const store = await openStore(config, parts.log);
   const player = config.ui && existsSync(PLAYER_DIRECTORY) ? PLAYER_DIRECTORY : undefined;
   try {
@@ -102,6 +104,7 @@ export async function startRecorder(
         ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),
       },
       ...(config.evidenceKey === undefined ? {} : { evidenceKey: config.evidenceKey }),
+      recorderKeys,
       limits: { maxSessionBytes: config.maxSessionBytes },
       timing: {
         closeGraceMs: config.drainSeconds * 1000,

@@ -98,6 +98,10 @@ export const RECORDER_SETTINGS = {
     'private key that signs recordings and log (Ed25519, PKCS#8 PEM), made if missing; default: one in the spool',
     '<path>',
   ),
+  recorderKeys: textSetting(
+    'file with the public evidence keys of the other recorders of the same store, PEM; only sessions and recordings that they or this recorder signed count as verified, and only those are taken over',
+    '<file>',
+  ),
   search: setting(
     'keep an index in the spool, so that recordings are found by what they were and by what was on their screen',
     flag,

@@ -233,7 +233,7 @@ export async function readTranscript(
 /** What is known about a recording beside what it shows (see `src/tsrecorder/serving/api-evidence.ts`). */
 export interface Evidence {
   readonly evidence: {
-    readonly verdict: 'sound' | 'faulty' | 'none' | 'running';
+    readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
     readonly checkedAt: string;
     readonly findings: readonly {
       readonly severity: string;
@@ -242,9 +242,10 @@ export interface Evidence {
     }[];
     readonly signedBy?: {
       readonly key: string;
-      readonly whose: 'this recorder' | 'published' | 'unknown';
+      readonly whose: 'this recorder' | 'trusted' | 'published' | 'unknown';
       readonly log: string;
       readonly entry: number;
+      readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
     };
   };
   readonly session?: {

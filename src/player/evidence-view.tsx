@@ -14,6 +14,7 @@ const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
   sound: 'It is what its recorder signed.',
+  unverified: 'It is signed by a key that this recorder does not trust. Anybody may have written it.',
   faulty: 'It is NOT what its recorder signed.',
   none: 'It has no signature, so nothing can be said about whether it was changed.',
   running: 'The session is running; it is signed when it is over.',
@@ -76,6 +77,11 @@ function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone 
         <Fact name="Log entry">
           {signedBy === undefined ? undefined : `${signedBy.log}, entry ${signedBy.entry}`}
         </Fact>
+        <Fact name="Taken over from">
+          {signedBy?.adopted === undefined
+            ? undefined
+            : `log ${signedBy.adopted.log}, entry ${signedBy.adopted.entry}, key ${signedBy.adopted.key}`}
+        </Fact>
         <Fact name="Parts">{parts > 1 ? String(parts) : undefined}</Fact>
         <Fact name="As user">{session?.user}</Fact>
         <Fact name="Groups">{session?.groups?.join(', ')}</Fact>
@@ -97,6 +103,7 @@ function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone 
 
 const WHOSE = {
   'this recorder': 'this recorder’s own key',
+  trusted: 'the key of a recorder that this one trusts',
   published: 'a key that is published in the store',
   unknown: 'no key that is known here',
 } as const;

@@ -47,6 +47,12 @@ export function stateText({ state, exitCode, exitMessage }: ListedRecording): st
   return exitMessage === undefined ? STATE_WORDS.closed : 'failed';
 }
 
+/** Whether a trusted recorder signed the recording; undefined where nobody has checked. */
+export function trustText({ trust, trustReason = '' }: ListedRecording): string | undefined {
+  if (trust === undefined || trust === 'verified') return trust;
+  return `${trust.toUpperCase()}: ${trustReason}`;
+}
+
 /** What of a recording holds the text that was looked for, when it is nothing that its row shows. */
 export function hiddenMatch(recording: ListedRecording, text: string): string | undefined {
   const wanted = text.trim().toLowerCase();

@@ -291,6 +291,7 @@ function RecordingRow({
   const address = formatRoute({ view: 'recording', id: recording.id, at: undefined, query });
   const why = hiddenMatch(recording, text);
   const state = stateText(recording);
+  const { trust } = recording;
   const row = (
     <tr
       key={recording.id}
@@ -318,6 +319,11 @@ function RecordingRow({
       </td>
       <td role="cell" title={recording.exitMessage ?? recording.problem}>
         <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
+        {trust === undefined || trust === 'verified' ? null : (
+          <span class="badge failed" title={recording.trustReason}>
+            {trust === 'failed' ? 'changed' : 'unverified'}
+          </span>
+        )}
       </td>
     </tr>
   );

@@ -5,7 +5,7 @@ import { Recorder } from './recorder-context.ts';
 import { recall, remember } from './remember.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { wallText, type Zone } from './wall-text.ts';
-import { durationText, sizeText, stateText, whereText, whoText } from './format.ts';
+import { durationText, sizeText, stateText, trustText, whereText, whoText } from './format.ts';
 import { EvidenceView } from './evidence-view.tsx';
 import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
@@ -151,6 +151,7 @@ function Facts({
         ? stateText(recording)
         : `${stateText(recording)} — ${recording.problem}`,
     ],
+    ['Signature', trustText(recording)],
     ['ID', recording.id],
   ];
   return (

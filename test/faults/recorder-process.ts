@@ -9,6 +9,8 @@ export interface RecorderPlan {
   readonly port: number;
   readonly directory: string;
   readonly spoolDirectory: string;
+  /** One for all recorders of a bucket: they trust each other by it. */
+  readonly evidenceKey?: string;
   readonly s3?: {
     readonly endpoint: string;
     readonly region: string;
@@ -28,6 +30,7 @@ const recorder = await createRecorder({
   listen: { host: '127.0.0.1', port: plan.port },
   directory: plan.directory,
   spoolDirectory: plan.spoolDirectory,
+  ...(plan.evidenceKey === undefined ? {} : { evidenceKey: plan.evidenceKey }),
   ...(bucket === undefined ? {} : { bucket }),
   identify: async () => ({ kind: 'accepted', nodeId: 'nGATE1CNTRL', nodeName: 'gateway.tail1.ts.net' }),
   log: process.env['FAULTS_LOG'] === undefined ? createSilentLogger() : createLogger({ level: 'info' }),

@@ -1,5 +1,6 @@
 /** Where a scenario is played: recorders over one store, and what an auditor reads of it. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -54,6 +55,9 @@ export function openSite({ s3 }: Stage): Site {
   sites += 1;
   const prefix = `run-${process.pid}-${sites}/`;
   const buckets: S3Bucket[] = [];
+  const evidenceKey = join(folder, 'evidence-key.pem');
+  const { privateKey } = generateKeyPairSync('ed25519');
+  writeFileSync(evidenceKey, privateKey.export({ format: 'pem', type: 'pkcs8' }));
   return {
     folder,
     async store() {
@@ -69,6 +73,7 @@ export function openSite({ s3 }: Stage): Site {
         port,
         directory: join(folder, 'store'),
         spoolDirectory: join(folder, machine),
+        ...(s3 === undefined ? {} : { evidenceKey }),
         timing: { ...TIMING, ...timing },
         ...(s3 === undefined
           ? {}

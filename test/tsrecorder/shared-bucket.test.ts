@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
 import { createRemoteSessions } from '../../src/tsrecorder/checkpoint/remote-sessions.ts';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import {
   createRig,
   HEADER,
@@ -25,10 +26,11 @@ const FAST = {
   storeRetryMs: 20,
 } as const;
 
-/** Recorders on one bucket; each has a machine of its own. */
+/** Recorders on one bucket with one evidence key; each has a machine of its own. */
 async function createSite(): Promise<
   AsyncDisposable & {
     readonly bucket: MemoryBucket;
+    readonly key: string;
     recorder(options?: Partial<RecorderOptions>, on?: string): Promise<Rig>;
   }
 > {
@@ -37,8 +39,10 @@ async function createSite(): Promise<
   const rigs: Rig[] = [];
   return {
     bucket,
+    key: join(folder, 'key.pem'),
     async recorder(options = {}, machine = `machine-${rigs.length}`) {
-      const rig = await createRig({ bucket, timing: FAST, ...options }, join(folder, machine));
+      const evidenceKey = join(folder, 'key.pem');
+      const rig = await createRig({ bucket, timing: FAST, evidenceKey, ...options }, join(folder, machine));
       rigs.push(rig);
       return rig;
     },
@@ -188,7 +192,9 @@ describe('recorders that share a bucket', () => {
     await one.recorder.close();
     let read = 0;
     site.bucket.before = (request) => void (request === 'get' && (read += 1));
-    const remote = createRemoteSessions(site.bucket, () => 'another');
+    const key = await loadSigningKey(site.key, false);
+    const trusted = new Map([[key.public.id, key.public]]);
+    const remote = createRemoteSessions(site.bucket, () => 'another', trusted);
     expect(await remote()).toHaveLength(2);
     expect(read).toBeGreaterThan(0);
     read = 0;

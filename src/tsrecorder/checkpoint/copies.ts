@@ -1,24 +1,23 @@
-/** Copies what open sessions have added into a shared bucket: see `segments.ts`. */
+/** Copies what open sessions have added into a shared bucket, and signs how far they are copied: see `segments.ts`. */
+import { createHash, type Hash } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { isSystemError } from '../files/durable-files.ts';
 import { readPart } from '../intake/finisher.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import { encodeStatement } from '../evidence/statement.ts';
 import type { Bucket } from '../store/bucket.ts';
+import { recordingId } from '../store/key.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
-import {
-  listOpenSessions,
-  removeFolder,
-  segmentName,
-  sessionFolder,
-  type Segment,
-  type SegmentKind,
-} from './segments.ts';
+import { MAX_META_BYTES, type Checkpoint } from './checkpoint.ts';
+import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind } from './segments.ts';
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
   /** Name of this recorder; it may change, then everything is copied anew. */
   readonly recorder: () => string;
+  readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];
   readonly log: Logger;
   readonly onBytes: (bytes: number) => void;
@@ -28,8 +27,6 @@ export interface CopiesOptions {
 export interface Copies {
   /** Copies what was added since, and removes the copies of what is in the store now. */
   update(): Promise<void>;
-  /** Goes on where an earlier process of this recorder left off. */
-  resume(): Promise<void>;
 }
 
 /** A segment of this size is not written again. */
@@ -44,12 +41,21 @@ interface Progress {
   start: number;
   /** Up to where the file is copied. */
   end: number;
+  /** Of the bytes up to there. */
+  readonly hash: Hash;
 }
+
+type SessionProgress = Record<SegmentKind, Progress> & {
+  /** Bytes of cast and journal that the signed statement covers. */
+  signed: string;
+  /** SHA-256 of the first line of the journal. */
+  meta: string | undefined;
+};
 
 /** One per recorder with a shared bucket. */
 export function createCopies(options: CopiesOptions): Copies {
   const { bucket, recorder, log } = options;
-  const progress = new Map<string, Record<SegmentKind, Progress>>();
+  const progress = new Map<string, SessionProgress>();
 
   async function copyFile(
     folder: string,
@@ -68,22 +74,26 @@ export function createCopies(options: CopiesOptions): Copies {
       if (content === undefined || content.length < end - at.start) return;
       await bucket.put(segmentName(folder, kind, at.start), content);
       options.onBytes(content.length);
+      at.hash.update(content.subarray(at.end - at.start));
       at.end = end;
       if (content.length >= SEGMENT_BYTES) at.start = end;
     }
   }
 
   async function copySession(live: LiveRecording): Promise<void> {
-    const folder = sessionFolder(recorder(), live.key);
-    const { castBytes, notesBytes } = live.durable();
+    const owner = recorder();
+    const folder = sessionFolder(owner, live.key);
+    const { castBytes, notesBytes, bodyBytes } = live.durable();
     let known = progress.get(folder);
     if (known === undefined) {
-      known = { cast: { start: 0, end: 0 }, notes: { start: 0, end: 0 } };
+      known = { cast: beginning(), notes: beginning(), signed: '', meta: undefined };
       progress.set(folder, known);
     }
     // NOTE: the journal first, as in the spool: a cast that is ahead of it could not be read
     await copyFile(folder, 'notes', live.paths.notes, notesBytes, known.notes);
     await copyFile(folder, 'cast', live.paths.cast, castBytes, known.cast);
+    if (known.cast.end === castBytes && known.notes.end === notesBytes)
+      await sign(options, owner, live, bodyBytes, known);
   }
 
   return {
@@ -106,20 +116,56 @@ export function createCopies(options: CopiesOptions): Copies {
         progress.delete(folder);
       }
     },
-    async resume() {
-      const open = new Set(options.live().map(({ key }) => sessionFolder(recorder(), key)));
-      for (const { key, cast, notes } of await listOpenSessions(bucket, recorder())) {
-        const folder = sessionFolder(recorder(), key);
-        // what is not open is not ours to remove: the store may not have it
-        if (open.has(folder)) progress.set(folder, { cast: progressOf(cast), notes: progressOf(notes) });
-      }
-    },
   };
 }
 
-function progressOf(segments: readonly Segment[]): Progress {
-  const last = segments.at(-1);
-  if (last === undefined) return { start: 0, end: 0 };
-  const end = last.start + last.bytes;
-  return { start: last.bytes >= SEGMENT_BYTES ? end : last.start, end };
+/** The log has no start of a session until its first bytes are durable: nothing was acknowledged before that. */
+async function sign(
+  { bucket, evidence }: CopiesOptions,
+  owner: string,
+  { key, paths }: LiveRecording,
+  bodyBytes: number,
+  known: SessionProgress,
+): Promise<void> {
+  const recording = recordingId(key);
+  const start = evidence.startOf(recording);
+  const reached = `${known.cast.end} ${known.notes.end}`;
+  if (start === undefined || known.cast.end === 0 || known.signed === reached) return;
+  known.meta ??= await digestOfFirstLine(paths.notes);
+  if (known.meta === undefined) return;
+  const checkpoint: Checkpoint = {
+    recorder: owner,
+    recording,
+    log: evidence.log,
+    start: start.n,
+    header: start.header,
+    meta: known.meta,
+    bodyBytes,
+    cast: digestOf(known.cast),
+    notes: digestOf(known.notes),
+  };
+  const text = encodeStatement('checkpoint', checkpoint, evidence.key);
+  await bucket.put(proofName(sessionFolder(owner, key)), Buffer.from(text));
+  known.signed = reached;
+}
+
+/** @returns undefined when the spool has moved into the store. */
+async function digestOfFirstLine(path: string): Promise<string | undefined> {
+  const content = await readPart(path, 0, MAX_META_BYTES).catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  });
+  const end = content?.indexOf(0x0a) ?? -1;
+  if (content === undefined || end < 0) return undefined;
+  return createHash('sha256')
+    .update(content.subarray(0, end + 1))
+    .digest('hex');
+}
+
+function beginning(): Progress {
+  return { start: 0, end: 0, hash: createHash('sha256') };
+}
+
+function digestOf({ end, hash }: Progress): { readonly bytes: number; readonly sha256: string } {
+  return { bytes: end, sha256: hash.copy().digest('hex') };
 }

@@ -1,33 +1,88 @@
-/** Makes a spool of what the bucket holds of a session, so that it is finished like any other. */
+/** Makes a spool of the proven copies of a session, so that it is finished like any other. */
+import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
-import { makeDirectory, syncDirectory, writeAll } from '../files/durable-files.ts';
+import { makeDirectory, removeFile, syncDirectory, writeAll } from '../files/durable-files.ts';
+import { readPart } from '../intake/finisher.ts';
+import { adoptionPath, writeAdoption } from '../spool/adoption-file.ts';
 import { spoolPaths } from '../spool/spool-file.ts';
+import { parseJournalLine } from '../spool/spool-journal.ts';
 import type { Bucket } from '../store/bucket.ts';
-import { readSegments, segmentsBytes, type OpenSession, type Segment } from './segments.ts';
+import { MAX_META_BYTES } from './checkpoint.ts';
+import { COPIES_CHANGED, type Distrust, type ProvenSession } from './prove.ts';
+import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
-/** @throws TailcastError `STORE_FAILED`, or a system error; then it may be repeated. */
+/**
+ * Downloads the bytes that the signed statement covers, and compares them with its digests before the spool exists.
+ *
+ * @returns undefined once the spool is complete; the reason if the copies are not what was signed. Then nothing is left.
+ * @throws TailcastError `STORE_FAILED`, or a system error; then it may be repeated.
+ */
 export async function rebuildSpool(
   bucket: Bucket,
   session: OpenSession,
+  { checkpoint, adoption }: ProvenSession,
   spoolDirectory: string,
-): Promise<void> {
+): Promise<Distrust | undefined> {
   const paths = spoolPaths(spoolDirectory, session.key);
   await makeDirectory(spoolDirectory);
-  await download(bucket, session.cast, paths.cast);
-  // the journal last: a spool is one that has a journal
-  await download(bucket, session.notes, paths.notes);
+  const drafts = { cast: `${paths.cast}.part`, notes: `${paths.notes}.part` };
+  const problem =
+    (await download(bucket, session.cast, checkpoint.cast, drafts.cast)) ??
+    (await download(bucket, session.notes, checkpoint.notes, drafts.notes)) ??
+    (await compareHeader(session, drafts, checkpoint.header));
+  if (problem !== undefined) {
+    await removeFile(drafts.cast);
+    await removeFile(drafts.notes);
+    return { trust: 'failed', reason: problem };
+  }
+  // a spool is one that has a journal: from then on it says where it comes from, whatever happens to this process
+  await writeAdoption(adoptionPath(paths), adoption);
+  await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);
+  await rename(drafts.notes, paths.notes);
+  await syncDirectory(spoolDirectory);
+  return undefined;
 }
 
-async function download(bucket: Bucket, segments: readonly Segment[], path: string): Promise<void> {
-  const draft = `${path}.part`;
-  const file = await open(draft, 'w', 0o600);
+/** @returns what is wrong with the segments, a phrase. */
+async function download(
+  bucket: Bucket,
+  segments: readonly Segment[],
+  { bytes, sha256 }: { readonly bytes: number; readonly sha256: string },
+  path: string,
+): Promise<string | undefined> {
+  const hash = createHash('sha256');
+  let read = 0;
+  const file = await open(path, 'w', 0o600);
   try {
-    const whole = { start: 0, end: segmentsBytes(segments) };
-    for await (const chunk of readSegments(bucket, segments, whole)) await writeAll(file, [chunk]);
+    for await (const chunk of readSegments(bucket, segments, { start: 0, end: bytes })) {
+      hash.update(chunk);
+      read += chunk.length;
+      await writeAll(file, [chunk]);
+    }
     await file.datasync();
   } finally {
     await file.close();
   }
-  await rename(draft, path);
+  return read === bytes && hash.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
+}
+
+/** The journal names the session whose start the log has, and the header line is the one that the log has. */
+async function compareHeader(
+  { key }: OpenSession,
+  drafts: { readonly cast: string; readonly notes: string },
+  header: string,
+): Promise<string | undefined> {
+  const [first = ''] = Buffer.from(await readPart(drafts.notes, 0, MAX_META_BYTES))
+    .toString()
+    .split('\n');
+  const parsed = parseJournalLine(first);
+  if (parsed?.kind !== 'meta') return 'its journal cannot be read';
+  const { nodeId, time, storedHeaderBytes } = parsed.meta;
+  const digest = createHash('sha256')
+    .update(await readPart(drafts.cast, 0, storedHeaderBytes))
+    .digest('hex');
+  return nodeId === key.nodeId && time === key.time && digest === header
+    ? undefined
+    : 'it is another session than the one that the log of its recorder has';
 }

@@ -5,13 +5,14 @@
  * ```
  * .open/<recorder>/<recording id>/notes-000000000000000   the journal of the spool from that byte on
  * .open/<recorder>/<recording id>/cast-000000000000000    the cast of the spool from that byte on
- * .recorders/<recorder>                                   written again and again while the recorder lives
+ * .open/<recorder>/<recording id>/proof                   signed: lengths and digests of both files, see `checkpoint.ts`
+ * .recorders/<recorder>                                   signed, and written every quarter of a lease: see `lease.ts`
  * ```
  *
  * A segment is written again as long as it is small, with what was added; then the next one begins. Put together in the
  * order of their names, the segments are the two files of the spool as they were.
  */
-import type { Bucket } from '../store/bucket.ts';
+import type { Bucket, BucketObject } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ByteRange } from '../files/file-range.ts';
 
@@ -34,6 +35,8 @@ export interface OpenSession {
   /** From the beginning, without a gap. */
   readonly cast: readonly Segment[];
   readonly notes: readonly Segment[];
+  /** The signed statement, if there is one. */
+  readonly proof: BucketObject | undefined;
 }
 
 /** Name prefix of all segments of a session. */
@@ -45,32 +48,50 @@ export function segmentName(folder: string, kind: SegmentKind, start: number): s
   return `${folder}${kind}-${String(start).padStart(15, '0')}`;
 }
 
-const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(cast|notes)-(\d{15})$/;
+/** Name of the signed statement of a session. */
+export function proofName(folder: string): string {
+  return `${folder}proof`;
+}
 
-/** @param recorder only sessions of this one; undefined for those of all. */
-export async function listOpenSessions(bucket: Bucket, recorder?: string): Promise<readonly OpenSession[]> {
-  const sessions = new Map<string, { session: OpenSession; segments: Record<SegmentKind, Segment[]> }>();
-  const prefix = recorder === undefined ? OPEN_FOLDER : `${OPEN_FOLDER}${recorder}/`;
-  for await (const { objects } of bucket.list({ prefix })) {
-    for (const { name, bytes } of objects) {
-      const [, owner = '', id = '', kind = '', start = ''] = NAME.exec(name) ?? [];
+const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
+/** Maximum number of open sessions that are read. Segments of others stay in the bucket. */
+const MAX_OPEN_SESSIONS = 20_000;
+
+interface Found {
+  readonly owner: string;
+  readonly key: RecordingKey;
+  readonly segments: Record<SegmentKind, Segment[]>;
+  proof: BucketObject | undefined;
+}
+
+/** Lists the open sessions of all recorders. */
+export async function listOpenSessions(bucket: Bucket): Promise<readonly OpenSession[]> {
+  const sessions = new Map<string, Found>();
+  for await (const { objects } of bucket.list({ prefix: OPEN_FOLDER })) {
+    for (const object of objects) {
+      const { name, bytes } = object;
+      const match = NAME.exec(name);
+      const [, owner = '', id = '', kind, start = ''] = match ?? [];
       const key = parseRecordingId(id);
-      if (key === undefined || (kind !== 'cast' && kind !== 'notes')) continue;
+      if (match === null || key === undefined) continue;
       const folder = sessionFolder(owner, key);
       let known = sessions.get(folder);
       if (known === undefined) {
-        const segments = { cast: [], notes: [] };
-        known = { session: { recorder: owner, key, ...segments }, segments };
+        if (sessions.size >= MAX_OPEN_SESSIONS) continue;
+        known = { owner, key, segments: { cast: [], notes: [] }, proof: undefined };
         sessions.set(folder, known);
       }
-      known.segments[kind].push({ name, start: Number(start), bytes });
+      if (kind === 'cast' || kind === 'notes')
+        known.segments[kind].push({ name, start: Number(start), bytes });
+      else known.proof = object;
     }
   }
-  return [...sessions.values()].map(({ session: { recorder: owner, key }, segments }) => ({
+  return [...sessions.values()].map(({ owner, key, segments, proof }) => ({
     recorder: owner,
     key,
     cast: contiguous(segments.cast),
     notes: contiguous(segments.notes),
+    proof,
   }));
 }
 

@@ -4,6 +4,9 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RemoteRecording } from '../library/candidates.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import type { RecorderEvents } from '../events/recorder-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { Bucket } from '../store/bucket.ts';
@@ -12,18 +15,25 @@ import { createCopies } from './copies.ts';
 import { Lease } from './lease.ts';
 import { createLoop } from './loop.ts';
 import { createRemoteSessions } from './remote-sessions.ts';
-import { createTakeover } from './takeover.ts';
+import { createUntrustedReport } from './untrusted-report.ts';
+import { createTakeover, type UntrustedSession } from './takeover.ts';
 
 export interface SharedBucketOptions {
   readonly bucket: Bucket;
   readonly store: RecordingStore;
   readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
+  readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish'>;
+  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+  readonly events: Pick<RecorderEvents, 'record'>;
   readonly checkpointMs: number;
   readonly leaseMs: number;
   /** How old an unfinished multipart upload is when it is given up. */
   readonly staleUploadMs: number;
   readonly monotonicMs: () => number;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
   readonly log: Logger;
   readonly metrics: RecorderMetrics;
 }
@@ -43,12 +53,20 @@ const CLOSE_MS = 5000;
 export async function openSharedBucket(options: SharedBucketOptions): Promise<SharedBucket> {
   const { bucket, log, metrics } = options;
   const lease = await Lease.open(options);
-  const remote = createRemoteSessions(bucket, () => lease.name);
+  const report = createUntrustedReport(options);
+  let untrusted: ReadonlyMap<string, UntrustedSession> = new Map();
+  const remote = createRemoteSessions(
+    bucket,
+    () => lease.name,
+    options.trusted,
+    (folder) => untrusted.get(folder),
+  );
   const live = (): readonly LiveRecording[] => options.ingest().live();
   const onFailure = (): void => metrics.checkpointFailures.inc();
   const copies = createCopies({
     bucket,
     recorder: () => lease.name,
+    evidence: options.evidence,
     live,
     log,
     onBytes: (bytes) => metrics.checkpointBytes.inc(bytes),
@@ -60,6 +78,10 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     live,
     adopt: (key) => options.ingest().adopt(key),
     onAdopted: () => metrics.adopted.inc(),
+    onUntrusted(sessions) {
+      untrusted = new Map(sessions.map((session) => [session.folder, session]));
+      report(sessions);
+    },
   });
   const copying = createLoop(() => copies.update(), options.checkpointMs / 2, log, onFailure);
   const takingOver = createLoop(takeOver, options.leaseMs / 4, log, onFailure);
@@ -80,16 +102,9 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
   return {
     remote,
     start() {
-      started ??= copies
-        .resume()
-        .catch((error: unknown) => {
-          // then everything is copied again
-          log.warn({ error: errorText(error) }, 'the bucket could not be asked what it has of open sessions');
-        })
-        .then(() => {
-          takingOver.start();
-          copying.start();
-        });
+      takingOver.start();
+      // the lease first: sessions of a recorder without one are not taken over
+      started ??= takingOver.now().then(() => copying.start());
       sweep();
       timer = setInterval(sweep, options.staleUploadMs / SWEEPS_PER_STALE_TIME);
     },

@@ -1,11 +1,17 @@
-/** Brings sessions into the store that a recorder left in the shared bucket: see `lease.ts` for who may. */
+/**
+ * Brings sessions into the store that a recorder left in the shared bucket: see `lease.ts` for who may, and `prove.ts` for
+ * which. A session that is not proven stays where it is: nobody signs it, and nobody removes it.
+ */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import { checkSigned } from '../evidence/verify-recording.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Bucket } from '../store/bucket.ts';
-import { recordingId, type RecordingKey } from '../store/key.ts';
+import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import type { Lease } from './lease.ts';
+import type { Lease, Leases } from './lease.ts';
+import { proveSession, type Distrust, type EndedSession, type ProvenSession } from './prove.ts';
 import { rebuildSpool } from './rebuild.ts';
 import {
   listOpenSessions,
@@ -15,10 +21,21 @@ import {
   type OpenSession,
 } from './segments.ts';
 
+/** A session in the bucket that no recorder takes over, and the reason. */
+export interface UntrustedSession extends Distrust {
+  readonly recording: string;
+  /** Where it is in the bucket. */
+  readonly folder: string;
+}
+
 export interface TakeoverOptions {
   readonly bucket: Bucket;
   readonly store: RecordingStore;
   readonly lease: Lease;
+  /** The log of this recorder; `publish` brings all of it into the store. */
+  readonly evidence: { readonly log: string; publish(): Promise<void> };
+  /** The keys of the recorders that count, by id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly spoolDirectory: string;
   readonly live: () => readonly LiveRecording[];
   /** Takes over a spool that was rebuilt. Resolves when the store has it. */
@@ -27,6 +44,32 @@ export interface TakeoverOptions {
   readonly monotonicMs: () => number;
   readonly log: Logger;
   readonly onAdopted: () => void;
+  /** Called with all sessions that are not proven, after each look. */
+  readonly onUntrusted: (sessions: readonly UntrustedSession[]) => void;
+}
+
+/** How long a session that was not proven is not read again, in leases. The log of its recorder may be late. */
+const REMEMBERED_LEASES = 4;
+const NO_LEASE = 'its recorder has no signed lease in the bucket';
+
+const NOT_STORED = 'its recorder stored it, and the store does not have that recording';
+
+/** The reason why a session is not proven, for as long as its objects stay the same. */
+interface Remembered {
+  readonly version: string;
+  readonly atMs: number;
+  readonly distrust: Distrust;
+}
+
+type Proven = ProvenSession & { readonly session: OpenSession };
+
+/** What one look finds. */
+interface Look {
+  readonly sessions: readonly OpenSession[];
+  readonly leases: Leases;
+  /** Ids of the sessions that this recorder has. */
+  readonly open: ReadonlySet<string>;
+  readonly untrusted: UntrustedSession[];
 }
 
 /**
@@ -34,20 +77,130 @@ export interface TakeoverOptions {
  *   ones, and takes over what may be taken over by now.
  */
 export function createTakeover(options: TakeoverOptions): () => Promise<void> {
-  const { bucket, lease, log } = options;
+  const takeover = new Takeover(options);
+  return () => takeover.look();
+}
+
+class Takeover {
+  readonly #options: TakeoverOptions;
   /** Sessions that are being brought into the store, by their folders. */
-  const adopting = new Set<string>();
+  readonly #adopting = new Set<string>();
   /** What this recorder has claimed, and when. */
-  const claims = new Map<string, number>();
+  readonly #claims = new Map<string, number>();
+  /** By folder. */
+  readonly #distrusted = new Map<string, Remembered>();
+
+  constructor(options: TakeoverOptions) {
+    this.#options = options;
+  }
+
+  async look(): Promise<void> {
+    const { bucket, lease, log, live } = this.#options;
+    if (!(await lease.renew())) {
+      log.warn('another recorder took over what this one had in the bucket; it is copied anew');
+    }
+    const sessions = await listOpenSessions(bucket);
+    const leases = await lease.read();
+    const open = new Set(live().map(({ key }) => recordingId(key)));
+    const look: Look = { sessions, leases, open, untrusted: [] };
+    const byOwner = Map.groupBy(sessions, ({ recorder }) => recorder);
+    for (const [owner, left] of byOwner) {
+      const isOwn = owner === lease.name;
+      if (!isOwn && leases.live.has(owner)) continue;
+      await this.#takeFrom(owner, left, look);
+    }
+    for (const owner of [...this.#claims.keys()].filter((name) => !byOwner.has(name))) {
+      if (await lease.holds(owner)) await lease.forget(owner);
+      this.#claims.delete(owner);
+    }
+    this.#forgetGone(sessions);
+    this.#options.onUntrusted(look.untrusted);
+  }
+
+  /** @param left the sessions of a recorder that is this one, or does not live */
+  async #takeFrom(owner: string, left: readonly OpenSession[], look: Look): Promise<void> {
+    const { lease } = this.#options;
+    const proven: Proven[] = [];
+    for (const session of left) {
+      const found = await this.#proven(session, look);
+      if (found !== undefined) proven.push(found);
+    }
+    const others = proven.filter(({ checkpoint }) => owner !== lease.name && !this.#isOwn(checkpoint.log));
+    const isLost = look.leases.lost.has(owner) || this.#claims.has(owner);
+    const mayBeTaken = others.length > 0 && isLost && (await this.#holdsClaim(owner));
+    if (others.length === 0) this.#claims.delete(owner);
+    for (const each of proven) {
+      if (!others.includes(each) || mayBeTaken) await this.#settle(each, look);
+      else if (!look.leases.signed.has(owner))
+        look.untrusted.push(untrustedOf(each.session, { trust: 'unverified', reason: NO_LEASE }));
+    }
+  }
+
+  #isOwn(log: string): boolean {
+    return log === this.#options.evidence.log;
+  }
+
+  /** @returns undefined for a session that is not to be taken over, now or ever. */
+  async #proven(session: OpenSession, look: Look): Promise<Proven | undefined> {
+    const { bucket, lease } = this.#options;
+    const folder = sessionFolder(session.recorder, session.key);
+    const isOpen = look.open.has(recordingId(session.key));
+    if (isOpen && session.recorder === lease.name) return undefined;
+    const found = await this.#prove(session);
+    if ('reason' in found) {
+      look.untrusted.push(untrustedOf(session, found));
+      return undefined;
+    }
+    if ('storedAs' in found) {
+      const key = parseRecordingId(found.storedAs);
+      if (key !== undefined && (await this.#isStored(key, 0))) await removeFolder(bucket, folder);
+      else look.untrusted.push(untrustedOf(session, { trust: 'unverified', reason: NOT_STORED }));
+      return undefined;
+    }
+    const { log } = found.checkpoint;
+    if (isOpen) {
+      // of this recorder, under an earlier name: it is copied again under the present one
+      const isCopied = look.sessions.some(
+        ({ recorder, key, proof }) =>
+          recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),
+      );
+      if (this.#isOwn(log) && isCopied) await removeFolder(bucket, folder);
+      return undefined;
+    }
+    // of a recorder that lives under another name by now
+    if (!this.#isOwn(log) && look.leases.liveLogs.has(log)) return undefined;
+    return { ...found, session };
+  }
+
+  async #prove(session: OpenSession): Promise<ProvenSession | EndedSession | Distrust> {
+    const { evidence, leaseMs, monotonicMs } = this.#options;
+    const folder = sessionFolder(session.recorder, session.key);
+    const version = versionOf(session);
+    const known = this.#distrusted.get(folder);
+    if (known?.version === version && monotonicMs() - known.atMs < REMEMBERED_LEASES * leaseMs)
+      return known.distrust;
+    // what ended here is not taken over once more because the store does not know it yet
+    await evidence.publish();
+    const found = await proveSession(session, this.#options);
+    if ('reason' in found) this.#distrust(session, found);
+    return found;
+  }
+
+  #distrust(session: OpenSession, distrust: Distrust): void {
+    const folder = sessionFolder(session.recorder, session.key);
+    const atMs = this.#options.monotonicMs();
+    this.#distrusted.set(folder, { version: versionOf(session), atMs, distrust });
+  }
 
   /** A session that nobody has open any more. */
-  async function settle(session: OpenSession, open: ReadonlySet<string>): Promise<void> {
+  async #settle(proven: Proven, look: Look): Promise<void> {
+    const { bucket, log, spoolDirectory, onAdopted, adopt } = this.#options;
+    const { session, checkpoint } = proven;
+    const { bytes } = checkpoint.cast;
     const folder = sessionFolder(session.recorder, session.key);
     const id = recordingId(session.key);
-    if (adopting.has(folder) || open.has(id)) return;
-    const stored = await options.store.stat(session.key, 'cast');
-    const bytes = segmentsBytes(session.cast);
-    if (stored !== undefined && stored.bytes >= bytes) {
+    if (this.#adopting.has(folder)) return;
+    if (await this.#isStored(session.key, bytes)) {
       await removeFolder(bucket, folder);
       return;
     }
@@ -55,48 +208,59 @@ export function createTakeover(options: TakeoverOptions): () => Promise<void> {
       { recording: id, recorder: session.recorder, bytes },
       'session of a lost recorder is taken over',
     );
-    adopting.add(folder);
+    this.#adopting.add(folder);
     try {
-      await rebuildSpool(bucket, session, options.spoolDirectory);
+      const distrust = await rebuildSpool(bucket, session, proven, spoolDirectory);
+      if (distrust !== undefined) {
+        this.#adopting.delete(folder);
+        this.#distrust(session, distrust);
+        look.untrusted.push(untrustedOf(session, distrust));
+        return;
+      }
     } catch (error) {
-      adopting.delete(folder);
+      this.#adopting.delete(folder);
       throw error;
     }
-    options.onAdopted();
-    void options
-      .adopt(session.key)
+    onAdopted();
+    void adopt(session.key)
       .then(() => removeFolder(bucket, folder))
       .catch((error: unknown) => log.warn({ recording: id, error: errorText(error) }, 'segments stay behind'))
-      .finally(() => adopting.delete(folder));
+      .finally(() => this.#adopting.delete(folder));
+  }
+
+  /** True if the store has at least so many bytes of a recording, signed by a key that counts. */
+  async #isStored(key: RecordingKey, bytes: number): Promise<boolean> {
+    const { store, trusted } = this.#options;
+    if ((await store.stat(key, 'cast')) === undefined) return false;
+    const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId: trusted });
+    if (!evidence || findings.some(({ severity }) => severity === 'fault')) return false;
+    return (signature?.evidence.cast.bytes ?? -1) >= bytes;
   }
 
   /** Claims what `name` left, and confirms the claim from then on. */
-  async function holdsClaim(name: string): Promise<boolean> {
-    const since = claims.get(name);
+  async #holdsClaim(name: string): Promise<boolean> {
+    const { lease, leaseMs, monotonicMs } = this.#options;
+    const since = this.#claims.get(name);
     if (since !== undefined && !(await lease.holds(name))) {
-      claims.delete(name);
+      this.#claims.delete(name);
       return false;
     }
     await lease.claim(name);
-    if (since === undefined) claims.set(name, options.monotonicMs());
-    return since !== undefined && options.monotonicMs() - since >= options.leaseMs / 2;
+    if (since === undefined) this.#claims.set(name, monotonicMs());
+    return since !== undefined && monotonicMs() - since >= leaseMs / 2;
   }
 
-  return async () => {
-    if (!(await lease.renew())) {
-      log.warn('another recorder took over what this one had in the bucket; it is copied anew');
-    }
-    const sessions = await listOpenSessions(bucket);
-    const open = new Set(options.live().map(({ key }) => recordingId(key)));
-    for (const session of sessions) if (session.recorder === lease.name) await settle(session, open);
-    const owners = new Set(sessions.map(({ recorder }) => recorder));
-    for (const name of new Set([...(await lease.lost(owners)), ...claims.keys()])) {
-      if (!(await holdsClaim(name))) continue;
-      const left = sessions.filter(({ recorder }) => recorder === name);
-      for (const session of left) await settle(session, open);
-      if (left.length > 0) continue;
-      await lease.forget(name);
-      claims.delete(name);
-    }
-  };
+  #forgetGone(sessions: readonly OpenSession[]): void {
+    const folders = new Set(sessions.map(({ recorder, key }) => sessionFolder(recorder, key)));
+    for (const folder of this.#distrusted.keys()) if (!folders.has(folder)) this.#distrusted.delete(folder);
+  }
+}
+
+function untrustedOf({ recorder, key }: OpenSession, { trust, reason }: Distrust): UntrustedSession {
+  return { recording: recordingId(key), folder: sessionFolder(recorder, key), trust, reason };
+}
+
+/** Changes when an object of the session does, as far as a list shows. */
+function versionOf({ proof, cast, notes }: OpenSession): string {
+  return [proof?.modifiedAtMs, proof?.bytes, segmentsBytes(cast), segmentsBytes(notes)].join(' ');
 }

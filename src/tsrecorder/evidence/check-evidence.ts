@@ -15,23 +15,33 @@ export interface CheckOptions {
   readonly store: EvidenceStore;
   /** Of the recorder that answers; undefined where none does. */
   readonly ownKey: PublicKey | undefined;
+  /** The keys of the recorders that count, by id. Default: only `ownKey` counts. */
+  readonly trusted?: ReadonlyMap<string, PublicKey>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
 }
 
 /** What was checked, and how that ended. */
 export interface CheckedEvidence {
-  /** `sound`: it is what the key signed. `none`: there is nothing to hold it against. `running`: it is not over. */
-  readonly verdict: 'sound' | 'faulty' | 'none' | 'running';
+  /**
+   * `sound`: it is what a trusted key signed. `unverified`: it is what a key signed that is not trusted here, so anybody may have
+   * written it. `none`: it has no signature. `running`: the session is not over.
+   */
+  readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
   /** RFC 3339, UTC. */
   readonly checkedAt: string;
   readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
   readonly signedBy?: {
     readonly key: string;
-    /** Which key it is: of the recorder that answers, one published in the store, or none that is known. */
-    readonly whose: 'this recorder' | 'published' | 'unknown';
+    /**
+     * Which key it is: of the recorder that answers, of another recorder that it trusts, one published in the store by anybody, or
+     * none that is known.
+     */
+    readonly whose: 'this recorder' | 'trusted' | 'published' | 'unknown';
     readonly log: string;
     readonly entry: number;
+    /** Set if that recorder took the session over: the log of the recorder that began it, and the key that signed the copies. */
+    readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
     /** The key itself, if it is known: SubjectPublicKeyInfo, PEM. */
     readonly pem?: string;
   };
@@ -77,7 +87,7 @@ async function readPublishedKey(
 
 async function checkEvidence(
   { key, live, pieces }: CatalogEntry,
-  { store, ownKey, nowMs }: CheckOptions,
+  { store, ownKey, nowMs, trusted = new Map() }: CheckOptions,
 ): Promise<CheckedEvidence> {
   const checkedAt = new Date(nowMs()).toISOString();
   if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
@@ -86,7 +96,7 @@ async function checkEvidence(
   const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
   const found = id === undefined ? undefined : await readPublishedKey(store, id);
   if (found !== undefined) published.set(found.id, found);
-  const byId = new Map(published);
+  const byId = new Map([...published, ...trusted]);
   if (ownKey !== undefined) byId.set(ownKey.id, ownKey);
   const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId });
   const partial =
@@ -99,31 +109,44 @@ async function checkEvidence(
           },
         ]
       : [];
-  const verdict = !evidence
-    ? 'none'
-    : findings.some(({ severity }) => severity === 'fault')
-      ? 'faulty'
-      : 'sound';
+  const counts = new Set([...trusted.keys(), ...(ownKey === undefined ? [] : [ownKey.id])]);
+  const verdict = evidence ? verdictOf(findings, counts.has(signature?.keyId ?? '')) : 'none';
   return {
     verdict,
     checkedAt,
     findings: [...findings, ...partial].map(({ severity, code, message }) => ({ severity, code, message })),
-    ...(signature === undefined ? {} : { signedBy: describeSigner(signature, ownKey, published) }),
+    ...(signature === undefined ? {} : { signedBy: describeSigner(signature, ownKey, trusted, published) }),
   };
+}
+
+function verdictOf(findings: readonly Finding[], isTrusted: boolean): CheckedEvidence['verdict'] {
+  if (findings.some(({ severity }) => severity === 'fault')) return 'faulty';
+  return isTrusted ? 'sound' : 'unverified';
 }
 
 function describeSigner(
   { keyId, evidence }: SignedSidecar,
   ownKey: PublicKey | undefined,
+  trusted: ReadonlyMap<string, PublicKey>,
   published: ReadonlyMap<string, PublicKey>,
 ): NonNullable<CheckedEvidence['signedBy']> {
   const isOwn = keyId === ownKey?.id;
-  const key = isOwn ? ownKey : published.get(keyId);
+  const key = isOwn ? ownKey : (trusted.get(keyId) ?? published.get(keyId));
+  const { adopted } = evidence;
   return {
     key: keyId,
-    whose: isOwn ? 'this recorder' : key === undefined ? 'unknown' : 'published',
+    whose: isOwn
+      ? 'this recorder'
+      : trusted.has(keyId)
+        ? 'trusted'
+        : key === undefined
+          ? 'unknown'
+          : 'published',
     log: evidence.log,
     entry: evidence.start,
+    ...(adopted === undefined
+      ? {}
+      : { adopted: { log: adopted.log, entry: adopted.start, key: adopted.key } }),
     ...(key === undefined ? {} : { pem: key.pem }),
   };
 }

@@ -28,6 +28,8 @@ export type FindingCode =
   | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
+  /** Another recorder took the session over, and the log of the first one does not have it. */
+  | 'adoption-unproven'
   | 'removal-untrusted'
   | 'document-missing'
   | 'document-changed'
@@ -41,6 +43,8 @@ export type FindingCode =
   /** Notices: worth knowing, and nothing to worry about by themselves. */
   | 'unfinished'
   | 'end-pending'
+  /** Another recorder than the one that began the session finished and signed it. */
+  | 'adopted'
   /** A session was cut, and what may have followed at another recorder is in none of the stores. */
   | 'part-after'
   | 'removal-pending'

@@ -41,6 +41,8 @@ export type LogEvent =
       readonly nodeName: string;
       readonly address: string;
       readonly durable?: number;
+      /** Of a session that this recorder took over: the log of the other recorder, and the number of its start there. */
+      readonly adopted?: { readonly log: string; readonly start: number };
     }
   /** Of sessions that are open, by the number of the entry of their start: so many bytes of the body are in the spool. */
   | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
@@ -103,6 +105,7 @@ const eventSchema = z.discriminatedUnion('kind', [
     nodeName: z.string(),
     address: z.string(),
     durable: count.exactOptional(),
+    adopted: z.strictObject({ log: logId, start: count }).exactOptional(),
   }),
   z.strictObject({ kind: z.literal('durable'), sessions: z.array(z.tuple([count, count])) }),
   z.strictObject({

@@ -64,12 +64,32 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
       addEvent(index, { log, n }, event, signed.has(n));
     }
   }
+  for (const { log, n, adopted } of allStarts) {
+    // a log may only end a session of another one in words that are signed
+    if (adopted !== undefined && logs.get(log)?.signed.has(n) === true)
+      followAdoption(index, { log, n }, adopted);
+  }
   return index;
 }
 
 /** A recorder that says that there was nothing, of a session of which it said before that there was something, has lost it. */
 function isLoss(event: LossEvent, course: Course | undefined): boolean {
   return event.kind === 'lost' || (course?.durable ?? 0) > 0;
+}
+
+/** A session that another recorder took over ended where that one stored it, with the bytes that it found. */
+function followAdoption(
+  { courses, losses }: Index,
+  { log, n }: Place,
+  adopted: { readonly log: string; readonly start: number },
+): void {
+  const course = courses.get(`${log} ${n}`);
+  const original = courses.get(`${adopted.log} ${adopted.start}`);
+  if (course?.closed !== true || original === undefined || original.closed) return;
+  Object.assign(original, { ...(course.end === undefined ? {} : { end: course.end }), closed: true });
+  const isSaid = losses.some(({ log: of, event }) => of === log && event.start === n);
+  // the recorder that took it over has said what is missing
+  if (isSaid) original.durable = 0;
 }
 
 /** What becomes of the sessions of a log. */

@@ -22,6 +22,8 @@ export interface LostSessions {
   found(session: SessionLookup): string | undefined;
   /** There is nothing in the spool of a session. */
   vanished(recording: string): void;
+  /** The copies of a session that was taken over have less than was durable. @returns what is missing, a sentence */
+  short(recording: string, durable: number, found: number): string;
   /** After a crash: of the sessions that the log says are open, only these are. Resolves when that is durable. */
   settle(open: readonly RecordingKey[]): Promise<void>;
 }
@@ -30,6 +32,7 @@ const NOTHING_DURABLE = 'nothing of it was durable';
 const SPOOL_GONE = 'its spool is gone';
 const SPOOL_SHORT = 'its spool is shorter than it was';
 const SPOOL_OTHER = 'its spool holds another session';
+const COPY_SHORT = 'they were not in the bucket when its recorder was lost';
 
 /** One per log. */
 export function createLostSessions(
@@ -37,8 +40,13 @@ export function createLostSessions(
   marks: Pick<DurableMarks, 'alive' | 'forget'>,
   log: Pick<Logger, 'error'>,
 ): LostSessions {
-  function lose(recording: string, found: number, reason: string): string {
-    const { n = 0, durable = 0 } = evidence.open.get(recording) ?? {};
+  function lose(
+    recording: string,
+    found: number,
+    reason: string,
+    durable = evidence.open.get(recording)?.durable ?? 0,
+  ): string {
+    const { n = 0 } = evidence.open.get(recording) ?? {};
     evidence.append({ kind: 'lost', start: n, recording, durable, found, reason });
     const problem = `${durable - found} acknowledged bytes are lost: ${reason}`;
     log.error({ recording, problem }, 'acknowledged bytes are lost');
@@ -62,6 +70,7 @@ export function createLostSessions(
       return durable < begun.durable ? lose(recording, durable, SPOOL_SHORT) : undefined;
     },
     vanished,
+    short: (recording, durable, found) => lose(recording, found, COPY_SHORT, durable),
     async settle(keys) {
       const open = new Set(keys.map(recordingId));
       for (const recording of evidence.open.keys()) if (!open.has(recording)) vanished(recording);
@@ -71,6 +80,6 @@ export function createLostSessions(
 }
 
 /** Hexadecimal. */
-export function sha256(content: Uint8Array): string {
+export function sha256(content: string | Uint8Array): string {
   return createHash('sha256').update(content).digest('hex');
 }

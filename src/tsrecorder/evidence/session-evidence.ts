@@ -3,7 +3,8 @@ import { createDurableMarks } from './durable-marks.ts';
 import { createLostSessions, sha256, type LostSessions } from './lost-sessions.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
-import { signSidecar } from './signed-sidecar.ts';
+import type { LogEvent } from './log-entry.ts';
+import { signSidecar, type SidecarEvidence } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
 /** What the log says about the start of a session. */
@@ -15,6 +16,19 @@ export interface SessionStart {
   readonly nodeName: string;
   readonly address: string;
   /** So many bytes of the body are in the spool. */
+  readonly durable: number;
+  /** Set if another recorder began the session and this one took it over. */
+  readonly adopted?: Adoption;
+}
+
+/** A session of another recorder that this one took over from a shared bucket. */
+export interface Adoption {
+  /** The log of the other recorder, and the number of the entry where the session began. */
+  readonly log: string;
+  readonly start: number;
+  /** Id of the key that signed the copies. */
+  readonly key: string;
+  /** Bytes of the body that were durable, as that log says. */
   readonly durable: number;
 }
 
@@ -31,17 +45,25 @@ export interface Removal {
   readonly bytes: number;
 }
 
-export interface SessionEvidence extends LostSessions {
+export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   /** Name of the log, and the key that signs it. */
   readonly log: string;
   readonly key: SigningKey;
   /** Entries of the log that the store does not have. */
   readonly unpublished: number;
+  /** Number of the entry where an open session began, and SHA-256 of its header line; undefined if the log has none. */
+  startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
   /**
    * The first bytes of a session are in the spool. Resolves when that is durable, and in the store if that works: nothing of
    * the session may be acknowledged before.
    */
   started(start: SessionStart): Promise<void>;
+  /**
+   * The spool has a session that this recorder took over.
+   *
+   * @returns what is missing of it, a sentence; undefined if all that was durable is there.
+   */
+  adopted(session: SessionStart): string | undefined;
   /** More is in the spool. @returns what its acknowledgement has to wait for; undefined: for nothing. */
   grew(recording: string, durable: number): Promise<void> | undefined;
   /** Adds evidence and signature to a sidecar. A session of which the log knows no start gets one. */
@@ -75,18 +97,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
   const losses = createLostSessions(log, marks, options.log);
   const { key } = options;
 
-  function start({ header, ...about }: SessionStart): number {
-    const { recording, nodeId, nodeName, address, durable } = about;
-    return log.append({
-      kind: 'start',
-      recording,
-      header: sha256(header),
-      nodeId,
-      nodeName,
-      address,
-      durable,
-    });
-  }
+  const start = (session: SessionStart): number => log.append(startEvent(session));
 
   async function publish(): Promise<void> {
     await log.sync();
@@ -105,8 +116,18 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       await log.sync();
       await log.announce(ANNOUNCE_LIMIT_MS);
     },
+    startOf(recording) {
+      const { n, header } = log.open.get(recording) ?? {};
+      return n === undefined || header === undefined ? undefined : { n, header };
+    },
     grew: (recording, durable) => marks.grew(recording, durable),
     ...losses,
+    adopted(session) {
+      const { recording, durable, adopted } = session;
+      if (log.open.get(recording) === undefined) start(session);
+      if (adopted === undefined || durable >= adopted.durable) return undefined;
+      return losses.short(recording, adopted.durable, durable);
+    },
     async sign(session, { cast, notes }, sidecar) {
       const n = log.open.get(session.recording)?.n ?? start(session);
       await log.sync();
@@ -114,7 +135,8 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
         cast: withoutDigest(cast),
         ...(notes === undefined ? {} : { notes: withoutDigest(notes) }),
       };
-      return signSidecar(sidecar, { format: 1, log: log.id, start: n, ...files }, key);
+      const evidence = { format: 1, log: log.id, start: n, ...originOf(session), ...files } as const;
+      return signSidecar(sidecar, evidence, key);
     },
     async ended(recording, storedAs, { cast, notes }) {
       const n = log.open.get(recording)?.n;
@@ -142,6 +164,17 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       await log.close();
     },
   };
+}
+
+function startEvent({ header, adopted, ...about }: SessionStart): LogEvent {
+  const from = adopted === undefined ? {} : { adopted: { log: adopted.log, start: adopted.start } };
+  return { kind: 'start', ...about, header: sha256(header), ...from };
+}
+
+function originOf({ adopted }: SessionStart): Pick<SidecarEvidence, 'adopted'> {
+  if (adopted === undefined) return {};
+  const { log, start, key } = adopted;
+  return { adopted: { log, start, key } };
 }
 
 function sealOf({ bytes, blockBytes, chain }: LineSeal): Seal {

@@ -14,6 +14,8 @@ export interface SidecarEvidence {
   /** The log that has the session's start, and the number of that entry. */
   readonly log: string;
   readonly start: number;
+  /** Set if another recorder began the session: its log, the number of the start there, and the key that signed the copies. */
+  readonly adopted?: { readonly log: string; readonly start: number; readonly key: string };
   readonly cast: LineSeal;
   /** Absent when there are no notes. */
   readonly notes?: LineSeal;
@@ -41,6 +43,7 @@ const evidenceSchema = z.strictObject({
   format: z.literal(1),
   log: z.string(),
   start: count,
+  adopted: z.strictObject({ log: z.string(), start: count, key: z.string() }).exactOptional(),
   cast: seal,
   notes: seal.exactOptional(),
 }) satisfies z.ZodType<SidecarEvidence>;

@@ -78,6 +78,23 @@ export function parsePublicKey(text: string): PublicKey | undefined {
   }
 }
 
+/**
+ * The public keys in a file: PEM blocks, or raw keys in base64 on a line each.
+ *
+ * @throws TailcastError `CONFIG_INVALID` when the file cannot be read, or something in it is no Ed25519 key.
+ */
+export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]> {
+  const text = await readFile(path, 'utf8').catch((error: unknown) => {
+    throw new TailcastError('CONFIG_INVALID', `the keys of the recorders cannot be read: ${reasonOf(error)}`);
+  });
+  const blocks = text.match(/-----BEGIN [^]*?-----END [A-Z ]+-----|^\S+$/gm) ?? [];
+  return blocks.map((block) => {
+    const key = parsePublicKey(block);
+    if (key !== undefined) return key;
+    throw new TailcastError('CONFIG_INVALID', `${path} has something that is no public Ed25519 key`);
+  });
+}
+
 function asSigningKey(key: KeyObject): SigningKey {
   const publicKey = asPublicKey(createPublicKey(key));
   if (publicKey === undefined) throw new Error('it is not an Ed25519 key');
@@ -123,6 +140,10 @@ function bytesOf(message: string | Uint8Array): Uint8Array {
 }
 
 function unusable(error: unknown): TailcastError {
-  const reason = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
-  return new TailcastError('CONFIG_INVALID', `the evidence key cannot be used: ${reason}`, { cause: error });
+  const detail = `the evidence key cannot be used: ${reasonOf(error)}`;
+  return new TailcastError('CONFIG_INVALID', detail, { cause: error });
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
 }

@@ -92,6 +92,33 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   return { logs, keys, findings };
 }
 
+/**
+ * Reads one log from the segment that holds entry `n` up to its end, and checks it as {@link readLogs} does. Without entry `n`
+ * the result is empty.
+ */
+export async function readLogFrom(
+  store: DocumentReader,
+  log: string,
+  n: number,
+  keys: KeyRing,
+): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
+  const findings: Finding[] = [];
+  // before the segments, as in `readLogs`
+  const tail = await readText(store, tailName(log));
+  const firsts = (await store.listDocuments(segmentPrefix(log)))
+    .flatMap((name) => parseSegmentName(name)?.first ?? [])
+    .toSorted((left, right) => left - right);
+  const begin = firsts.findLast((first) => first <= n);
+  const parsedTail = tail === undefined ? undefined : parseSegment(tail);
+  const tailFirst = parseEntry(parsedTail?.lines[0] ?? '')?.n;
+  const reader = new LogReader(log, keys, findings, begin ?? tailFirst ?? n);
+  for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin))
+    reader.take(first, parseSegment((await readText(store, logSegmentName(log, first))) ?? ''));
+  if (parsedTail !== undefined) reader.takeTail(parsedTail);
+  const read = reader.finish();
+  return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };
+}
+
 /** Whether every head that somebody saw is still there. */
 export function checkHeads(
   logs: ReadonlyMap<string, ReadLog>,
@@ -163,10 +190,14 @@ class LogReader {
   #key: string | undefined;
   #head: LogHead | undefined;
 
-  constructor(log: string, keys: KeyRing, findings: Finding[]) {
+  /** @param first number of the entry that the reader begins with */
+  constructor(log: string, keys: KeyRing, findings: Finding[], first = 0) {
     this.#log = log;
     this.#keys = keys;
     this.#findings = findings;
+    this.#next = first;
+    // nobody has read the entry before
+    if (first > 0) this.#last = undefined;
   }
 
   take(first: number, segment: ParsedSegment, object = logSegmentName(this.#log, first)): void {

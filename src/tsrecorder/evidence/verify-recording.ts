@@ -6,6 +6,7 @@ import { newerSidecar, parseSidecar, type Sidecar } from '../library/sidecar.ts'
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, RecordingStore, StoredRecording } from '../store/store.ts';
 import { fault, notice, type Finding, type FindingCode } from './finding.ts';
+import { checkAdoption } from './verify-adoption.ts';
 import { chainOf, createLineSealer, type LineSeal, type Seal } from './line-seal.ts';
 import { locateChange, type ReadBytes } from './locate-change.ts';
 import type { LogEntry, LogEvent } from './log-entry.ts';
@@ -274,6 +275,7 @@ class RecordingCheck {
     }
     const end = this.#index.ends.get(this.#id);
     await this.#checkStart(start, end, where);
+    this.#findings.push(...checkAdoption(this.#id, evidence, start.event, this.#index.logs));
     if (end === undefined) {
       const message = 'the log does not say yet that it has ended';
       const isLate = this.#index.nowMs - this.#endedAtMs > this.#index.unfinishedMs;

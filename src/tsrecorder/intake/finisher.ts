@@ -17,7 +17,7 @@ import { removeSpool, type SpoolPosition } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import type { StartedUpload } from './upload-session.ts';
+import type { StartedUpload } from './started-upload.ts';
 import { createBackoff } from '../../async/backoff.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { pause } from '../../async/pause.ts';
@@ -128,7 +128,7 @@ async function store(
   const notes = upload.facts.noteCount > 0 ? paths.notes : undefined;
   const notesBytes = notes === undefined ? 0 : upload.notesBytes;
   const { part, isWhole } = placeOf(upload);
-  const mark = isWhole ? undefined : sessionMark(upload.meta.nodeId, part.session);
+  const mark = sessionMark(upload.meta.nodeId, part.session);
   const files = { cast, notes: notes === undefined ? undefined : await sealFile(notes, notesBytes) };
   const start = await describeStart(upload);
   let key: RecordingKey = upload.meta;
@@ -156,7 +156,9 @@ async function store(
     const sidecar = await evidence.sign(start, files, document);
     try {
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
-      await into.finish({ key, ...sources, sidecar, sessionMark: mark });
+      // under another key than its own a recording may be a second copy of the session
+      const isAlone = isWhole && key === upload.meta;
+      await into.finish({ key, ...sources, sidecar, sessionMark: isAlone ? undefined : mark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
@@ -191,7 +193,8 @@ function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isW
   const { after = [], ...place } = describePart(upload.meta);
   return {
     part: isLast || after.length === 0 ? place : { ...place, after },
-    isWhole: isLast && place.number === 1 && place.offset === 0 && !upload.hasOthers,
+    isWhole:
+      isLast && place.number === 1 && place.offset === 0 && !upload.hasOthers && upload.adopted === undefined,
   };
 }
 
@@ -209,10 +212,12 @@ function nextKey(key: RecordingKey): RecordingKey {
 }
 
 /** What the log says, or would have said, when the session began. */
-async function describeStart({ meta, paths, bodyBytes }: OverUpload): Promise<SessionStart> {
+async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): Promise<SessionStart> {
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
   const header = await readPart(paths.cast, 0, storedHeaderBytes);
-  return { recording: recordingId(meta), header, nodeId, nodeName, address, durable: bodyBytes };
+  const recording = recordingId(meta);
+  const from = adopted === undefined ? {} : { adopted };
+  return { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
 }
 
 /** Not a stream of the file: each piece of that is new memory outside V8's heap, as long as the file in all. */

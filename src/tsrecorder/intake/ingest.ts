@@ -15,6 +15,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describeEntry } from './live-entry.ts';
 import { createSessionFacts } from '../library/session-facts.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
+import { adoptionPath, readAdoption } from '../spool/adoption-file.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
 import { spoolStatus, type SpoolStatus } from './spool-status.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
@@ -39,7 +40,7 @@ export interface IngestOptions {
   readonly spoolDirectory: string;
   readonly group: GroupCommit;
   readonly finisher: Finisher;
-  readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'vanished' | 'settle'>;
+  readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'adopted' | 'vanished' | 'settle'>;
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
     /** Sessions that are open or wait to be continued. */
@@ -82,6 +83,8 @@ interface Entry {
 
 interface RecoveredSession {
   readonly session: UploadSession;
+  /** Another recorder began it. */
+  readonly isAdopted: boolean;
   /** The upload had ended as it should. */
   readonly ended: boolean;
   /** What is missing of it, a sentence. */
@@ -173,18 +176,20 @@ export class Ingest {
   }
 
   /**
-   * Takes over a spool that was put into the directory: a session of another recorder, which is not continued. Resolves
-   * when the store has it.
+   * Takes over a spool that `checkpoint/rebuild` put into the directory: a session of another recorder, which is not continued.
+   * Resolves when the store has it.
    */
   async adopt(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);
-    if (recovered === undefined) return;
-    const { session, ended, lost } = recovered;
+    if (recovered !== undefined) await this.#finishAdopted(recovered).gone.promise;
+  }
+
+  #finishAdopted({ session, ended, lost }: RecoveredSession): Entry {
     const entry = this.#add(session, false);
-    const reason = lost ?? 'the recorder that had the session was lost';
+    const reason = ['the recorder that had the session was lost', ...(lost === undefined ? [] : [lost])];
     const clean = lost === undefined && (ended || session.saidEnd);
-    void this.#next(entry, () => this.#finish(entry, clean, reason));
-    await entry.gone.promise;
+    void this.#next(entry, () => this.#finish(entry, clean, reason.join('; ')));
+    return entry;
   }
 
   /**
@@ -428,7 +433,8 @@ export class Ingest {
   async #recoverSpool(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);
     if (recovered === undefined) return;
-    const { session, ended, lost } = recovered;
+    const { session, ended, lost, isAdopted } = recovered;
+    if (isAdopted) return void this.#finishAdopted(recovered);
     // what is short, or another session's, is not to be continued
     const entry = this.#add(session, lost === undefined);
     const reason = 'the recorder stopped while the session was open';
@@ -450,8 +456,9 @@ export class Ingest {
     if (head === undefined) throw new TailcastError('STORE_FAILED', 'the header cannot be read');
     await cutSpool(spool);
     const { meta, ended, ...position } = spool;
+    const adopted = await readAdoption(adoptionPath(paths));
     const session = UploadSession.recovered(
-      { meta, head, facts, paths },
+      { meta, head, facts, paths, ...(adopted === undefined ? {} : { adopted }) },
       position,
       { ...meta, token: meta.token, ...(meta.part === undefined ? {} : { continues: meta.part }) },
       this.#deps,
@@ -459,9 +466,11 @@ export class Ingest {
     const recording = recordingId(meta);
     const { log, evidence } = this.#options;
     const header = await readPart(paths.cast, 0, meta.storedHeaderBytes);
-    const lost = evidence.found({ recording, header, durable: spool.bodyBytes });
+    const { nodeId, nodeName, address } = meta;
+    const start = { recording, header, nodeId, nodeName, address, durable: spool.bodyBytes };
+    const lost = adopted === undefined ? evidence.found(start) : evidence.adopted({ ...start, adopted });
     log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
-    return { session, ended, lost };
+    return { session, ended, lost, isAdopted: adopted !== undefined };
   }
 }
 

@@ -137,6 +137,10 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'Rounds in which open sessions could not all be copied to the shared bucket.',
     ),
     adopted: counter('tailcast_recorder_adopted_total', 'Sessions of lost recorders that were taken over.'),
+    untrusted: gauge(
+      'tailcast_recorder_untrusted_sessions',
+      'Sessions in the shared bucket that no trusted recorder signed. They are kept, and never signed or finished.',
+    ),
   };
 }
 

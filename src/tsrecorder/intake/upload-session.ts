@@ -18,21 +18,16 @@
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { TailcastError } from '../../errors.ts';
 import { MAX_ANNOTATION_LENGTH } from '../../wire/recorder-api/annotation.ts';
-import { parseHead, stampHead, type CastHead } from '../library/cast-head.ts';
+import { parseHead, stampHead } from '../library/cast-head.ts';
 import { cutFile } from '../files/append-file.ts';
 import { storageError } from '../files/durable-files.ts';
+import type { StartedUpload } from './started-upload.ts';
 import { isRawAnnotation } from './raw-annotation.ts';
 import type { Committable, GroupCommit } from './group-commit.ts';
 import { LineSplitter, type UploadPiece } from './line-splitter.ts';
-import { createSessionFacts, type SessionFacts } from '../library/session-facts.ts';
+import { createSessionFacts } from '../library/session-facts.ts';
 import type { Continuation, Neighbours } from '../../wire/recorder-api/upload-headers.ts';
-import {
-  createSpoolFile,
-  spoolPaths,
-  type SpoolFile,
-  type SpoolPaths,
-  type SpoolPosition,
-} from '../spool/spool-file.ts';
+import { createSpoolFile, spoolPaths, type SpoolFile, type SpoolPosition } from '../spool/spool-file.ts';
 import {
   encodeEnd,
   encodeMeta,
@@ -103,14 +98,6 @@ export interface UploadOrigin {
   /** Set when the beginning of the session is elsewhere. */
   readonly continues?: Pick<Continuation, 'number' | 'offset'>;
   readonly neighbours?: Neighbours;
-}
-
-/** What is known of a session once its header has come. */
-export interface StartedUpload {
-  readonly meta: SpoolMeta;
-  readonly head: CastHead;
-  readonly facts: SessionFacts;
-  readonly paths: SpoolPaths;
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });

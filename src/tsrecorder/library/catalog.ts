@@ -13,7 +13,7 @@ import {
 } from './candidates.ts';
 import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
-import { createDescriber, storedVersion, type Describe } from './describe-stored.ts';
+import { createDescriber, storedVersion, type Describe, type TrustOf } from './describe-stored.ts';
 import {
   besideIndex,
   isFound,
@@ -78,6 +78,8 @@ export interface CatalogOptions {
   readonly refreshMs: number;
   /** Descriptions kept in memory. */
   readonly maxCached: number;
+  /** Default: nothing is said about trust. */
+  readonly trustOf?: TrustOf;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   /** If there is one, and as soon as there is. */
@@ -102,7 +104,7 @@ class StoreCatalog implements Catalog {
   constructor(options: CatalogOptions) {
     const { store } = options;
     this.#options = options;
-    this.#describe = createDescriber(store, options.maxCached);
+    this.#describe = createDescriber(store, options.maxCached, options.trustOf);
     this.#listings = createListings({
       ...options,
       remote: options.remote,

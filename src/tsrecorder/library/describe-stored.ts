@@ -9,10 +9,13 @@ import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
-import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
+import type { Recording, ResizeOrder, Trust } from '../../wire/recorder-api/recording.ts';
 import { newerSidecar, parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
+
+/** Whether a sidecar is signed by a recorder that counts. @param key name of the cast, and `bytes` its length */
+export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
@@ -20,8 +23,9 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
  * What cannot be read is described as damaged. Cached by length and time of the cast, unless it was the store that failed.
  *
  * @param maxCached descriptions kept in memory.
+ * @param trustOf default: nothing is said about trust.
  */
-export function createDescriber(store: ReadableStore, maxCached: number): Describe {
+export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
   const cache = new Map<string, DescribedPart>();
   return async ({ key, hasSidecar, stat: listed }) => {
     const id = recordingId(key);
@@ -32,7 +36,7 @@ export function createDescriber(store: ReadableStore, maxCached: number): Descri
     if (cached?.entry.version === version) return cached;
     let described: DescribedPart;
     try {
-      described = await describeStored(store, key, stat, version, hasSidecar);
+      described = await describeStored(store, key, stat, version, hasSidecar, trustOf);
     } catch (error) {
       // removed while it was read
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
@@ -97,11 +101,13 @@ async function describeStored(
   stat: ObjectStat,
   version: string,
   hasSidecar: boolean,
+  trustOf: TrustOf | undefined,
 ): Promise<DescribedPart> {
   const text = hasSidecar ? await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES) : undefined;
+  const trust = trustOf?.(text, recordingKey(key), stat.bytes);
   const sidecar = text === undefined ? undefined : parseSidecar(text);
   if (sidecar !== undefined) {
-    const recording = describeFromSidecar(sidecar, key, stat.bytes);
+    const recording = { ...describeFromSidecar(sidecar, key, stat.bytes), ...trust };
     const described = describeAlone(store, key, version, recording, sidecar.cast.resizeOrder);
     return {
       ...described,
@@ -118,7 +124,7 @@ async function describeStored(
   const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
-    return describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+    return describeAlone(store, key, version, { ...describeDamaged(key, stat.bytes, problem), ...trust });
   }
   const foreign = await describeForeign(key, head, stat.bytes, async (start, end) =>
     Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end }))),
@@ -127,7 +133,7 @@ async function describeStored(
     text === undefined
       ? foreign
       : { ...foreign, problem: newerSidecar(text) ?? 'the sidecar cannot be read' };
-  return describeAlone(store, key, version, recording, head.resizeOrder);
+  return describeAlone(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
 /** A file of asciicast version 1: everybody who reads it gets the same as version 2. */

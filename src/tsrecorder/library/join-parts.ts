@@ -6,7 +6,7 @@ import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
 import { areSeenAlike } from './scope.ts';
-import type { Recording } from '../../wire/recorder-api/recording.ts';
+import type { Recording, Trust } from '../../wire/recorder-api/recording.ts';
 import type { SessionPart } from './session-part.ts';
 
 /** One part, described by itself. */
@@ -78,6 +78,8 @@ function joinRecordings(
     exitCode: _exitCode,
     exitMessage: _exitMessage,
     problem: _problem,
+    trust: _trust,
+    trustReason: _trustReason,
     ...about
   } = first;
   const recordings = parts.map(({ entry }) => entry.recording);
@@ -104,6 +106,17 @@ function joinRecordings(
     ...(exited?.exitCode === undefined ? {} : { exitCode: exited.exitCode }),
     ...(told?.exitMessage === undefined ? {} : { exitMessage: told.exitMessage }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
+    ...trustOfParts(recordings),
+  };
+}
+
+/** As little as that of the part that is trusted least. */
+function trustOfParts(parts: readonly Recording[]): Partial<Trust> {
+  const of = (level: Recording['trust']): Recording | undefined => parts.find(({ trust }) => trust === level);
+  const { trust, trustReason } = of('failed') ?? of('unverified') ?? of(undefined) ?? of('verified') ?? {};
+  return {
+    ...(trust === undefined ? {} : { trust }),
+    ...(trustReason === undefined ? {} : { trustReason: `a part of the session: ${trustReason}` }),
   };
 }
 

@@ -24,6 +24,8 @@ export interface EvidenceApiOptions {
   readonly search: EventSearch;
   /** Of this recorder. */
   readonly ownKey: PublicKey;
+  /** The keys of the recorders that count, by id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
   /** Who asks and for what; it is written down. */

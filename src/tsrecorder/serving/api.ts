@@ -70,6 +70,8 @@ export interface ApiOptions {
   readonly playIndexes: PlayIndexes;
   /** With which this recorder signs. */
   readonly ownKey: PublicKey;
+  /** The keys of the recorders that count, by id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly hosts: Hosts;
   readonly log: Logger;
   /** The built player, or undefined for none. */

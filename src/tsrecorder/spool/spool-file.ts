@@ -9,6 +9,7 @@ import { TailcastError } from '../../errors.ts';
 import { AppendFile } from '../files/append-file.ts';
 import { isSystemError, removeFile } from '../files/durable-files.ts';
 import { readLines } from '../../wire/lines.ts';
+import { adoptionPath } from './adoption-file.ts';
 import { PendingBytes } from './pending-bytes.ts';
 import { parseJournalLine, type JournalNote, type SpoolMeta } from './spool-journal.ts';
 import { recordingId, parseRecordingId, type RecordingKey } from '../store/key.ts';
@@ -200,10 +201,11 @@ async function* journalLines(
   }
 }
 
-/** Removes both files, the journal last: until then the spool can be found. */
+/** Removes all files; the spool can be found until its journal is gone. */
 export async function removeSpool(paths: SpoolPaths): Promise<void> {
   await removeFile(paths.cast);
   await removeFile(paths.notes);
+  await removeFile(adoptionPath(paths));
 }
 
 /** Length of a file up to and with its last line feed, searched from the end. */

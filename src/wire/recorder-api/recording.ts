@@ -41,6 +41,26 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly part?: RecordedPart;
   /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
   readonly problem?: string;
+  /**
+   * Whether a recorder that the answering one trusts signed what the store has: see {@link TRUST_LEVELS}. Absent while the session
+   * is open, and where no recorder checks it.
+   */
+  readonly trust?: TrustLevel;
+  /** The reason if `trust` is not `verified`, one phrase. */
+  readonly trustReason?: string;
+}
+
+/**
+ * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its bytes are
+ * compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no signature of a trusted
+ * key. `failed`: a trusted key is named, and it signed something else.
+ */
+export const TRUST_LEVELS = ['verified', 'unverified', 'failed'] as const;
+export type TrustLevel = (typeof TRUST_LEVELS)[number];
+
+export interface Trust {
+  readonly trust: TrustLevel;
+  readonly trustReason?: string;
 }
 
 /** One upload of a session that came in several, in bytes of the session. */
@@ -97,7 +117,7 @@ function isListed(value: unknown): value is ListedRecording {
     isRecord(value) &&
     has(value, 'string', 'id', 'key', 'state', 'startedAt', 'kind') &&
     has(value, 'number', 'bytes', 'width', 'height') &&
-    mayHave(value, 'string', 'command', 'exitMessage', 'problem') &&
+    mayHave(value, 'string', 'command', 'exitMessage', 'problem', 'trust', 'trustReason') &&
     mayHave(value, 'number', 'durationSeconds', 'exitCode') &&
     isSource(value['source']) &&
     isNode(value['destination']) &&

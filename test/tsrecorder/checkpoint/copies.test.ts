@@ -1,9 +1,13 @@
+import { createHash } from 'node:crypto';
 import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { readCheckpoint } from '../../../src/tsrecorder/checkpoint/checkpoint.ts';
 import { createCopies } from '../../../src/tsrecorder/checkpoint/copies.ts';
+import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts';
+import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import { createMemoryBucket } from '../store/memory-bucket.ts';
 
@@ -20,11 +24,17 @@ it('a segment is written again while it is small, and left alone once it is larg
   bucket.before = (request, name) =>
     void (request === 'put' && put.push(name.slice(name.lastIndexOf('/') + 1)));
   let castBytes = 0;
-  const key = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
-  const live = { key, paths, durable: () => ({ castBytes, notesBytes: 5 }) } as unknown as LiveRecording;
+  const key = generateSigningKey();
+  const of = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+  const live = {
+    key: of,
+    paths,
+    durable: () => ({ castBytes, notesBytes: 5, bodyBytes: castBytes }),
+  } as unknown as LiveRecording;
   const copies = createCopies({
     bucket,
     recorder: () => '0123456789abcdef',
+    evidence: { log: 'a'.repeat(32), key, startOf: () => ({ n: 3, header: 'b'.repeat(64) }) },
     live: () => [live],
     log: createSilentLogger(),
     onBytes: () => undefined,
@@ -38,13 +48,20 @@ it('a segment is written again while it is small, and left alone once it is larg
     return put;
   };
   const segment = (start: number): string => `cast-${String(start).padStart(15, '0')}`;
-  expect(await grow(10)).toEqual(['notes-000000000000000', segment(0)]);
-  expect(await grow(MEBIBYTE - 11)).toEqual([segment(0)]);
-  expect(await grow(1)).toEqual([segment(0)]);
-  expect(await grow(10)).toEqual([segment(MEBIBYTE)]);
+  expect(await grow(10)).toEqual(['notes-000000000000000', segment(0), 'proof']);
+  expect(await grow(MEBIBYTE - 11)).toEqual([segment(0), 'proof']);
+  expect(await grow(1)).toEqual([segment(0), 'proof']);
+  expect(await grow(10)).toEqual([segment(MEBIBYTE), 'proof']);
   expect(await grow(0)).toEqual([]);
   // more at once than one copy takes
-  expect(await grow(5 * MEBIBYTE)).toEqual([segment(MEBIBYTE), segment(5 * MEBIBYTE)]);
+  expect(await grow(5 * MEBIBYTE)).toEqual([segment(MEBIBYTE), segment(5 * MEBIBYTE), 'proof']);
   const whole = [...bucket.objects].filter(([name]) => name.includes('/cast-'));
   expect(whole.reduce((sum, [, { content }]) => sum + content.length, 0)).toBe(castBytes);
+  const [session] = await listOpenSessions(bucket);
+  const read = await readCheckpoint(bucket, session!, new Map([[key.public.id, key.public]]));
+  const digest = createHash('sha256').update(Buffer.alloc(castBytes, 'x')).digest('hex');
+  expect(read).toMatchObject({
+    value: { start: 3, bodyBytes: castBytes, cast: { bytes: castBytes, sha256: digest } },
+    keyId: key.public.id,
+  });
 });

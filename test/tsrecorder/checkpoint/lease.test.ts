@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Lease } from '../../../src/tsrecorder/checkpoint/lease.ts';
 import { RECORDERS_FOLDER } from '../../../src/tsrecorder/checkpoint/segments.ts';
+import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
 
 const LEASE_MS = 1_000;
@@ -17,9 +18,14 @@ beforeEach(() => {
 
 const newSpool = (): Promise<string> => mkdtemp(join(tmpdir(), 'tsrecorder-lease-'));
 
-async function open(spoolDirectory?: string): Promise<Lease> {
+const keys = [generateSigningKey(), generateSigningKey()] as const;
+const trusted = new Map(keys.map((key) => [key.public.id, key.public] as const));
+
+async function open(spoolDirectory?: string, key = keys[0], log = 'a'.repeat(32)): Promise<Lease> {
   return Lease.open({
     bucket,
+    evidence: { log, key },
+    trusted,
     spoolDirectory: spoolDirectory ?? (await newSpool()),
     leaseMs: LEASE_MS,
     monotonicMs: () => nowMs,
@@ -36,25 +42,56 @@ describe('a lease on the sessions of a shared bucket', () => {
   });
 
   it('is lost when it was not renewed for as long as it lasts, and not a moment before', async () => {
-    const [own, other] = [await open(), await open()];
+    const [own, other] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
+    const [a, b] = ['a'.repeat(32), 'b'.repeat(32)];
+    await own.renew();
     await other.renew();
-    const owners = new Set([own.name, other.name]);
-    expect(await own.lost(owners)).toEqual([]);
+    expect(await own.read()).toMatchObject({
+      live: new Set([own.name, other.name]),
+      liveLogs: new Set([a, b]),
+    });
     nowMs += LEASE_MS - 1;
     await own.renew();
-    expect(await own.lost(owners)).toEqual([]);
+    expect((await own.read()).lost).toEqual(new Set());
     nowMs += 1;
     await own.renew();
-    expect(await own.lost(owners)).toEqual([other.name]);
+    expect(await own.read()).toMatchObject({ lost: new Set([other.name]), liveLogs: new Set([a]) });
     await other.renew();
-    expect(await own.lost(owners)).toEqual([]);
+    expect((await own.read()).lost).toEqual(new Set());
   });
 
-  it('is lost when nobody ever wrote it, and means nothing to who owns nothing', async () => {
+  it('is neither lost nor live without the signature of a trusted key', async () => {
+    const own = await open();
+    const stranger = await open(undefined, generateSigningKey());
+    await stranger.renew();
+    const made = '0123456789abcdef';
+    await bucket.put(RECORDERS_FOLDER + made, Buffer.from(`${made}\n`));
+    nowMs += 2 * LEASE_MS;
+    await own.renew();
+    expect(await own.read()).toMatchObject({
+      live: new Set([own.name]),
+      lost: new Set(),
+      signed: new Set([own.name]),
+    });
+  });
+
+  it('of one recorder is not that of another one: neither is a lease that was copied', async () => {
+    const [own, other] = [await open(), await open(undefined, keys[1])];
+    await other.renew();
+    const { content } = bucket.objects.get(RECORDERS_FOLDER + other.name)!;
+    await bucket.put(`${RECORDERS_FOLDER}0123456789abcdef`, content);
+    nowMs += 2 * LEASE_MS;
+    await own.renew();
+    expect((await own.read()).lost).toEqual(new Set([other.name]));
+  });
+
+  it('is kept although somebody without a key writes a claim', async () => {
     const own = await open();
     await own.renew();
-    expect(await own.lost(new Set(['0123456789abcdef']))).toEqual(['0123456789abcdef']);
-    expect(await own.lost(new Set())).toEqual([]);
+    const { name } = own;
+    await bucket.put(RECORDERS_FOLDER + name, Buffer.from('0123456789abcdef\n'));
+    expect(await own.renew()).toBe(true);
+    expect(own.name).toBe(name);
   });
 
   it('that somebody claimed is another one from then on, here and after a restart', async () => {

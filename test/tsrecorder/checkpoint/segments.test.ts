@@ -7,7 +7,7 @@ import {
   segmentsBytes,
   sessionFolder,
 } from '../../../src/tsrecorder/checkpoint/segments.ts';
-import type { RecordingKey } from '../../../src/tsrecorder/store/key.ts';
+import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
 
 const RECORDER = '0123456789abcdef';
@@ -67,8 +67,11 @@ describe('the segments of an open session', () => {
     await bucket.put(`.open/${RECORDER}/no-key/cast-000000000000000`, Buffer.from('x'));
     const all = await listOpenSessions(bucket);
     expect(all).toMatchObject([{ recorder: RECORDER, key: KEY, cast: [{ start: 0, bytes: 3 }], notes: [] }]);
-    expect(await listOpenSessions(bucket, RECORDER)).toEqual(all);
-    expect(await listOpenSessions(bucket, 'f'.repeat(16))).toEqual([]);
+    await bucket.put(`.open/${'f'.repeat(16)}/${recordingId(KEY)}/proof`, Buffer.from('x'));
+    expect(await listOpenSessions(bucket)).toMatchObject([
+      { recorder: RECORDER, proof: undefined },
+      { recorder: 'f'.repeat(16), cast: [], proof: { bytes: 1 } },
+    ]);
   });
 
   it('are removed from the end: what is left is still a beginning', async () => {

@@ -1,117 +1,159 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { Lease } from '../../../src/tsrecorder/checkpoint/lease.ts';
-import { segmentName, sessionFolder } from '../../../src/tsrecorder/checkpoint/segments.ts';
-import { createTakeover } from '../../../src/tsrecorder/checkpoint/takeover.ts';
-import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
-import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
-import { createMemoryBucket } from '../store/memory-bucket.ts';
+import { verifyStore, type VerifyReport } from '../../../src/tsrecorder/evidence/verify-store.ts';
+import { proveSession } from '../../../src/tsrecorder/checkpoint/prove.ts';
+import { rebuildSpool } from '../../../src/tsrecorder/checkpoint/rebuild.ts';
+import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts';
+import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
+import type { MemoryBucket } from '../store/memory-bucket.ts';
+import { createTakeoverSite, LEASE_MS, type Site } from './takeover-site.ts';
 
-const LOST = 'fedcba9876543210';
-const LEASE_MS = 1_000;
-const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+const LINE = '[1,"o","a"]\n';
 
-interface Site {
-  readonly bucket: ReturnType<typeof createMemoryBucket>;
-  /** Time goes by, for everybody. */
-  wait(ms: number): void;
-  recorder(): Promise<{
-    readonly lease: Lease;
-    readonly look: () => Promise<void>;
-    readonly spools: () => Promise<readonly string[]>;
-    /** What was taken over; each waits for `finish`. */
-    readonly adopted: string[];
-    readonly finish: () => void;
-  }>;
-}
+const open = (bucket: MemoryBucket): readonly string[] =>
+  [...bucket.objects.keys()].filter((name) => name.startsWith('.open/'));
 
-/** A bucket in which a recorder that is lost has left one session. */
-async function createSite(): Promise<Site> {
-  let nowMs = 5_000;
-  const bucket = createMemoryBucket(() => nowMs);
-  const folder = sessionFolder(LOST, KEY);
-  await bucket.put(segmentName(folder, 'cast', 0), Buffer.from('header\n'));
-  await bucket.put(segmentName(folder, 'notes', 0), Buffer.from('meta\n'));
-  return {
-    bucket,
-    wait: (ms) => (nowMs += ms),
-    async recorder() {
-      const spoolDirectory = await mkdtemp(join(tmpdir(), 'takeover-'));
-      onTestFinished(() => rm(spoolDirectory, { recursive: true }));
-      const lease = await Lease.open({ bucket, spoolDirectory, leaseMs: LEASE_MS, monotonicMs: () => nowMs });
-      const own = await readdir(spoolDirectory);
-      const adopted: string[] = [];
-      const finished = Promise.withResolvers<void>();
-      const look = createTakeover({
-        bucket,
-        store: createS3Store({ bucket, nowMs: () => nowMs, recentMs: 0, fullListMs: 0 }),
-        lease,
-        spoolDirectory,
-        live: () => [],
-        adopt: (key) => {
-          adopted.push(recordingId(key));
-          return finished.promise;
-        },
-        leaseMs: LEASE_MS,
-        monotonicMs: () => nowMs,
-        log: createSilentLogger(),
-        onAdopted: () => undefined,
-      });
-      const spools = async (): Promise<readonly string[]> =>
-        (await readdir(spoolDirectory)).filter((name) => !own.includes(name)).toSorted();
-      return { lease, look, adopted, spools, finish: () => finished.resolve() };
-    },
-  };
+const stored = (bucket: MemoryBucket): readonly string[] =>
+  [...bucket.objects.keys()].filter((name) => name.endsWith('.cast'));
+
+const verify = ({ store, keys, nowMs }: Site, ...named: readonly number[]): Promise<VerifyReport> =>
+  verifyStore({
+    store,
+    keys: named.map((number) => keys[number]!.public),
+    checkpoint: [],
+    nowMs: nowMs(),
+  });
+
+/** A site in which the first recorder is lost with a session that was copied. */
+async function createLoss(): Promise<{
+  readonly site: Site;
+  readonly id: string;
+  readonly cast: string;
+  readonly name: string;
+}> {
+  const site = createTakeoverSite(3);
+  const lost = await site.recorder(0);
+  await lost.look();
+  const session = await lost.begin('one');
+  await session.write(LINE);
+  await lost.copies.update();
+  site.wait(LEASE_MS);
+  return { site, id: session.id(), cast: session.cast(), name: lost.lease.name };
 }
 
 describe('a session that a lost recorder left', () => {
   it('is taken over when the claim has stood for half a lease, and then once', async () => {
-    const site = await createSite();
-    const own = await site.recorder();
+    const { site, id, cast } = await createLoss();
+    const { bucket } = site;
+    const own = await site.recorder(1);
     await own.look();
     site.wait(LEASE_MS / 2 - 1);
     await own.look();
-    expect(own.adopted).toEqual([]);
+    expect(stored(bucket)).toEqual([]);
     site.wait(1);
     await own.look();
-    expect(own.adopted).toEqual([recordingId(KEY)]);
-    expect(await own.spools()).toHaveLength(2);
-    // while it is being brought into the store
-    site.wait(100);
+    expect(stored(bucket)).toHaveLength(1);
+    expect(bucket.objects.get(stored(bucket)[0]!)?.content.toString()).toBe(cast);
+    await expect.poll(() => open(bucket)).toEqual([]);
     await own.look();
-    await own.look();
-    expect(own.adopted).toHaveLength(1);
-    expect([...site.bucket.objects.keys()].some((name) => name.startsWith('.open/'))).toBe(true);
-    own.finish();
-    await expect
-      .poll(() => [...site.bucket.objects.keys()].filter((name) => name.startsWith('.open/')))
-      .toEqual([]);
+    expect(await own.catalog.list({ limit: 9 })).toMatchObject({
+      recordings: [{ id, state: 'interrupted', trust: 'verified' }],
+    });
+    expect([...bucket.objects.keys()].filter((name) => name.startsWith('.recorders/'))).toEqual([
+      `.recorders/${own.lease.name}`,
+    ]);
   });
 
   it('is left to the one of two that claimed it last', async () => {
-    const site = await createSite();
-    const [first, second] = [await site.recorder(), await site.recorder()];
+    const { site, name } = await createLoss();
+    const [first, second] = [await site.recorder(1), await site.recorder(2)];
     await first.look();
     // both have seen that it is lost, and the other was slower
-    await second.lease.claim(LOST);
+    await second.lease.claim(name);
     site.wait(LEASE_MS / 2);
     await first.look();
-    expect(first.adopted).toEqual([]);
-    expect(await first.spools()).toEqual([]);
+    expect(stored(site.bucket)).toEqual([]);
+    expect(first.untrusted()).toEqual([]);
   });
 
-  it('is as it was', async () => {
-    const site = await createSite();
-    const own = await site.recorder();
+  it('is verified with the logs of both recorders, and with one key alone it is not', async () => {
+    const { site, id } = await createLoss();
+    const own = await site.recorder(1);
     await own.look();
     site.wait(LEASE_MS / 2);
     await own.look();
-    expect((await own.spools()).map((name) => name.slice(name.lastIndexOf('.')))).toEqual([
-      '.cast',
-      '.notes',
-    ]);
+    await own.evidence.publish();
+    const both = await verify(site, 0, 1);
+    expect(both.verdict).toBe('sound');
+    expect(both.findings).toContainEqual(
+      expect.objectContaining({
+        code: 'adopted',
+        recording: id,
+        message: expect.stringContaining(`log ${own.evidence.log} adopted the session`),
+      }),
+    );
+    const codes = (await verify(site, 1)).findings.map(({ code }) => code);
+    expect(codes).toContain('adoption-unproven');
+  });
+
+  it('that was stored before its recorder was lost is only cleaned up', async () => {
+    const site = createTakeoverSite();
+    const lost = await site.recorder(0);
+    await lost.look();
+    const session = await lost.begin('one');
+    await session.write(LINE);
+    await lost.copies.update();
+    await session.end();
+    await lost.evidence.publish();
+    site.wait(LEASE_MS);
+    const own = await site.recorder(1);
+    await own.look();
+    await own.look();
+    expect(open(site.bucket)).toEqual([]);
+    expect(stored(site.bucket)).toHaveLength(1);
+    expect(own.untrusted()).toEqual([]);
+  });
+
+  it('says in the store what it lacks of what was durable', async () => {
+    const site = createTakeoverSite();
+    const lost = await site.recorder(0);
+    await lost.look();
+    const session = await lost.begin('one');
+    await lost.copies.update();
+    await session.write(`[1,"o","${'x'.repeat(900_000)}"]\n`);
+    for (let line = 0; line < 6; line += 1) await session.write(`[1,"o","${'x'.repeat(900_000)}"]\n`);
+    await lost.evidence.publish();
+    site.wait(LEASE_MS);
+    const own = await site.recorder(1);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    await own.evidence.publish();
+    expect((await own.catalog.list({ limit: 9 })).recordings[0]?.problem).toMatch(
+      /^the recorder that had the session was lost; \d+ acknowledged bytes are lost: they were not in the bucket/,
+    );
+    const { verdict, findings } = await verify(site, 0, 1);
+    expect(verdict).toBe('lost');
+    expect(findings.filter(({ code }) => code === 'lost')).toHaveLength(1);
+  });
+
+  it('is still a session of the other recorder when the one that took it over stops in between', async () => {
+    const { site, id } = await createLoss();
+    const own = await site.recorder(1);
+    const spool = await mkdtemp(join(tmpdir(), 'takeover-rebuilt-'));
+    onTestFinished(() => rm(spool, { recursive: true }));
+    const [session] = await listOpenSessions(site.bucket);
+    const trusted = new Map(site.keys.map((key) => [key.public.id, key.public] as const));
+    const proven = await proveSession(session!, { bucket: site.bucket, store: site.store, trusted });
+    if (!('adoption' in proven)) throw new Error('it is not proven');
+    expect(await rebuildSpool(site.bucket, session!, proven, spool)).toBeUndefined();
+    expect((await readdir(spool)).toSorted()).toEqual([`${id}.adopted`, `${id}.cast`, `${id}.notes`]);
+    expect(JSON.parse(await readFile(join(spool, `${id}.adopted`), 'utf8'))).toMatchObject({
+      key: site.keys[0]!.public.id,
+    });
+    expect(parseRecordingId(id)).toEqual(session!.key);
+    expect(own.lease.name).not.toBe(session!.recorder);
   });
 });

@@ -42,7 +42,7 @@ describe('bringing recordings into the store', () => {
     );
     // the file is gone a moment before the recorder hears that it is
     await until(async () => ((await rig.list())[0]?.durationSeconds === undefined ? undefined : true));
-    expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1 }]);
+    expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1, trust: 'verified' }]);
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     const retries = await registry.getSingleMetricAsString('tailcast_recorder_store_retries_total');
     expect(retries).toContain(' 3');

@@ -1,0 +1,74 @@
+/**
+ * The signed statement next to the segments of an open session: how long the two files of its spool are, and their digests.
+ * It names the recorder, the recording, and the entry of the published log where the session began. Segments may reach
+ * further than the statement; only the bytes that it covers are proven.
+ */
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import {
+  MAX_STATEMENT_BYTES,
+  readStatement,
+  type NoStatement,
+  type Statement,
+} from '../evidence/statement.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import { recordingId } from '../store/key.ts';
+import type { Bucket } from '../store/bucket.ts';
+import type { OpenSession } from './segments.ts';
+
+/** Maximum length of the first line of a journal, in bytes. */
+export const MAX_META_BYTES = 65_536;
+
+const sha256 = z.string().regex(/^[0-9a-f]{64}$/);
+const file = z.strictObject({ bytes: z.int().min(0), sha256 });
+
+const CHECKPOINT_SCHEMA = z.strictObject({
+  /** Name of the recorder in the bucket: the folder of the segments. */
+  recorder: z.string(),
+  recording: z.string(),
+  /** The log that has the start of the session, and the number of that entry. */
+  log: z.string().regex(/^[0-9a-f]{32}$/),
+  start: z.int().min(0),
+  /** SHA-256 of the header line of the cast, and of the first line of the journal, with their line feeds. */
+  header: sha256,
+  meta: sha256,
+  /** Bytes of the upload that the two files stand for. */
+  bodyBytes: z.int().min(0),
+  cast: file,
+  notes: file,
+});
+
+export type Checkpoint = z.infer<typeof CHECKPOINT_SCHEMA>;
+
+/**
+ * Reads the statement of a session and checks its signature, and that it is about this session of this recorder.
+ *
+ * @throws TailcastError `STORE_FAILED`
+ */
+export async function readCheckpoint(
+  bucket: Bucket,
+  session: OpenSession,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<Statement<Checkpoint> | NoStatement> {
+  const { proof, recorder, key } = session;
+  if (proof === undefined) return { problem: 'its recorder has not signed it', isForged: false };
+  const text = await readObject(bucket, proof.name);
+  const read = readStatement('checkpoint', text ?? '', CHECKPOINT_SCHEMA, trusted);
+  if ('problem' in read)
+    return { ...read, problem: `the statement of its recorder proves nothing: ${read.problem}` };
+  const { value } = read;
+  if (value.recording !== recordingId(key) || value.recorder !== recorder)
+    return { problem: 'the statement is about another session', isForged: true };
+  return read;
+}
+
+/** Text of a small object. @returns undefined when there is none. @throws TailcastError `STORE_FAILED` */
+export async function readObject(bucket: Bucket, name: string): Promise<string | undefined> {
+  try {
+    const content = await Array.fromAsync(bucket.get(name, { start: 0, end: MAX_STATEMENT_BYTES }));
+    return Buffer.concat(content).toString();
+  } catch (error) {
+    if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
+    throw error;
+  }
+}

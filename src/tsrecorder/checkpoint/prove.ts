@@ -1,0 +1,82 @@
+/**
+ * Decides whether the copies of an open session prove what they say: the statement next to them is signed by a trusted key, and
+ * the published log of the recorder that signed it has the start of this session. Everything in the bucket may have been
+ * written by somebody else; only signed bytes count.
+ */
+import type { LogEntry } from '../evidence/log-entry.ts';
+import type { Adoption } from '../evidence/session-evidence.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import { readLogFrom, type DocumentReader } from '../evidence/verify-logs.ts';
+import type { Bucket } from '../store/bucket.ts';
+import { recordingId } from '../store/key.ts';
+import { readCheckpoint, type Checkpoint } from './checkpoint.ts';
+import type { OpenSession } from './segments.ts';
+
+/** A session whose copies are signed, and whose start is in the log of the recorder that signed them. */
+export interface ProvenSession {
+  readonly checkpoint: Checkpoint;
+  readonly adoption: Adoption;
+}
+
+/** The reason why a session is not proven. `failed`: a trusted recorder signed something else. */
+export interface Distrust {
+  readonly trust: 'unverified' | 'failed';
+  readonly reason: string;
+}
+
+export const COPIES_CHANGED = 'its copies in the bucket are not what its recorder signed';
+
+export interface ProveOptions {
+  readonly bucket: Bucket;
+  readonly store: DocumentReader;
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+}
+
+/** A session that its recorder brought into the store before it was lost. */
+export interface EndedSession {
+  /** Id of the recording in the store. */
+  readonly storedAs: string;
+}
+
+/** The bytes of the copies are not read: see `rebuild.ts`. @throws TailcastError `STORE_FAILED` */
+export async function proveSession(
+  session: OpenSession,
+  { bucket, store, trusted }: ProveOptions,
+): Promise<ProvenSession | EndedSession | Distrust> {
+  const read = await readCheckpoint(bucket, session, trusted);
+  if ('problem' in read) return distrust(read.problem, read.isForged);
+  const { value: checkpoint, keyId } = read;
+  const { log, start } = checkpoint;
+  const { log: published, findings } = await readLogFrom(store, log, start, { trusted: true, byId: trusted });
+  const [finding] = findings;
+  if (finding !== undefined) return distrust(`the log of its recorder is damaged: ${finding.message}`, true);
+  const began = published.entries.get(start)?.event;
+  if (began === undefined) return distrust('the log of its recorder does not have its start', false);
+  const isSame =
+    began.kind === 'start' &&
+    began.recording === recordingId(session.key) &&
+    began.nodeId === session.key.nodeId &&
+    began.header === checkpoint.header;
+  if (!isSame) return distrust('the log of its recorder has the start of another session', true);
+  const course = followCourse(published.entries.values(), start, began.durable ?? 0);
+  if (typeof course === 'string') return { storedAs: course };
+  return {
+    checkpoint,
+    adoption: { log, start, key: keyId, durable: course },
+  };
+}
+
+/** @returns the bytes that the log says were durable; if the session ended, the id of its recording. */
+function followCourse(entries: Iterable<LogEntry>, start: number, first: number): number | string {
+  let durable = first;
+  for (const { event } of entries) {
+    if (event.kind === 'end' && event.start === start) return event.recording;
+    if (event.kind !== 'durable') continue;
+    for (const [of, bytes] of event.sessions) if (of === start) durable = Math.max(durable, bytes);
+  }
+  return durable;
+}
+
+function distrust(reason: string, isForged: boolean): Distrust {
+  return { trust: isForged ? 'failed' : 'unverified', reason };
+}

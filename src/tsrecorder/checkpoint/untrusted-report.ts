@@ -1,0 +1,47 @@
+/** Raises the alarm about sessions in the bucket that are not proven: a gauge, a log line and an event for each. */
+import { errorText } from '../../errors.ts';
+import type { Logger } from '../../observe/logger.ts';
+import type { RecorderEvents } from '../events/recorder-events.ts';
+import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
+import type { UntrustedSession } from './takeover.ts';
+
+export interface UntrustedReportOptions {
+  readonly events: Pick<RecorderEvents, 'record'>;
+  readonly metrics: Pick<RecorderMetrics, 'untrusted'>;
+  /** Milliseconds since the epoch. */
+  readonly nowMs: () => number;
+  readonly log: Logger;
+}
+
+/** Maximum number of sessions with a log line and an event. The gauge counts all of them. */
+const MAX_REPORTED = 1000;
+
+/** @returns a function that takes all sessions that are not proven, again and again, and reports each of them once. */
+export function createUntrustedReport({
+  events,
+  metrics,
+  nowMs,
+  log,
+}: UntrustedReportOptions): (sessions: readonly UntrustedSession[]) => void {
+  let reported = new Set<string>();
+
+  function report(session: UntrustedSession): void {
+    log.error({ ...session }, 'a session in the shared bucket is not proven: nobody signs it');
+    const timestamp = Math.floor(nowMs() / 1000);
+    const event = { type: 'tailcast-untrusted-session', timestamp, ...session };
+    events.record(JSON.stringify({ event })).catch((error: unknown) => {
+      log.warn({ error: errorText(error) }, 'the event about a session that is not proven could not be kept');
+    });
+  }
+
+  return (sessions) => {
+    metrics.untrusted.set(sessions.length);
+    const now = new Set<string>();
+    for (const session of sessions.slice(0, MAX_REPORTED)) {
+      const name = JSON.stringify(session);
+      now.add(name);
+      if (!reported.has(name)) report(session);
+    }
+    reported = now;
+  };
+}

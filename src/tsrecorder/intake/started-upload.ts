@@ -1,0 +1,15 @@
+import type { Adoption } from '../evidence/session-evidence.ts';
+import type { CastHead } from '../library/cast-head.ts';
+import type { SessionFacts } from '../library/session-facts.ts';
+import type { SpoolPaths } from '../spool/spool-file.ts';
+import type { SpoolMeta } from '../spool/spool-journal.ts';
+
+/** What is known of a session once its header has come. */
+export interface StartedUpload {
+  readonly meta: SpoolMeta;
+  readonly head: CastHead;
+  readonly facts: SessionFacts;
+  readonly paths: SpoolPaths;
+  /** Set if another recorder began the session. */
+  readonly adopted?: Adoption;
+}

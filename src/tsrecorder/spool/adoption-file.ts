@@ -1,0 +1,37 @@
+/** The file next to a spool that this recorder rebuilt from a shared bucket: the recorder whose session it is. */
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
+import { isSystemError, removeFile, writeDurableFile } from '../files/durable-files.ts';
+
+const schema = z.strictObject({
+  log: z.string(),
+  start: z.int().min(0),
+  key: z.string(),
+  durable: z.int().min(0),
+});
+type StoredAdoption = z.infer<typeof schema>;
+
+/** @param paths of the spool */
+export function adoptionPath({ cast }: { readonly cast: string }): string {
+  return cast.replace(/\.cast$/, '.adopted');
+}
+
+/** Replaces the file, durably once its directory is synced. @throws a system error */
+export async function writeAdoption(path: string, adoption: StoredAdoption): Promise<void> {
+  await removeFile(path);
+  await writeDurableFile(path, [Buffer.from(`${JSON.stringify(adoption)}\n`)]);
+}
+
+/** @returns undefined for a session of this recorder. @throws TailcastError `STORE_FAILED` when the file is damaged */
+export async function readAdoption(path: string): Promise<StoredAdoption | undefined> {
+  const text = await readFile(path, 'utf8').catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  });
+  if (text === undefined) return undefined;
+  const adoption = schema.safeParse(jsonOrUndefined(text)).data;
+  if (adoption === undefined) throw new TailcastError('STORE_FAILED', 'the adoption file cannot be read');
+  return adoption;
+}

@@ -1,0 +1,162 @@
+/** A person with write access to the shared bucket, and without any key, attacks the takeover of sessions. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
+import { encodeMeta } from '../../../src/tsrecorder/spool/spool-journal.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from '../recorder-rig.ts';
+import { createMemoryBucket, type MemoryBucket } from '../store/memory-bucket.ts';
+
+const TIMING = {
+  checkpointMs: 20,
+  leaseMs: 300,
+  markMs: 20,
+  publishMs: 20,
+  resumeGraceMs: 60_000,
+  listRefreshMs: 0,
+  storeRetryMs: 20,
+} as const;
+const MADE_UP = 'fedcba9876543210';
+const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
+
+/** Recorders on one bucket with one evidence key, each with a spool of its own. */
+async function createSite(): Promise<
+  AsyncDisposable & { readonly bucket: MemoryBucket; recorder(): Promise<Rig>; rounds(): Promise<void> }
+> {
+  const bucket = createMemoryBucket();
+  const folder = await mkdtemp(join(tmpdir(), 'hostile-bucket-'));
+  const rigs: Rig[] = [];
+  let listings = 0;
+  bucket.before = (request, name) => {
+    if (request === 'list' && name === '.recorders/') listings += 1;
+  };
+  return {
+    bucket,
+    async recorder() {
+      const machine = join(folder, `machine-${rigs.length}`);
+      const rig = await createRig({ bucket, timing: TIMING, evidenceKey: join(folder, 'key.pem') }, machine);
+      rigs.push(rig);
+      return rig;
+    },
+    /** Resolves after so many rounds that every claim has stood for longer than a lease. */
+    async rounds() {
+      const goal = listings + 12;
+      await until(async () => (listings >= goal ? true : undefined));
+    },
+    async [Symbol.asyncDispose]() {
+      for (const rig of rigs) await rig.recorder.close();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+const names = (bucket: MemoryBucket, prefix: string): readonly string[] =>
+  [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
+
+const copiedCast = (bucket: MemoryBucket): string =>
+  names(bucket, '.open/')
+    .filter((name) => name.includes('/cast-'))
+    .toSorted()
+    .map((name) => bucket.objects.get(name)!.content.toString())
+    .join('');
+
+/** Replaces `from` in every object below `prefix`. */
+function forge(bucket: MemoryBucket, prefix: string, from: string, to: string): void {
+  for (const name of names(bucket, prefix)) {
+    const object = bucket.objects.get(name)!;
+    const content = Buffer.from(object.content.toString().replaceAll(from, to));
+    bucket.objects.set(name, { content, modifiedAtMs: Date.now() });
+  }
+}
+
+async function upload(rig: Rig, body: string): Promise<ReturnType<typeof openUpload>> {
+  const opened = openUpload(rig.recorder, { 'tailcast-session': 'one' });
+  opened.stream.on('error', () => undefined);
+  opened.write(body);
+  await opened.headers;
+  await opened.ack(({ ack }) => ack === Buffer.byteLength(body));
+  return opened;
+}
+
+const castOf = async (rig: Rig, id: string): Promise<string> =>
+  (await rig.get(`/api/v1/recordings/${id}/cast`)).body;
+
+describe('a hostile writer of the shared bucket', () => {
+  it('cannot make a recorder sign a session that never happened', async () => {
+    await using site = await createSite();
+    const rig = await site.recorder();
+    const { bucket } = site;
+    const folder = `.open/${MADE_UP}/${recordingId(KEY)}/`;
+    const meta = {
+      ...KEY,
+      nodeName: 'gateway.tail1.ts.net',
+      address: '100.64.0.1',
+      protocol: 'v2' as const,
+      uploadedHeaderBytes: HEADER.length,
+      storedHeaderBytes: STORED_HEADER.length,
+    };
+    await bucket.put(`${folder}notes-000000000000000`, Buffer.from(encodeMeta(meta)));
+    await bucket.put(`${folder}cast-000000000000000`, Buffer.from(`${STORED_HEADER}[1,"o","forged"]\n`));
+    await site.rounds();
+    expect(names(bucket, `${KEY.nodeId}/`)).toEqual([]);
+    expect(names(bucket, folder)).toHaveLength(2);
+    expect(await rig.list()).toMatchObject([{ id: recordingId(KEY), trust: 'unverified' }]);
+  });
+
+  it('cannot change the session of a lost recorder before another one takes it over', async () => {
+    await using site = await createSite();
+    const { bucket } = site;
+    const [one, two] = [await site.recorder(), await site.recorder()];
+    await upload(one, `${HEADER}[1,"o","genuine"]\n`);
+    await until(async () => (copiedCast(bucket).includes('genuine') ? true : undefined));
+    await one.recorder.close();
+    forge(bucket, '.open/', 'genuine', 'forgery');
+    await site.rounds();
+    expect(names(bucket, 'nGATE1CNTRL/')).toEqual([]);
+    expect(await two.list()).toMatchObject([{ trust: 'failed' }]);
+  });
+
+  it('cannot take the id of a session that runs for a changed copy', async () => {
+    await using site = await createSite();
+    const { bucket } = site;
+    const [one, two] = [await site.recorder(), await site.recorder()];
+    const running = await upload(one, `${HEADER}[1,"o","genuine"]\n`);
+    await until(async () => (copiedCast(bucket).includes('genuine') ? true : undefined));
+    for (const name of names(bucket, '.open/')) {
+      const [, , id = '', file = ''] = name.split('/');
+      bucket.objects.set(`.open/${MADE_UP}/${id}/${file}`, { ...bucket.objects.get(name)! });
+    }
+    forge(bucket, `.open/${MADE_UP}/`, 'genuine', 'forgery');
+    await site.rounds();
+    const id = (await one.list())[0]!.id;
+    running.end();
+    await running.over;
+    const stored = await until(async () => {
+      const found = (await two.list()).filter(
+        ({ state, trust }) => state === 'closed' && trust !== undefined,
+      );
+      return found.length > 0 ? found : undefined;
+    });
+    expect(stored).toMatchObject([{ id, trust: 'verified' }]);
+    expect(await castOf(two, id)).toBe(`${STORED_HEADER}[1,"o","genuine"]\n`);
+  });
+
+  it('does not keep a recorder from taking over the genuine session of a lost one', async () => {
+    await using site = await createSite();
+    const { bucket } = site;
+    const [one, two] = [await site.recorder(), await site.recorder()];
+    await upload(one, `${HEADER}[1,"o","genuine"]\n`);
+    const id = (await one.list())[0]!.id;
+    await until(async () => (copiedCast(bucket).includes('genuine') ? true : undefined));
+    await one.recorder.close();
+    const adopted = await until(async () => {
+      const found = (await two.list()).filter(
+        ({ state, trust }) => state === 'interrupted' && trust !== undefined,
+      );
+      return found.length > 0 ? found : undefined;
+    });
+    expect(adopted).toMatchObject([{ id, trust: 'verified' }]);
+    expect(await castOf(two, id)).toBe(`${STORED_HEADER}[1,"o","genuine"]\n`);
+  });
+});
