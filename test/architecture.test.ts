@@ -22,7 +22,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   wire: [],
   terminal: [],
   screen: ['terminal', 'wire'],
-  bundle: ['wire', 'screen'],
+  bundle: ['wire', 'terminal', 'screen', 'search'],
   memory: [],
   config: ['listen', 'observe', 'errors'],
   observe: ['listen', 'errors'],

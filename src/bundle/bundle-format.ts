@@ -12,28 +12,17 @@
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
-export const BUNDLE_VERSION = 1;
+export const BUNDLE_VERSION = 2;
 /** Of a file, in each piece but the last. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
 /** Where the blocks stand in the page; the build puts it there. */
 export const BUNDLE_MARK = '<!--bundle-->';
 
 /**
- * `recording`: what a list says of it. `cast`, `sidecar`, `notes`: as they lie in the store. `key`: what signed it, PEM.
- * `evidence`: what checking it found when the bundle was made. `transcript`: what could be read. `index` and `frames` are
- * derived, for jumping.
+ * `cast`, `sidecar`, `notes`: as they are in the store. `key`: the public key that signed the sidecar, PEM. Everything that the
+ * page shows is made of these. `recording`: the entry of a list, only for a recording that has no signed sidecar of its own.
  */
-const BUNDLE_FILES = [
-  'recording',
-  'cast',
-  'sidecar',
-  'notes',
-  'key',
-  'evidence',
-  'transcript',
-  'index',
-  'frames',
-] as const;
+const BUNDLE_FILES = ['recording', 'cast', 'sidecar', 'notes', 'key'] as const;
 export type BundleFile = (typeof BUNDLE_FILES)[number];
 
 /** What the last block says. */
@@ -42,6 +31,8 @@ export interface BundleManifest {
   readonly id: string;
   /** RFC 3339, UTC. */
   readonly madeAt: string;
+  /** Uploads of the session. The sidecar is that of the first one, so more than one cannot be checked. */
+  readonly parts: number;
   /** Those that there are. */
   readonly files: Readonly<Partial<Record<BundleFile, { readonly bytes: number }>>>;
 }
@@ -51,14 +42,14 @@ export function parseManifest(text: string): BundleManifest | undefined {
   const parsed = jsonOrUndefined(text);
   if (!isObject(parsed) || parsed['version'] !== BUNDLE_VERSION || !isObject(parsed['files']))
     return undefined;
-  const { id, madeAt, files } = parsed;
-  if (typeof id !== 'string' || typeof madeAt !== 'string') return undefined;
+  const { id, madeAt, parts, files } = parsed;
+  if (typeof id !== 'string' || typeof madeAt !== 'string' || typeof parts !== 'number') return undefined;
   const known: Partial<Record<BundleFile, { readonly bytes: number }>> = {};
   for (const name of BUNDLE_FILES) {
     const file: unknown = files[name];
     if (isObject(file) && typeof file['bytes'] === 'number') known[name] = { bytes: file['bytes'] };
   }
-  return { version: BUNDLE_VERSION, id, madeAt, files: known };
+  return { version: BUNDLE_VERSION, id, madeAt, parts, files: known };
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -12,6 +12,8 @@ export interface BundleCheck {
   readonly verdict: 'sound' | 'faulty' | 'none' | 'unable';
   /** What is wrong, or why nothing can be said. */
   readonly findings: readonly string[];
+  /** What the page shows and the verdict covers, one phrase each; empty unless it is `sound`. */
+  readonly covers: readonly string[];
   /** Of the key that signed it: the first 16 bytes of its SHA-256, hexadecimal. */
   readonly keyId?: string;
 }
@@ -23,7 +25,11 @@ export async function checkBundle(bundle: BundleReader): Promise<BundleCheck> {
   try {
     return await check(bundle);
   } catch (error) {
-    return { verdict: 'faulty', findings: [error instanceof Error ? error.message : String(error)] };
+    return {
+      verdict: 'faulty',
+      findings: [error instanceof Error ? error.message : String(error)],
+      covers: [],
+    };
   }
 }
 
@@ -38,29 +44,46 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   const keyId = hex(await sha256(key.slice(-RAW_KEY_BYTES))).slice(0, 32);
   const isGood = await verifies(key, signed);
   if (isGood === undefined)
-    return { verdict: 'unable', findings: ['this browser cannot check Ed25519 signatures'], keyId };
+    return {
+      verdict: 'unable',
+      findings: ['this browser cannot check Ed25519 signatures'],
+      covers: [],
+      keyId,
+    };
   const findings: string[] = [];
   if (keyId !== signed.keyId) findings.push(`the sidecar is signed by another key, ${signed.keyId}`);
   if (!isGood) findings.push('the sidecar is not what was signed');
   const { recording, evidence } = asDocument(sidecar);
   if (recording.id !== bundle.manifest.id) findings.push(`the sidecar is that of ${recording.id}`);
-  const parts = await partsOf(bundle);
+  const { parts } = bundle.manifest;
   if (parts > 1)
     return {
       verdict: findings.length > 0 ? 'faulty' : 'unable',
       findings: [...findings, `the session came in ${parts} parts, which are signed one by one in the store`],
+      covers: [],
       keyId,
     };
   findings.push(...(await checkFile(bundle, 'cast', evidence.cast)));
   if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
   else if (bundle.has('notes')) findings.push('there are notes, and there were none');
-  return { verdict: findings.length > 0 ? 'faulty' : 'sound', findings, keyId };
+  if (findings.length > 0) return { verdict: 'faulty', findings, covers: [], keyId };
+  return { verdict: 'sound', findings, covers: coveredBy(evidence), keyId };
+}
+
+/** Everything that the page shows: see `answer-bundle.ts`. */
+function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string[] {
+  return [
+    'who, where, user, command, times, exit and gaps: from the signed description of the recording',
+    `the recording: all ${cast.bytes} bytes have the signed digests`,
+    ...(notes === undefined ? [] : [`the notes: all ${notes.bytes} bytes have the signed digests`]),
+    'screens, timeline and transcript: this page made them of the recording',
+  ];
 }
 
 const RAW_KEY_BYTES = 32;
 
 function none(why: string): BundleCheck {
-  return { verdict: 'none', findings: [why] };
+  return { verdict: 'none', findings: [why], covers: [] };
 }
 
 /** Undefined where the kind of key is not known. */
@@ -116,13 +139,6 @@ function isSeal(value: unknown): value is FileSeal {
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
-}
-
-async function partsOf(bundle: BundleReader): Promise<number> {
-  if (!bundle.has('evidence')) return 1;
-  const known: unknown = JSON.parse(new TextDecoder().decode(await bundle.read('evidence')));
-  const parts = isObject(known) ? known['parts'] : undefined;
-  return typeof parts === 'number' ? parts : 1;
 }
 
 async function checkFile(

@@ -1,5 +1,4 @@
 /** Writes a recording as one HTML file: see `bundle-format`. Holds one piece of it at a time. */
-import type { PlayIndex } from '../screen/play-index.ts';
 import { encodeBase64 } from '../wire/base64.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import {
@@ -17,13 +16,8 @@ export interface BundleSources {
   /** Undefined where there is none. */
   readonly sidecar: () => Promise<Uint8Array | undefined>;
   readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
-  /** The answer of `/evidence`, or as much of it: JSON. What it says of other recordings and people is left out. */
+  /** The answer of `/evidence`, or as much of it: JSON. Only the key and the number of parts are taken from it. */
   readonly evidence: () => Promise<unknown>;
-  /** Undefined for a recording that can only be played from its beginning. */
-  readonly index: () => Promise<PlayIndex | undefined>;
-  readonly frame: (index: number) => Promise<string>;
-  /** JSON. */
-  readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
 export interface BundleOptions {
@@ -63,58 +57,28 @@ export async function* writeBundle(sources: BundleSources, options: BundleOption
   }
 
   yield before;
-  yield* put('recording', json(recording));
-  const evidence = withoutOthers(await sources.evidence());
-  yield* put('evidence', json(evidence));
-  const key = keyOf(evidence);
-  if (key !== undefined) yield* put('key', once(encoder.encode(key)));
+  const { key, parts } = signatureOf(await sources.evidence());
   const sidecar = await sources.sidecar();
+  if (sidecar === undefined || parts > 1) yield* put('recording', json(recording));
+  if (key !== undefined) yield* put('key', once(encoder.encode(key)));
   if (sidecar !== undefined) yield* put('sidecar', once(sidecar));
   const notes = await sources.notes();
   if (notes !== undefined) yield* put('notes', notes);
-  const transcript = await sources.transcript();
-  if (transcript !== undefined) yield* put('transcript', once(transcript));
-  const index = await sources.index();
-  if (index !== undefined) {
-    const offsets: number[] = [0];
-    yield* put('frames', frames(sources, index, offsets));
-    yield* put('index', json({ index, offsets }));
-  }
   yield* put('cast', sources.cast());
-  const manifest: BundleManifest = { version: BUNDLE_VERSION, id: recording.id, madeAt, files };
+  const manifest: BundleManifest = { version: BUNDLE_VERSION, id: recording.id, madeAt, parts, files };
   yield `<script type="application/json" data-bundle>${escaped(JSON.stringify(manifest))}</script>\n`;
   yield after;
 }
 
-/** A bundle goes to people who may not see other recordings, or who else has looked. */
-function withoutOthers(evidence: unknown): Readonly<Record<string, unknown>> {
-  const known: Record<string, unknown> = typeof evidence === 'object' ? { ...evidence } : {};
-  delete known['accesses'];
-  delete known['events'];
-  return { ...known, related: { caller: [], pod: [] } };
-}
-
-function keyOf({ evidence }: Readonly<Record<string, unknown>>): string | undefined {
+function signatureOf(known: unknown): { readonly key: string | undefined; readonly parts: number } {
+  const { evidence, parts } = isObject(known) ? known : {};
   const signedBy: unknown = isObject(evidence) ? evidence['signedBy'] : undefined;
   const pem: unknown = isObject(signedBy) ? signedBy['pem'] : undefined;
-  return typeof pem === 'string' ? pem : undefined;
+  return { key: typeof pem === 'string' ? pem : undefined, parts: typeof parts === 'number' ? parts : 1 };
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
-}
-
-/** The screens, one JSON string after another; where each ends goes into `offsets`. */
-async function* frames(
-  { frame }: BundleSources,
-  { frames: entries }: PlayIndex,
-  offsets: number[],
-): AsyncGenerator<Uint8Array> {
-  for (const number of entries.keys()) {
-    const screen = encoder.encode(JSON.stringify(await frame(number)));
-    offsets.push((offsets.at(-1) ?? 0) + screen.length);
-    yield screen;
-  }
 }
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {

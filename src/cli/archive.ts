@@ -10,6 +10,12 @@ export const MAX_LINE_BYTES = 64 * 1024 * 1024;
 /** What `ls` narrows the list to, as query parameters of the read API. */
 export type ArchiveQuery = Readonly<Record<string, string>>;
 
+/** What a recording is exported from. */
+export interface ExportSources extends BundleSources {
+  /** JSON. Undefined where there is none. */
+  readonly transcript: () => Promise<Uint8Array | undefined>;
+}
+
 export interface Archive {
   /** Newest first; asks for further pages as they are needed. */
   list(query: ArchiveQuery): AsyncIterable<ListedRecording>;
@@ -20,7 +26,7 @@ export interface Archive {
   /** The bytes of the cast, from anywhere. */
   bytes(recording: ListedRecording): CastBytes;
   /** Gives `use` everything that is known about a recording that is over. */
-  withSources<T>(recording: ListedRecording, use: (sources: BundleSources) => Promise<T>): Promise<T>;
+  withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;
 }
 
 /** Finds by id, by the beginning of an id, or `latest`. */

@@ -4,13 +4,14 @@ import { readFile, rename, rm, stat } from 'node:fs/promises';
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { z } from 'zod';
-import { writeBundle, type BundleSources } from '../bundle/write-bundle.ts';
+import { writeBundle } from '../bundle/write-bundle.ts';
 import { OFFLINE_PAGE } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { clockText } from '../screen/clock-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
+import type { ExportSources } from './archive.ts';
 import { EXPORT_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
 import { plain, print } from './output.ts';
@@ -57,7 +58,7 @@ export async function writeExport(
 
 async function* contentOf(
   format: ExportFormat,
-  sources: BundleSources,
+  sources: ExportSources,
   problems: Problems,
   context: CommandContext,
 ): AsyncGenerator<string | Uint8Array> {

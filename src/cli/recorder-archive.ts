@@ -1,14 +1,16 @@
 /** The archive of `--recorder`: a running recorder's read API. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import type { BundleSources } from '../bundle/write-bundle.ts';
-import type { PlayIndex } from '../screen/play-index.ts';
-import { playIndexSchema } from '../tsrecorder/playback/play-index-schema.ts';
 import { decodeRecording, TRUST_LEVELS, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
-import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
-import { MAX_LINE_BYTES } from './archive.ts';
+import {
+  findRecording,
+  MAX_LINE_BYTES,
+  type Archive,
+  type ArchiveQuery,
+  type ExportSources,
+} from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import type { ByteRange } from '../tsrecorder/files/file-range.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
@@ -65,7 +67,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
 }
 
 /** What the read API gives out about a recording. */
-function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): BundleSources {
+function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): ExportSources {
   const path = `recordings/${encodeURIComponent(recording.id)}`;
   /** Undefined when there is no such thing; waits while it is made. */
   const get = async (name: string, query: ArchiveQuery): Promise<Response | undefined> => {
@@ -88,15 +90,6 @@ function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal
     sidecar: async () => bytes(await get('sidecar', {})),
     notes: async () => (await get('notes', {}))?.body ?? undefined,
     evidence: () => fetchJson(base, `${path}/evidence`, watched, signal),
-    async index() {
-      const found = await (await get('playback', watched))?.json();
-      return found === undefined ? undefined : readPlayIndex(found, base);
-    },
-    async frame(number) {
-      const screen = await fetchJson(base, `${path}/playback`, { ...watched, frame: String(number) }, signal);
-      if (typeof screen !== 'string') throw noIndex(base);
-      return screen;
-    },
     transcript: async () => bytes(await get('transcript', watched)),
   };
 }
@@ -108,16 +101,6 @@ async function optional(asked: Promise<Response>): Promise<Response | undefined>
     if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
     throw error;
   }
-}
-
-function readPlayIndex(value: unknown, base: string): PlayIndex {
-  const { data } = playIndexSchema.safeParse(value);
-  if (data === undefined) throw noIndex(base);
-  return data;
-}
-
-function noIndex(base: string): TailcastError {
-  return new TailcastError('RECORDER_UNREACHABLE', `${base}: what it says of the playback cannot be read`);
 }
 
 const ASK_AGAIN_MS = 500;

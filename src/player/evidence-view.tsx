@@ -42,23 +42,40 @@ export function EvidenceView({
   return (
     <section class="evidence" aria-labelledby="evidence-title">
       <h2 id="evidence-title">
-        {exportRecording === undefined ? 'Evidence, as the recorder said it at the export' : 'Evidence'}
+        {exportRecording === undefined ? 'What the recorder wrote down' : 'Evidence'}
       </h2>
       <CheckNow asked={asked} done={found !== undefined} onAsk={() => setAsked(true)} />
       {typeof found === 'string' ? <p class="notice problem">{found}</p> : null}
-      {typeof found === 'object' ? <Found found={found} zone={zone} /> : null}
+      {typeof found === 'object' ? (
+        <Found found={found} zone={zone} isChecked={exportRecording !== undefined} />
+      ) : null}
     </section>
   );
 }
 
-function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone }): JSX.Element {
+function Found({
+  found,
+  zone,
+  isChecked,
+}: {
+  readonly found: Evidence;
+  readonly zone: Zone;
+  /** True if a recorder checked it; the page of a bundle does that itself, elsewhere. */
+  readonly isChecked: boolean;
+}): JSX.Element {
   const { evidence, session, gaps, gapCount, parts, related, accesses, events } = found;
   const { signedBy } = evidence;
   return (
     <>
-      <p class={evidence.verdict === 'faulty' ? 'notice problem' : 'notice'} data-verdict={evidence.verdict}>
-        <strong>{VERDICTS[evidence.verdict]}</strong> Checked {wallText(new Date(evidence.checkedAt), zone)}.
-      </p>
+      {isChecked ? (
+        <p
+          class={evidence.verdict === 'faulty' ? 'notice problem' : 'notice'}
+          data-verdict={evidence.verdict}
+        >
+          <strong>{VERDICTS[evidence.verdict]}</strong> Checked {wallText(new Date(evidence.checkedAt), zone)}
+          .
+        </p>
+      ) : null}
       <ul class="findings">
         {evidence.findings.map(({ code, message }) => (
           <li key={`${code} ${message}`}>{message}</li>
@@ -71,17 +88,7 @@ function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone 
         {gapCount > gaps.length ? <li>{gapCount - gaps.length} more gaps</li> : null}
       </ul>
       <dl class="facts">
-        <Fact name="Signed by">
-          {signedBy === undefined ? undefined : `${signedBy.key} (${WHOSE[signedBy.whose]})`}
-        </Fact>
-        <Fact name="Log entry">
-          {signedBy === undefined ? undefined : `${signedBy.log}, entry ${signedBy.entry}`}
-        </Fact>
-        <Fact name="Taken over from">
-          {signedBy?.adopted === undefined
-            ? undefined
-            : `log ${signedBy.adopted.log}, entry ${signedBy.adopted.entry}, key ${signedBy.adopted.key}`}
-        </Fact>
+        <SignedBy signedBy={signedBy} isChecked={isChecked} />
         <Fact name="Parts">{parts > 1 ? String(parts) : undefined}</Fact>
         <Fact name="As user">{session?.user}</Fact>
         <Fact name="Groups">{session?.groups?.join(', ')}</Fact>
@@ -97,6 +104,26 @@ function Found({ found, zone }: { readonly found: Evidence; readonly zone: Zone 
         zone={zone}
         describe={describeEvent}
       />
+    </>
+  );
+}
+
+function SignedBy({
+  signedBy,
+  isChecked,
+}: {
+  readonly signedBy: Evidence['evidence']['signedBy'];
+  readonly isChecked: boolean;
+}): JSX.Element | null {
+  if (signedBy === undefined) return null;
+  const { key, whose, log, entry, adopted } = signedBy;
+  return (
+    <>
+      <Fact name="Signed by">{isChecked ? `${key} (${WHOSE[whose]})` : key}</Fact>
+      <Fact name="Log entry">{`${log}, entry ${entry}`}</Fact>
+      <Fact name="Taken over from">
+        {adopted === undefined ? undefined : `log ${adopted.log}, entry ${adopted.entry}, key ${adopted.key}`}
+      </Fact>
     </>
   );
 }

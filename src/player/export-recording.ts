@@ -1,17 +1,8 @@
 /** A recording as one file that plays anywhere, put together here from what the recorder gives out. */
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
-import type { PlayIndex } from '../screen/play-index.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import {
-  answerOf,
-  bytesAt,
-  castAddress,
-  failureOf,
-  readEvidence,
-  readFrame,
-  readPlayIndex,
-} from './archive.ts';
+import { answerOf, bytesAt, castAddress, failureOf, readEvidence } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
 const RETRY_MS = 1000;
@@ -59,9 +50,6 @@ function sourcesOf(ask: Ask, recording: ListedRecording, signal: AbortSignal): B
       return response === undefined ? undefined : chunksOf(response);
     },
     evidence: () => readEvidence(ask, id, signal),
-    index: () => waitForIndex(ask, id, signal),
-    frame: (number) => readFrame(ask, id, number, signal),
-    transcript: async () => bytesOf(await get('transcript?view=1')),
   };
 }
 
@@ -72,14 +60,6 @@ async function found(ask: Ask, path: string, signal: AbortSignal): Promise<Respo
     if (response.status === 404) return undefined;
     if (!response.ok) throw await failureOf(response);
     if (response.status !== 202) return response;
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
-  }
-}
-
-async function waitForIndex(ask: Ask, id: string, signal: AbortSignal): Promise<PlayIndex | undefined> {
-  for (;;) {
-    const answer = await readPlayIndex(ask, id, signal);
-    if (answer === undefined || 'frames' in answer) return answer;
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
 }

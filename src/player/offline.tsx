@@ -2,10 +2,11 @@
 import { render } from 'preact';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
+import { answerBundle } from '../bundle/answer-bundle.ts';
 import { checkBundle, type BundleCheck } from '../bundle/check-bundle.ts';
 import type { BundleFile } from '../bundle/bundle-format.ts';
 import type { BundleReader } from '../bundle/read-bundle.ts';
-import { askBundle, findBundle } from './bundle-answers.ts';
+import { findBundle } from './find-bundle.ts';
 import { CheckNow } from './check-now.tsx';
 import { sizeText } from './format.ts';
 import { Recorder } from './recorder-context.ts';
@@ -35,12 +36,13 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
   const { id, madeAt, files } = bundle.manifest;
   const [asked, setAsked] = useState((files.cast?.bytes ?? 0) <= MAX_UNASKED_BYTES);
   const [found, setFound] = useState<BundleCheck>();
+  const [ask] = useState(() => answerBundle(bundle));
   useEffect(() => {
     if (asked) void checkBundle(bundle).then(setFound);
   }, [asked]);
   const at = Number(new URLSearchParams(location.hash.split('?')[1] ?? '').get('t') ?? Number.NaN);
   return (
-    <Recorder.Provider value={{ ask: askBundle(bundle), exportRecording: undefined }}>
+    <Recorder.Provider value={{ ask, exportRecording: undefined }}>
       <header>
         <span class="brand">
           tailcast <span>recording, exported {wallText(new Date(madeAt), 'local')}</span>
@@ -98,6 +100,16 @@ function Check({
               <li key={finding}>{finding}</li>
             ))}
           </ul>
+          {found.covers.length === 0 ? null : (
+            <>
+              <p>The signature covers everything that this page shows of the recording:</p>
+              <ul class="covers">
+                {found.covers.map((covered) => (
+                  <li key={covered}>{covered}</li>
+                ))}
+              </ul>
+            </>
+          )}
           {found.keyId === undefined ? null : (
             <p class="notice">
               The key is <code>{found.keyId}</code>. That it is your recorder’s is for you to compare; that
@@ -115,7 +127,6 @@ const FILES: readonly (readonly [file: BundleFile, ending: string, what: string]
   ['sidecar', '.json', 'what the recorder wrote down beside it, signed'],
   ['notes', '.notes', 'what a cast cannot say: streams, exact bytes, gaps, the end'],
   ['key', '.pem', 'the public key that signed it'],
-  ['evidence', '.evidence.json', 'what checking it found when this file was made'],
 ];
 
 /** Each as it lies in the store, for tools. */

@@ -2,15 +2,17 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
+import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkBundle, type BundleCheck } from '../../src/bundle/check-bundle.ts';
 import { parseManifest, BUNDLE_PIECE_BYTES, type BundleFile } from '../../src/bundle/bundle-format.ts';
 import { openBundle, type BundleReader } from '../../src/bundle/read-bundle.ts';
 import { writeBundle, type BundleSources } from '../../src/bundle/write-bundle.ts';
+import { answerBundle, type AnswerBundle } from '../../src/bundle/answer-bundle.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
-import { createRig, HEADER, openUpload, type Rig } from '../tsrecorder/recorder-rig.ts';
+import { createRig, HEADER, openUpload, until, type Rig } from '../tsrecorder/recorder-rig.ts';
 
 const PAGE = '<html><!--bundle--></html>';
 
@@ -27,6 +29,29 @@ function open(page: string): BundleReader {
   const parsed = parseManifest(manifest);
   if (parsed === undefined) throw new Error('there is no manifest');
   return openBundle(parsed, (file, piece) => blocks.get(`${file} ${piece}`));
+}
+
+/** The bundle of a page with another file in it, as somebody makes it who can edit HTML. */
+function withFile(page: string, file: string, content: string): BundleReader {
+  const { manifest, blocks } = readPage(page);
+  const parsed = JSON.parse(manifest) as { files: Record<string, { bytes: number }> };
+  parsed.files[file] = { bytes: Buffer.byteLength(content) };
+  const packed = gzipSync(content).toString('base64');
+  const known = parseManifest(JSON.stringify(parsed));
+  if (known === undefined) throw new Error('there is no manifest');
+  return openBundle(known, (name, piece) =>
+    name === file ? (piece === 0 ? packed : undefined) : blocks.get(`${name} ${piece}`),
+  );
+}
+
+/** What the page of a bundle shows, once it is made. */
+async function answerOf(ask: AnswerBundle, path: string): Promise<string> {
+  for (;;) {
+    const response = await ask(path, { headers: {} });
+    const text = await response.text();
+    if (!text.includes('"progress":')) return text;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
 }
 
 const RECORDING: Recording = {
@@ -57,9 +82,6 @@ function sourcesOf(cast: readonly Uint8Array[], more: Partial<BundleSources> = {
       events: [],
       related: { pod: [RECORDING] },
     }),
-    index: async () => undefined,
-    frame: async () => '',
-    transcript: async () => undefined,
     ...more,
   };
 }
@@ -95,22 +117,7 @@ describe('a bundle', () => {
   it('has no text in it that could end a block or run, and says nothing of other recordings and people', async () => {
     const page = await write(sourcesOf([Buffer.from('</script><img src=x onerror=alert(1)>')]));
     expect(page).not.toMatch(/alert|onerror/);
-    const evidence = JSON.parse(Buffer.from(await open(page).read('evidence')).toString()) as object;
-    expect(evidence).toEqual({ parts: 1, related: { caller: [], pod: [] } });
-  });
-
-  it('has the screens of its keyframes where it says', async () => {
-    const frames = [1, 2, 3].map((at) => ({ at, offset: at, columns: 80, rows: 24 }));
-    const index = { frames } as unknown as Awaited<ReturnType<BundleSources['index']>>;
-    const sources = sourcesOf([], { index: async () => index, frame: async (n) => `screen ${n} ✓` });
-    const bundle = open(await write(sources));
-    const { offsets } = JSON.parse(Buffer.from(await bundle.read('index')).toString()) as {
-      offsets: number[];
-    };
-    const screens = [0, 1, 2].map(async (n) =>
-      JSON.parse(Buffer.from(await bundle.read('frames', offsets[n], offsets[n + 1])).toString()),
-    );
-    expect(await Promise.all(screens)).toEqual(['screen 0 ✓', 'screen 1 ✓', 'screen 2 ✓']);
+    expect(Object.keys(open(page).manifest.files).toSorted()).toEqual(['cast', 'recording']);
   });
 
   it('that was cut says so and is not played as whole', async () => {
@@ -176,24 +183,19 @@ describe('tailcast export', () => {
   it.each(['recorder', 'store'])('writes one file with all there is, from a %s', async (from) => {
     const page = written.get(from) ?? '';
     const bundle = open(page);
-    expect(Object.keys(bundle.manifest.files).toSorted()).toEqual(
-      [
-        'cast',
-        'evidence',
-        'frames',
-        'index',
-        'key',
-        'notes',
-        'recording',
-        'sidecar',
-        'transcript',
-      ].toSorted(),
-    );
+    expect(Object.keys(bundle.manifest.files).toSorted()).toEqual(['cast', 'key', 'notes', 'sidecar']);
     const text = async (file: BundleFile): Promise<string> => Buffer.from(await bundle.read(file)).toString();
     expect(await text('cast')).toBe((await rig.get(`/api/v1/recordings/${id}/cast`)).body);
     expect(await text('notes')).toBe((await rig.get(`/api/v1/recordings/${id}/notes`)).body);
-    expect(await text('transcript')).toContain('"hello bold"');
-    expect(await text('evidence')).toContain('"verdict":"sound"');
+    const ask = answerBundle(bundle);
+    expect(await answerOf(ask, `/api/v1/recordings/${id}/transcript`)).toContain('"hello bold"');
+    const index = await until(async () => {
+      const { status, body } = await rig.get(`/api/v1/recordings/${id}/playback`);
+      return status === 200 ? body : undefined;
+    });
+    expect(await answerOf(ask, `/api/v1/recordings/${id}/playback`)).toEqual(index);
+    const { trust: _, ...listed } = (await rig.list())[0]!;
+    expect(JSON.parse(await answerOf(ask, `/api/v1/recordings/${id}`))).toEqual(listed);
     expect(page).toContain("default-src 'none'");
     expect(page).not.toMatch(/(?:src|href)="(?!data:)/);
   });
@@ -205,13 +207,10 @@ describe('tailcast export', () => {
       const check = (changed: BundleReader): Promise<BundleCheck> => checkBundle(changed);
       const bundle = open(written.get(from) ?? '');
       expect(await check(bundle)).toMatchObject({ verdict: 'sound', findings: [] });
-      expect((await check(bundle)).keyId).toBe(
-        (
-          JSON.parse(Buffer.from(await bundle.read('evidence')).toString()) as {
-            evidence: { signedBy: { key: string } };
-          }
-        ).evidence.signedBy.key,
-      );
+      const { signature } = JSON.parse(Buffer.from(await bundle.read('sidecar')).toString()) as {
+        signature: { key: string };
+      };
+      expect((await check(bundle)).keyId).toBe(signature.key);
       const sizes = bundle.manifest.files;
       for (const file of ['cast', 'notes', 'sidecar', 'key'] as const) {
         const bytes = sizes[file]?.bytes ?? 0;
@@ -242,6 +241,57 @@ describe('tailcast export', () => {
       expect((await check(without('key'))).verdict).toBe('none');
     },
   );
+
+  it.each(['recorder', 'store'])(
+    'from a %s shows no user, command, transcript or screen that somebody put into the file, or is not sound',
+    async (from) => {
+      const forged = 'mallory';
+      const page = written.get(from) ?? '';
+      const genuine = open(page);
+      const recording = { ...RECORDING, id, command: forged, source: { ...RECORDING.source, user: forged } };
+      const evidence = {
+        evidence: { verdict: 'sound', findings: [] },
+        session: { user: forged, argv: [forged] },
+      };
+      const more = { gaps: [], gapCount: 0, parts: 1, related: { caller: [], pod: [] } };
+      const index = {
+        version: 1,
+        seconds: 1,
+        frames: [{ at: 0, offset: 0 }],
+        activity: [],
+        marks: [{ at: 0, kind: 'command', text: forged }],
+      };
+      const files: Readonly<Record<string, unknown>> = {
+        recording,
+        evidence: { ...evidence, ...more },
+        transcript: { version: 1, rows: [[0, forged]] },
+        index: { index, offsets: [0, forged.length + 2] },
+        frames: JSON.stringify(forged),
+        sidecar: Buffer.from(await genuine.read('sidecar'))
+          .toString()
+          .replace('a@example.com', forged),
+      };
+      const believed: string[] = [];
+      for (const [file, content] of Object.entries(files)) {
+        const bundle = withFile(page, file, typeof content === 'string' ? content : JSON.stringify(content));
+        const { verdict } = await checkBundle(bundle);
+        const ask = answerBundle(bundle);
+        const shown: string[] = [];
+        for (const part of ['', '/evidence', '/transcript', '/playback', '/playback?frame=0'])
+          shown.push(await answerOf(ask, `/api/v1/recordings/${id}${part}`));
+        if (shown.join('').includes(forged) && verdict === 'sound') believed.push(file);
+        if (file !== 'sidecar' && !shown.join('').includes('a@example.com'))
+          believed.push(`no user: ${file}`);
+      }
+      expect(believed).toEqual([]);
+    },
+  );
+
+  it.each(['recorder', 'store'])('from a %s says what the verdict covers', async (from) => {
+    const bundle = open(written.get(from) ?? '');
+    const { covers } = await checkBundle(bundle);
+    expect(covers.join('\n')).toMatch(/user.*command[^]*transcript/);
+  });
 
   it('writes the cast as it is, and what could be read as text', async () => {
     const cast = await run(id, '--recorder', rig.recorder.url, '--format', 'cast', '--output', '-');

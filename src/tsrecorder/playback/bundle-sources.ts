@@ -16,7 +16,10 @@ import { castBytes, readCast } from '../library/replay.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 import { placesOf } from './spool-indexes.ts';
 
-export type StoredSources = Omit<BundleSources, 'recording'>;
+export interface StoredSources extends Omit<BundleSources, 'recording'> {
+  /** JSON. Undefined where there is none. */
+  readonly transcript: () => Promise<Uint8Array | undefined>;
+}
 
 export interface StoredSourcesOptions {
   readonly store: EvidenceStore;
@@ -53,8 +56,6 @@ export async function withStoredSources<T>(
       },
       notes: () => notesOf(entry, store),
       evidence: () => describeEvidence(entry, { store, ownKey: undefined, nowMs }),
-      index: () => waitForIndex(entry, playIndexes, signal),
-      frame: async (number) => String(JSON.parse((await playIndexes.frame(entry, number)).toString())),
       async transcript() {
         if ((await waitForIndex(entry, playIndexes, signal)) === undefined) return undefined;
         const text = await playIndexes.transcript(entry);

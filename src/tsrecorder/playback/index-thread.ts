@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 import { parentPort, workerData } from 'node:worker_threads';
 import { errorText } from '../../errors.ts';
 import { z } from 'zod';
-import { buildPlayIndex, type KnownPlace } from './build-index.ts';
+import { buildPlayIndex, type KnownPlace } from '../../bundle/build-index.ts';
 
 /** What the thread is started with. */
 export interface ThreadTask {

@@ -20,7 +20,7 @@ import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../..
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes, readCast } from '../library/replay.ts';
-import type { KnownPlace } from './build-index.ts';
+import type { KnownPlace } from '../../bundle/build-index.ts';
 import { playIndexSchema } from './play-index-schema.ts';
 import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
 

@@ -4,7 +4,7 @@ import type { Logger } from '../../observe/logger.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { notesOf } from '../library/notes-of.ts';
-import type { KnownPlace } from './build-index.ts';
+import type { KnownPlace } from '../../bundle/build-index.ts';
 import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 

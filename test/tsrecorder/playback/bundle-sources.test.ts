@@ -43,18 +43,18 @@ const exports = async (): Promise<readonly string[]> =>
   (await readdir(directory)).filter((name) => name.startsWith('tailcast-export-'));
 
 describe('what a bundle is made of', () => {
-  it('has neither index nor transcript where there can be none, and leaves nothing on disk', async () => {
+  it('has no transcript where there can be none, and leaves nothing on disk', async () => {
     const options = {
       store: await createDiskStore(join(directory, 'store')),
       nowMs: Date.now,
       signal: new AbortController().signal,
       log: createSilentLogger(),
     };
-    const found = await withStoredSources(BEGUN, options, async ({ index, transcript }) => {
+    const found = await withStoredSources(BEGUN, options, async ({ transcript }) => {
       expect(await exports()).toHaveLength(1);
-      return [await index(), await transcript()];
+      return [await transcript()];
     });
-    expect(found).toEqual([undefined, undefined]);
+    expect(found).toEqual([undefined]);
     expect(await exports()).toEqual([]);
     const failing = withStoredSources(BEGUN, options, () => Promise.reject(new Error('given up')));
     await expect(failing).rejects.toThrow('given up');

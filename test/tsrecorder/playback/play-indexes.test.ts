@@ -14,7 +14,7 @@ import {
   type PlayIndexes,
   type PlayIndexOptions,
 } from '../../../src/tsrecorder/playback/play-indexes.ts';
-import { buildPlayIndex, type KnownPlace } from '../../../src/tsrecorder/playback/build-index.ts';
+import { buildPlayIndex, type KnownPlace } from '../../../src/bundle/build-index.ts';
 import { createRig, HEADER } from '../recorder-rig.ts';
 
 const HEAD = '{"version":2,"width":40,"height":10,"srcNode":"a","srcNodeID":"b","tailcast":1}\n';

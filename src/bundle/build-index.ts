@@ -2,20 +2,20 @@
  * Plays a cast once, as fast as it goes, and notes what a player needs to show any moment of it at once: see
  * `screen/play-index`. Runs in a thread of its own, because a terminal takes a second of processor time for some 20 MB.
  */
-import { createActivity, PLAY_INDEX_VERSION } from '../../screen/play-index.ts';
-import type { KeyframeEntry, PlayIndex, PlayMark } from '../../screen/play-index.ts';
+import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
+import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
 import {
   createCastReader,
   readCastStart,
   type CastAction,
   type CastStart,
-} from '../../screen/cast-reader.ts';
-import { createScratch, takeSnapshot } from '../../screen/snapshot.ts';
-import { createTerminal, type PlayTerminal } from '../../screen/terminal.ts';
-import { isTiny, type ScreenSize } from '../../terminal/size.ts';
-import { readLines } from '../../wire/lines.ts';
-import type { TranscriptDocument } from '../../search/transcript-document.ts';
-import { Transcript, TRANSCRIPT_LIMITS } from '../../search/transcript.ts';
+} from '../screen/cast-reader.ts';
+import { createScratch, takeSnapshot } from '../screen/snapshot.ts';
+import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
+import { isTiny, type ScreenSize } from '../terminal/size.ts';
+import { readLines } from '../wire/lines.ts';
+import type { TranscriptDocument } from '../search/transcript-document.ts';
+import { Transcript, TRANSCRIPT_LIMITS } from '../search/transcript.ts';
 
 /** What is known to have happened at a place of the cast: output is missing, or another part of the session begins. */
 export interface KnownPlace {

@@ -1,0 +1,174 @@
+/**
+ * Answers what the page asks a recorder for, from the file that the page is part of. Everything is made of files that
+ * `check-bundle.ts` compares with the signature: the description of the recording comes from the signed sidecar, and screens,
+ * timeline and transcript are made of the cast.
+ */
+import type { PlayIndex } from '../screen/play-index.ts';
+import type { TranscriptDocument } from '../search/transcript-document.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { splitSignature } from '../wire/recorder-api/sidecar-signature.ts';
+import { buildPlayIndex, type KnownPlace } from './build-index.ts';
+import { BUNDLE_PIECE_BYTES } from './bundle-format.ts';
+import type { BundleReader } from './read-bundle.ts';
+
+/** The paths of the read API that show one recording, as `player/archive` asks for them. */
+export type AnswerBundle = (
+  path: string,
+  options: { readonly headers: Readonly<Record<string, string>> },
+) => Promise<Response>;
+
+interface Derived {
+  readonly index: PlayIndex;
+  readonly frames: readonly string[];
+  readonly transcript: TranscriptDocument;
+}
+
+/** One per page. The recording is played once when the page first asks for its timeline or its transcript. */
+export function answerBundle(bundle: BundleReader): AnswerBundle {
+  let progress = 0;
+  let derived: Promise<void> | undefined;
+  let made: Derived | undefined;
+
+  /** @returns undefined while it is made. @throws WireError when the first line of the cast is no header */
+  async function derive(): Promise<Derived | undefined> {
+    derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
+      made = found;
+    });
+    // a short recording is there at once, and nobody waits long for another one
+    await Promise.race([derived, turns()]);
+    return made;
+  }
+
+  return async (path, { headers }) => {
+    const url = new URL(path, 'http://file.invalid/');
+    const part = /^\/api\/v1\/recordings\/[^/]+(?:\/([a-z]+))?$/.exec(url.pathname)?.[1] ?? 'recording';
+    switch (part) {
+      case 'recording':
+        return Response.json(await readRecording(bundle));
+      case 'cast':
+        return castRange(bundle, headers['range'] ?? '');
+      case 'evidence':
+        return Response.json(await describeSigned(bundle));
+      case 'playback':
+      case 'transcript': {
+        const found = await derive().catch(() => 'none' as const);
+        if (found === 'none') return new Response('{}', { status: 404 });
+        if (found === undefined) return Response.json({ progress });
+        if (part === 'transcript') return Response.json(found.transcript);
+        return answerPlayback(found, url.searchParams.get('frame'));
+      }
+      default:
+        return new Response('{}', { status: 404 });
+    }
+  };
+}
+
+async function turns(): Promise<void> {
+  await new Promise((resolve) => setTimeout(resolve, 50));
+}
+
+function answerPlayback({ index, frames }: Derived, frame: string | null): Response {
+  if (frame === null) return Response.json(index);
+  const screen = frames[Number(frame)];
+  return screen === undefined ? new Response('{}', { status: 404 }) : Response.json(screen);
+}
+
+async function deriveFrom(bundle: BundleReader, onProgress: (share: number) => void): Promise<Derived> {
+  const frames: string[] = [];
+  const total = bundle.manifest.files.cast?.bytes ?? 0;
+  const built = await buildPlayIndex({
+    chunks: piecesOf(bundle, total),
+    places: gapsOf(await readSidecar(bundle)),
+    onFrame: async (screen) => void frames.push(screen),
+    onProgress: (bytes) => onProgress(bytes / Math.max(1, total)),
+  });
+  return { ...built, frames };
+}
+
+async function* piecesOf(bundle: BundleReader, total: number): AsyncGenerator<Uint8Array> {
+  for (let at = 0; at < total; at += BUNDLE_PIECE_BYTES)
+    yield bundle.read('cast', at, at + BUNDLE_PIECE_BYTES);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** The signed sidecar of a recording that is all of its session. */
+async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
+  if (!bundle.has('sidecar') || bundle.manifest.parts > 1) return undefined;
+  const parsed = jsonOrUndefined(new TextDecoder().decode(await bundle.read('sidecar')));
+  return isObject(parsed) ? parsed : undefined;
+}
+
+/** @throws Error when nothing in the file describes the recording */
+async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
+  const sidecar = await readSidecar(bundle);
+  const { exitMessage } = sidecar ?? {};
+  const listed: unknown =
+    sidecar === undefined
+      ? jsonOrUndefined(new TextDecoder().decode(await bundle.read('recording')))
+      : { ...object(sidecar['recording']), ...(typeof exitMessage === 'string' ? { exitMessage } : {}) };
+  const recording = decodeRecording(listed);
+  if (recording === undefined)
+    throw new Error('The description of the recording in this file cannot be read.');
+  return recording;
+}
+
+/** What the recorder wrote down about the session, in the form of the answer of `/evidence`. */
+async function describeSigned(bundle: BundleReader): Promise<Fields> {
+  const sidecar = await readSidecar(bundle);
+  const text = sidecar === undefined ? '' : new TextDecoder().decode(await bundle.read('sidecar'));
+  const { log, start, adopted } = object(sidecar?.['evidence']);
+  const { log: from, start: entry, key } = object(adopted);
+  const signature = splitSignature(text);
+  const signedBy =
+    signature === undefined
+      ? {}
+      : {
+          signedBy: {
+            key: signature.keyId,
+            whose: 'unknown',
+            log,
+            entry: start,
+            ...(adopted === undefined ? {} : { adopted: { log: from, entry, key } }),
+          },
+        };
+  return {
+    evidence: { verdict: 'none', checkedAt: bundle.manifest.madeAt, findings: [], ...signedBy },
+    ...(sidecar?.['session'] === undefined ? {} : { session: sidecar['session'] }),
+    gaps: sidecar?.['gaps'] ?? [],
+    gapCount: sidecar?.['gapCount'] ?? 0,
+    parts: bundle.manifest.parts,
+    related: { caller: [], pod: [] },
+  };
+}
+
+function gapsOf(sidecar: Fields | undefined): readonly KnownPlace[] {
+  const gaps: unknown = sidecar?.['gaps'];
+  if (!Array.isArray(gaps)) return [];
+  return gaps.filter(isObject).map(({ at, bytes, reason }) => ({
+    offset: Number(at),
+    kind: 'gap',
+    text: `${typeof bytes === 'number' ? `${bytes} bytes of output` : 'output'} missing: ${String(reason)}`,
+  }));
+}
+
+async function castRange(bundle: BundleReader, range: string): Promise<Response> {
+  const [, from = '0', to = '0'] = /^bytes=(\d+)-(\d+)$/.exec(range) ?? [];
+  const total = bundle.manifest.files.cast?.bytes ?? 0;
+  const start = Number(from);
+  if (start >= total) return new Response(null, { status: 416 });
+  const end = Math.min(total, Number(to) + 1);
+  return new Response(await bundle.read('cast', start, end), {
+    status: 206,
+    headers: { 'content-range': `bytes ${start}-${end - 1}/${total}` },
+  });
+}
+
+function object(value: unknown): Fields {
+  return isObject(value) ? value : {};
+}
+
+function isObject(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null;
+}

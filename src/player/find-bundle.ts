@@ -1,0 +1,14 @@
+/** Finds the recording in the page that it is part of. */
+import { parseManifest } from '../bundle/bundle-format.ts';
+import { openBundle, type BundleReader } from '../bundle/read-bundle.ts';
+
+/** @returns undefined when the page has no recording in it, or only the beginning of one. */
+export function findBundle(page: Document): BundleReader | undefined {
+  const text = page.querySelector('script[data-bundle]')?.textContent;
+  const manifest = text === undefined || text === null ? undefined : parseManifest(text);
+  if (manifest === undefined) return undefined;
+  const blocks = new Map<string, Element>();
+  for (const block of page.querySelectorAll('script[data-file]'))
+    blocks.set(`${block.getAttribute('data-file')} ${block.getAttribute('data-piece')}`, block);
+  return openBundle(manifest, (file, piece) => blocks.get(`${file} ${piece}`)?.textContent ?? undefined);
+}
