@@ -43,6 +43,8 @@ export const S3_PART_BYTES = 5 * 1024 ** 2;
 export interface Site extends AsyncDisposable {
   recorder(machine: string, port?: number, timing?: Partial<RecorderTiming>): Promise<RecorderProcess>;
   readonly folder: string;
+  /** Private key of all recorders: they trust each other by it. */
+  readonly evidenceKey: string;
   /** The store as an auditor reads it. */
   store(): Promise<RecordingStore>;
 }
@@ -60,6 +62,7 @@ export function openSite({ s3 }: Stage): Site {
   writeFileSync(evidenceKey, privateKey.export({ format: 'pem', type: 'pkcs8' }));
   return {
     folder,
+    evidenceKey,
     async store() {
       if (s3 === undefined) return createDiskStore(join(folder, 'store'), { readOnly: true });
       const { shim, region, bucket: name } = s3;
@@ -73,7 +76,7 @@ export function openSite({ s3 }: Stage): Site {
         port,
         directory: join(folder, 'store'),
         spoolDirectory: join(folder, machine),
-        ...(s3 === undefined ? {} : { evidenceKey }),
+        evidenceKey,
         timing: { ...TIMING, ...timing },
         ...(s3 === undefined
           ? {}

@@ -70,7 +70,7 @@ export const spoolTampered: Scenario = async (stage) => {
   const recorder = await site.recorder('one', 0, timing);
   const spool = join(site.folder, 'one');
   const copy = join(site.folder, 'copy');
-  const key = (await loadSigningKey(join(spool, 'evidence', 'key.pem'), false)).public;
+  const key = (await loadSigningKey(site.evidenceKey, false)).public;
   const store = await site.store();
   const gateway = startGateway({ recorders: [recorder.address], sessions: SESSIONS, paceMs: 1 });
   await somewhere(stage, gateway.reports);

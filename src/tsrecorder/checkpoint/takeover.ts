@@ -113,6 +113,8 @@ class Takeover {
       if (await lease.holds(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
+    // nothing is left of them
+    for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
     this.#forgetGone(sessions);
     this.#options.onUntrusted(look.untrusted);
   }
