@@ -175,9 +175,9 @@ class IndexBuilder {
       markCount: this.#markCount,
       badLines: this.#badLines - (isCut ? 1 : 0),
       isCut,
+      isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
       hidden: transcript.hidden.characters,
       ...(this.#tinySize === undefined ? {} : { tinySize: this.#tinySize }),
-      isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
     };
     return { index, transcript };
   }

@@ -12,7 +12,7 @@ import { screenText } from '../../src/screen/cells.ts';
 import { createTerminal } from '../../src/screen/terminal.ts';
 import type { PlayIndex } from '../../src/screen/play-index.ts';
 import type { TranscriptDocument } from '../../src/search/transcript-document.ts';
-import { buildPlayIndex } from '../../src/tsrecorder/playback/build-index.ts';
+import { buildPlayIndex } from '../../src/bundle/build-index.ts';
 import { createIndexHandlers } from '../../src/tsrecorder/search/index-operations.ts';
 import { IndexReader } from '../../src/tsrecorder/search/sqlite/reader.ts';
 import { doc, query } from '../tsrecorder/search/engine-suite.ts';

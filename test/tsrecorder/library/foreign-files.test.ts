@@ -11,7 +11,7 @@ import { createTerminal } from '../../../src/screen/terminal.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import { createDescriber } from '../../../src/tsrecorder/library/describe-stored.ts';
 import { readCast } from '../../../src/tsrecorder/library/replay.ts';
-import { buildPlayIndex, type BuiltIndex } from '../../../src/tsrecorder/playback/build-index.ts';
+import { buildPlayIndex, type BuiltIndex } from '../../../src/bundle/build-index.ts';
 import { createS3Store } from '../../../src/tsrecorder/store/s3.ts';
 import { createMemoryBucket } from '../store/memory-bucket.ts';
 
