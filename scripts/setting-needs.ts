@@ -50,7 +50,6 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     portal: 'who shows recordings elsewhere',
     portalPort: 'who gives recorders a listener for viewers',
     portalRecorders: 'who lets people look whose own sessions are not recorded',
-    recorderBulk: 'who lets files be copied and has no room for them',
     recorderWindow: 'who must not show a byte before it is durable (`0`)',
     outputBufferMemory: MEASURED,
     outputBufferDisk: 'who has little disk, or none to write on',

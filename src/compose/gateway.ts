@@ -235,7 +235,6 @@ async function openServer(parts: {
       idleMs: policy.sessions.idleMs,
       refusedPorts: policy.refusedPorts,
       unixMs: Date.now,
-      limits: { bulkKeepBytes: config.recorderBulk ?? Infinity },
       signal,
     }),
     sessions,

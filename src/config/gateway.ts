@@ -7,7 +7,6 @@ import {
   listSetting,
   loopback,
   oneOf,
-  orAll,
   orAuto,
   originList,
   textSetting,
@@ -134,11 +133,6 @@ export const GATEWAY_SETTINGS = {
     'send output to recorders that take it so as it is, for them to write the lines of the recording, and not as these lines',
     flag,
     true,
-  ),
-  recorderBulk: setting(
-    'bytes of output that is no text, such as copied files, that are kept of a session without a terminal; of what comes then the recording has count and SHA-256 alone; all: everything is kept',
-    orAll(byteSize(0, 1024 ** 5)),
-    undefined,
   ),
   execUpstream: setting(
     'what the API server is asked for where a client wants a recorded exec or attach over WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate; same: a WebSocket',

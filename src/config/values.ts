@@ -80,17 +80,8 @@ export const portList: ParseValue<readonly number[]> = (raw) =>
 
 /** The same as `parse`, or undefined for `auto`. */
 export function orAuto<Value>(parse: ParseValue<Value>): ParseValue<Value | undefined> {
-  return orWord('auto', parse);
-}
-
-/** The same as `parse`, or undefined, which is no bound, for `all`. */
-export function orAll(parse: ParseValue<number>): ParseValue<number | undefined> {
-  return orWord('all', parse);
-}
-
-function orWord<Value>(word: string, parse: ParseValue<Value>): ParseValue<Value | undefined> {
-  const placeholder = parse.placeholder?.replace('>', `|${word}>`) ?? `<${word}>`;
-  return shownAs(placeholder, (raw) => (raw === word || raw === undefined ? undefined : parse(raw)));
+  const placeholder = parse.placeholder?.replace('>', '|auto>') ?? '<auto>';
+  return shownAs(placeholder, (raw) => (raw === 'auto' || raw === undefined ? undefined : parse(raw)));
 }
 
 /** A positive number, e.g. a speed factor. */

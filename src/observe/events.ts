@@ -42,8 +42,6 @@ export interface Events {
       readonly exitCode?: number;
       /** That a port-forward opened. */
       readonly ports?: readonly number[];
-      /** Of which the recording has count and hash alone, as the gateway was told. */
-      readonly leftOutBytes?: number;
     },
   ): void;
   /** A session that should be recorded if possible runs unrecorded. */
@@ -120,7 +118,6 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
     sessionEnded(event) {
       metrics.sessionsActive.dec();
       metrics.sessions.inc({ outcome: event.outcome });
-      metrics.leftOutBytes.inc(event.leftOutBytes ?? 0);
       log.info(event, 'session ended');
     },
     sessionUnrecorded(event) {

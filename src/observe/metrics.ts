@@ -63,10 +63,6 @@ function createSessionMetrics(makers: MetricMakers) {
       'tailcast_sessions_unrecorded_total',
       'Sessions that should have been recorded but ran without a recorder.',
     ),
-    leftOutBytes: counter(
-      'tailcast_recording_left_out_bytes_total',
-      'Output of ended sessions of which recordings have count and hash alone (recorderBulk).',
-    ),
     recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that went on.'),
     recorderLosses: labelled(
       'tailcast_recorder_lost_total',

@@ -28,7 +28,6 @@ import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from '../async/deadline.ts';
-import { LeftOut } from './left-out.ts';
 import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
 
@@ -60,8 +59,6 @@ export interface RecordingLimits {
   readonly bulkRunBytes: number;
   /** What comes after such a pause, or after input, is another time. */
   readonly bulkPauseMs: number;
-  /** Beyond so many bytes of what is not always shown, there are marks with count and hash in place of it. */
-  readonly bulkKeepBytes: number;
 }
 
 const RECORDING_LIMITS: RecordingLimits = {
@@ -71,7 +68,6 @@ const RECORDING_LIMITS: RecordingLimits = {
   bulkAfterBytes: 1024 * 1024,
   bulkRunBytes: 16 * 1024,
   bulkPauseMs: 100,
-  bulkKeepBytes: Infinity,
 };
 
 /** Looked at before the rest of the bytes, whether they are text. */
@@ -89,8 +85,6 @@ export interface SessionTotals {
   readonly inputBytes: number;
   /** Bytes of output that are in no recording because the recorder was lost. */
   readonly missingBytes: number;
-  /** Bytes of output of which the recording has count and hash alone, as it was told. */
-  readonly leftOutBytes: number;
   readonly exit: ExitStatus | undefined;
 }
 
@@ -134,8 +128,6 @@ export class RecordingSession {
   #binaryBytes = 0;
   #runBytes = 0;
   #runSeconds = 0;
-  /** Undefined where everything is kept. */
-  readonly #leftOut: Readonly<Record<OutputStream, LeftOut>> | undefined;
   #inputBytes = 0;
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
@@ -150,10 +142,6 @@ export class RecordingSession {
       stdout: new OutputText(this.#limits.maxLineBytes),
       stderr: new OutputText(this.#limits.maxLineBytes),
     };
-    this.#leftOut =
-      options.tty || !sink.annotations || this.#limits.bulkKeepBytes === Infinity
-        ? undefined
-        : { stdout: new LeftOut(), stderr: new LeftOut() };
     this.#startedMs = options.nowMs();
     if (options.tty) this.#wait = createDeadline(this.#limits.sizeWaitMs, () => this.#sizeIsLate());
     else this.#open(NO_TERMINAL);
@@ -165,7 +153,6 @@ export class RecordingSession {
       outputLines: this.#outputLines,
       inputBytes: this.#inputBytes,
       missingBytes: this.#missingBytes,
-      leftOutBytes: (this.#leftOut?.stdout.bytes ?? 0) + (this.#leftOut?.stderr.bytes ?? 0),
       exit: this.#exit,
     };
   }
@@ -231,7 +218,6 @@ export class RecordingSession {
     this.#heldUnflushed = false;
     // not for the client's chunks: one of them brings the size
     if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
-    this.#markLeftOut();
     if (this.#batch.length === 0) return undefined;
     const lines = this.#batch.takePieces();
     const bytes = this.#batchBytes;
@@ -274,7 +260,6 @@ export class RecordingSession {
     for (const stream of ['stdout', 'stderr'] as const) {
       this.#text[stream].flush((bytes) => this.#line(this.#seconds(), stream, bytes));
     }
-    this.#sumLeftOut();
     this.#annotate({
       kind: 'end',
       outcome,
@@ -340,12 +325,8 @@ export class RecordingSession {
       this.#annotate({ kind: 'stream', name: stream });
       this.#stream = stream;
     }
-    const form = annotations ? this.#formOf(seconds, bytes) : 'text';
-    this.#leftOut?.[stream].see(bytes, form !== undefined);
-    if (form === undefined) return;
-    this.#markLeftOut();
     this.#outputLines += 1;
-    this.#batch.output(seconds, bytes, form);
+    this.#batch.output(seconds, bytes, annotations ? this.#formOf(seconds, bytes) : 'text');
   }
 
   /** Whether lines of it will say only how much it is: it is no text, as what came before it. */
@@ -356,44 +337,19 @@ export class RecordingSession {
     return goesOn && !this.#options.tty && !isText(bytes);
   }
 
-  /**
-   * Nobody reads the text of a copied disk image: much output that is no text is kept once.
-   * @returns undefined for what is to be left out
-   */
-  #formOf(seconds: number, bytes: Uint8Array): FrameForm | undefined {
-    const { bulkAfterBytes, bulkRunBytes, bulkPauseMs, bulkKeepBytes } = this.#limits;
+  /** Returns `bulk` for long binary output, such as a copied disk image: its bytes are stored once, without their text. */
+  #formOf(seconds: number, bytes: Uint8Array): FrameForm {
+    const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
     if (this.#options.tty || isText(bytes)) return 'exact';
     if ((seconds - this.#runSeconds) * 1000 >= bulkPauseMs) this.#runBytes = 0;
     this.#runSeconds = seconds;
     this.#runBytes += bytes.length;
     this.#binaryBytes += bytes.length;
-    if (this.#runBytes <= bulkRunBytes) return 'exact';
-    if (this.#binaryBytes > bulkKeepBytes) return undefined;
-    return this.#binaryBytes > bulkAfterBytes ? 'bulk' : 'exact';
-  }
-
-  /** Before anything that is seen later, so that nothing is delivered of which nothing is written down. */
-  #markLeftOut(): void {
-    this.#say(this.#leftOut?.[this.#stream].mark(this.#seconds()));
-  }
-
-  /** What was left out is of the stream that output came from last. */
-  #sumLeftOut(): void {
-    this.#markLeftOut();
-    for (const stream of ['stdout', 'stderr'] as const)
-      this.#say(this.#leftOut?.[stream].sum(this.#seconds(), stream));
-  }
-
-  /** Adds lines, of which one is of output. */
-  #say(lines: string | undefined): void {
-    if (lines === undefined) return;
-    this.#outputLines += 1;
-    this.#batch.text(lines);
+    return this.#runBytes > bulkRunBytes && this.#binaryBytes > bulkAfterBytes ? 'bulk' : 'exact';
   }
 
   #annotate(annotation: Annotation): void {
     if (!this.#sink.annotations) return;
-    this.#markLeftOut();
     this.#batch.text(encodeAnnotation(annotation));
   }
 

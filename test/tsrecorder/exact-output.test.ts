@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,10 +38,7 @@ async function keep(...lines: readonly (string | Uint8Array)[]): Promise<string>
 }
 
 /** Records a session that writes `outputs`, as a gateway does. */
-async function record(
-  outputs: readonly Output[],
-  { tty = false, bulkKeepBytes = Infinity } = {},
-): Promise<string> {
+async function record(outputs: readonly Output[], { tty = false } = {}): Promise<string> {
   const lines: Buffer[] = [];
   const session = new RecordingSession(
     {
@@ -60,7 +56,7 @@ async function record(
       header: () => HEADER,
       about: { kind: 'session', id: 's', tty, stdin: false, protocol: 'spdy', path: '/x' },
       nowMs: () => 0,
-      limits: { maxLineBytes: 50, bulkRunBytes: 20, bulkAfterBytes: 60, bulkKeepBytes },
+      limits: { maxLineBytes: 50, bulkRunBytes: 20, bulkAfterBytes: 60 },
     },
   );
   for (const { stream, bytes } of outputs) {
@@ -155,26 +151,6 @@ describe('exported output', () => {
     const { code, told, bytes } = await exported(id, 'stdout');
     expect([code, told]).toEqual([1, sentence]);
     expect(bytes.toString()).toMatch(/^[a\ufffd]$/);
-  });
-
-  it('is all that was kept, and nothing of ours, where the gateway was told to leave some of it out', async () => {
-    const noise = (length: number): Uint8Array => new Uint8Array(length).fill(0xfe);
-    const id = await record(
-      [
-        { stream: 'stdout', bytes: Buffer.from('begin\n') },
-        { stream: 'stdout', bytes: noise(40) },
-        { stream: 'stdout', bytes: noise(50) },
-        { stream: 'stderr', bytes: Buffer.from('100 %\n') },
-        { stream: 'stdout', bytes: Buffer.from('end\n') },
-      ],
-      { bulkKeepBytes: 40 },
-    );
-    const hash = createHash('sha256').update(noise(50)).digest('hex');
-    const told = `50 bytes of output missing: left out, as the gateway was told: sha256 ${hash}\n`;
-    const bytes = Buffer.concat([Buffer.from('begin\n'), noise(40), Buffer.from('end\n')]);
-    expect(await exported(id, 'stdout')).toEqual({ code: 1, bytes, told });
-    const [recording] = await rig.list();
-    expect(recording).toMatchObject({ state: 'closed', problem: 'output is missing in 1 place' });
   });
 
   it('keeps a U+FFFD that was written as one', async () => {

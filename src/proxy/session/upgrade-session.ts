@@ -291,10 +291,9 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
   const totals = recording?.session.totals ?? {
     inputBytes: fromClient,
     outputBytes: fromUpstream,
-    leftOutBytes: 0,
     exit: undefined,
   };
-  const { exit, leftOutBytes } = totals;
+  const { exit } = totals;
   const exitCode = exit?.kind === 'success' ? 0 : exit?.kind === 'exit' ? exit.code : undefined;
   if (end.outcome === 'violated') deps.events.sessionViolated({ ...fields, reason: end.reason ?? '' });
   deps.events.sessionEnded({
@@ -306,6 +305,5 @@ function report(live: LiveSession, end: End, relay: Relay, durationMs: number, d
     inputBytes: totals.inputBytes,
     ...(exitCode === undefined ? {} : { exitCode }),
     ...(ports === undefined ? {} : { ports }),
-    ...(leftOutBytes === 0 ? {} : { leftOutBytes }),
   });
 }
