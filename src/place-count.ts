@@ -2,8 +2,13 @@
 export interface PlaceCount {
   readonly total: number;
   takenBy(key: string): number;
-  /** The returned function gives the place back, once. */
-  take(key: string): () => void;
+  /** Takes `places`, by default one. The returned function gives them back, once. */
+  take(key: string, places?: number): () => void;
+  /**
+   * Returns true if `key` may take another of `capacity` places. One key may take at most as many places as are free: a
+   * single key gets half of them, `n` greedy keys get `1 / (n + 1)` each, and a new key finds a free place.
+   */
+  hasShare(key: string, capacity: number): boolean;
 }
 
 /** Remembers nobody who has no place. */
@@ -16,15 +21,16 @@ export function createPlaceCount(): PlaceCount {
       return total;
     },
     takenBy,
-    take(key) {
-      total += 1;
-      byKey.set(key, takenBy(key) + 1);
+    hasShare: (key, capacity) => takenBy(key) < capacity - total,
+    take(key, places = 1) {
+      total += places;
+      byKey.set(key, takenBy(key) + places);
       let left = false;
       return () => {
         if (left) return;
         left = true;
-        total -= 1;
-        const rest = takenBy(key) - 1;
+        total -= places;
+        const rest = takenBy(key) - places;
         if (rest === 0) byKey.delete(key);
         else byKey.set(key, rest);
       };

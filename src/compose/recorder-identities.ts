@@ -55,8 +55,8 @@ export function openIdentities(
   // whoever wants to look at something must not keep anybody from recording: each has a line of its own
   const uploaders = createWhois({ localApi, maxConcurrent: UPLOADER_QUESTIONS });
   const viewers = createWhois({ localApi, maxConcurrent: VIEWER_QUESTIONS });
-  const identify: IdentifyUploader = async ({ address, port }, signal) => {
-    const identity = await uploaders.whois({ address, port, source: 'socket' }, signal);
+  const identify: IdentifyUploader = async (peer, signal) => {
+    const identity = await uploaders.whois(peer, signal);
     const names = [identity.nodeId, ...(identity.kind === 'tagged' ? identity.tags : [])];
     if (config.uploaders.length > 0 && !config.uploaders.some((allowed) => names.includes(allowed))) {
       return { kind: 'refused', reason: `${identity.nodeName} is not among the nodes that may upload` };

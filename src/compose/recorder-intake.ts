@@ -74,6 +74,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     meter: createUploadMeter(metrics),
     limits,
     resumeGraceMs: timing.resumeGraceMs,
+    headerTimeoutMs: timing.headerTimeoutMs,
     ...retry,
     now: nowMs,
     issueTime,

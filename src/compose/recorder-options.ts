@@ -84,12 +84,14 @@ export interface RecorderLimits {
   readonly maxPendingBytes: number;
   /** The same for all sessions together. */
   readonly maxTotalPendingBytes: number;
-  /** Sessions that are open, can be continued or wait for the store. */
+  /** Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as are free. */
   readonly maxSessions: number;
+  /** Maximum number of connections per listener. One address may have as many as are free. */
   readonly maxConnections: number;
+  /** Maximum number of live views. One viewer may have as many as are free. */
   readonly maxViewers: number;
   readonly maxEventBytes: number;
-  /** Bytes of events in memory at a time. */
+  /** Maximum bytes of events in memory. Events of one node may take as many bytes as are free. */
   readonly maxTotalEventBytes: number;
   /** Free space in the store below which no new session begins. */
   readonly minFreeBytes: number;
@@ -110,6 +112,10 @@ export interface RecorderTiming {
   /** How long a cut upload that named its session may be continued. */
   readonly resumeGraceMs: number;
   readonly identifyTimeoutMs: number;
+  /** Maximum time from the start of an upload to the end of its header line. */
+  readonly headerTimeoutMs: number;
+  /** Maximum time for the body of an event. */
+  readonly eventTimeoutMs: number;
   /** For the first bytes of a connection and for the head of a request. */
   readonly headTimeoutMs: number;
   /** How long a connection without a request stays open. */
@@ -164,6 +170,8 @@ const DEFAULT_TIMING: RecorderTiming = {
   idleAckMs: 5000,
   resumeGraceMs: 60_000,
   identifyTimeoutMs: 5000,
+  headerTimeoutMs: 10_000,
+  eventTimeoutMs: 30_000,
   headTimeoutMs: 10_000,
   idleTimeoutMs: 30_000,
   listRefreshMs: 1000,

@@ -16,8 +16,8 @@ beforeEach(async () => {
 afterEach(() => localApi.close());
 
 const signal = new AbortController().signal;
-const ALICE = { address: '100.64.0.4', port: 40_000 };
-const GATEWAY = { address: '100.64.0.5', port: 40_000 };
+const ALICE = { source: 'socket', address: '100.64.0.4', port: 40_000 } as const;
+const GATEWAY = { source: 'socket', address: '100.64.0.5', port: 40_000 } as const;
 
 function identities(
   uploaders: readonly string[],

@@ -2,6 +2,7 @@
  * All uploads of a recorder: begins them, lets them be continued, ends them, hands them to the store, and finds after a
  * crash what an earlier process left. Knows no HTTP.
  */
+import { createDeadline } from '../../async/deadline.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
@@ -10,6 +11,7 @@ import { EndedSessions } from './ended-sessions.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
 import type { GroupCommit } from './group-commit.ts';
+import { createPlaceCount } from '../../place-count.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describeEntry } from './live-entry.ts';
@@ -43,13 +45,15 @@ export interface IngestOptions {
   readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'adopted' | 'vanished' | 'settle'>;
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
-    /** Sessions that are open or wait to be continued. */
+    /** Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as are free. */
     readonly maxSessions: number;
     /** Bytes of all sessions that may wait for the disk. */
     readonly maxTotalPendingBytes: number;
   };
   /** How long a cut upload that named its session may be continued. */
   readonly resumeGraceMs: number;
+  /** Maximum time from the start of a connection to the end of the header line. */
+  readonly headerTimeoutMs: number;
   /** Pause before a spool that cannot be read is read again; doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
@@ -79,6 +83,8 @@ interface Entry {
   steps: Promise<void>;
   /** Resolves when the store has it, or when there was nothing to store. */
   readonly gone: PromiseWithResolvers<void>;
+  /** Frees the slot of the node that uploads it. */
+  readonly leave: () => void;
 }
 
 interface RecoveredSession {
@@ -96,6 +102,8 @@ export class Ingest {
   readonly #options: IngestOptions;
   readonly #deps: SessionDependencies;
   readonly #entries = new Set<Entry>();
+  /** The sessions of each node, by its stable ID. */
+  readonly #slots = createPlaceCount();
   readonly #byToken = new Map<string, Entry>();
   readonly #ended = new EndedSessions();
   readonly #unreadable: UnreadableSpools;
@@ -157,8 +165,9 @@ export class Ingest {
     if (offset > 0 && preambleBytes === 0) {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
     }
-    if (this.#entries.size >= this.#options.limits.maxSessions) {
-      throw new TailcastError('RECORDER_BUSY', 'too many sessions');
+    if (!this.#slots.hasShare(origin.nodeId, this.#options.limits.maxSessions)) {
+      const detail = `${origin.nodeName} has ${this.#slots.takenBy(origin.nodeId)} sessions here, and the free slots are for other nodes`;
+      throw new TailcastError('RECORDER_BUSY', detail);
     }
     const continues = offset > 0 || number > 1 ? { continues: { offset, number } } : {};
     return this.#connect(this.#add(new UploadSession({ ...origin, ...continues }, this.#deps)), at, events);
@@ -219,6 +228,7 @@ export class Ingest {
       hasOthers: false,
       steps: Promise.resolve(),
       gone: Promise.withResolvers(),
+      leave: this.#slots.take(session.origin.nodeId),
     };
     const token = named ? tokenOf(session.origin) : undefined;
     this.#entries.add(entry);
@@ -236,6 +246,7 @@ export class Ingest {
   #remove(entry: Entry): void {
     this.#forgetToken(entry);
     this.#entries.delete(entry);
+    entry.leave();
     entry.gone.resolve();
   }
 
@@ -263,6 +274,7 @@ export class Ingest {
       if (session.started === undefined) throw error;
       this.#forgetToken(entry);
       this.#entries.delete(entry);
+      entry.leave();
       this.#unreadable.add(session.started.meta, error);
       return;
     }
@@ -364,6 +376,7 @@ export class Ingest {
     const fail = (error: TailcastError): void => {
       if (released) return;
       released = true;
+      deadline.clear();
       const { nodeName, address } = session.origin;
       this.#options.log.warn(
         { code: error.code, reason: error.message, uploader: nodeName, address },
@@ -373,6 +386,12 @@ export class Ingest {
       void this.#next(entry, () => this.#finish(entry, false, error.message));
     };
 
+    const { headerTimeoutMs } = this.#options;
+    const deadline = createDeadline(headerTimeoutMs, () => {
+      if (session.started !== undefined) return;
+      const limit = headerTimeoutMs < 1000 ? `${headerTimeoutMs} ms` : `${headerTimeoutMs / 1000} s`;
+      fail(new TailcastError('UPLOAD_MALFORMED', `it sent no complete header line within ${limit}`));
+    });
     session.attach(
       {
         ...events,
@@ -380,6 +399,7 @@ export class Ingest {
         failed: fail,
         released(error) {
           released = true;
+          deadline.clear();
           events.failed(error);
         },
       },
@@ -404,6 +424,7 @@ export class Ingest {
       end: async () => {
         if (released) return false;
         ended = true;
+        deadline.clear();
         if (session.lacksEnd) {
           released = true;
           await this.#next(entry, () => this.#suspend(entry, 'the upload ended before its session'));
@@ -425,6 +446,7 @@ export class Ingest {
         entry.awaited = false;
         if (ended) return;
         released = true;
+        deadline.clear();
         void this.#next(entry, () => this.#suspend(entry, reason));
       },
     };

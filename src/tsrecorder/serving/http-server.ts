@@ -8,6 +8,7 @@ import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
 import { listenOn } from '../../listen.ts';
+import { createPlaceCount } from '../../place-count.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { SECURITY_HEADERS } from './api.ts';
 import { answerUnserved, type Uploads } from './uploads.ts';
@@ -25,6 +26,7 @@ export interface ServerOptions {
   readonly port: number;
   readonly uploads: Uploads;
   readonly log: Logger;
+  /** Maximum number of connections. One address may have as many as are free. */
   readonly maxConnections: number;
   /** Told how many connections are open whenever that changes. */
   readonly onConnections: (open: number) => void;
@@ -57,10 +59,19 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   // it never listens itself; without this event Node does not look for requests that take too long to arrive
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
+  const slots = createPlaceCount();
   const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
+    const { remoteAddress: peer = '' } = socket;
+    if (!slots.hasShare(peer, options.maxConnections)) {
+      options.log.debug({ address: peer }, 'connection refused: the address has its share of connections');
+      socket.destroy();
+      return;
+    }
+    const leave = slots.take(peer);
     sockets.add(socket);
     options.onConnections(sockets.size);
     socket.once('close', () => {
+      leave();
       sockets.delete(socket);
       options.onConnections(sockets.size);
     });

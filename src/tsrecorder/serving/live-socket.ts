@@ -10,6 +10,7 @@ import { errorText } from '../../errors.ts';
 import { LIVE_SUBPROTOCOL } from '../../wire/recorder-api/live-view.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
 import type { Logger } from '../../observe/logger.ts';
+import { createPlaceCount } from '../../place-count.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { Hosts } from './hosts.ts';
@@ -22,7 +23,7 @@ export interface LiveSocketOptions {
   readonly access: ViewerAccess;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** Viewers at a time. */
+  /** Maximum number of live views. One viewer may have as many as are free. */
   readonly maxViewers: number;
   /** How often a viewer must show that it is there. */
   readonly pingMs: number;
@@ -47,6 +48,8 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     handleProtocols: (offered) => (offered.has(LIVE_SUBPROTOCOL) ? LIVE_SUBPROTOCOL : false),
   });
 
+  /** The live views of each viewer. */
+  const slots = createPlaceCount();
   /** Viewers whom a gateway named: it is told that it was believed. */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {
@@ -62,12 +65,15 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
       refuse(socket, '403 Forbidden');
       return;
     }
-    if (server.clients.size >= options.maxViewers) {
+    const { access } = options;
+    const viewer = await access.viewer(request);
+    if (socket.destroyed) return;
+    const who = viewer.user ?? viewer.nodeId;
+    if (!slots.hasShare(who, options.maxViewers)) {
       refuse(socket, '503 Service Unavailable');
       return;
     }
-    const { access } = options;
-    const viewer = await access.viewer(request);
+    socket.once('close', slots.take(who));
     if (viewer.gateway !== undefined) named.set(request, viewer.nodeId);
     const entry = id === undefined ? undefined : await options.catalog.find(id, access.scope(viewer));
     if (entry === undefined) {

@@ -24,6 +24,8 @@ import type { Duplex, Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Logger } from '../../observe/logger.ts';
+import { createDeadline } from '../../async/deadline.ts';
+import { createPlaceCount, type PlaceCount } from '../../place-count.ts';
 import {
   decodeUploadFields,
   encodeOffers,
@@ -38,8 +40,9 @@ import type { RecordingKey } from '../store/key.ts';
 import { takeRecording, type UploadTransport } from './record-upload.ts';
 import { dropRest, overHttp2, overUpgrade } from './upload-transports.ts';
 
-/** The far end of an upload connection. */
+/** The far end of an upload connection. The same object for all requests of a connection. */
 export interface UploaderAddress {
+  readonly source: 'socket';
   /** IP address, IPv4 in IPv6 written as IPv4. */
   readonly address: string;
   readonly port: number;
@@ -64,11 +67,13 @@ export interface UploadOptions {
   readonly log: Logger;
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
-  /** Bytes of events that may be in memory at a time; beyond that events are refused. */
+  /** Maximum bytes of events in memory; beyond that events are refused. Events of one node may take as many bytes as are free. */
   readonly maxTotalEventBytes: number;
   /** Free space below which no new session begins. */
   readonly minFreeBytes: number;
   readonly identifyTimeoutMs: number;
+  /** Maximum time for the body of an event. */
+  readonly eventTimeoutMs: number;
   /** Longest silence between two ack frames. */
   readonly idleAckMs: number;
 }
@@ -84,7 +89,12 @@ export interface Uploads {
 /** For a listener that takes none: they are answered like any path that is not there. */
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
-type UploadState = UploadOptions & { readonly eventBytes: { inFlight: number } };
+interface UploadState extends UploadOptions {
+  /** Bytes of events in memory, by the stable ID of the node. */
+  readonly eventBytes: PlaceCount;
+  /** The far end of each connection. */
+  readonly peers: WeakMap<Socket, UploaderAddress>;
+}
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
 /** Everything that `upload-headers` knows. */
@@ -92,7 +102,7 @@ const OFFERS = encodeOffers({ annotations: true, resumable: true, frames: true, 
 
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
-  const options = { ...given, eventBytes: { inFlight: 0 } };
+  const options: UploadState = { ...given, eventBytes: createPlaceCount(), peers: new WeakMap() };
   const refusalOf = (error: unknown, path: string): TailcastError => {
     const refusal = asRefusal(error);
     options.metrics.refused.inc({ code: refusal.code });
@@ -246,36 +256,44 @@ async function takeEvent(
   body: Readable,
   headers: IncomingHttpHeaders,
 ): Promise<void> {
-  const { eventBytes, maxEventBytes, maxTotalEventBytes } = options;
+  const { eventBytes, eventTimeoutMs, maxEventBytes, maxTotalEventBytes } = options;
   const tooLong = new TailcastError('UPLOAD_TOO_LARGE', 'the event is too long');
   if (Number(headers['content-length'] ?? 0) > maxEventBytes) throw tooLong;
   const chunks: Buffer[] = [];
   let bytes = 0;
+  const { nodeId, nodeName } = uploader;
+  using held = new DisposableStack();
+  const deadline = createDeadline(eventTimeoutMs, () => {
+    body.destroy(
+      new TailcastError('UPLOAD_MALFORMED', `the event has no end after ${eventTimeoutMs / 1000} s`),
+    );
+  });
   try {
     for await (const chunk of body) {
       if (!(chunk instanceof Buffer)) continue;
       bytes += chunk.length;
-      eventBytes.inFlight += chunk.length;
       if (bytes > maxEventBytes) throw tooLong;
-      if (eventBytes.inFlight > maxTotalEventBytes)
-        throw new TailcastError('RECORDER_BUSY', 'too many events');
+      if (!eventBytes.hasShare(nodeId, maxTotalEventBytes))
+        throw new TailcastError('RECORDER_BUSY', `too many events of ${nodeName} at a time`);
+      held.defer(eventBytes.take(nodeId, chunk.length));
       chunks.push(chunk);
     }
-    const key = { nodeId: uploader.nodeId, time: options.issueTime() };
-    const node = { node: uploader.nodeName, nodeId: uploader.nodeId };
+    deadline.clear();
+    const key = { nodeId, time: options.issueTime() };
+    const node = { node: nodeName, nodeId };
     await options.putEvent(key, wrapEvent(Buffer.concat(chunks), node, key));
     options.metrics.events.inc();
   } finally {
-    eventBytes.inFlight -= bytes;
+    deadline.clear();
   }
 }
 
 async function identify(
-  options: UploadOptions,
+  options: UploadState,
   socket: Socket | undefined,
   closed: AbortSignal,
 ): Promise<Accepted> {
-  const from = { address: plainAddress(socket?.remoteAddress), port: socket?.remotePort ?? 0 };
+  const from = peerOf(options, socket);
   const signal = AbortSignal.any([closed, AbortSignal.timeout(options.identifyTimeoutMs)]);
   let identity: UploaderIdentity;
   try {
@@ -286,6 +304,15 @@ async function identify(
   if (identity.kind === 'refused') throw new TailcastError('UPLOAD_REFUSED', identity.reason);
   if (identity.nodeId === '') throw new TailcastError('UPLOAD_REFUSED', 'the uploader has no node id');
   return { ...identity, ...from };
+}
+
+function peerOf({ peers }: UploadState, socket: Socket | undefined): UploaderAddress {
+  const known = socket === undefined ? undefined : peers.get(socket);
+  if (known !== undefined) return known;
+  const { remoteAddress, remotePort = 0 } = socket ?? {};
+  const peer = { source: 'socket', address: plainAddress(remoteAddress), port: remotePort } as const;
+  if (socket !== undefined) peers.set(socket, peer);
+  return peer;
 }
 
 async function requireRoom({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
