@@ -100,6 +100,7 @@ export const SETTING_NEEDS: Readonly<Record<string, Needs>> = {
     eventLayout: 'who has programs that read the reference’s events',
     retentionDays: EVERYBODY,
     maxStoreBytes: 'who has little room',
+    minRetentionDays: 'recorders with --max-store-bytes',
     resumeSeconds: 'who has a network with long outages',
     maxSessionBytes: 'who has little room',
     earlyCollection: 'who measures or suspects it',

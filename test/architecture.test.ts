@@ -70,6 +70,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'directories',
     'process-identity',
     'folder-format',
+    'place-count',
     'errors',
   ],
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],

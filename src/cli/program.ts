@@ -310,6 +310,12 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix')
     .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))
     .option('--max-bytes <size>', 'as the recorder’s --max-store-bytes', argument(byteSize(1, 1024 ** 5)))
+    .option(
+      '--min-age-days <n>',
+      'as the recorder’s --min-retention-days',
+      argument(wholeNumber(0, 36_500)),
+      1,
+    )
     .option('--hold <id...>', 'keep these recordings whatever the policy says')
     .option('--release <id...>', 'end the hold of these')
     .option('--reason <text>', 'why they are held')
@@ -317,9 +323,13 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     .addHelpText('after', '\nNothing is removed here: recorders do that, and write it into their logs.')
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
-      const { maxAgeDays, maxBytes, hold, release, reason, json, ...settings } = options;
+      const { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json, ...settings } = options;
       const config = { ...readRoleSettings(RECORDER_SETTINGS, settings, context.environment), store };
-      await manageRetention(config, { maxAgeDays, maxBytes, hold, release, reason, json }, context);
+      await manageRetention(
+        config,
+        { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json },
+        context,
+      );
     });
 }
 

@@ -34,7 +34,7 @@ export async function manageRetention(
 
 async function manage(
   store: RecordingStore,
-  { hold, release, reason, maxAgeDays, maxBytes, json }: Readonly<Record<string, unknown>>,
+  { hold, release, reason, maxAgeDays, maxBytes, minAgeDays, json }: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
   if (Array.isArray(hold)) {
@@ -45,6 +45,7 @@ async function manage(
   const policy = {
     ...(typeof maxAgeDays === 'number' ? { maxAgeMs: maxAgeDays * DAY_MS } : {}),
     ...(typeof maxBytes === 'number' ? { maxBytes } : {}),
+    ...(typeof minAgeDays === 'number' ? { minAgeMs: minAgeDays * DAY_MS } : {}),
   };
   const plan = await planStoreRetention(store, policy, Date.now());
   if (json === true) await print(context.stdout, `${JSON.stringify(plan)}\n`);
@@ -61,7 +62,7 @@ async function printPlan(
   ];
   if (rows.length > 0)
     await print(context.stdout, formatTable(['WHAT', 'WHY', 'STARTED', 'SIZE', 'ID'], rows));
-  const note = overQuota ? '; what is held is larger than the limit' : '';
+  const note = overQuota ? '; held and young recordings exceed the limit, so recorders refuse sessions' : '';
   await print(
     context.stdout,
     `${remove.length} would be removed, ${held.length} held, ${formatBytes(keptBytes)} kept${note}\n`,

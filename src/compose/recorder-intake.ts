@@ -34,10 +34,10 @@ export interface Intake {
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
   readonly shared: SharedBucket | undefined;
-  /** Room for more: in the store and in the spool. */
+  /** Free bytes, in the store or in the spool; 0 while the store exceeds its limit. */
   readonly freeBytes: () => Promise<number | undefined>;
   /** Told of what is stored, once the recorder listens. */
-  readonly told: { search?: RecorderSearch };
+  readonly told: { search?: RecorderSearch; /** By the last run of retention. */ isOverQuota?: boolean };
 }
 
 /** Opens it, and recovers what an earlier process has left in the spool. */
@@ -108,7 +108,10 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   await ingest.recover();
   shared?.start();
   catalog.prepare({ scopes: options.viewers.length > 0, log });
-  const freeBytes = (): Promise<number | undefined> => roomFor(store, spoolDirectory);
+  const freeBytes = async (): Promise<number | undefined> => {
+    const free = await roomFor(store, spoolDirectory);
+    return told.isOverQuota === true ? 0 : free;
+  };
   const parts = { ingest, group, finisher, catalog, evidence, trusted, events };
   return { ...parts, metrics, issueTime, shared, freeBytes, told };
 }

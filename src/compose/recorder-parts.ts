@@ -241,6 +241,7 @@ function applyRetention(
     onApplied({ remove, overQuota }) {
       for (const { reason } of remove) metrics.removed.inc({ reason });
       metrics.overQuota.set(overQuota ? 1 : 0);
+      told.isOverQuota = overQuota;
       if (remove.length > 0) {
         const ids = remove.map(({ id }) => id);
         catalog.changed();

@@ -102,6 +102,7 @@ export async function startRecorder(
       retention: {
         ...(config.retentionDays === 0 ? {} : { maxAgeMs: config.retentionDays * 86_400_000 }),
         ...(config.maxStoreBytes === 0 ? {} : { maxBytes: config.maxStoreBytes }),
+        minAgeMs: config.minRetentionDays * 86_400_000,
       },
       ...(config.evidenceKey === undefined ? {} : { evidenceKey: config.evidenceKey }),
       recorderKeys,

@@ -146,9 +146,14 @@ export const RECORDER_SETTINGS = {
     0,
   ),
   maxStoreBytes: setting(
-    'size of the store above which the oldest recordings are removed; 0 for no limit',
+    'maximum size of the store; above it, the oldest recordings of the largest user are removed; 0: no limit',
     byteSize(0, 1024 ** 5),
     0,
+  ),
+  minRetentionDays: setting(
+    'days for which --max-store-bytes removes no recording; if that keeps the store above its limit, new sessions are refused',
+    wholeNumber(0, 36_500),
+    1,
   ),
   resumeSeconds: setting(
     'how long a session whose upload was cut may be continued here',

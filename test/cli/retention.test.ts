@@ -27,15 +27,33 @@ describe('tailcast retention', () => {
     for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
     const [, oldest] = await rig.list();
     expect((await run(rig.directory)).stdout).toMatch(/^0 would be removed, 0 held, /);
-    const plan = await run(rig.directory, '--max-bytes', '1');
+    const plan = await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0');
     expect(plan.stdout).toMatch(/2 would be removed, 0 held, 0 B kept\n$/);
     expect(plan.stdout.split('\n')[1]).toContain(oldest!.id);
-    const held = await run(rig.directory, '--max-bytes', '1', '--hold', oldest!.id, '--reason', 'case 17');
-    expect(held.stdout).toMatch(/1 would be removed, 1 held, .* what is held is larger than the limit\n$/);
-    const json = JSON.parse((await run(rig.directory, '--max-bytes', '1', '--json')).stdout);
+    const held = await run(
+      rig.directory,
+      '--max-bytes',
+      '1',
+      '--min-age-days',
+      '0',
+      '--hold',
+      oldest!.id,
+      '--reason',
+      'case 17',
+    );
+    expect(held.stdout).toMatch(
+      /1 would be removed, 1 held, .* held and young recordings exceed the limit, so recorders refuse sessions\n$/,
+    );
+    const json = JSON.parse(
+      (await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0', '--json')).stdout,
+    );
     expect(json).toMatchObject({ held: [{ id: oldest!.id, reason: 'quota' }], overQuota: true });
-    expect((await run(rig.directory, '--max-bytes', '1', '--release', oldest!.id)).stdout).toMatch(
-      /2 would be/,
+    expect(
+      (await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0', '--release', oldest!.id)).stdout,
+    ).toMatch(/2 would be/);
+    const young = await run(rig.directory, '--max-bytes', '1');
+    expect(young.stdout).toMatch(
+      /^0 would be removed, 0 held, .* exceed the limit, so recorders refuse sessions\n$/,
     );
     expect(await rig.list()).toHaveLength(2);
   });

@@ -2,7 +2,6 @@
  * All uploads of a recorder: begins them, lets them be continued, ends them, hands them to the store, and finds after a
  * crash what an earlier process left. Knows no HTTP.
  */
-import { createDeadline } from '../../async/deadline.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
@@ -31,6 +30,7 @@ import {
 import { createUploadBody } from './upload-body.ts';
 import {
   asUploadFailure,
+  expectHeader,
   knownUpload,
   pushInto,
   type Upload,
@@ -376,7 +376,6 @@ export class Ingest {
     const fail = (error: TailcastError): void => {
       if (released) return;
       released = true;
-      deadline.clear();
       const { nodeName, address } = session.origin;
       this.#options.log.warn(
         { code: error.code, reason: error.message, uploader: nodeName, address },
@@ -386,12 +385,7 @@ export class Ingest {
       void this.#next(entry, () => this.#finish(entry, false, error.message));
     };
 
-    const { headerTimeoutMs } = this.#options;
-    const deadline = createDeadline(headerTimeoutMs, () => {
-      if (session.started !== undefined) return;
-      const limit = headerTimeoutMs < 1000 ? `${headerTimeoutMs} ms` : `${headerTimeoutMs / 1000} s`;
-      fail(new TailcastError('UPLOAD_MALFORMED', `it sent no complete header line within ${limit}`));
-    });
+    expectHeader(session, this.#options.headerTimeoutMs, fail);
     session.attach(
       {
         ...events,
@@ -399,7 +393,6 @@ export class Ingest {
         failed: fail,
         released(error) {
           released = true;
-          deadline.clear();
           events.failed(error);
         },
       },
@@ -424,7 +417,6 @@ export class Ingest {
       end: async () => {
         if (released) return false;
         ended = true;
-        deadline.clear();
         if (session.lacksEnd) {
           released = true;
           await this.#next(entry, () => this.#suspend(entry, 'the upload ended before its session'));
@@ -446,7 +438,6 @@ export class Ingest {
         entry.awaited = false;
         if (ended) return;
         released = true;
-        deadline.clear();
         void this.#next(entry, () => this.#suspend(entry, reason));
       },
     };

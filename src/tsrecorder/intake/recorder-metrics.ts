@@ -127,7 +127,10 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'tailcast_recorder_retention_failures_total',
       'Times the retention policy could not be applied.',
     ),
-    overQuota: gauge('tailcast_recorder_over_quota', '1 while what is held is larger than the store may be.'),
+    overQuota: gauge(
+      'tailcast_recorder_over_quota',
+      '1 while recordings that may not be removed exceed --max-store-bytes, and new sessions are refused.',
+    ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
       'Bytes of open sessions copied to the shared bucket.',

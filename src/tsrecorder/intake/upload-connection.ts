@@ -1,4 +1,5 @@
 /** One connection's part of an upload, between its transport and the session that it brings. */
+import { createDeadline } from '../../async/deadline.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
@@ -59,6 +60,19 @@ export function knownUpload(bodyBytes: number, at: Continuation, events: UploadE
     end: async () => !refused,
     cut: () => undefined,
   };
+}
+
+/** Calls `fail` if the header line of a session is not complete in `timeoutMs`. */
+export function expectHeader(
+  session: Pick<UploadSession, 'started'>,
+  timeoutMs: number,
+  fail: (error: TailcastError) => void,
+): void {
+  createDeadline(timeoutMs, () => {
+    if (session.started !== undefined) return;
+    const limit = timeoutMs < 1000 ? `${timeoutMs} ms` : `${timeoutMs / 1000} s`;
+    fail(new TailcastError('UPLOAD_MALFORMED', `it sent no complete header line within ${limit}`));
+  });
 }
 
 /** Whatever else is thrown is of the store. */

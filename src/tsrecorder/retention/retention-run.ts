@@ -6,9 +6,11 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
+import { createDescriber } from '../library/describe-stored.ts';
 import {
   isTooOld,
   planRetention,
+  type FindUsers,
   type KeptRecording,
   type RetentionChanges,
   type RetentionPlan,
@@ -16,14 +18,19 @@ import {
 } from './retention.ts';
 import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
-import type { RecordingStore } from '../store/store.ts';
+import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
 
 const HOLDS_FOLDER = '.holds/';
 /** A recording that is not in the store so long after it began never comes into it. */
 const NEVER_STORED_MS = 366 * 86_400_000;
-/** Recordings whose size is asked for at a time. */
-const STAT_CONCURRENCY = 8;
+/** Maximum number of recordings whose size or user is read at a time. */
+const READ_CONCURRENCY = 8;
+/** Maximum number of recordings whose user is kept in memory between two runs; about 150 bytes each. */
+const MAX_KNOWN_USERS = 200_000;
+
+const OVER_QUOTA =
+  'new sessions are refused: recordings that are held or younger than --min-retention-days exceed --max-store-bytes; release holds or raise the limit';
 
 export interface RetentionOptions {
   readonly store: RecordingStore;
@@ -48,15 +55,16 @@ export interface Retention {
 export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
+  const findUsers = createUserFinder(options.store);
   let running: Promise<void> = Promise.resolve();
   const apply = (): void => {
     running = running
-      .then(() => applyRetention(options))
+      .then(() => applyRetention(options, findUsers))
       .then((plan) => {
         const { remove, overQuota } = plan;
         options.onApplied(plan);
         if (remove.length > 0) log.info({ recordings: remove.length }, 'recordings removed by retention');
-        if (overQuota) log.warn({}, 'what is held is larger than the store may be');
+        if (overQuota) log.error({}, OVER_QUOTA);
       })
       .catch((error: unknown) => {
         options.onFailure();
@@ -80,7 +88,39 @@ export async function planStoreRetention(
   nowMs: number,
 ): Promise<RetentionPlan> {
   const recordings = await keptRecordings(store, () => true);
-  return planRetention(recordings, await listHolds(store), policy, nowMs);
+  return planRetention(recordings, await listHolds(store), policy, nowMs, createUserFinder(store));
+}
+
+/** Creates a function that reads the users of recordings, and remembers some of them: recordings never change. */
+function createUserFinder(store: RecordingStore): FindUsers {
+  const describe = createDescriber(store, 1);
+  const known = new Map<string, string>();
+  const names = new Map<string, string>();
+  const findUser = async ({ id }: KeptRecording): Promise<string> => {
+    const key = parseRecordingId(id);
+    const described = key === undefined ? undefined : await describe({ key, hasSidecar: true });
+    const { user, nodeId } = described?.entry.recording.source ?? { nodeId: '' };
+    const name = JSON.stringify([key?.nodeId, user ?? nodeId]);
+    // one string for all recordings of a user
+    const shared = names.get(name) ?? name;
+    names.set(shared, shared);
+    return shared;
+  };
+  return async (recordings) => {
+    const users: string[] = [];
+    const turns = createLoopTurns();
+    const left = recordings.entries();
+    const findNext = async (): Promise<void> => {
+      for (const [at, recording] of left) {
+        if (turns.isDue()) await turns.turn();
+        const user = known.get(recording.id) ?? (await findUser(recording));
+        if (known.size < MAX_KNOWN_USERS) known.set(recording.id, user);
+        users[at] = user;
+      }
+    };
+    await Promise.all(Array.from({ length: READ_CONCURRENCY }, findNext));
+    return users;
+  };
 }
 
 /** Those of the store that `isAsked`, with their sizes: not every store tells these when it is listed. */
@@ -92,36 +132,42 @@ async function keptRecordings(
   const turns = createLoopTurns();
   const recordings: KeptRecording[] = [];
   const takeNext = async (): Promise<void> => {
-    for (const { key, bytes: listed } of left) {
+    for (const { key, bytes: listed, stat } of left) {
       if (turns.isDue()) await turns.turn();
       const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
       if (!isAsked({ startedAtMs })) continue;
-      const bytes = listed ?? (await sizeOf(store, key));
-      recordings.push({ id: recordingId(key), startedAtMs, bytes });
+      const cast = stat ?? (await store.stat(key, 'cast'));
+      const bytes = listed ?? (await sizeOf(store, key, cast));
+      recordings.push({ id: recordingId(key), startedAtMs, storedAtMs: cast?.modifiedAtMs ?? 0, bytes });
     }
   };
-  await Promise.all(Array.from({ length: STAT_CONCURRENCY }, takeNext));
+  await Promise.all(Array.from({ length: READ_CONCURRENCY }, takeNext));
   return recordings;
 }
 
-async function sizeOf(store: RecordingStore, key: RecordingKey): Promise<number> {
+async function sizeOf(
+  store: RecordingStore,
+  key: RecordingKey,
+  cast: ObjectStat | undefined,
+): Promise<number> {
   let bytes = 0;
-  for (const kind of ['cast', 'notes', 'sidecar'] as const) {
-    const stat = await store.stat(key, kind);
+  for (const stat of [cast, await store.stat(key, 'notes'), await store.stat(key, 'sidecar')])
     bytes += stat?.storedBytes ?? stat?.bytes ?? 0;
-  }
   return bytes;
 }
 
 /** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */
-export async function applyRetention(options: RetentionOptions): Promise<RetentionChanges> {
+export async function applyRetention(
+  options: RetentionOptions,
+  findUsers: FindUsers = createUserFinder(options.store),
+): Promise<RetentionChanges> {
   const { store, evidence, policy, nowMs } = options;
   const now = nowMs();
   // without a limit to their sizes nobody has to know those of what stays
   const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isAsked);
-  const plan = await planRetention(asked, await listHolds(store), policy, now);
+  const plan = await planRetention(asked, await listHolds(store), policy, now, findUsers);
   if (plan.remove.length > 0) {
     await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const { id } of plan.remove) {

@@ -5,8 +5,10 @@ import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 export interface RetentionPolicy {
   /** Recordings that began longer ago go. */
   readonly maxAgeMs?: number;
-  /** While all recordings together are larger, the oldest go. */
+  /** Maximum size of all recordings, in bytes. Above it, the oldest recordings of the largest user are removed. */
   readonly maxBytes?: number;
+  /** Recordings that were stored more recently are never removed because of `maxBytes`. Milliseconds; default 0. */
+  readonly minAgeMs?: number;
 }
 
 /** A recording in the store. */
@@ -14,9 +16,17 @@ export interface KeptRecording {
   readonly id: string;
   /** Milliseconds since the epoch. */
   readonly startedAtMs: number;
+  /** When it was stored, in milliseconds since the epoch. */
+  readonly storedAtMs: number;
   /** Cast, notes and sidecar. */
   readonly bytes: number;
 }
+
+/**
+ * Returns a name for the user of each recording, in the same order. A user of two uploaders is two users, because the
+ * uploader chooses the name.
+ */
+export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly string[]>;
 
 export interface PlannedRemoval extends KeptRecording {
   readonly reason: 'age' | 'quota';
@@ -24,11 +34,11 @@ export interface PlannedRemoval extends KeptRecording {
 
 /** What a policy changes. */
 export interface RetentionChanges {
-  /** Oldest first. */
+  /** Removals because of age first, then those because of the size; both oldest first per user. */
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would go, were they not held. */
   readonly held: readonly PlannedRemoval[];
-  /** The limit cannot be kept, because what is held is larger. */
+  /** True if held recordings and those younger than `minAgeMs` exceed `maxBytes`. */
   readonly overQuota: boolean;
 }
 
@@ -45,12 +55,17 @@ export function isTooOld(
   return nowMs - startedAtMs > maxAgeMs;
 }
 
-/** @param holds ids of recordings that must stay, whatever the policy says. */
+/**
+ * Plans removals.
+ * @param holds ids of recordings that must stay, whatever the policy says.
+ * @param findUsers called only if the recordings exceed `maxBytes`.
+ */
 export async function planRetention(
   recordings: readonly KeptRecording[],
   holds: ReadonlySet<string>,
   policy: RetentionPolicy,
   nowMs: number,
+  findUsers: FindUsers,
 ): Promise<RetentionPlan> {
   const { maxBytes = Infinity } = policy;
   const turns = createLoopTurns();
@@ -61,19 +76,109 @@ export async function planRetention(
     if (turns.isDue()) await turns.turn();
     keptBytes += bytes;
   }
+  const plan = (recording: KeptRecording, reason: PlannedRemoval['reason']): boolean => {
+    const isHeld = holds.has(recording.id);
+    (isHeld ? held : remove).push({ ...recording, reason });
+    if (!isHeld) keptBytes -= recording.bytes;
+    return !isHeld;
+  };
+  const kept: KeptRecording[] = [];
   for (const recording of await sortInTurns(recordings, oldestFirst, turns)) {
     if (turns.isDue()) await turns.turn();
-    const tooOld = isTooOld(recording, policy, nowMs);
-    if (!tooOld && keptBytes <= maxBytes) continue;
-    const removal: PlannedRemoval = { ...recording, reason: tooOld ? 'age' : 'quota' };
-    if (holds.has(recording.id)) {
-      held.push(removal);
-      continue;
+    if (!isTooOld(recording, policy, nowMs)) kept.push(recording);
+    else plan(recording, 'age');
+  }
+  if (keptBytes > maxBytes) {
+    const shares = createShares(kept, await findUsers(kept), (recording) =>
+      isYoung(recording, policy, nowMs),
+    );
+    while (keptBytes > maxBytes) {
+      if (turns.isDue()) await turns.turn();
+      const next = shares.next();
+      if (next === undefined) break;
+      if (plan(next.recording, 'quota')) next.remove();
     }
-    remove.push(removal);
-    keptBytes -= recording.bytes;
   }
   return { remove, held, keptBytes, overQuota: keptBytes > maxBytes };
+}
+
+function isYoung(
+  { startedAtMs, storedAtMs }: KeptRecording,
+  { minAgeMs = 0 }: RetentionPolicy,
+  nowMs: number,
+): boolean {
+  return minAgeMs > 0 && nowMs - Math.max(startedAtMs, storedAtMs) < minAgeMs;
+}
+
+interface Share {
+  readonly user: string;
+  bytes: number;
+  /** Recordings that may be removed, oldest first. */
+  readonly queue: KeptRecording[];
+  /** Index of the first recording in the queue that has not been returned. */
+  at: number;
+}
+
+interface NextRemoval {
+  readonly recording: KeptRecording;
+  /** Subtracts the recording from the size of its user. */
+  remove(): void;
+}
+
+/** Returns recordings for removal: each time the oldest one of the user with most bytes. */
+function createShares(
+  recordings: readonly KeptRecording[],
+  users: readonly string[],
+  mustStay: (recording: KeptRecording) => boolean,
+): { next(): NextRemoval | undefined } {
+  const byUser = new Map<string, Share>();
+  for (const [at, recording] of recordings.entries()) {
+    const user = users[at] ?? '';
+    const share = byUser.get(user) ?? { user, bytes: 0, queue: [], at: 0 };
+    byUser.set(user, share);
+    share.bytes += recording.bytes;
+    if (!mustStay(recording)) share.queue.push(recording);
+  }
+  /** Smallest first. */
+  const sorted = [...byUser.values()].sort(smallestFirst);
+  return {
+    next() {
+      for (let share = sorted.at(-1); share !== undefined; share = sorted.at(-1)) {
+        const recording = share.queue[share.at];
+        if (recording === undefined) {
+          sorted.pop();
+          continue;
+        }
+        share.at += 1;
+        const largest = share;
+        return {
+          recording,
+          remove() {
+            sorted.pop();
+            largest.bytes -= recording.bytes;
+            sorted.splice(insertionIndex(sorted, largest), 0, largest);
+          },
+        };
+      }
+      return undefined;
+    },
+  };
+}
+
+function insertionIndex(sorted: readonly Share[], share: Share): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const other = sorted[middle];
+    if (other !== undefined && smallestFirst(other, share) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function smallestFirst(left: Share, right: Share): number {
+  return left.bytes - right.bytes || (left.user < right.user ? -1 : 1);
 }
 
 function oldestFirst(left: KeptRecording, right: KeptRecording): number {

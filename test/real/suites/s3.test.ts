@@ -347,7 +347,7 @@ describe('an archive in a bucket', () => {
   it('has a retention plan, holds, and is cleaned up with tombstones in the log', async () => {
     await using rig = await record('retained');
     const [, held] = await rig.list();
-    const policy = ['--max-bytes', '1'];
+    const policy = ['--max-bytes', '1', '--min-age-days', '0'];
     expect((await tailcast('retention', 'retained', ...policy)).stdout).toMatch(
       /^3 would be removed, 0 held/m,
     );

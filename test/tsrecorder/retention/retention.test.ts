@@ -13,22 +13,40 @@ import {
   releaseRecording,
   startRetention,
 } from '../../../src/tsrecorder/retention/retention-run.ts';
-import { planRetention, type RetentionPolicy } from '../../../src/tsrecorder/retention/retention.ts';
+import {
+  planRetention,
+  type KeptRecording,
+  type RetentionPolicy,
+} from '../../../src/tsrecorder/retention/retention.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { ALERTS_FOLDER, alertMarkName } from '../../../src/tsrecorder/store/alert-marks.ts';
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ObjectKind, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
-import { createRig, HEADER, request, until, uploadWhole } from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, request, until, uploadWhole } from '../recorder-rig.ts';
 
-const recording = (id: string, startedAtMs: number, bytes: number) => ({ id, startedAtMs, bytes });
+const recording = (id: string, startedAtMs: number, bytes: number): KeptRecording => ({
+  id,
+  startedAtMs,
+  storedAtMs: startedAtMs,
+  bytes,
+});
+
+/** Plans for recordings whose user is the part of the id before a `-`. */
+const plan = (
+  recordings: readonly KeptRecording[],
+  holds: ReadonlySet<string>,
+  policy: RetentionPolicy,
+  nowMs: number,
+): ReturnType<typeof planRetention> =>
+  planRetention(recordings, holds, policy, nowMs, async (all) => all.map(({ id }) => id.split('-')[1] ?? ''));
 
 describe('a retention plan', () => {
   const all = [recording('c', 300, 30), recording('a', 100, 10), recording('b', 200, 20)];
   const ids = (list: readonly { readonly id: string }[]) => list.map(({ id }) => id);
 
   it('keeps everything without limits', async () => {
-    expect(await planRetention(all, new Set(), {}, 1000)).toEqual({
+    expect(await plan(all, new Set(), {}, 1000)).toEqual({
       remove: [],
       held: [],
       keptBytes: 60,
@@ -37,54 +55,106 @@ describe('a retention plan', () => {
   });
 
   it('removes what is older than the limit, and not what is as old', async () => {
-    expect(ids((await planRetention(all, new Set(), { maxAgeMs: 800 }, 1000)).remove)).toEqual(['a']);
-    expect(ids((await planRetention(all, new Set(), { maxAgeMs: 799 }, 1000)).remove)).toEqual(['a', 'b']);
+    expect(ids((await plan(all, new Set(), { maxAgeMs: 800 }, 1000)).remove)).toEqual(['a']);
+    expect(ids((await plan(all, new Set(), { maxAgeMs: 799 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
   it('removes the oldest until the rest fits', async () => {
-    const plan = await planRetention(all, new Set(), { maxBytes: 50 }, 1000);
-    expect(plan).toMatchObject({ remove: [{ id: 'a', reason: 'quota' }], keptBytes: 50 });
-    expect(ids((await planRetention(all, new Set(), { maxBytes: 49 }, 1000)).remove)).toEqual(['a', 'b']);
+    const made = await plan(all, new Set(), { maxBytes: 50 }, 1000);
+    expect(made).toMatchObject({ remove: [{ id: 'a', reason: 'quota' }], keptBytes: 50 });
+    expect(ids((await plan(all, new Set(), { maxBytes: 49 }, 1000)).remove)).toEqual(['a', 'b']);
   });
 
   it('takes what began in the same moment by name, whatever order it comes in', async () => {
     const same = ['b', 'c', 'a'].map((id) => recording(id, 100, 10));
     expect(
-      ids(
-        (await planRetention([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000)).remove,
-      ),
+      ids((await plan([...same, recording('0', 200, 10)], new Set(), { maxBytes: 20 }, 1000)).remove),
     ).toEqual(['a', 'b']);
   });
 
   it('is not over its limit when it fills it', async () => {
-    expect((await planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000)).overQuota).toBe(
-      false,
-    );
-    expect((await planRetention(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000)).overQuota).toBe(true);
+    expect((await plan(all, new Set(['a', 'b', 'c']), { maxBytes: 60 }, 1000)).overQuota).toBe(false);
+    expect((await plan(all, new Set(['a', 'b', 'c']), { maxBytes: 59 }, 1000)).overQuota).toBe(true);
   });
 
   it('never removes what is held, and says when the limit cannot be kept', async () => {
-    const plan = await planRetention(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
-    expect(ids(plan.remove)).toEqual(['b']);
-    expect(ids(plan.held)).toEqual(['a', 'c']);
-    expect(plan).toMatchObject({ keptBytes: 40, overQuota: true });
+    const made = await plan(all, new Set(['c', 'a']), { maxAgeMs: 0, maxBytes: 5 }, 1000);
+    expect(ids(made.remove)).toEqual(['b']);
+    expect(ids(made.held)).toEqual(['a', 'c']);
+    expect(made).toMatchObject({ keptBytes: 40, overQuota: true });
   });
 
   it('holds to its limits whatever there is', async () => {
     const recordings = fc.uniqueArray(
-      fc.record({ id: fc.string(), startedAtMs: fc.nat(1000), bytes: fc.nat(100) }),
+      fc.record({
+        id: fc.string(),
+        startedAtMs: fc.nat(1000),
+        storedAtMs: fc.constant(0),
+        bytes: fc.nat(100),
+      }),
       {
         selector: ({ id }) => id,
       },
     );
     await fc.assert(
       fc.asyncProperty(recordings, fc.nat(1000), fc.nat(2000), async (kept, maxAgeMs, maxBytes) => {
-        const plan = await planRetention(kept, new Set(), { maxAgeMs, maxBytes }, 1000);
-        const gone = new Set(ids(plan.remove));
+        const made = await plan(kept, new Set(), { maxAgeMs, maxBytes }, 1000);
+        const gone = new Set(ids(made.remove));
         const left = kept.filter(({ id }) => !gone.has(id));
         expect(left.every(({ startedAtMs }) => 1000 - startedAtMs <= maxAgeMs)).toBe(true);
-        expect(left.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(plan.keptBytes);
-        expect(plan.keptBytes).toBeLessThanOrEqual(maxBytes);
+        expect(left.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(made.keptBytes);
+        expect(made.keptBytes).toBeLessThanOrEqual(maxBytes);
+      }),
+    );
+  });
+
+  it('removes the oldest of the user with most bytes, user by user', async () => {
+    const flood = Array.from({ length: 5 }, (_, at) => recording(`${at}-mallory`, 500 + at, 100));
+    const early = [recording('0-alice', 1, 120), recording('0-bob', 2, 90)];
+    const made = await plan([...flood, ...early], new Set(), { maxBytes: 300 }, 1000);
+    expect(ids(made.remove)).toEqual(['0-mallory', '1-mallory', '2-mallory', '3-mallory', '0-alice']);
+    const held = await plan([...flood, ...early], new Set(['0-mallory']), { maxBytes: 400 }, 1000);
+    expect([ids(held.held), ids(held.remove)]).toEqual([
+      ['0-mallory'],
+      ['1-mallory', '2-mallory', '3-mallory', '4-mallory'],
+    ]);
+  });
+
+  it('never removes a young recording because of the size, whenever its session began', async () => {
+    const old = { ...recording('old', 100, 10), storedAtMs: 900 };
+    const policy = { maxBytes: 0, minAgeMs: 101 };
+    expect(await plan([old], new Set(), policy, 1000)).toMatchObject({ remove: [], overQuota: true });
+    expect(await plan([old], new Set(), policy, 1001)).toMatchObject({
+      remove: [{ id: 'old' }],
+      overQuota: false,
+    });
+    expect(await plan([old], new Set(), { maxAgeMs: 1, minAgeMs: 500 }, 1000)).toMatchObject({
+      remove: [{ reason: 'age' }],
+    });
+  });
+
+  it('takes only from users who have more than those from whom nothing is taken', async () => {
+    const users = fc.array(fc.record({ user: fc.nat(4), bytes: fc.integer({ min: 1, max: 50 }) }), {
+      maxLength: 40,
+    });
+    await fc.assert(
+      fc.asyncProperty(users, fc.nat(500), async (list, maxBytes) => {
+        const recordings = list.map(({ user, bytes }, at) => recording(`${at}-${user}`, at, bytes));
+        const gone = new Set(ids((await plan(recordings, new Set(), { maxBytes }, 1000)).remove));
+        const left = new Map<string, number>();
+        for (const { id, bytes } of recordings) {
+          const user = id.split('-')[1] ?? '';
+          left.set(user, (left.get(user) ?? 0) + (gone.has(id) ? 0 : bytes));
+        }
+        for (const { id, bytes } of recordings) {
+          if (!gone.has(id)) continue;
+          // with its last removed recording a user had at least as much as any other has now
+          const last = recordings.findLast(
+            (other) => gone.has(other.id) && other.id.endsWith(`-${id.split('-')[1]}`),
+          );
+          const before = (left.get(id.split('-')[1] ?? '') ?? 0) + (last?.bytes ?? bytes);
+          expect(before).toBeGreaterThanOrEqual(Math.max(...left.values()));
+        }
       }),
     );
   });
@@ -111,6 +181,9 @@ describe('retention of a store of many recordings', () => {
       list: async () => many,
       listDocuments: async (prefix: string) => (prefix === ALERTS_FOLDER ? [alert] : []),
       removeDocument: async (name: string) => void gone.push(name),
+      async *read() {
+        yield Buffer.from(HEADER);
+      },
       stat: async (key: RecordingKey, kind: ObjectKind) => {
         looked.push(key.time);
         return kind === 'cast' ? { bytes: 7, modifiedAtMs: 0 } : undefined;
@@ -189,6 +262,56 @@ describe('retention of a recorder', () => {
     expect(report.findings.filter(({ severity }) => severity === 'fault')).toEqual([]);
     expect(report.removed).toBe(3);
     expect(one!.id).not.toBe(two!.id);
+  });
+});
+
+describe('a recorder with a maximum store size', () => {
+  const DAY_MS = 86_400_000;
+  const later = { now: () => Date.now() + 3 * DAY_MS, monotonic: () => performance.now() };
+  const by = (user: string, text: string): string =>
+    `${HEADER.replace('a@example.com', user)}[1,"o",${JSON.stringify(text)}]\n`;
+
+  it('removes recordings of the largest user, and keeps earlier recordings of other users', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, by('alice@example.com', 'early'));
+    for (let count = 0; count < 5; count += 1)
+      await uploadWhole(rig.recorder, by('mallory@example.com', 'x'.repeat(20_000)));
+    const [alice] = (await rig.list()).filter(({ source }) => source.user === 'alice@example.com');
+    const retention = { maxBytes: 50_000, minAgeMs: DAY_MS };
+    await using again = await rig.restart({
+      clock: later,
+      retention,
+      timing: { listRefreshMs: 0, retentionMs: 10 },
+    });
+    const left = await until(async () => {
+      const found = await again.list();
+      return found.length <= 3 ? found : undefined;
+    });
+    expect(left.map(({ id }) => id)).toContain(alice!.id);
+    expect(left).toHaveLength(3);
+  });
+
+  it('refuses sessions while younger recordings exceed it, and accepts them once these are old enough', async () => {
+    let days = 0;
+    const clock = { now: () => Date.now() + days * DAY_MS, monotonic: () => performance.now() };
+    await using rig = await createRig({
+      clock,
+      retention: { maxBytes: 10_000, minAgeMs: DAY_MS },
+      timing: { retentionMs: 10 },
+    });
+    await uploadWhole(rig.recorder, by('mallory@example.com', 'x'.repeat(20_000)));
+    const status = async (): Promise<unknown> => {
+      const upload = openUpload(rig.recorder);
+      const answer = (await upload.headers)[':status'];
+      upload.close();
+      return answer;
+    };
+    await until(async () => ((await status()) === 507 ? true : undefined));
+    expect(await rig.list()).toHaveLength(1);
+    expect((await rig.get('/readyz')).status).toBe(200);
+    days = 2;
+    await until(async () => ((await status()) === 200 ? true : undefined));
+    await until(async () => ((await rig.list()).length === 0 ? true : undefined));
   });
 });
 
