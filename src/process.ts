@@ -17,6 +17,9 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   else throw error;
 });
 
+/** Maximum time from the end of a stopped program to the exit of its process. */
+const EXIT_MS = 1000;
+
 process.exitCode = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
@@ -26,3 +29,5 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   // As a plugin of kubectl it has that program's name.
   ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),
 });
+// a signal during the start of a role leaves sockets and timers behind; the timer itself keeps nothing alive
+if (abort.signal.aborted) setTimeout(() => process.exit(), EXIT_MS).unref();

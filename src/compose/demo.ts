@@ -10,7 +10,6 @@ import type { DemoConfig } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readSettings } from '../config/settings.ts';
-import { makeDirectories } from '../directories.ts';
 import { errorText } from '../errors.ts';
 import { startDemoCluster } from '../demo/cluster.ts';
 import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
@@ -23,6 +22,7 @@ import { startGateway, type RunningGateway } from './gateway.ts';
 import { loopbackUploader } from './recorder-identities.ts';
 import { startRecorder } from './recorder.ts';
 import { recordSampleSession } from './sample-session.ts';
+import { openSettingDirectory } from './setting-directory.ts';
 
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
@@ -37,7 +37,7 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const { signal } = resort;
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
-  await makeDirectories(directory);
+  await openSettingDirectory('directory', directory);
   await using stack = new CleanUp();
   stack.defer(() => resort.close());
 

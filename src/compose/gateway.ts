@@ -34,6 +34,7 @@ import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
 import { openJournals } from './journals.ts';
+import { openSettingDirectory } from './setting-directory.ts';
 import { openBuffers } from './output-buffers.ts';
 import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -119,6 +120,9 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
 
 async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
   const { config, log } = options;
+  const { stateDirectory: state, outputBufferDirectory: buffers } = config;
+  for (const [setting, path] of Object.entries({ stateDirectory: state, outputBufferDirectory: buffers }))
+    if (path !== undefined) await openSettingDirectory(setting, path);
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });

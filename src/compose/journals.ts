@@ -10,6 +10,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import { lateEvents } from '../proxy/session/upgrade-recorder.ts';
 import { loadJournalKey } from '../recording/journal/journal-key.ts';
 import { Journals } from '../recording/journal/journals.ts';
+import { openSettingDirectory } from './setting-directory.ts';
 import type { Tailnet } from './tailnet.ts';
 
 /** Where it is; undefined when nothing is kept on disk. */
@@ -40,6 +41,7 @@ export async function openJournals(parts: {
   const { config, stateDirectory, tailnet, events, metrics, log } = parts;
   const place = journalPlace(config, stateDirectory);
   if (place === undefined) return undefined;
+  if (config.lateDirectory !== undefined) await openSettingDirectory('lateDirectory', place.directory);
   try {
     await makeDirectories(stateDirectory);
     await markFormat(stateDirectory, GATEWAY_STATE_FORMAT);

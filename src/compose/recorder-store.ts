@@ -12,6 +12,7 @@ import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { S3Bucket } from '../tsrecorder/store/s3-bucket.ts';
 import type { S3Settings } from '../tsrecorder/store/s3-client.ts';
 import type { BucketRules } from '../tsrecorder/store/s3-rules.ts';
+import { openSettingDirectory } from './setting-directory.ts';
 
 /** The settings that say it. */
 export type StoreConfig = Pick<
@@ -70,6 +71,8 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
     );
   }
   const address = parseBucketAddress(store);
+  if (address === undefined) await openSettingDirectory('store', store);
+  if (spool !== undefined) await openSettingDirectory('spool', spool);
   if (address === undefined) {
     const options = { directory: store, ...(spool === undefined ? {} : { spoolDirectory: spool }) };
     return { options, close: () => undefined };

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
+import { unlessAborted } from '../async/within.ts';
 import { TailcastError } from '../errors.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { openLastResort } from '../observe/last-resort.ts';
@@ -30,7 +31,8 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   const resort = openLastResort({ log, stop: context.signal, registry });
   const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
-  const recorder = await startRecorder(config, { ...identities, log, registry });
+  // a store that gives no answer must not keep the process from stopping; what is half started is as after a crash
+  const recorder = await unlessAborted(startRecorder(config, { ...identities, log, registry }), signal);
   const ops =
     config.opsListen === undefined
       ? undefined

@@ -172,6 +172,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
         transcriptPath: `${path}.text`,
       };
       const places = entry.version === undefined ? [] : await options.placesOf(entry);
+      // `close` has ended the threads that it knew
+      if (closed) return;
       await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
       if (state.isGone) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);

@@ -20,6 +20,7 @@ import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
+import { unlessAborted } from '../../async/within.ts';
 
 const HOLDS_FOLDER = '.holds/';
 /** A recording that is not in the store so long after it began never comes into it. */
@@ -56,10 +57,11 @@ export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
   const findUsers = createUserFinder(options.store);
+  const closing = new AbortController();
   let running: Promise<void> = Promise.resolve();
   const apply = (): void => {
     running = running
-      .then(() => applyRetention(options, findUsers))
+      .then(() => applyRetention(options, findUsers, closing.signal))
       .then((plan) => {
         const { remove, overQuota } = plan;
         options.onApplied(plan);
@@ -67,6 +69,7 @@ export function startRetention(options: RetentionOptions): Retention {
         if (overQuota) log.error({}, OVER_QUOTA);
       })
       .catch((error: unknown) => {
+        if (closing.signal.aborted) return;
         options.onFailure();
         log.error({ error: errorText(error) }, 'retention failed and will be tried again');
       });
@@ -76,6 +79,7 @@ export function startRetention(options: RetentionOptions): Retention {
   return {
     async close() {
       clearInterval(timer);
+      closing.abort();
       await running;
     },
   };
@@ -87,7 +91,7 @@ export async function planStoreRetention(
   policy: RetentionPolicy,
   nowMs: number,
 ): Promise<RetentionPlan> {
-  const recordings = await keptRecordings(store, () => true);
+  const recordings = await keptRecordings(store, () => true, new AbortController().signal);
   return planRetention(recordings, await listHolds(store), policy, nowMs, createUserFinder(store));
 }
 
@@ -127,12 +131,14 @@ function createUserFinder(store: RecordingStore): FindUsers {
 async function keptRecordings(
   store: RecordingStore,
   isAsked: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
+  signal: AbortSignal,
 ): Promise<readonly KeptRecording[]> {
-  const left = (await store.list()).values();
+  const left = (await unlessAborted(store.list(), signal)).values();
   const turns = createLoopTurns();
   const recordings: KeptRecording[] = [];
   const takeNext = async (): Promise<void> => {
     for (const { key, bytes: listed, stat } of left) {
+      signal.throwIfAborted();
       if (turns.isDue()) await turns.turn();
       const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
       if (!isAsked({ startedAtMs })) continue;
@@ -156,21 +162,29 @@ async function sizeOf(
   return bytes;
 }
 
-/** Removes what the policy removes. @throws TailcastError `STORE_FAILED`; what has been removed then is in the log */
+/**
+ * Removes what the policy removes.
+ * @param signal ends the run before the next recording
+ * @throws TailcastError `STORE_FAILED`, or the reason of `signal`; what has been removed then is in the log
+ */
 export async function applyRetention(
   options: RetentionOptions,
   findUsers: FindUsers = createUserFinder(options.store),
+  signal: AbortSignal = new AbortController().signal,
 ): Promise<RetentionChanges> {
   const { store, evidence, policy, nowMs } = options;
   const now = nowMs();
   // without a limit to their sizes nobody has to know those of what stays
   const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
-  const asked = await keptRecordings(store, isAsked);
-  const plan = await planRetention(asked, await listHolds(store), policy, now, findUsers);
+  const asked = await keptRecordings(store, isAsked, signal);
+  const plan = await planRetention(asked, await listHolds(store), policy, now, (recordings) =>
+    unlessAborted(findUsers(recordings), signal),
+  );
   if (plan.remove.length > 0) {
     await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));
     for (const { id } of plan.remove) {
+      signal.throwIfAborted();
       const key = parseRecordingId(id);
       if (key !== undefined) await store.remove(key);
     }

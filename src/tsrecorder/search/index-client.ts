@@ -24,8 +24,13 @@ interface Waiting {
 
 const NICE = 10;
 
-/** Starts a process and opens the index in it. @throws Error with a sentence when this Node or the files cannot be used. */
-export async function startIndexClient(open: Ask<'open'>): Promise<IndexClient> {
+/**
+ * Starts a process and opens the index in it.
+ * @param signal kills the process while it opens the index
+ * @throws Error with a sentence when this Node or the files cannot be used
+ */
+export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal): Promise<IndexClient> {
+  signal?.throwIfAborted();
   const here = import.meta.filename;
   const child = fork(join(import.meta.dirname, `index-process${extname(here)}`), {
     serialization: 'advanced',
@@ -38,11 +43,15 @@ export async function startIndexClient(open: Ask<'open'>): Promise<IndexClient> 
   } catch {
     // the system does not allow it
   }
+  const kill = (): void => client.kill();
+  signal?.addEventListener('abort', kill, { once: true });
   try {
     await client.ask('open', open);
   } catch (error) {
     client.kill();
     throw error;
+  } finally {
+    signal?.removeEventListener('abort', kill);
   }
   return client;
 }

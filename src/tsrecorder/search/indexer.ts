@@ -4,7 +4,7 @@
  * what the store has and the index has not. Recording never waits for any of it.
  */
 import { pause } from '../../async/pause.ts';
-import { unlessAborted } from '../../async/within.ts';
+import { settledWithin, unlessAborted } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
@@ -32,8 +32,8 @@ export interface IndexerOptions {
   readonly catalog: Pick<Catalog, 'find'>;
   readonly live: () => readonly LiveRecording[];
   readonly text: IndexedText;
-  /** Starts the process that writes. @throws Error with a sentence */
-  readonly start: () => Promise<IndexClient>;
+  /** Starts the process that writes, until `signal` aborts. @throws Error with a sentence */
+  readonly start: (signal: AbortSignal) => Promise<IndexClient>;
   /** Told which rules are true of a session, before it counts as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
   /** Milliseconds of a monotonic clock. */
@@ -77,6 +77,8 @@ const MAX_LIVE = 500;
 const GROWING_TICKS = 10;
 /** How often who has nothing to do asks whether the index is still the one that it was. */
 const CHECK_MS = 10_000;
+/** Maximum time for the current step when the indexer closes; then its process is killed. */
+const CLOSE_MS = 2000;
 /** What is written together at most: recordings, and bytes of their casts. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
@@ -198,6 +200,7 @@ class StoreIndexer implements Indexer {
     clearInterval(this.#timer);
     this.#closing.abort();
     this.#wake.resolve();
+    if (!(await settledWithin(CLOSE_MS, this.#running))) this.#client?.kill();
     await this.#running;
     await this.#client?.close();
   }
@@ -211,7 +214,7 @@ class StoreIndexer implements Indexer {
     const { signal } = this.#closing;
     while (!signal.aborted) {
       try {
-        this.#client ??= await this.#options.start();
+        this.#client ??= await this.#options.start(signal);
         if (this.#client.isGone) throw new Error('the process of the index has ended');
         this.#problem = undefined;
         await this.#work(this.#client);

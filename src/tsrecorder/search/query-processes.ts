@@ -11,6 +11,7 @@ export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 export interface QueryProcesses {
   /** @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE` */
   ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
+  /** Ends running queries, and starts no process afterwards. */
   close(): Promise<void>;
 }
 
@@ -30,6 +31,8 @@ const START_MS = 10_000;
 /** Starts no process before there is a query. */
 export function createQueryProcesses(options: QueryProcessesOptions): QueryProcesses {
   const free: IndexClient[] = [];
+  const busy = new Set<IndexClient>();
+  const closing = new AbortController();
   const gatekeeper = createGatekeeper({
     maxActive: options.maxRunning,
     maxWaiting: options.maxWaiting,
@@ -37,10 +40,11 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   });
 
   async function take(): Promise<IndexClient> {
+    closing.signal.throwIfAborted();
     for (let client = free.pop(); client !== undefined; client = free.pop())
       if (!client.isGone) return client;
-    return within(START_MS, 'starting the process of the index', undefined, () =>
-      startIndexClient({ ...options.place, mayWrite: false }),
+    return within(START_MS, 'starting the process of the index', closing.signal, (signal) =>
+      startIndexClient({ ...options.place, mayWrite: false }, signal),
     );
   }
 
@@ -50,6 +54,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
         let client: IndexClient | undefined;
         try {
           client = await take();
+          busy.add(client);
           const asked = client.ask(operation, ask);
           const answer = await within(options.timeoutMs, 'the query', undefined, () => asked);
           free.push(client);
@@ -61,9 +66,13 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
           }
           client?.kill();
           throw new TailcastError('SEARCH_UNAVAILABLE', errorText(error), { cause: error });
+        } finally {
+          if (client !== undefined) busy.delete(client);
         }
       }),
     async close() {
+      closing.abort(new Error('the recorder is stopping'));
+      for (const client of busy) client.kill();
       await Promise.all(free.splice(0).map((client) => client.close()));
     },
   };

@@ -179,9 +179,9 @@ class IndexedSearch implements RecorderSearch {
       live,
       // what the catalogue lists, so that neither knows of a recording that the other has not told it of
       store: { list: () => catalog.stored() },
-      start: async () => {
+      start: async (signal) => {
         await this.#prepared;
-        const writer = await this.#startWriter(place);
+        const writer = await this.#startWriter(place, signal);
         if (watch !== undefined) await writer.ask('watch', watch.rules);
         return writer;
       },
@@ -190,16 +190,17 @@ class IndexedSearch implements RecorderSearch {
   }
 
   /** An index that cannot be used is thrown away: it is made of the recordings again. */
-  async #startWriter(place: IndexPlace): Promise<IndexClient> {
+  async #startWriter(place: IndexPlace, signal: AbortSignal): Promise<IndexClient> {
     const unusable = this.#unusable;
     this.#unusable = undefined;
     if (unusable !== undefined && (await this.#places.discard(place, unusable))) this.#sayDamaged(unusable);
     try {
-      return this.#watched(await startIndexClient({ ...place, mayWrite: true }));
+      return this.#watched(await startIndexClient({ ...place, mayWrite: true }, signal));
     } catch (error) {
+      signal.throwIfAborted();
       if (!(await this.#places.discard(place, error))) throw error;
       this.#sayDamaged(error);
-      return this.#watched(await startIndexClient({ ...place, mayWrite: true }));
+      return this.#watched(await startIndexClient({ ...place, mayWrite: true }, signal));
     }
   }
 

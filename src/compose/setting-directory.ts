@@ -1,0 +1,32 @@
+/** Directories that settings name. */
+import { access, constants } from 'node:fs/promises';
+import { makeDirectories } from '../directories.ts';
+import { errorText, TailcastError } from '../errors.ts';
+
+const REASONS: ReadonlyMap<unknown, string> = new Map([
+  ['ENOENT', 'the file system there accepts no new directories'],
+  ['ENOTDIR', 'a part of the path is a file'],
+  ['EEXIST', 'the path is a file'],
+  ['EACCES', 'this process may not write there'],
+  ['EPERM', 'this process may not write there'],
+  ['EROFS', 'the file system is read-only'],
+  ['ENOSPC', 'the disk is full'],
+]);
+
+/**
+ * Creates the directory that a setting names, if it is missing, and checks that this process can write to it.
+ *
+ * @param setting key of the setting, such as `stateDirectory`
+ * @throws TailcastError `CONFIG_INVALID` naming the setting, the value and the fix
+ */
+export async function openSettingDirectory(setting: string, path: string): Promise<void> {
+  try {
+    await makeDirectories(path);
+    await access(path, constants.W_OK);
+  } catch (error) {
+    const reason = REASONS.get(error instanceof Error && 'code' in error ? error.code : undefined);
+    const flag = setting.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+    const detail = `${setting}: ${path} cannot be used: ${reason ?? errorText(error)}. Set --${flag} to a directory that this process can write to`;
+    throw new TailcastError('CONFIG_INVALID', detail);
+  }
+}
