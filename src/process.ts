@@ -30,4 +30,5 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),
 });
 // a signal during the start of a role leaves sockets and timers behind; the timer itself keeps nothing alive
+// oxlint-disable-next-line unicorn/no-process-exit -- nothing else ends what is left
 if (abort.signal.aborted) setTimeout(() => process.exit(), EXIT_MS).unref();

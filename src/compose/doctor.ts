@@ -64,7 +64,7 @@ export async function gatewayChecks(
   const { environment, unixMs = Date.now } = options;
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
-  const journals = journalPlace(config, stateDirectory);
+  const journals = journalPlace(config, stateDirectory, environment);
   const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
   const tailnet = local?.tailnet ?? (await createFixed(config));
   const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });

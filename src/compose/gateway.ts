@@ -34,7 +34,7 @@ import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { warnOfRights } from './gateway-rights.ts';
 import { openJournals } from './journals.ts';
-import { openSettingDirectory } from './setting-directory.ts';
+import { openSettingDirectories } from './setting-directory.ts';
 import { openBuffers } from './output-buffers.ts';
 import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -120,9 +120,7 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
 
 async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
   const { config, log } = options;
-  const { stateDirectory: state, outputBufferDirectory: buffers } = config;
-  for (const [setting, path] of Object.entries({ stateDirectory: state, outputBufferDirectory: buffers }))
-    if (path !== undefined) await openSettingDirectory(setting, path);
+  await openSettingDirectories(config, ['stateDirectory', 'outputBufferDirectory']);
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
@@ -203,7 +201,7 @@ async function openServer(parts: {
   const rechecks = createRechecks({ gate, monotonicMs });
   stack.defer(() => rechecks.close());
   const accessLog = openAccessLog(options, stack);
-  const recorders = await openRecorders({ config, stateDirectory, tailnet, events, metrics, log, stack });
+  const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
   const limits = requestLimits(config);
   const pool = new UpstreamPool(connector, DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {

@@ -1,4 +1,5 @@
 /** Opens the place where output survives the gateway until a recorder has it. */
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { makeDirectories } from '../directories.ts';
@@ -13,16 +14,28 @@ import { Journals } from '../recording/journal/journals.ts';
 import { openSettingDirectory } from './setting-directory.ts';
 import type { Tailnet } from './tailnet.ts';
 
-/** Where it is; undefined when nothing is kept on disk. */
+const KEY_FILE = 'late.key';
+
+/**
+ * The place of journals and key; undefined when nothing is kept on disk. The key is the credential `late.key` of systemd
+ * (`LoadCredential=`, `LoadCredentialEncrypted=`) if there is one, and else a file in the state directory.
+ */
 export function journalPlace(
   { lateDirectory, lateKeyFile, lateDeliveryBytes }: GatewayConfig,
   stateDirectory: string,
+  environment: ReadonlyMap<string, string>,
 ): { readonly directory: string; readonly keyFile: string } | undefined {
   if (lateDirectory === 'off' || lateDeliveryBytes === 0) return undefined;
   return {
     directory: lateDirectory ?? join(stateDirectory, 'late'),
-    keyFile: lateKeyFile ?? join(stateDirectory, 'late.key'),
+    keyFile: lateKeyFile ?? credentialOf(environment) ?? join(stateDirectory, KEY_FILE),
   };
+}
+
+function credentialOf(environment: ReadonlyMap<string, string>): string | undefined {
+  const directory = environment.get('CREDENTIALS_DIRECTORY');
+  const path = directory === undefined ? undefined : join(directory, KEY_FILE);
+  return path !== undefined && existsSync(path) ? path : undefined;
 }
 
 /**
@@ -33,13 +46,14 @@ export function journalPlace(
 export async function openJournals(parts: {
   readonly config: GatewayConfig;
   readonly stateDirectory: string;
+  readonly environment: ReadonlyMap<string, string>;
   readonly tailnet: Tailnet;
   readonly events: Events;
   readonly metrics: Metrics;
   readonly log: Logger;
 }): Promise<Journals | undefined> {
-  const { config, stateDirectory, tailnet, events, metrics, log } = parts;
-  const place = journalPlace(config, stateDirectory);
+  const { config, stateDirectory, environment, tailnet, events, metrics, log } = parts;
+  const place = journalPlace(config, stateDirectory, environment);
   if (place === undefined) return undefined;
   if (config.lateDirectory !== undefined) await openSettingDirectory('lateDirectory', place.directory);
   try {

@@ -1,9 +1,9 @@
 /** Builds the recorder role. */
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
-import { unlessAborted } from '../async/within.ts';
 import { TailcastError } from '../errors.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { openLastResort } from '../observe/last-resort.ts';
@@ -32,7 +32,12 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
   // a store that gives no answer must not keep the process from stopping; what is half started is as after a crash
-  const recorder = await unlessAborted(startRecorder(config, { ...identities, log, registry }), signal);
+  const starting = startRecorder(config, { ...identities, log, registry });
+  const recorder = await Promise.race([starting, once(signal, 'abort').then(() => undefined)]);
+  if (recorder === undefined) {
+    starting.catch(() => undefined);
+    return signal.throwIfAborted();
+  }
   const ops =
     config.opsListen === undefined
       ? undefined

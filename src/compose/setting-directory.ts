@@ -30,3 +30,14 @@ export async function openSettingDirectory(setting: string, path: string): Promi
     throw new TailcastError('CONFIG_INVALID', detail);
   }
 }
+
+/** The same for those of several settings that have a value. */
+export async function openSettingDirectories<Key extends string>(
+  config: Readonly<Record<Key, string | undefined>>,
+  settings: readonly Key[],
+): Promise<void> {
+  for (const setting of settings) {
+    const path = config[setting];
+    if (path !== undefined) await openSettingDirectory(setting, path);
+  }
+}

@@ -174,7 +174,7 @@ export const GATEWAY_SETTINGS = {
     '<directory|off>',
   ),
   lateKeyFile: textSetting(
-    'key of these files, 32 bytes in base64, the same for gateways that share them; default: late.key in the state directory, made when it is not there',
+    'key of these files, 32 bytes in base64, the same for gateways that share them; default: the systemd credential late.key, or else late.key in the state directory, which is created if missing',
     '<file>',
   ),
   lateDiskBytes: setting(

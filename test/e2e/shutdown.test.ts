@@ -85,7 +85,13 @@ it('the demo exits while its player lists recordings', async () => {
     process.execPath,
     [
       join(CHECKOUT, 'src', 'main.ts'),
-      ...['demo', '--directory', scratch, '--listen', '127.0.0.1:0', '--recorder-listen', '127.0.0.1:0'],
+      'demo',
+      '--directory',
+      scratch,
+      '--listen',
+      '127.0.0.1:0',
+      '--recorder-listen',
+      '127.0.0.1:0',
     ],
     { stdio: ['ignore', 'pipe', 'ignore'], env: { ...process.env, NODE_NO_WARNINGS: '1' } },
   );
@@ -131,12 +137,22 @@ describe('a role whose peers accept connections and never respond', () => {
     const more: Readonly<Record<string, readonly string[]>> = {
       recorder: ['--s3-endpoint', `http://127.0.0.1:${port}`, '--spool', join(scratch, 'spool')],
       gateway: [
-        ...['--kubeconfig', kubeconfig, '--socket', join(scratch, 'tailscaled.sock')],
-        ...['--state-directory', join(scratch, 'state')],
+        '--kubeconfig',
+        kubeconfig,
+        '--socket',
+        join(scratch, 'tailscaled.sock'),
+        '--state-directory',
+        join(scratch, 'state'),
       ],
       operator: [
-        ...['--kubeconfig', kubeconfig, '--login-server', `http://127.0.0.1:${port}`],
-        ...['--client-id-file', client, '--client-secret-file', client],
+        '--kubeconfig',
+        kubeconfig,
+        '--login-server',
+        `http://127.0.0.1:${port}`,
+        '--client-id-file',
+        client,
+        '--client-secret-file',
+        client,
       ],
     };
     const child = spawn(

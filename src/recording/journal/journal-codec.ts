@@ -76,6 +76,8 @@ export interface JournalFile {
   readonly preamble: Uint8Array;
   readonly lines: readonly { readonly offset: number; readonly bytes: Uint8Array }[];
   readonly frames: boolean;
+  /** True if it was written over another file; bytes of that file may follow its last record. */
+  readonly over: boolean;
   readonly acknowledged: number;
   /** Bytes of lines that are acknowledged. */
   readonly acknowledgedLines: number;
@@ -86,7 +88,7 @@ export interface JournalFile {
 
 /**
  * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under another key.
- * `empty`: its writer ended before the head was written. `damaged`: somebody or something changed it, or a crash cut a head over another file.
+ * `empty`: it ends with its prefix, at most. `damaged`: there are bytes, and no head can be read from them.
  */
 export class JournalError extends Error {
   override readonly name = 'JournalError';
@@ -155,20 +157,15 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     const reason = `it is a journal of format ${said}, and this version reads up to format ${FORMATS.length}: a newer gateway delivers it`;
     throw new JournalError('newer', reason);
   }
-  if (bytes.length < PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
+  if (bytes.length <= PREFIX_BYTES) throw new JournalError('empty', 'it has no head');
   if (!key.id.equals(bytes.subarray(MAGIC_BYTES, MAGIC_BYTES + KEY_ID_BYTES))) {
     throw new JournalError('key', 'it is sealed under another key');
   }
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
-  const behind = bytes.subarray(PREFIX_BYTES);
-  const { records, ending } = openRecords(behind, fileKey, format);
+  const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
   const [first] = records;
-  if (first === undefined) {
-    const isEmpty = ending === 'whole' || (ending === 'cut' && !format.over);
-    throw isEmpty && !hasSecondRecord(behind, fileKey, format)
-      ? new JournalError('empty', 'it has no head')
-      : new JournalError('damaged', 'its head cannot be read');
-  }
+  // bytes without a head are damage: a crash between prefix and head cannot be told from it
+  if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')
     .map((record) => ({ at: record.at, lines: linesOf(record, format) }))
@@ -178,6 +175,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
     lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
     frames: format.frames > 0,
+    over: format.over,
     acknowledged,
     acknowledgedLines: lines,
     part: Math.max(1, ...of('part').map(({ at }) => at)),
@@ -228,16 +226,6 @@ function openRecords(
     start = end;
   }
   return { records, ending: 'whole' };
-}
-
-/** Whether there was a head once, whatever its length says now. */
-function hasSecondRecord(bytes: Buffer, key: KeyObject, format: JournalFormat): boolean {
-  const length = lengthField(LEAD_BYTES);
-  for (let at = bytes.indexOf(length); at !== -1; at = bytes.indexOf(length, at + 1)) {
-    const record = bytes.subarray(at, at + RECORD_OVERHEAD);
-    if (record.length === RECORD_OVERHEAD && openRecord(record, key, 1, format) !== undefined) return true;
-  }
-  return false;
 }
 
 function openRecord(

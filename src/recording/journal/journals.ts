@@ -206,6 +206,11 @@ export class Journals {
       return;
     }
     for (const { path, reason } of content?.damaged ?? []) await this.#setAside([path], reason);
+    if (content === undefined)
+      this.#options.log.warn(
+        { paths: left.paths },
+        'an empty journal is removed: it has no session and no output',
+      );
     if (content === undefined || content.rest.bytes.length === 0) return left.remove();
     const { head, rest } = content;
     left.state = 'offered';

@@ -11,7 +11,7 @@ import { JOURNAL_SUFFIX } from './session-journal.ts';
 export interface LeftContent {
   readonly head: JournalHead;
   readonly rest: UploadRest;
-  /** Files that cannot be read, or not to their end, or that others are missing before. */
+  /** Files that cannot be read to their end, or that others are missing before. */
   readonly damaged: readonly { readonly path: string; readonly reason: string }[];
 }
 
@@ -33,7 +33,8 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
     try {
       const file = readJournal(await readFile(path), key);
       files.push({ path, file });
-      if (file.ending === 'damaged') damaged.push({ path, reason: 'a record in it is not what was written' });
+      const reason = damageOf(file);
+      if (reason !== undefined) damaged.push({ path, reason });
     } catch (error) {
       if (!(error instanceof JournalError)) throw error;
       if (error.problem === 'empty') continue;
@@ -75,6 +76,12 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
     resumable: true,
   };
   return { head: first.file.head, rest, damaged };
+}
+
+/** Returns why a file cannot be read to its end, or undefined. A crash cuts a file that was written over another one at any place. */
+function damageOf({ ending, over }: JournalFile): string | undefined {
+  if (ending === 'damaged') return 'a record in it is not what was written';
+  return ending === 'cut' && !over ? 'a record in it is not complete' : undefined;
 }
 
 /**

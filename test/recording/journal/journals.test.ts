@@ -197,6 +197,51 @@ describe('journals that a process left', () => {
   });
 
   it.each([
+    ['zeros from its first byte on', 0, 0],
+    ['zeros behind the prefix', PREFIX_BYTES, 0],
+    ['a long length behind the prefix', PREFIX_BYTES, 1],
+    ['other bytes behind the prefix', PREFIX_BYTES, 0x11],
+  ])('are set aside when the head is damaged: %s', async (_, at, value) => {
+    await leaveSession();
+    const [path = ''] = await journalFiles();
+    const bytes = await readFile(path);
+    bytes.fill(value, at, Math.min(bytes.length, at + 512));
+    await writeFile(path, bytes);
+    const journals = await open();
+    journals.start(createDeliverer());
+    await journals.look();
+    expect([journals.unreadable, journals.left]).toEqual([1, 0]);
+    const [kept = ''] = await journalFiles();
+    expect(kept).toMatch(/\.journal\.damaged$/);
+    expect(await readFile(kept)).toEqual(bytes);
+  });
+
+  it('are delivered up to a damaged length, and set aside', async () => {
+    await leaveSession();
+    const [path = ''] = await journalFiles();
+    const bytes = await readFile(path);
+    bytes.fill(0, bytes.length - 40);
+    await writeFile(path, bytes.subarray(0, bytes.length - 5));
+    const journals = await open();
+    journals.start(createDeliverer());
+    await journals.look();
+    expect(journals.unreadable).toBe(1);
+    expect((await surveyJournals(directory, key)).damaged.files).toBe(1);
+  });
+
+  it('without content are reported when they are removed', async () => {
+    await leaveSession();
+    const [path = ''] = await journalFiles();
+    await writeFile(path, '');
+    const logged: string[] = [];
+    const destination = { write: (line: string) => void logged.push(line) };
+    const journals = await open(key, createLogger({ level: 'warn', destination }));
+    journals.start(createDeliverer());
+    await journals.look();
+    expect(logged).toEqual([expect.stringContaining('an empty journal is removed')]);
+  });
+
+  it.each([
     ['content', 60, 0xff],
     ['length', PREFIX_BYTES + 2, 0],
   ])(
