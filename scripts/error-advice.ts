@@ -60,9 +60,11 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'The message says why. Searches that take too long are ended: name a time (`after:7d`) or more words. A Node without node:sqlite or FTS5 cannot search; `tailcast index status` tells. Recording goes on in any case.',
   SEARCH_BUSY: 'Try again. Two searches run at a time and eight wait.',
   UPLOAD_CONFLICT: 'Two uploaders claim one session, or the recorder’s spool was replaced.',
-  STORE_FULL: 'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise `--max-store-bytes` or release holds.',
+  STORE_FULL:
+    'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise `--max-store-bytes` or release holds.',
   STORE_FAILED: 'See the recorder’s log for the system’s error, and the volume or bucket it writes to.',
-  RECORDER_BUSY: 'The recorder’s log names the node that has its share of the slots. Check that node, or run more recorders.',
+  RECORDER_BUSY:
+    'The recorder’s log names the node that has its share of the slots. Check that node, or run more recorders.',
   VIEW_REFUSED: 'Ask for a rule in the recorder’s `viewers` setting.',
   RECORDING_UNKNOWN: 'The id is wrong, or the recording was deleted.',
   PLAY_INDEX_UNAVAILABLE:

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
-import { CHECKOUT, startRole } from '../workers/role-process.ts';
+import { CHECKOUT, startRole } from '../support/role-process.ts';
 
 const RECORDINGS = 10_000;
 const READERS = 4;
