@@ -197,15 +197,14 @@ describe('journals that a process left', () => {
   });
 
   it.each([
-    ['zeros from its first byte on', 0, 0],
-    ['zeros behind the prefix', PREFIX_BYTES, 0],
-    ['a long length behind the prefix', PREFIX_BYTES, 1],
-    ['other bytes behind the prefix', PREFIX_BYTES, 0x11],
+    ['zeros from its first byte on', 0, [0]],
+    ['zeros behind the prefix', PREFIX_BYTES, [0]],
+    ['a length of 1 MiB behind the prefix', PREFIX_BYTES, [0, 0x10, 0, 0]],
   ])('are set aside when the head is damaged: %s', async (_, at, value) => {
     await leaveSession();
     const [path = ''] = await journalFiles();
     const bytes = await readFile(path);
-    bytes.fill(value, at, Math.min(bytes.length, at + 512));
+    bytes.fill(Buffer.from(value), at, Math.min(bytes.length, at + 512));
     await writeFile(path, bytes);
     const journals = await open();
     journals.start(createDeliverer());
