@@ -4,12 +4,7 @@
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
-import {
-  createCastReader,
-  readCastStart,
-  type CastAction,
-  type CastStart,
-} from '../screen/cast-reader.ts';
+import { createCastReader, readCastStart, type CastAction, type CastStart } from '../screen/cast-reader.ts';
 import { createScratch, takeSnapshot } from '../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
 import { isTiny, type ScreenSize } from '../terminal/size.ts';

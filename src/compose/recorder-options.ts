@@ -211,7 +211,7 @@ const DEFAULTS = {
   trustedGateways: [],
   hostNames: [],
   retention: {},
-  eventLayout: 'reference',
+  eventLayout: 'batch',
   clock: SYSTEM_CLOCK,
 } as const satisfies Partial<RecorderOptions>;
 

@@ -138,7 +138,7 @@ export const RECORDER_SETTINGS = {
   eventLayout: setting(
     'how API request events are kept: a document per minute, or an object each as the reference does',
     oneOf('batch', 'reference'),
-    'reference',
+    'batch',
   ),
   retentionDays: setting(
     'days after which recordings and events are removed; 0 for never',

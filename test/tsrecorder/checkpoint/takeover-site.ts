@@ -109,6 +109,7 @@ export function createTakeoverSite(recorders = 2): Site {
         maxSessions: 100,
         maxTotalPendingBytes: 2 ** 25,
       },
+      headerTimeoutMs: NEVER_MS,
       resumeGraceMs: NEVER_MS,
       ...retry,
       now: () => nowMs,
