@@ -6,13 +6,15 @@ import { encodeCastEvent } from '../asciicast/event.ts';
 import { escapeJson } from '../asciicast/json-escape.ts';
 import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../asciicast/lossy-text.ts';
 import { GrowingBytes } from '../growing-bytes.ts';
+import { printableRuns } from '../printable-runs.ts';
 
 /** What `encodeCastEvent` writes behind the data. */
 const LINE_END = ']\n';
 
 /**
  * How a line of output is kept where it is not UTF-8: `text` with U+FFFD for what is not; `exact`: also as it is, in an annotation before
- * it; `bulk`: in that annotation alone, and the line says how much it is.
+ * it; `bulk`: in that annotation, and the line says how much it is and has the text that is inside, so that views, search and alerts
+ * find it.
  */
 export type OutputForm = 'text' | 'exact' | 'bulk';
 
@@ -46,7 +48,9 @@ export class LineBatch {
   output(seconds: number, bytes: Uint8Array, form: OutputForm): void {
     if (form === 'bulk') {
       this.#exact(bytes);
-      this.#bytes.latin1(encodeCastEvent(seconds, 'o', `[not text: ${bytes.length} B]\r\n`));
+      this.#bytes.utf8(
+        encodeCastEvent(seconds, 'o', `[not text: ${bytes.length} B]\r\n${printableRuns(bytes)}`),
+      );
       return;
     }
     if (this.#isUtf8(bytes)) {

@@ -36,6 +36,14 @@ describe('a batch of lines', () => {
     );
   });
 
+  it('writes the text that is inside bulk into its line', () => {
+    const batch = new LineBatch(isUtf8);
+    const noise = Buffer.alloc(20_000, 0xff);
+    batch.output(2, Buffer.concat([noise, utf8('cat "/etc/shadow"\r\nroot:x:0:0'), noise]), 'bulk');
+    const [, line = ''] = textOf(batch.take()).split('\n');
+    expect(JSON.parse(line)).toEqual([2, 'o', '[not text: 40029 B]\r\ncat "/etc/shadow"\r\nroot:x:0:0\r\n']);
+  });
+
   it('keeps the order of all kinds of lines while it grows', () => {
     const batch = new LineBatch(isUtf8);
     const large = Buffer.alloc(99_999, 'é"');
