@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import { homedir } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason, errorText } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import {
   chooseKubeconfigPath,
@@ -41,7 +41,7 @@ export async function writeGatewayKubeconfig(
   const paths =
     file === undefined ? kubeconfigPaths(context.environment.get('KUBECONFIG'), homedir()) : [file];
   const path = await chooseKubeconfigPath(paths);
-  const { changed } = await writeKubeconfig(path, entries);
+  const { changed } = await writeKubeconfig(path, entries, { force: options['force'] === true });
   const [current, ...others] = entries.map(({ name }) => name);
   const named =
     others.length === 0 ? `context ${current} is` : `contexts ${[current, ...others].join(', ')} are`;
@@ -70,20 +70,42 @@ async function entriesOf(
   for (const host of hosts) {
     const server = await serverUrl(host, options);
     entries.push({
-      name: name ?? server.hostname.replaceAll(/^\[|\]$/g, ''),
+      name: name ?? nameOf(server),
       server: server.href.replace(/\/$/, ''),
       caPem,
       userName: USER_NAME,
       token: USER_TOKEN,
     });
   }
+  for (const { name: one, server } of entries) {
+    const other = entries.find((entry) => entry.name === one && entry.server !== server);
+    if (other !== undefined)
+      throw new TailcastError(
+        'USAGE',
+        `${server} and ${other.server} would both get the name ${one}; add each on its own, with --name`,
+      );
+  }
   return entries;
 }
 
+/** The host, with the port where that is not the default. */
+function nameOf({ hostname, host, port }: URL): string {
+  return port === '' ? hostname.replaceAll(/^\[|\]$/g, '') : host;
+}
+
 async function serverUrl(host: string, options: Readonly<Record<string, unknown>>): Promise<URL> {
-  const text = /^https?:\/\//.test(host) ? host : `https://${await fullName(host, options)}`;
-  if (!URL.canParse(text)) throw new TailcastError('USAGE', `${host} is not a host name, address or URL`);
-  return new URL(text);
+  const text = /^[a-z][a-z0-9+.-]*:\/\//i.test(host) ? host : `https://${await fullName(host, options)}`;
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol === 'http:')
+    throw new TailcastError('USAGE', `${host} is not encrypted; gateways are reached by https://`);
+  if (url?.protocol !== 'https:')
+    throw new TailcastError('USAGE', `${host} is not a host name, an address or an https:// URL`);
+  if (url.username !== '' || url.password !== '')
+    throw new TailcastError(
+      'USAGE',
+      'a URL with a user name or password cannot be used; give it without them',
+    );
+  return url;
 }
 
 /**
@@ -131,7 +153,7 @@ async function lookUp(host: string, socketPath: string): Promise<FoundHost> {
 
 async function readAuthority(path: string): Promise<string> {
   const pem = await readFile(path, 'utf8').catch((error: unknown) => {
-    throw new TailcastError('USAGE', `--certificate-authority ${path} cannot be read: ${errorText(error)}`);
+    throw new TailcastError('USAGE', `--certificate-authority ${path} cannot be read: ${errorReason(error)}`);
   });
   if (!pem.includes('-----BEGIN CERTIFICATE-----')) {
     throw new TailcastError('USAGE', `--certificate-authority ${path} holds no PEM certificate`);

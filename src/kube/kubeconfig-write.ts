@@ -8,7 +8,7 @@ import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { Document, YAMLMap, YAMLSeq, isMap, isSeq, parseDocument } from 'yaml';
 import { makeDirectories } from '../directories.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 
 export interface KubeconfigEntry {
   /** Name of the cluster and of the context. */
@@ -42,12 +42,14 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
  * Merges entries into the file and makes the context of the first the current one. The file gets mode 0600, its directory is created
  * with 0755; the new content appears at once or not at all. `<path>.lock` keeps kubectl from writing at the same time.
  *
+ * @param options.force replaces entries of others, see {@link foreignEntries}
  * @returns whether anything had to be changed
- * @throws TailcastError `CONFIG_INVALID`
+ * @throws TailcastError `CONFIG_INVALID`; `USAGE` when an entry of somebody else has one of the names
  */
 export async function writeKubeconfig(
   path: string,
   entries: readonly KubeconfigEntry[],
+  options: { readonly force?: boolean } = {},
 ): Promise<{ readonly changed: boolean }> {
   try {
     await makeDirectories(dirname(path), 0o755);
@@ -55,6 +57,7 @@ export async function writeKubeconfig(
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
       const text = await readIfThere(file);
+      if (options.force !== true) refuseForeign(text, entries, path);
       const merged = mergeKubeconfigs(text, entries, path);
       if (merged === undefined || merged === text) return { changed: false };
       if (text !== undefined) await access(file, constants.W_OK);
@@ -67,7 +70,7 @@ export async function writeKubeconfig(
     });
   } catch (cause) {
     if (cause instanceof TailcastError) throw cause;
-    throw new TailcastError('CONFIG_INVALID', `kubeconfig ${path} cannot be written: ${errorText(cause)}`, {
+    throw new TailcastError('CONFIG_INVALID', `kubeconfig ${path} cannot be written: ${errorReason(cause)}`, {
       cause,
     });
   }
@@ -106,6 +109,50 @@ function isMissing(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'ENOENT';
 }
 
+/** @throws TailcastError `USAGE` that names the entries of somebody else */
+function refuseForeign(text: string | undefined, entries: readonly KubeconfigEntry[], path: string): void {
+  const document = parseOrCreate(text, path);
+  const found = new Set(entries.flatMap((entry) => foreignEntries(document, entry)));
+  if (found.size === 0) return;
+  throw new TailcastError(
+    'USAGE',
+    `${path} has entries of the same name that are not of a gateway: ${[...found].join(', ')}; choose another name with --name, or replace these entries with --force`,
+  );
+}
+
+/**
+ * The entries with the names of `entry` that this program, or the reference, did not write. An entry of ours is a context with
+ * the cluster of its own name and the user of `entry`, that cluster, and a user with the token of `entry` alone.
+ */
+function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
+  const { name, userName, token } = entry;
+  const context = valueOf(document, 'contexts', 'context', name);
+  const cluster = valueOf(document, 'clusters', 'cluster', name);
+  const user = valueOf(document, 'users', 'user', userName);
+  const isOurs = context?.['cluster'] === name && context['user'] === userName;
+  const isSame = cluster === undefined || isDeepStrictEqual(cluster, clusterOf(entry));
+  return [
+    ...(isSame || isOurs ? [] : [`cluster "${name}" (${String(cluster['server'])})`]),
+    ...(context === undefined || isOurs ? [] : [`context "${name}" (user ${String(context['user'])})`]),
+    ...(user === undefined || isDeepStrictEqual(user, { token }) ? [] : [`user "${userName}"`]),
+  ];
+}
+
+function valueOf(
+  document: Document,
+  list: string,
+  kind: string,
+  name: string,
+): Readonly<Record<string, unknown>> | undefined {
+  const entries = document.get(list);
+  if (!isSeq(entries)) return undefined;
+  const found = entries.items.find((item) => isMap(item) && item.get('name') === name);
+  if (!isMap(found)) return undefined;
+  const value: unknown = found.get(kind);
+  const plain: unknown = isMap(value) ? value.toJS(document) : {};
+  return typeof plain === 'object' && plain !== null ? { ...plain } : {};
+}
+
 /**
  * The text with `entry` in it; the very same text when it is there already.
  *
@@ -115,13 +162,16 @@ function isMissing(error: unknown): boolean {
  */
 export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry, path: string): string {
   const document = parseOrCreate(text, path);
+  const chosen = valueOf(document, 'contexts', 'context', entry.name);
+  const isOurs = chosen?.['cluster'] === entry.name && chosen['user'] === entry.userName;
+  const namespace = entry.namespace ?? (isOurs ? chosen['namespace'] : undefined);
   const changes = [
     upsert(document, 'clusters', 'cluster', entry.name, clusterOf(entry)),
     upsert(document, 'users', 'user', entry.userName, { token: entry.token }),
     upsert(document, 'contexts', 'context', entry.name, {
       cluster: entry.name,
       user: entry.userName,
-      ...(entry.namespace === undefined ? {} : { namespace: entry.namespace }),
+      ...(typeof namespace === 'string' ? { namespace } : {}),
     }),
     set(document, 'current-context', entry.name),
   ];

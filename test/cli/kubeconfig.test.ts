@@ -95,7 +95,7 @@ describe('tailcast kubeconfig', () => {
     ['prod', 'https://prod.lab.ts.net'],
     ['100.100.0.7', 'https://prod.lab.ts.net'],
     ['prod-0.lab.ts.net', 'https://prod-0.lab.ts.net'],
-    ['http://prod-0:8080', 'http://prod-0:8080'],
+    ['https://prod-0:8080', 'https://prod-0:8080'],
     ['192.0.2.1', 'https://192.0.2.1'],
   ])('understands %s', async (host, server) => {
     const { stdout } = await run(host, '--print');
@@ -112,6 +112,93 @@ describe('tailcast kubeconfig', () => {
     expect(outcome.code).not.toBe(0);
     expect(outcome.stderr).toContain(message);
     await expect(stat(file)).rejects.toThrow('ENOENT');
+  });
+
+  it.each([
+    ['https://gw.example', 'gw.example'],
+    ['https://gw.example:443', 'gw.example'],
+    ['https://gw.example:8443', 'gw.example:8443'],
+    ['https://[fd7a::1]', 'fd7a::1'],
+    ['https://[fd7a::1]:8443', '[fd7a::1]:8443'],
+  ])('names the context of %s %s', async (host, name) => {
+    const config = parse((await run(host, '--print')).stdout) as Config;
+    expect(config['current-context']).toBe(name);
+    expect(config.clusters.map((cluster) => cluster.name)).toEqual([name]);
+  });
+
+  it.each([
+    ['http://gw.example', /http:\/\/gw\.example is not encrypted/],
+    ['https://me:secret@gw.example', /user name or password/],
+    ['ftp://gw.example', /ftp:\/\/gw\.example is not a host name/],
+  ])('refuses %s', async (host, message) => {
+    const outcome = await run(host);
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr).toMatch(message);
+    expect(outcome.stderr).not.toContain('secret');
+    await expect(stat(file)).rejects.toThrow('ENOENT');
+  });
+
+  describe('with entries of somebody else', () => {
+    const FOREIGN: readonly (readonly [string, string, RegExp])[] = [
+      [
+        'a cluster, a context and a user',
+        'clusters: [{name: prod, cluster: {server: https://prod.corp:6443}}]\ncontexts: [{name: prod, context: {cluster: prod, user: admin}}]\nusers: [{name: admin, user: {token: s3cret}}]\n',
+        /cluster "prod" \(https:\/\/prod\.corp:6443\), context "prod" \(user admin\)/,
+      ],
+      [
+        'a cluster alone',
+        'clusters: [{name: prod, cluster: {server: https://prod.corp:6443}}]\n',
+        /cluster "prod" \(https:\/\/prod\.corp:6443\)/,
+      ],
+      [
+        'a context alone',
+        'contexts: [{name: prod, context: {cluster: other, user: admin}}]\n',
+        /context "prod" \(user admin\)/,
+      ],
+      ['a user', 'users: [{name: tailscale-auth, user: {token: s3cret}}]\n', /user "tailscale-auth"/],
+    ];
+
+    it.each(FOREIGN)('refuses to replace %s, and changes nothing', async (_what, text, message) => {
+      await writeFile(file, text);
+      const outcome = await run('https://prod');
+      expect(outcome).toMatchObject({ code: 2, stdout: '' });
+      expect(outcome.stderr).toMatch(message);
+      expect(outcome.stderr).toMatch(/--name.*--force/);
+      expect(outcome.stderr).not.toContain('s3cret');
+      expect(await readFile(file, 'utf8')).toBe(text);
+    });
+
+    it.each(FOREIGN)('replaces %s with --force', async (_what, text) => {
+      await writeFile(file, text);
+      expect(await run('https://prod', '--force')).toMatchObject({ code: 0 });
+      const config = await written();
+      expect(config.clusters).toContainEqual({ name: 'prod', cluster: { server: 'https://prod' } });
+      expect(config.users).toContainEqual({ name: 'tailscale-auth', user: { token: 'unused' } });
+    });
+
+    it('adds the gateway under another name', async () => {
+      await writeFile(file, FOREIGN[0]![1]);
+      expect(await run('https://prod', '--name', 'prod-tailnet')).toMatchObject({ code: 0 });
+      expect((await written()).clusters.map(({ name }) => name)).toEqual(['prod', 'prod-tailnet']);
+    });
+  });
+
+  it('updates its own entry, and keeps the namespace that was chosen since', async () => {
+    await run('https://old', '--name', 'prod');
+    const text = await readFile(file, 'utf8');
+    await writeFile(file, text.replace('user: tailscale-auth', 'user: tailscale-auth\n      namespace: web'));
+    expect(await run('https://new', '--name', 'prod')).toMatchObject({ code: 0 });
+    const config = await written();
+    expect(config.clusters).toEqual([{ name: 'prod', cluster: { server: 'https://new' } }]);
+    expect(config.contexts).toEqual([
+      { name: 'prod', context: { cluster: 'prod', user: 'tailscale-auth', namespace: 'web' } },
+    ]);
+  });
+
+  it('refuses two servers under one name', async () => {
+    const outcome = await run('https://gw/a', 'https://gw/b');
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr).toMatch(/https:\/\/gw\/a and https:\/\/gw\/b.*gw/);
   });
 
   it('refuses one name for two hosts', async () => {
