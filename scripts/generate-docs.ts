@@ -25,7 +25,7 @@ import { createOperatorMetrics } from '../src/operator/operator-metrics.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
 import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
-import { ERROR_ADVICE } from './error-advice.ts';
+import { ERROR_ADVICE } from '../src/cli/error-advice.ts';
 import { SETTING_NEEDS } from './setting-needs.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
 

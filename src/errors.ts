@@ -42,6 +42,8 @@ export const ERROR_TABLE = {
   INTERNAL: entry(500, 'internal error in tailcast'),
   CONFIG_INVALID: entry(500, 'the configuration is not valid'),
   USAGE: entry(400, 'wrong usage'),
+  START_FAILED: entry(500, 'tailcast cannot start'),
+  ALREADY_RUNNING: entry(409, 'tailcast is already running'),
 
   // who is calling
   IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know who is behind this connection'),
@@ -101,7 +103,7 @@ export const ERROR_TABLE = {
   STORE_FULL: entry(507, 'the recorder has no room for another session'),
   ARCHIVE_DAMAGED: entry(500, 'a stored recording is a damaged archive'),
   ARCHIVE_SEALED: entry(500, 'a stored recording is sealed with a key that is not given'),
-  STORE_FAILED: entry(500, 'the recorder could not store what it received'),
+  STORE_FAILED: entry(500, 'the store of recordings failed'),
   RECORDER_BUSY: entry(503, 'the recorder is at its limit'),
   VIEW_REFUSED: entry(403, 'the recorder shows you nothing'),
   RECORDING_UNKNOWN: entry(404, 'there is no such recording'),
@@ -147,7 +149,9 @@ export class TailcastError extends Error {
 
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
-    super(detail === undefined ? message : `${message}: ${detail}`, options);
+    // a detail that came from another error of the same code may begin with the same sentence
+    const isWhole = detail === message || detail?.startsWith(`${message}: `) === true;
+    super(detail === undefined ? message : isWhole ? detail : `${message}: ${detail}`, options);
     this.code = code;
     this.detail = detail;
   }
@@ -157,12 +161,84 @@ export class TailcastError extends Error {
   }
 }
 
-/** The text of anything that was thrown, for a `detail` or a log field. */
+/**
+ * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS it is a
+ * sentence with the file or address, without the name of the errno.
+ */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {
-    return thrown.errors.map(errorText).join('; ');
+    return [...new Set(thrown.errors.map(errorText))].join('; ');
   }
-  return thrown instanceof Error ? thrown.message : String(thrown);
+  if (!(thrown instanceof Error)) return String(thrown);
+  const reason = reasonOf(thrown);
+  if (reason === undefined) return thrown.message;
+  const subject = subjectOf(thrown);
+  return subject === undefined ? reason : `${subject}: ${reason}`;
+}
+
+/** As {@link errorText}, without the file or address: for a sentence that names it already. */
+export function errorReason(thrown: unknown): string {
+  return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
+}
+
+/** Sentences for codes of the operating system, of TLS and of Node's HTTP client. */
+const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
+  ['ENOENT', 'there is no such file or folder'],
+  ['EACCES', 'permission denied'],
+  ['EPERM', 'the operation is not permitted'],
+  ['EEXIST', 'it exists already'],
+  ['EISDIR', 'it is a folder'],
+  ['ENOTDIR', 'a part of the path is a file'],
+  ['ENOTEMPTY', 'the folder is not empty'],
+  ['ENAMETOOLONG', 'the name is too long'],
+  ['ELOOP', 'the path has too many symbolic links'],
+  ['ENOSPC', 'the disk is full'],
+  ['EDQUOT', 'the disk quota is used up'],
+  ['EFBIG', 'the file is too large'],
+  ['EROFS', 'the file system is read-only'],
+  ['EIO', 'the disk reported an error'],
+  ['EMFILE', 'this process has too many open files'],
+  ['ENFILE', 'the system has too many open files'],
+  ['EADDRINUSE', 'the address is in use'],
+  ['EADDRNOTAVAIL', 'this machine does not have the address'],
+  ['ECONNREFUSED', 'connection refused'],
+  ['ECONNRESET', 'the connection was reset'],
+  ['ECONNABORTED', 'the connection was aborted'],
+  ['EPIPE', 'the other side closed the connection'],
+  ['ETIMEDOUT', 'the connection timed out'],
+  ['EHOSTUNREACH', 'no route to the host'],
+  ['ENETUNREACH', 'no route to the network'],
+  ['ENOTFOUND', 'the host name does not exist'],
+  ['EAI_AGAIN', 'the host name cannot be resolved at the moment'],
+  ['EPROTO', 'the TLS handshake failed'],
+  ['ERR_SSL_WRONG_VERSION_NUMBER', 'the server does not speak TLS'],
+  ['ERR_TLS_CERT_ALTNAME_INVALID', 'the certificate is for another host name'],
+  ['CERT_HAS_EXPIRED', 'the certificate has expired'],
+  ['CERT_NOT_YET_VALID', 'the certificate is not valid yet'],
+  ['DEPTH_ZERO_SELF_SIGNED_CERT', 'the certificate is self-signed by an unknown CA'],
+  ['SELF_SIGNED_CERT_IN_CHAIN', 'the certificate is signed by an unknown CA'],
+  ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'the certificate is signed by an unknown CA'],
+  ['UNABLE_TO_GET_ISSUER_CERT', 'the certificate is signed by an unknown CA'],
+  ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'the certificate is signed by an unknown CA'],
+  ['UND_ERR_CONNECT_TIMEOUT', 'the connection timed out'],
+  ['UND_ERR_HEADERS_TIMEOUT', 'the response timed out'],
+  ['UND_ERR_BODY_TIMEOUT', 'the response timed out'],
+  ['UND_ERR_SOCKET', 'the other side closed the connection'],
+]);
+
+function reasonOf(error: Error): string | undefined {
+  return 'code' in error ? REASON_TEXTS.get(String(error.code)) : undefined;
+}
+
+/** The file, address or host name of an error of the operating system. */
+function subjectOf(error: Error): string | undefined {
+  const { path, address, port, hostname }: Readonly<Record<string, unknown>> = Object.fromEntries(
+    Object.entries(error),
+  );
+  if (typeof path === 'string' && path !== '') return path;
+  if (typeof address !== 'string') return typeof hostname === 'string' ? hostname : undefined;
+  if (typeof port !== 'number' || port < 0) return address;
+  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
 /** What to do about what the operating system says to whoever starts or installs something. */

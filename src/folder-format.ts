@@ -9,7 +9,7 @@
 import { randomUUID } from 'node:crypto';
 import { open, readFile, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TailcastError, errorText } from './errors.ts';
+import { TailcastError, errorReason } from './errors.ts';
 import { VERSION } from './version.ts';
 
 const KINDS = ['spool', 'gateway state'] as const;
@@ -80,7 +80,7 @@ async function readMark(path: string): Promise<Mark | undefined> {
     // ENOTDIR: whoever uses the folder says what is wrong with it
     if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR'))
       return undefined;
-    throw refusal(`${path} cannot be read: ${errorText(error)}`);
+    throw refusal(`${path} cannot be read: ${errorReason(error)}`);
   }
   const mark = parseMark(text);
   if (mark === undefined) {

@@ -353,6 +353,19 @@ describe('architecture', () => {
     expect(makes).toEqual(['demo/pod-runtime.ts', 'tsrecorder/search/sqlite/database.ts']);
   });
 
+  it('writes to terminals in one module of the command line', () => {
+    const writes = files.filter(
+      (file) =>
+        file.startsWith('cli/') &&
+        /\b(?:std(?:out|err)|screen|out|stream)\.write\(|\bconsole\.\w+\(|\bprocess\.std(out|err)\b|\.pipe\(|\bpipeline\(/.test(
+          read(file),
+        ),
+    );
+    expect(writes).toEqual(['cli/output.ts']);
+    const raw = files.filter((file) => file.startsWith('cli/') && /\bprintRaw\(/.test(read(file)));
+    expect(raw).toEqual(['cli/export.ts', 'cli/output.ts', 'cli/play-keys.ts', 'cli/play.ts']);
+  });
+
   it('gives clocks as arguments', () => {
     const reads = files.filter(
       (file) =>

@@ -51,7 +51,7 @@ describe('the format of a folder', () => {
     await expect(checkFormat(folder, SPOOL_FORMAT)).rejects.toThrow(/does not say/);
     const other = join(folder, 'other');
     mkdirSync(join(other, 'format.json'), { recursive: true });
-    await expect(checkFormat(other, SPOOL_FORMAT)).rejects.toThrow(/cannot be read: EISDIR/);
+    await expect(checkFormat(other, SPOOL_FORMAT)).rejects.toThrow(/cannot be read: it is a folder/);
   });
 
   it('is nothing to say of a folder that is not there', async () => {

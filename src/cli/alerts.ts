@@ -9,7 +9,7 @@ import type { AlertRule } from '../tsrecorder/search/alerts/alerts.ts';
 import { isDelivered, sendToWebhook } from '../tsrecorder/search/alerts/webhook-request.ts';
 import type { AlertWebhook } from '../tsrecorder/search/alerts/webhook-sender.ts';
 import { recorderAddress } from './open-archive.ts';
-import { formatDuration, plain, print } from './output.ts';
+import { formatDuration, plain, print, printJson } from './output.ts';
 import { askSearch } from './search.ts';
 
 const SHOWN = 20;
@@ -33,7 +33,7 @@ export async function testAlerts(
     );
   const chosen = rules.filter(({ name }) => names.length === 0 || names.includes(name));
   const say = (told: object, text: string): Promise<void> =>
-    print(context.stdout, options['json'] === true ? `${JSON.stringify(told)}\n` : `${text}\n`);
+    options['json'] === true ? printJson(context.stdout, told) : print(context.stdout, `${text}\n`);
   if (options['search'] !== false) {
     const base = await recorderAddress(options, context);
     for (const rule of chosen) await search(rule, base, say, context);

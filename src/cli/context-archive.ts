@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { CommandContext } from '../config/command-context.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 import {
   kubeconfigPaths,
   pathInKubeconfig,
@@ -99,7 +99,7 @@ function authorityOf(cluster: KubeconfigContext['cluster']['value'], file: strin
   } catch (error) {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `${file}: certificate-authority ${path} cannot be read: ${errorText(error)}`,
+      `${file}: certificate-authority ${path} cannot be read: ${errorReason(error)}`,
       { cause: error },
     );
   }

@@ -9,7 +9,7 @@ import type { Archive } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { openArchive } from './open-archive.ts';
-import { formatTable, plain, print } from './output.ts';
+import { print, printJson, printTable } from './output.ts';
 
 /**
  * - `recorded`: there is a recording of this very session
@@ -112,14 +112,13 @@ export async function reportCoverage(
   const judged = judgeCoverage(sessions, recorded);
   const missing = judged.filter(({ coverage }) => coverage === 'unrecorded' || coverage === 'direct');
   if (options['json'] === true) {
-    for (const session of judged) await print(context.stdout, `${JSON.stringify(session)}\n`);
-    for (const recording of untied)
-      await print(context.stdout, `${JSON.stringify({ ...recording, coverage: 'untied' })}\n`);
+    for (const session of judged) await printJson(context.stdout, session);
+    for (const recording of untied) await printJson(context.stdout, { ...recording, coverage: 'untied' });
   } else {
     const chosen = untied.filter(({ because }) => because === 'chosen');
     const rows = [...missing.map(rowOf), ...chosen.map(untiedRowOf)];
     if (rows.length > 0) {
-      await print(context.stdout, formatTable(['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows));
+      await printTable(context.stdout, { header: ['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows });
     }
     const count = (coverage: Coverage): number =>
       judged.filter((session) => session.coverage === coverage).length;
@@ -143,12 +142,12 @@ function rowOf(session: CoveredSession): readonly string[] {
   const what = resource === '' ? name : `${resource}/${name}`;
   const where = [namespace, what].filter((part) => part !== '').join(' ');
   const because = coverage === 'direct' ? 'no sign of a gateway' : 'no recording';
-  return [time, who, subresource === '' ? 'upgrade' : subresource, where, because].map(plain);
+  return [time, who, subresource === '' ? 'upgrade' : subresource, where, because];
 }
 
 function untiedRowOf({ time, user, subresource, namespace, name, id }: UntiedRecording): readonly string[] {
   const because = `recorded as ${id}, but its client had chosen the audit id`;
-  return [time, user, subresource, `${namespace} pods/${name}`, because].map(plain);
+  return [time, user, subresource, `${namespace} pods/${name}`, because];
 }
 
 async function readSessions(path: string): Promise<readonly AuditedSession[]> {

@@ -9,7 +9,8 @@ import type { SettingTable } from '../config/settings.ts';
 import { TailcastError } from '../errors.ts';
 import { IMAGE, VERSION } from '../version.ts';
 import type { DoctorRun } from './doctor.ts';
-import { sentence } from './failure-text.ts';
+import { formatFailure } from './failure-text.ts';
+import { print } from './output.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 
 /** `doctor <role>` takes the role's own settings, so that it looks at what the role would use. */
@@ -66,7 +67,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
       outcome.code = await examineRole({ role, json, checks }, context);
     } catch (error) {
       if (!(error instanceof TailcastError)) throw error;
-      context.stderr.write(`tailcast: ${sentence(error)}\n`);
+      await print(context.stderr, formatFailure(error));
       outcome.code = 2;
     }
   }

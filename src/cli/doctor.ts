@@ -1,7 +1,7 @@
 import type { CommandContext } from '../config/command-context.ts';
 import { runChecks, type Check, type CheckFinding, type Status } from '../doctor/checks.ts';
 import { formatFinding, formatSummary } from './doctor-report.ts';
-import { print } from './output.ts';
+import { print, printJson } from './output.ts';
 import { VERSION } from '../version.ts';
 
 export interface DoctorRun {
@@ -27,7 +27,8 @@ export async function examineRole(run: DoctorRun, context: CommandContext): Prom
     });
     const counts = countStatuses(findings);
     const report = { role: run.role, version: VERSION, ok: counts.failed === 0, counts, checks: findings };
-    await print(context.stdout, run.json ? `${JSON.stringify(report, null, 2)}\n` : formatSummary(counts));
+    if (run.json) await printJson(context.stdout, report, 2);
+    else await print(context.stdout, formatSummary(counts));
     return counts.failed === 0 ? 0 : 1;
   } finally {
     over.abort(new Error('the doctor is done'));

@@ -1,11 +1,13 @@
-/** What to do about each error, for `docs/errors.md`. A new code needs a line here. */
-import type { ErrorCode } from '../src/errors.ts';
+/** What to do about each error, for the command line and `docs/errors.md`. A new code needs a line here. */
+import type { ErrorCode } from '../errors.ts';
 
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   INTERNAL: 'A defect of tailcast. The log has the details; please report it.',
   CONFIG_INVALID:
     'Mend the settings that the message names; all mistakes are told at once. See `docs/config.md`.',
   USAGE: 'Run the command with `--help`.',
+  START_FAILED: 'Change the address, folder or right that the message names.',
+  ALREADY_RUNNING: 'Stop the process that the message names, or give this one another folder.',
   IDENTITY_UNKNOWN:
     'The connection did not come through the tailnet, or through `tailscale serve` without PROXY protocol: set `proxyProtocol` and `serve --proxy-protocol` alike.',
   IDENTITY_UNAVAILABLE: 'See that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
@@ -62,7 +64,8 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   UPLOAD_CONFLICT: 'Two uploaders claim one session, or the recorder’s spool was replaced.',
   STORE_FULL:
     'Free space on the volume of the store or the spool. If `tailcast_recorder_over_quota` is 1, raise `--max-store-bytes` or release holds.',
-  STORE_FAILED: 'See the recorder’s log for the system’s error, and the volume or bucket it writes to.',
+  STORE_FAILED:
+    'Check the folder or bucket, its credentials and its free space; the log of the recorder has the details.',
   RECORDER_BUSY:
     'The recorder’s log names the node that has its share of the slots. Check that node, or run more recorders.',
   VIEW_REFUSED: 'Ask for a rule in the recorder’s `viewers` setting.',

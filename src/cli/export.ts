@@ -2,19 +2,22 @@
 import { createWriteStream } from 'node:fs';
 import { readFile, rename, rm, stat } from 'node:fs/promises';
 import { once } from 'node:events';
-import type { Writable } from 'node:stream';
+import { dirname } from 'node:path';
 import { z } from 'zod';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import { OFFLINE_PAGE } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
+import { isSystemError } from '../tsrecorder/files/durable-files.ts';
 import { clockText } from '../screen/clock-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
+import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
 import type { ExportSources } from './archive.ts';
 import { EXPORT_FORMATS } from './help-texts.ts';
 import { openArchive } from './open-archive.ts';
-import { plain, print } from './output.ts';
+import { plain, print, printOver, printRaw } from './output.ts';
+import { createTerminalFilter } from './safe-terminal.ts';
 
 const ROWS = z.array(z.tuple([z.number(), z.string()]));
 const TRANSCRIPT = z.object({ rows: ROWS, hidden: z.object({ characters: z.number(), rows: ROWS }) });
@@ -39,21 +42,35 @@ export async function writeExport(
   const recording = await archive.find(id);
   if (recording.state === 'open')
     throw new TailcastError('USAGE', `${recording.id} is still running: export it when it is over`);
-  const target = typeof options['output'] === 'string' ? options['output'] : `${recording.id}.${format}`;
+  const target =
+    typeof options['output'] === 'string' ? options['output'] : recordingFileName(recording.id, `.${format}`);
   const problems = new Problems();
-  const write = (out: Writable): Promise<void> =>
+  const write = (put: Put): Promise<void> =>
     archive.withSources(recording, async (sources) => {
-      for await (const piece of contentOf(format, sources, problems, context)) await print(out, piece);
+      for await (const piece of contentOf(format, sources, problems, context)) await put(piece);
     });
   if (target === '-') {
-    await write(context.stdout);
+    await write(printerOf(format, context));
     return problems.told(context);
   }
   if ((await stat(target).catch(() => undefined)) !== undefined)
-    throw new TailcastError('USAGE', `${target} is there already; name another file with --output`);
+    throw new TailcastError('USAGE', `${target} exists already; name another file with --output`);
   await writeWhole(target, write);
   await print(context.stderr, `${target}\n`);
   return problems.told(context);
+}
+
+type Put = (piece: string | Uint8Array) => Promise<void>;
+
+/** A file or a pipe gets the bytes as they are; a terminal gets what cannot drive it. */
+function printerOf(format: ExportFormat, { stdout }: CommandContext): Put {
+  if (stdout.isTTY !== true) return (piece) => printRaw(stdout, piece);
+  const decoder = new TextDecoder();
+  const filter = format === 'stdout' || format === 'stderr' ? createTerminalFilter(true) : undefined;
+  return (piece) => {
+    const text = typeof piece === 'string' ? piece : decoder.decode(piece, { stream: true });
+    return filter === undefined ? print(stdout, text) : printRaw(stdout, filter.push(text));
+  };
 }
 
 async function* contentOf(
@@ -107,15 +124,15 @@ function* transcriptText(document: Uint8Array | undefined): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
   const { rows, hidden } = TRANSCRIPT.parse(JSON.parse(Buffer.from(document).toString()));
-  for (const [at, row] of rows) yield `${clockText(at, true)}\t${row}\n`;
+  for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
   if (hidden.characters === 0) return;
   yield `\n${hiddenText(hidden.characters)}:\n`;
-  for (const [at, row] of hidden.rows) yield `${clockText(at, true)}\t${row}\n`;
+  for (const [at, row] of hidden.rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
 }
 
 async function readPage(): Promise<string> {
   return readFile(OFFLINE_PAGE, 'utf8').catch((error: unknown) => {
-    throw new TailcastError('USAGE', `this installation has no player: ${errorText(error)}`);
+    throw new TailcastError('USAGE', `this installation has no player: ${errorReason(error)}`);
   });
 }
 
@@ -127,23 +144,38 @@ function progressAt({ stderr }: CommandContext): (share: number) => void {
     const percent = Math.floor(share * 100);
     if (!isTerminal || percent === shown) return;
     shown = percent;
-    stderr.write(`\rexporting: ${percent} %${percent === 100 ? '\n' : ''}`);
+    void printOver(stderr, `exporting: ${percent} %`);
+    if (percent === 100) void print(stderr, '\n');
   };
 }
 
-async function writeWhole(target: string, write: (out: Writable) => Promise<void>): Promise<void> {
+/** @throws TailcastError `USAGE` when the file cannot be made */
+async function writeWhole(target: string, write: (put: Put) => Promise<void>): Promise<void> {
   const draft = `${target}.part`;
-  // what is in a recording is for whoever exports it
+  // a recording is only for the person who exports it
   const file = createWriteStream(draft, { mode: 0o600, flags: 'wx' });
   try {
-    await once(file, 'open');
-    await write(file);
+    await once(file, 'open').catch((error: unknown) => {
+      throw new TailcastError(
+        'USAGE',
+        `--output ${target} cannot be written: ${reasonOfOutput(error, draft)}`,
+      );
+    });
+    await write((piece) => printRaw(file, piece));
     file.end();
     await once(file, 'close');
     await rename(draft, target);
   } catch (error) {
+    // the draft of another export is not ours to remove
+    if (!file.pending) await rm(draft, { force: true });
     file.destroy();
-    await rm(draft, { force: true });
     throw error;
   }
+}
+
+function reasonOfOutput(error: unknown, draft: string): string {
+  if (isSystemError(error, 'ENOENT')) return `the folder ${dirname(draft)} does not exist`;
+  if (isSystemError(error, 'EEXIST'))
+    return `${draft} exists, so another export may be running; remove it if none is`;
+  return errorReason(error);
 }

@@ -2,7 +2,8 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import { readTime } from '../search/query.ts';
 import { openArchive } from './open-archive.ts';
-import { formatBytes, formatDuration, formatTable, plain, print } from './output.ts';
+import { shortIds } from './archive.ts';
+import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTable } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'namespace', 'pod', 'state', 'text'] as const;
@@ -53,7 +54,12 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['problem', { text: ({ problem = '' }) => problem }],
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);
+/** What a terminal shows without `--wide` or `--columns`. */
+const SHORT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'state', 'command'];
+/** Columns that are cut where a terminal is too narrow. */
+const CUT_COLUMNS: ReadonlySet<string> = new Set(['who', 'where', 'command', 'from', 'container', 'problem']);
 const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'exit', 'command'];
+
 /** Shown as well if a recording is listed that no trusted recorder signed. */
 const TRUST_COLUMN = 'trust';
 
@@ -71,8 +77,9 @@ export async function printRecordings(
 ): Promise<void> {
   const limit = typeof options['limit'] === 'number' ? options['limit'] : 50;
   const sort = sortOf(options['sort']);
-  const given = columnsOf(options['columns']);
-  const query = queryOf(options, sort === undefined ? limit : MAX_SORTED, Date.now());
+  const nowMs = Date.now();
+  const layout = layoutOf(options, context);
+  const query = queryOf(options, sort === undefined ? limit : MAX_SORTED, nowMs);
   const archive = await openArchive(options, context);
   const found: ListedRecording[] = [];
   let count = 0;
@@ -81,50 +88,61 @@ export async function printRecordings(
     if (sort === undefined && count > limit) break;
     if (count > MAX_SORTED)
       throw new TailcastError('USAGE', `--sort: more than ${MAX_SORTED} match; narrow it, e.g. with --since`);
-    if (sort === undefined && options['json'] === true) await printJson(recording, context);
+    if (sort === undefined && options['json'] === true) await printJson(context.stdout, recording);
     else found.push(recording);
   }
   const shown = sort === undefined ? found : found.toSorted(sort).slice(0, limit);
   if (options['json'] === true) {
-    for (const recording of shown) await printJson(recording, context);
+    for (const recording of shown) await printJson(context.stdout, recording);
     return;
   }
   if (shown.length === 0) {
     await print(context.stderr, 'no recording matches\n');
     return;
   }
-  await printTable(withTrust(given, shown, options['columns']), shown, context);
+  const isGiven = typeof options['columns'] === 'string';
+  await printList(shown, isGiven ? layout : withTrust(layout, shown), nowMs, context);
 }
 
-type NamedColumn = readonly [name: string, column: Column];
+interface Layout {
+  readonly columns: readonly (readonly [string, Column])[];
+  /** True for a terminal: short ids, ages, and no line wider than the terminal. */
+  readonly isShort: boolean;
+}
+
+/** @throws TailcastError `USAGE` for a column that does not exist */
+function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
+  // a program that reads the list gets all of each cell
+  const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
+  return { columns: columnsOf(isShort ? SHORT_COLUMNS.join(',') : options['columns']), isShort };
+}
 
 /** If a recording is listed that no trusted recorder signed, the default columns say so. */
-function withTrust(
-  columns: readonly NamedColumn[],
-  shown: readonly ListedRecording[],
-  given: unknown,
-): readonly NamedColumn[] {
-  const hasUntrusted = shown.some(({ trust }) => trust !== undefined && trust !== 'verified');
-  if (!hasUntrusted || typeof given === 'string') return columns;
-  return columns.toSpliced(1, 0, [TRUST_COLUMN, columnOf(TRUST_COLUMN, '--columns')]);
+function withTrust(layout: Layout, shown: readonly ListedRecording[]): Layout {
+  if (shown.every(({ trust }) => trust === undefined || trust === 'verified')) return layout;
+  const column = [TRUST_COLUMN, columnOf(TRUST_COLUMN, '--columns')] as const;
+  return { ...layout, columns: layout.columns.toSpliced(1, 0, column) };
 }
 
-async function printTable(
-  columns: readonly NamedColumn[],
+async function printList(
   shown: readonly ListedRecording[],
+  { columns, isShort }: Layout,
+  nowMs: number,
   context: CommandContext,
 ): Promise<void> {
-  const header = columns.map(([name]) => name.toUpperCase());
-  const rows = shown.map((recording) => columns.map(([, { text }]) => plain(text(recording))));
-  const paint = (cell: string, at: number): string => {
-    const name = columns[at]?.[0] ?? '';
-    return name === 'state' || name === 'exit' || name === TRUST_COLUMN ? painted(name, cell) : cell;
+  const ids = shortIds(shown.map(({ id }) => id));
+  const cellOf = (recording: ListedRecording, name: string, { text }: Column): string => {
+    if (isShort && name === 'id') return ids.get(recording.id) ?? recording.id;
+    return isShort && name === 'started' ? formatAge(recording.startedAt, nowMs) : text(recording);
   };
-  await print(context.stdout, formatTable(header, rows, hasColours(context) ? paint : undefined));
-}
-
-function printJson(recording: ListedRecording, { stdout }: CommandContext): Promise<void> {
-  return print(stdout, `${JSON.stringify(recording)}\n`);
+  const colour = (cell: string, at: number): number | undefined => colourOf(columns[at]?.[0] ?? '', cell);
+  await printPagedTable(context, {
+    header: columns.map(([name]) => name.toUpperCase()),
+    rows: shown.map((recording) => columns.map(([name, column]) => cellOf(recording, name, column))),
+    colour: hasColours(context) ? colour : undefined,
+    width: isShort ? (context.stdout.columns ?? 80) : undefined,
+    cut: new Set(columns.flatMap(([name], at) => (CUT_COLUMNS.has(name) ? [at] : []))),
+  });
 }
 
 function queryOf(
@@ -181,10 +199,10 @@ function hasColours({ stdout, environment }: CommandContext): boolean {
   return stdout.isTTY === true && (environment.get('NO_COLOR') ?? '') === '';
 }
 
-/** What went wrong stands out; what runs does too. */
-function painted(column: string, cell: string): string {
-  const word = cell.trim();
-  if (word === '' || word === '0' || word === 'closed' || word === 'verified') return cell;
-  const colour = column === 'exit' ? 33 : word === 'open' ? 32 : 31;
-  return `\x1b[${colour}m${cell}\x1b[0m`;
+/** Failures and running sessions have colours. */
+function colourOf(column: string, cell: string): number | undefined {
+  if (column === 'exit') return cell === '' || cell === '0' ? undefined : 33;
+  if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : 31;
+  if (column !== 'state' || cell === 'closed') return undefined;
+  return cell === 'open' ? 32 : 31;
 }

@@ -1,35 +1,102 @@
+/**
+ * The only module of `src/cli` that writes to stdout and stderr. Text from recorders, stores, tailscaled and kubeconfigs is
+ * data: written as it is, it could move the cursor, set the clipboard, or show another line than it is.
+ */
 import type { Writable } from 'node:stream';
+import { cellWidth } from '../search/terminal/cell-width.ts';
+
+/**
+ * Characters that a terminal obeys or hides: C0 and C1 controls, DEL, line and paragraph separators, bidirectional controls,
+ * zero-width and tag characters, lone surrogates.
+ */
+const UNSAFE =
+  // oxlint-disable-next-line no-control-regex -- controls are what this matches
+  /[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]|\p{Cs}/gu;
+
+/**
+ * Writes text, of which only line feeds and tabs control the terminal; every other control becomes `�`.
+ * A field of a record goes through {@link plain} first, so that it cannot begin a line.
+ */
+export function print(stream: Writable, text: string): Promise<void> {
+  return write(
+    stream,
+    text.replaceAll(UNSAFE, (found) => (found === '\n' || found === '\t' ? found : '�')),
+  );
+}
+
+/** Writes one JSON value and a line feed. What a terminal would obey is escaped, so that the value stays the same. */
+export function printJson(stream: Writable, value: unknown, indent?: number): Promise<void> {
+  const json = JSON.stringify(value, undefined, indent) ?? 'null';
+  return write(stream, `${json.replaceAll(UNSAFE, (found) => (found === '\n' ? found : escaped(found)))}\n`);
+}
+
+function escaped(text: string): string {
+  return Array.from(
+    { length: text.length },
+    (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`,
+  ).join('');
+}
+
+/** Writes text over the last line of a terminal, e.g. progress. */
+export function printOver(stream: Writable, text: string): Promise<void> {
+  return write(stream, `\r${plain(text)}\x1b[K`);
+}
+
+/** Writes bytes, or control sequences that `createTerminalFilter` let through, as they are. */
+export function printRaw(stream: Writable, data: string | Uint8Array): Promise<void> {
+  return write(stream, data);
+}
 
 /** Writes and waits for the reader when it is slow; a reader that went away (`| head`) is not an error. */
-export async function print(stream: Writable, text: string | Uint8Array): Promise<void> {
-  if (stream.write(text) || stream.destroyed) return;
+async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
+  if (stream.write(data) || stream.destroyed) return;
   await new Promise<void>((resolve) => {
     stream.once('drain', resolve);
     stream.once('close', resolve);
   });
 }
 
-/**
- * Columns as wide as their widest cell, two spaces apart; the last column is not padded.
- *
- * @param paint what a cell looks like, once it has its width: colours take no columns.
- */
-export function formatTable(
-  header: readonly string[],
-  rows: readonly (readonly string[])[],
-  paint: (cell: string, column: number) => string = (cell) => cell,
-): string {
-  const widths = header.map((cell, column) =>
-    Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
-  );
-  const format = (row: readonly string[], painted: typeof paint): string => {
+export interface Table {
+  readonly header: readonly string[];
+  readonly rows: readonly (readonly string[])[];
+  /** The SGR colour of a cell, e.g. 31; undefined: none. Default: no colours. */
+  readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
+}
+
+/** Writes columns as wide as their widest cell, two spaces apart; the last column is not padded. Cells may hold any text. */
+export function printTable(stream: Writable, { header, rows, colour }: Table): Promise<void> {
+  const lines = [header, ...rows].map((row) => row.map(plain));
+  const widths = header.map((_, column) => Math.max(...lines.map((row) => textWidth(row[column] ?? ''))));
+  const format = (row: readonly string[], isHeader: boolean): string => {
     const last = row.findLastIndex((cell) => cell !== '');
-    const cells = row
-      .slice(0, last + 1)
-      .map((cell, column) => painted(column === last ? cell : cell.padEnd(widths[column] ?? 0), column));
+    const cells = row.slice(0, last + 1).map((cell, column) => {
+      const gap = column === last ? 0 : (widths[column] ?? 0) - textWidth(cell);
+      const sgr = isHeader ? undefined : colour?.(cell, column);
+      return `${sgr === undefined ? cell : `\x1b[${sgr}m${cell}\x1b[0m`}${' '.repeat(gap)}`;
+    });
     return `${cells.join('  ')}\n`;
   };
-  return [format(header, (cell) => cell), ...rows.map((row) => format(row, paint))].join('');
+  return write(stream, lines.map((row, at) => format(row, at === 0)).join(''));
+}
+
+/** Columns that a text takes in a terminal. */
+export function textWidth(text: string): number {
+  let width = 0;
+  for (const character of text) width += cellWidth(character.codePointAt(0) ?? 0);
+  return width;
+}
+
+/** The text, cut at `columns` with `…` as its last character when it is wider. */
+export function cutText(text: string, columns: number): string {
+  if (textWidth(text) <= columns) return text;
+  let shown = '';
+  let width = 1;
+  for (const character of text) {
+    width += cellWidth(character.codePointAt(0) ?? 0);
+    if (width > columns) break;
+    shown += character;
+  }
+  return `${shown}…`;
 }
 
 /** `95.2` → `1m35s`; one unit below the largest. */
@@ -48,8 +115,7 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(1)} ${units[unit] ?? ''}`;
 }
 
-/** Removes control characters, so that a name from a recording cannot move the cursor. */
+/** One line of text without anything that a terminal obeys or hides. */
 export function plain(text: string): string {
-  // oxlint-disable-next-line no-control-regex -- controls are what this removes
-  return text.replaceAll(/[\x00-\x1f\x7f-\x9f]/g, '�');
+  return text.replaceAll(UNSAFE, '�');
 }

@@ -11,7 +11,7 @@ import { Playback } from '../screen/playback.ts';
 import { hiddenText, type TranscriptDocument } from '../search/transcript-document.ts';
 import { Transcript } from '../search/transcript.ts';
 import { WireError } from '../wire/wire-error.ts';
-import { plain, print } from './output.ts';
+import { plain, printRaw } from './output.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
 export interface KeyedPlayOptions {
@@ -88,13 +88,13 @@ class KeyedPlayer {
       headerBytes: Buffer.byteLength(header) + 1,
       seconds,
       terminal: {
-        write: (text) => print(screen, this.#filter.push(text)),
+        write: (text) => printRaw(screen, this.#filter.push(text)),
         // the terminal of the person has its own size
         resize: () => undefined,
-        end: () => print(screen, this.#filter.end()),
+        end: () => printRaw(screen, this.#filter.end()),
         reset: async () => {
           this.#filter = createFilter();
-          await print(screen, `${TERMINAL_RESET}\x1b[2J\x1b[H`);
+          await printRaw(screen, `${TERMINAL_RESET}\x1b[2J\x1b[H`);
         },
       },
       loadFrame: () => Promise.reject(new Error('there are no keyframes')),
@@ -132,7 +132,7 @@ class KeyedPlayer {
       keys.off('end', stop);
       keys.setRawMode?.(false);
       keys.pause();
-      await print(screen, `${TERMINAL_RESET}\r\n${await this.#hiddenNotice()}`);
+      await printRaw(screen, `${TERMINAL_RESET}\r\n${await this.#hiddenNotice()}`);
     }
   }
 
@@ -275,6 +275,9 @@ class KeyedPlayer {
       typing === undefined
         ? [state, problem ?? this.#note, 'space play, / find, g go to, q quit'].join('  ')
         : `${typing.kind === 'g' ? 'go to ' : '/'}${typing.text}`;
-    void print(screen, `\x1b7\x1b[r\x1b[${screen.rows ?? 24};1H\x1b[0;7m ${plain(text)} \x1b[0m\x1b[K\x1b8`);
+    void printRaw(
+      screen,
+      `\x1b7\x1b[r\x1b[${screen.rows ?? 24};1H\x1b[0;7m ${plain(text)} \x1b[0m\x1b[K\x1b8`,
+    );
   }
 }

@@ -7,7 +7,7 @@ import { parseClock } from '../screen/clock-text.ts';
 import { CastText } from '../search/cast-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
 import { openArchive } from './open-archive.ts';
-import { print } from './output.ts';
+import { print, printRaw } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { openCastFile } from './cast-file.ts';
 import { createReplayClock } from './replay-clock.ts';
@@ -40,13 +40,13 @@ export async function playRecording(
       const waitMs = due * 1000 - (performance.now() - started);
       if (waitMs > 1) await sleep(waitMs, undefined, { signal: context.signal });
       shown = true;
-      await print(context.stdout, output);
+      await printRaw(context.stdout, output);
       if (context.signal.aborted || context.stdout.destroyed) break;
     }
   } catch (error) {
     if (!context.signal.aborted) throw asProblem(error, id);
   } finally {
-    if (shown && context.stdout.isTTY === true) await print(context.stdout, `${TERMINAL_RESET}\r\n`);
+    if (shown && context.stdout.isTTY === true) await printRaw(context.stdout, `${TERMINAL_RESET}\r\n`);
   }
   if (text.hidden > 0) await print(context.stderr, `${hiddenText(text.hidden)}\n`);
 }

@@ -11,19 +11,21 @@ import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
 import { TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { addArchiveOptions, addContextOptions } from './archive-options.ts';
-import { sentence, withAdvice } from './failure-text.ts';
+import { formatFailure } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { addAlerts } from './alert-commands.ts';
 import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
+import { print } from './output.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
 /** Failures that are more than "it failed". */
 const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
   ['USAGE', 2],
+  ['CONFIG_INVALID', 2],
   ['AUDIT_LOG_UNUSABLE', 3],
 ]);
 
@@ -38,7 +40,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
   const outcome = { code: 0 };
   const program = createProgram(context, outcome);
   if (args[0] === '__complete') {
-    context.stdout.write(`${completions(program, args.slice(1)).join('\n')}\n`);
+    await print(context.stdout, `${completions(program, args.slice(1)).join('\n')}\n`);
     return 0;
   }
   try {
@@ -46,15 +48,9 @@ export async function runProgram(args: readonly string[], context: CommandContex
     return outcome.code;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-    if (error instanceof TailcastError) {
-      context.stderr.write(`tailcast: ${sentence(error)}\n`);
-      return EXIT_CODES.get(error.code) ?? 1;
-    }
-    if (context.signal.aborted) return 130;
-    const known = error instanceof Error && 'code' in error;
-    const shown = known || !(error instanceof Error) ? errorText(error) : (error.stack ?? error.message);
-    context.stderr.write(`tailcast: ${withAdvice(shown, error)}\n`);
-    return 1;
+    if (!(error instanceof TailcastError) && context.signal.aborted) return 130;
+    await print(context.stderr, formatFailure(error));
+    return error instanceof TailcastError ? (EXIT_CODES.get(error.code) ?? 1) : 1;
   }
 }
 
@@ -65,8 +61,8 @@ export function createProgram(context: CommandContext, outcome: { code: number }
     .version(VERSION_TEXT, '-V, --version')
     .showHelpAfterError('(run with --help for all options)')
     .configureOutput({
-      writeOut: (text) => context.stdout.write(text),
-      writeErr: (text) => context.stderr.write(text),
+      writeOut: (text) => void print(context.stdout, text),
+      writeErr: (text) => void print(context.stderr, text),
     })
     .exitOverride();
   const command = (name: string, description: string): Command =>
@@ -205,9 +201,13 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
   command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')
     .option('--certificate-authority <file>', 'CA of the gateway’s certificate, when it is not a public one')
-    .option('--name <name>', 'name of the cluster and context, with one host; default: the host')
+    .option(
+      '--name <name>',
+      'name of the cluster and context, with one host; default: the host, with a port other than 443',
+    )
     .option('--file <file>', 'kubeconfig to change; default: as kubectl finds it')
     .option('--kubeconfig <file>', 'the same as --file, by the name that kubectl has for it')
+    .option('--force', 'replace entries of the same name that are not of a gateway')
     .option('--print', 'print the kubeconfig and change nothing')
     .option('--socket <path>', 'tailscaled’s LocalAPI socket, to look up short names')
     .action(async (hosts: readonly string[], options: Record<string, unknown>) => {
@@ -236,7 +236,7 @@ function addSearch(
       } catch (error) {
         if (!(error instanceof TailcastError)) throw error;
         // that nothing could be asked is not that nothing was found
-        context.stderr.write(`tailcast: ${sentence(error)}\n`);
+        await print(context.stderr, formatFailure(error));
         outcome.code = 2;
       }
     });
@@ -376,7 +376,7 @@ async function explain(
     upgrade: upgrade === true,
     file: typeof file === 'string' ? file : undefined,
   });
-  context.stdout.write(`${lines.join('\n')}\n`);
+  await print(context.stdout, `${lines.join('\n')}\n`);
 }
 
 function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
@@ -386,9 +386,7 @@ function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
       'after',
       '\nFor now: source <(tailcast completion bash). The script says where it can be kept.',
     )
-    .action((shell: string) => {
-      stdout.write(completionScript(shell));
-    });
+    .action((shell: string) => print(stdout, completionScript(shell)));
 }
 
 function argument<T>(parse: (raw: unknown) => T): (raw: string) => T {

@@ -1,9 +1,10 @@
 /** The archive of `--recorder`: a running recorder's read API. */
+import { STATUS_CODES } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, TRUST_LEVELS, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { ERROR_TABLE, TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import {
   findRecording,
   MAX_LINE_BYTES,
@@ -12,13 +13,21 @@ import {
   type ExportSources,
 } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
+import { plain } from './output.ts';
 import type { ByteRange } from '../tsrecorder/files/file-range.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
 import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
 import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
 import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';
 
-const STATUS = z.object({ kind: z.literal('Status'), message: z.string() });
+/** An error of a recorder, or the `Status` of a gateway in front of it. */
+const FAILURE = z.object({
+  message: z.string(),
+  code: z.union([z.string(), z.number()]).optional(),
+  details: z
+    .object({ causes: z.array(z.object({ reason: z.string(), message: z.string() })).optional() })
+    .nullish(),
+});
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
 
 /**
@@ -33,14 +42,8 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   const archive: Archive = {
     async *list(query) {
       for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
-        const page = PAGE.parse(
-          await fetchJson(
-            base,
-            'recordings',
-            { ...query, ...(cursor === undefined ? {} : { cursor }) },
-            signal,
-          ),
-        );
+        const ask = { ...query, ...(cursor === undefined ? {} : { cursor }) };
+        const page = await fetchJson(base, 'recordings', ask, signal, PAGE);
         for (const recording of page.recordings) yield readRecording(recording, base);
         cursor = page.next ?? undefined;
       }
@@ -48,8 +51,8 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
     find: (id) => findRecording(archive, id),
     async *lines({ id, state }, { follow }) {
       const query = follow && state === 'open' ? { follow: '1' } : {};
-      const response = await request(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
-      if (response.body !== null) yield* readTextLines(response.body, MAX_LINE_BYTES);
+      const response = await requestApi(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
+      yield* readTextLines(readBody(response, base, signal), MAX_LINE_BYTES);
     },
     bytes: ({ id, bytes }) => ({
       bytes,
@@ -57,8 +60,8 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
         const headers = { range: `bytes=${start}-${end - 1}` };
         const asked = AbortSignal.any([signal, stop]);
         const path = `recordings/${encodeURIComponent(id)}/cast`;
-        const response = await request(base, path, { view: '1' }, asked, headers);
-        return new Uint8Array(await response.arrayBuffer());
+        const response = await requestApi(base, path, { view: '1' }, asked, { headers });
+        return collect(response, base, asked);
       },
     }),
     withSources: (recording, use) => use(sourcesAt(base, recording, signal)),
@@ -72,24 +75,26 @@ function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal
   /** Undefined when there is no such thing; waits while it is made. */
   const get = async (name: string, query: ArchiveQuery): Promise<Response | undefined> => {
     for (;;) {
-      const response = await optional(request(base, `${path}/${name}`, query, signal));
+      const response = await optional(requestApi(base, `${path}/${name}`, query, signal));
       if (response?.status !== 202) return response;
       await response.body?.cancel();
       await sleep(ASK_AGAIN_MS, undefined, { signal });
     }
   };
   const bytes = async (response: Response | undefined): Promise<Uint8Array | undefined> =>
-    response === undefined ? undefined : new Uint8Array(await response.arrayBuffer());
+    response === undefined ? undefined : collect(response, base, signal);
   const watched = { view: '1' };
   return {
     recording,
     async *cast() {
-      const { body } = await request(base, `${path}/cast`, {}, signal);
-      if (body !== null) yield* body;
+      yield* readBody(await requestApi(base, `${path}/cast`, {}, signal), base, signal);
     },
     sidecar: async () => bytes(await get('sidecar', {})),
-    notes: async () => (await get('notes', {}))?.body ?? undefined,
-    evidence: () => fetchJson(base, `${path}/evidence`, watched, signal),
+    async notes() {
+      const response = await get('notes', {});
+      return response === undefined ? undefined : readBody(response, base, signal);
+    },
+    evidence: () => fetchJson(base, `${path}/evidence`, watched, signal, z.unknown()),
     transcript: async () => bytes(await get('transcript', watched)),
   };
 }
@@ -124,6 +129,7 @@ const LISTED = RECORDING_SCHEMA.extend({
     .exactOptional(),
 });
 type ListedPart = z.infer<typeof LISTED>;
+const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nullish() });
 const PAGE_SIZE = 500;
 
 /** Everything that a recorder has, for an archive that is in several places. Sessions that are open are not continued there. */
@@ -135,11 +141,10 @@ export function elsewhereAtRecorder(
     const found: RemoteRecording[] = [];
     for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
       const query = { limit: String(PAGE_SIZE), ...(cursor === undefined ? {} : { cursor }) };
-      const page = PAGE.parse(await fetchJson(base, 'recordings', query, signal));
-      for (const item of page.recordings) {
-        const recording = LISTED.parse(item);
+      const page = await fetchJson(base, 'recordings', query, signal, LISTED_PAGE);
+      for (const recording of page.recordings) {
         const key = parseRecordingId(recording.id);
-        if (key === undefined) continue;
+        if (key === undefined) throw notARecorder(base);
         const describe = async (): Promise<DescribedPart> => describeListed(base, key, recording, signal);
         found.push({ key, sessionMark: recording.part?.session, describe });
       }
@@ -164,16 +169,14 @@ function describeListed(
     end: () => recording.bytes,
     async *read({ start, end }: ByteRange) {
       if (end <= start) return;
-      const { body } = await request(base, `${path}/cast`, {}, signal, {
-        range: `bytes=${start}-${end - 1}`,
-      });
-      if (body !== null) yield* body;
+      const headers = { range: `bytes=${start}-${end - 1}` };
+      yield* readBody(await requestApi(base, `${path}/cast`, {}, signal, { headers }), base, signal);
     },
     live: undefined,
   };
   const notes = async function* (): AsyncGenerator<Uint8Array> {
-    const answer = await optional(request(base, `${path}/notes`, {}, signal));
-    if (answer !== undefined && answer.body !== null) yield* answer.body;
+    const response = await optional(requestApi(base, `${path}/notes`, {}, signal));
+    if (response !== undefined) yield* readBody(response, base, signal);
   };
   const {
     from = 0,
@@ -208,47 +211,129 @@ function describeListed(
   };
 }
 
-/** Asks the read API. @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE` with what the recorder says of the question */
-export async function fetchJson(
+/**
+ * Asks the read API for a JSON document.
+ *
+ * @throws TailcastError as {@link requestApi}; `RECORDER_UNREACHABLE` for a document that `schema` rejects
+ */
+export async function fetchJson<Schema extends z.ZodType>(
   base: string,
   path: string,
   query: ArchiveQuery,
   signal: AbortSignal,
-): Promise<unknown> {
-  return (await request(base, path, query, signal)).json();
+  schema: Schema,
+): Promise<z.infer<Schema>> {
+  return decodeBody(await requestApi(base, path, query, signal), base, schema);
 }
 
-async function request(
+async function decodeBody<Schema extends z.ZodType>(
+  response: Response,
+  base: string,
+  schema: Schema,
+): Promise<z.infer<Schema>> {
+  const bytes = await collect(response, base);
+  return decodeDocument(jsonOrUndefined(new TextDecoder().decode(bytes)), base, schema);
+}
+
+/** @throws TailcastError `RECORDER_UNREACHABLE` for a document that `schema` rejects */
+export function decodeDocument<Schema extends z.ZodType>(
+  value: unknown,
+  base: string,
+  schema: Schema,
+): z.infer<Schema> {
+  const found = schema.safeParse(value);
+  if (found.success) return found.data;
+  throw notARecorder(base);
+}
+
+/**
+ * The response of the read API.
+ *
+ * @throws TailcastError `RECORDER_UNREACHABLE`, `RECORDING_UNKNOWN` for 404, `USAGE` for 400, or the code that the recorder names
+ */
+export async function requestApi(
   base: string,
   path: string,
   query: ArchiveQuery,
   signal: AbortSignal,
-  headers: Readonly<Record<string, string>> = {},
+  init: { readonly method?: string; readonly headers?: Readonly<Record<string, string>> } = {},
 ): Promise<Response> {
   const url = new URL(`api/v1/${path}`, base.endsWith('/') ? base : `${base}/`);
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   let response: Response;
   try {
-    response = await fetch(url, { signal, headers });
+    response = await fetch(url, { ...init, signal });
   } catch (error) {
-    if (signal.aborted) throw error;
-    const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
-    throw new TailcastError('RECORDER_UNREACHABLE', `${base}: ${errorText(cause)}`, { cause: error });
+    throw asUnreachable(error, base, signal);
   }
   if (response.ok) return response;
-  const told = sentenceOf((await response.text().catch(() => '')).slice(0, 4096));
-  if (response.status === 400) throw new TailcastError('USAGE', told.replace(/^wrong usage: /, ''));
-  if (response.status === 404) throw new TailcastError('RECORDING_UNKNOWN', path);
-  throw new TailcastError('RECORDER_UNREACHABLE', `${base} answered ${response.status}: ${told}`);
+  throw await failureOf(response, base);
 }
 
-/** What the answer of a gateway says is a `Status`, whose message is for people. */
-function sentenceOf(body: string): string {
-  return STATUS.safeParse(jsonOrUndefined(body)).data?.message ?? body.slice(0, 500);
+async function failureOf(response: Response, base: string): Promise<TailcastError> {
+  const { status } = response;
+  const body = (await response.text().catch(() => '')).slice(0, MAX_FAILURE);
+  const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(body)).data ?? {};
+  const cause = details?.causes?.find(({ reason }) => reason === 'TailcastCode')?.message;
+  // the text of another server, e.g. the page of a proxy, is not for a terminal
+  const said = message === undefined ? undefined : plain(message);
+  if (status === 400) return new TailcastError('USAGE', said?.replace(/^wrong usage: /, ''));
+  if (status === 404) return new TailcastError('RECORDING_UNKNOWN', said);
+  const known = codeOf(cause ?? code, status);
+  if (known !== undefined) return new TailcastError(known, said);
+  return unreachable(base, `it answered ${status} ${said ?? STATUS_CODES[status] ?? ''}`);
+}
+
+function codeOf(named: unknown, status: number): ErrorCode | undefined {
+  const found = Object.entries(ERROR_TABLE).find(
+    ([code, entry]) => code === named && entry.status === status,
+  );
+  const code = found?.[0];
+  return isErrorCode(code) && code !== 'CONFIG_INVALID' ? code : undefined;
+}
+
+function isErrorCode(code: string | undefined): code is ErrorCode {
+  return code !== undefined && Object.hasOwn(ERROR_TABLE, code);
+}
+
+/** The bytes of a response as they come. @throws TailcastError `RECORDER_UNREACHABLE` */
+export async function* readBody(
+  response: Response,
+  base: string,
+  signal?: AbortSignal,
+): AsyncGenerator<Uint8Array> {
+  if (response.body === null) return;
+  try {
+    yield* response.body;
+  } catch (error) {
+    throw asUnreachable(error, base, signal);
+  }
+}
+
+async function collect(response: Response, base: string, signal?: AbortSignal): Promise<Uint8Array> {
+  return Buffer.concat(await Array.fromAsync(readBody(response, base, signal)));
+}
+
+/** Bytes of the body of an error that are read. */
+const MAX_FAILURE = 16_384;
+
+function asUnreachable(error: unknown, base: string, signal: AbortSignal | undefined): unknown {
+  if (signal?.aborted === true || error instanceof TailcastError) return error;
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error;
+  return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${errorText(cause)}`, { cause: error });
+}
+
+/** @param problem why the recorder at `base` cannot be used */
+export function unreachable(base: string, problem: string): TailcastError {
+  return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${problem}`);
+}
+
+function notARecorder(base: string): TailcastError {
+  return unreachable(base, 'the response is not one of a tailcast recorder');
 }
 
 function readRecording(value: unknown, base: string): ListedRecording {
   const recording = decodeRecording(value);
   if (recording !== undefined) return recording;
-  throw new TailcastError('RECORDER_UNREACHABLE', `${base}: what it lists are no recordings`);
+  throw notARecorder(base);
 }

@@ -9,7 +9,7 @@ import {
 } from '../tsrecorder/retention/retention-run.ts';
 import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention/retention.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
-import { formatBytes, formatTable, plain, print } from './output.ts';
+import { formatBytes, print, printJson, printTable } from './output.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -48,7 +48,7 @@ async function manage(
     ...(typeof minAgeDays === 'number' ? { minAgeMs: minAgeDays * DAY_MS } : {}),
   };
   const plan = await planStoreRetention(store, policy, Date.now());
-  if (json === true) await print(context.stdout, `${JSON.stringify(plan)}\n`);
+  if (json === true) await printJson(context.stdout, plan);
   else await printPlan(plan, context);
 }
 
@@ -61,7 +61,7 @@ async function printPlan(
     ...held.map((removal) => rowOf(removal, 'held')),
   ];
   if (rows.length > 0)
-    await print(context.stdout, formatTable(['WHAT', 'WHY', 'STARTED', 'SIZE', 'ID'], rows));
+    await printTable(context.stdout, { header: ['WHAT', 'WHY', 'STARTED', 'SIZE', 'ID'], rows });
   const note = overQuota ? '; held and young recordings exceed the limit, so recorders refuse sessions' : '';
   await print(
     context.stdout,
@@ -70,5 +70,5 @@ async function printPlan(
 }
 
 function rowOf({ id, reason, startedAtMs, bytes }: PlannedRemoval, what: string): readonly string[] {
-  return [what, reason, new Date(startedAtMs).toISOString(), formatBytes(bytes), id].map(plain);
+  return [what, reason, new Date(startedAtMs).toISOString(), formatBytes(bytes), id];
 }

@@ -2,15 +2,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError } from '../errors.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError, type Query } from '../search/query.ts';
 import { secretNotice } from '../search/secrets.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';
-import { formatBytes, formatDuration, plain, print } from './output.ts';
-import { fetchJson } from './recorder-archive.ts';
+import { formatBytes, formatDuration, plain, print, printJson } from './output.ts';
+import { decodeDocument, fetchJson, readBody, requestApi, unreachable } from './recorder-archive.ts';
 
 const INDEX = z.object({
   state: z.enum(['ready', 'building', 'unavailable']),
@@ -89,10 +90,8 @@ export async function searchRecordings(
       );
     for (const session of sessions) {
       count += 1;
-      await print(
-        context.stdout,
-        options['json'] === true ? `${JSON.stringify(session)}\n` : describe(session, base),
-      );
+      if (options['json'] === true) await printJson(context.stdout, session);
+      else await print(context.stdout, describe(session, base));
     }
     cursor = count < limit ? next : undefined;
   } while (cursor !== undefined);
@@ -105,14 +104,14 @@ export async function searchRecordings(
  * One page of what a recorder finds.
  *
  * @param ask parameters of the question
- * @throws TailcastError `RECORDER_UNREACHABLE`; ZodError when the answer is none
+ * @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE`
  */
 export async function askSearch(
   base: string,
   ask: Readonly<Record<string, string>>,
   signal: AbortSignal,
 ): Promise<Found> {
-  return FOUND.parse(await fetchJson(base, 'search', ask, signal));
+  return fetchJson(base, 'search', ask, signal, FOUND);
 }
 
 /** Prints how far the index of a recorder is. @returns the exit code: 0 it is complete, 1 it is not. */
@@ -121,8 +120,8 @@ export async function showIndexStatus(
   context: CommandContext,
 ): Promise<number> {
   const base = await recorderAddress(options, context);
-  const index = INDEX.parse(await fetchJson(base, 'index', {}, context.signal));
-  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(index)}\n`);
+  const index = await fetchJson(base, 'index', {}, context.signal, INDEX);
+  if (options['json'] === true) await printJson(context.stdout, index);
   else {
     const lines = [
       `state     ${index.state}${index.problem === undefined ? '' : `: ${plain(index.problem)}`}`,
@@ -145,11 +144,12 @@ export async function rebuildIndex(
   context: CommandContext,
 ): Promise<number> {
   const base = await recorderAddress(options, context);
-  await send(base, 'index/rebuild', { method: 'POST', headers: { 'x-tailcast-action': 'rebuild' } }, context);
+  const headers = { 'x-tailcast-action': 'rebuild' };
+  await requestApi(base, 'index/rebuild', {}, context.signal, { method: 'POST', headers });
   if (options['wait'] === false) return 0;
   let told = '';
   for (;;) {
-    const { rebuilding } = INDEX.parse(await fetchJson(base, 'index', {}, context.signal));
+    const { rebuilding } = await fetchJson(base, 'index', {}, context.signal, INDEX);
     const line =
       rebuilding === undefined ? 'the new index answers' : `${rebuilding.done} of ${rebuilding.of} sessions`;
     if (line !== told) await print(context.stderr, `${line}\n`);
@@ -166,12 +166,11 @@ export async function checkIndex(
 ): Promise<number> {
   const base = await recorderAddress(options, context);
   const text = typeof options['text'] === 'string' ? options['text'] : 'sample';
-  const response = await send(base, `index/verify?text=${encodeURIComponent(text)}`, {}, context);
-  if (response.body === null) throw unreachable(base, 'it said nothing');
-  for await (const told of readTextLines(response.body, MAX_LINE)) {
+  const response = await requestApi(base, 'index/verify', { text }, context.signal);
+  for await (const told of readTextLines(readBody(response, base, context.signal), MAX_LINE)) {
     if (told.trim() === '') continue;
-    const line = VERIFIED.parse(JSON.parse(told));
-    if (options['json'] === true) await print(context.stdout, `${told.trim()}\n`);
+    const line = decodeDocument(jsonOrUndefined(told), base, VERIFIED);
+    if (options['json'] === true) await printJson(context.stdout, line);
     else if ('fault' in line)
       await print(
         context.stdout,
@@ -187,26 +186,7 @@ export async function checkIndex(
       );
     return faults === 0 ? 0 : 1;
   }
-  throw unreachable(base, 'it ended before all was looked at');
-}
-
-async function send(
-  base: string,
-  path: string,
-  init: { readonly method?: string; readonly headers?: Record<string, string> },
-  { signal }: CommandContext,
-): Promise<Response> {
-  const url = new URL(`api/v1/${path}`, base.endsWith('/') ? base : `${base}/`);
-  const response = await fetch(url, { ...init, signal }).catch((error: unknown) => {
-    if (signal.aborted) throw error;
-    throw unreachable(base, errorText(error));
-  });
-  if (response.ok) return response;
-  throw unreachable(base, `${response.status}: ${(await response.text()).slice(0, 500)}`);
-}
-
-function unreachable(base: string, problem: string): TailcastError {
-  return new TailcastError('RECORDER_UNREACHABLE', `${base}: ${problem}`);
+  throw unreachable(base, 'the response ended before everything was checked');
 }
 
 const FAULTS: ReadonlyMap<string, string> = new Map([

@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { CleanUp } from '../compose/clean-up.ts';
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 import type { Finding } from '../tsrecorder/evidence/finding.ts';
 import type { LogHead } from '../tsrecorder/evidence/log-entry.ts';
 import { parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
@@ -17,7 +17,7 @@ import {
   type VerifiedStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
-import { plain, print } from './output.ts';
+import { plain, print, printJson } from './output.ts';
 
 /** 2 is wrong usage. */
 const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
@@ -59,7 +59,7 @@ export async function verifyArchive(
     if (joint.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
     else await print(context.stderr, `tailcast: no checkpoint was saved to ${target}\n`);
   }
-  if (options['json'] === true) await print(context.stdout, `${JSON.stringify(asJson(joint, configs))}\n`);
+  if (options['json'] === true) await printJson(context.stdout, asJson(joint, configs));
   else await printJoint(joint, configs, context);
   return EXIT_CODES[joint.verdict];
 }
@@ -151,7 +151,7 @@ async function readKeys(given: unknown): Promise<readonly PublicKey[]> {
 async function readCheckpoint(path: unknown): Promise<readonly LogHead[]> {
   if (typeof path !== 'string') return [];
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
-    throw new TailcastError('USAGE', `the checkpoint cannot be read: ${errorText(error)}`);
+    throw new TailcastError('USAGE', `the checkpoint cannot be read: ${errorReason(error)}`);
   });
   const heads = parseCheckpoint(text);
   if (heads === undefined) throw new TailcastError('USAGE', `${path} is no checkpoint`);

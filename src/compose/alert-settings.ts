@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { readConfigFile } from '../config/file.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import { parseAlertFile, type WrittenWebhook } from '../tsrecorder/search/alerts/alert-file.ts';
 import type { AlertSettings } from '../tsrecorder/search/alerts/alerts.ts';
 import type { AlertWebhook } from '../tsrecorder/search/alerts/webhook-sender.ts';
@@ -38,7 +38,7 @@ export async function loadAlerts(
     const { url, text, player, secretFile, caFile } = written;
     const read = (key: string, file: string): Promise<string> =>
       readFile(resolve(dirname(path), file), 'utf8').catch((error: unknown) => {
-        throw say(key, `${file} cannot be read: ${errorText(error)}`);
+        throw say(key, `${file} cannot be read: ${errorReason(error)}`);
       });
     const keys = parseWebhookKeys(await read('secretFile', secretFile));
     if (keys === undefined)

@@ -11,11 +11,12 @@ export function cannotStart(
   error: unknown,
   folders: readonly (string | undefined)[],
 ): TailcastError {
-  if (error instanceof TailcastError) return error;
+  if (error instanceof TailcastError && error.code !== 'STORE_FAILED') return error;
   const ofFile =
-    error instanceof Error && 'syscall' in error && error.syscall !== 'listen' && !('path' in error);
+    error instanceof TailcastError ||
+    (error instanceof Error && 'syscall' in error && error.syscall !== 'listen' && !('path' in error));
   const named = folders.filter((folder) => folder !== undefined).join(' and ');
+  const reason = error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error);
   const where = ofFile ? ` with its files in ${named}` : '';
-  const detail = `the ${role} cannot start${where}: ${errorText(error)}`;
-  return new TailcastError('CONFIG_INVALID', detail, { cause: error });
+  return new TailcastError('START_FAILED', `${role}${where}: ${reason}`, { cause: error });
 }

@@ -1,7 +1,7 @@
 /** Builds the forwarder role. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { ForwarderConfig } from '../config/forwarder.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import { createForwarderMetrics } from '../forwarder/metrics.ts';
 import { openForwarder, type Forwarder } from '../forwarder/server.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
@@ -11,7 +11,7 @@ import { SmallRole } from './small-role.ts';
 /**
  * `tailcast forwarder`: carries connections into the tailnet until the signal.
  *
- * @throws TailcastError `CONFIG_INVALID` when there is nothing to carry, or it cannot listen
+ * @throws TailcastError `CONFIG_INVALID` when there is nothing to carry, `START_FAILED` when it cannot listen
  */
 export async function runForwarder(config: ForwarderConfig, context: CommandContext): Promise<void> {
   const { target, ports, host, socket } = config;
@@ -32,8 +32,8 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
     onEnd: (outcome) => ended.inc({ outcome }),
     log,
   }).catch((error: unknown) => {
-    const detail = `ports: cannot listen on ${host}, ${ports.join(', ')}: ${errorText(error)}`;
-    throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+    const detail = `cannot listen on ${host}, ${ports.join(', ')}: ${errorReason(error)}`;
+    throw new TailcastError('START_FAILED', detail, { cause: error });
   });
   opened.forwarder = forwarder;
   role.defer(() => forwarder.close());

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorText } from '../errors.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
@@ -337,7 +337,7 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   return tailnet;
 }
 
-async function listen(
+function listen(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,
   { log }: GatewayOptions,
@@ -346,13 +346,9 @@ async function listen(
   const { proxyProtocol } = config;
   const maxConnections = config.maxConnections + SURPLUS_CONNECTIONS;
   const common = { host, port, proxyProtocol, log, maxConnections };
-  try {
-    return await createTailnetListener(
-      certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
-    );
-  } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `listen ${host}:${port}: ${String(error)}`, { cause: error });
-  }
+  return createTailnetListener(
+    certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
+  );
 }
 
 interface HealthParts {

@@ -1,7 +1,7 @@
 /** Builds the role that serves Ingresses with certificates of their own. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { IngressConfig } from '../config/ingress.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import { createTableCertificates } from '../ingress/certificates.ts';
 import { createIngressMetrics } from '../ingress/metrics.ts';
 import { createIngressServer, type IngressServer } from '../ingress/server.ts';
@@ -20,7 +20,7 @@ const DRAIN_MS = 10_000;
 /**
  * `tailcast ingress`: serves until the signal.
  *
- * @throws TailcastError `CONFIG_INVALID` when it cannot listen
+ * @throws TailcastError `START_FAILED` when it cannot listen
  */
 export async function runIngress(config: IngressConfig, context: CommandContext): Promise<void> {
   await using role = new SmallRole(config, context);
@@ -52,8 +52,8 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
   ): Promise<void> => {
     const common = { ...at, proxyProtocol: 'require', log } as const;
     const listener = await createTailnetListener({ ...common, ...tls }).catch((error: unknown) => {
-      const detail = `${name}: cannot listen on ${at.host}:${at.port}: ${errorText(error)}`;
-      throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+      const detail = `${name}: cannot listen on ${at.host}:${at.port}: ${errorReason(error)}`;
+      throw new TailcastError('START_FAILED', detail, { cause: error });
     });
     listener.onConnection(server.handler(tls.tls !== 'none'));
     role.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));

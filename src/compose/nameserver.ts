@@ -1,7 +1,7 @@
 /** Builds the nameserver role. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { NameserverConfig } from '../config/nameserver.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import { answerQuery } from '../nameserver/answer.ts';
 import { createNameserverMetrics } from '../nameserver/metrics.ts';
 import { openRecordsFile } from '../nameserver/records-file.ts';
@@ -12,7 +12,7 @@ import { SmallRole } from './small-role.ts';
 /**
  * `tailcast nameserver`: answers until the signal.
  *
- * @throws TailcastError `CONFIG_INVALID` when it cannot listen
+ * @throws TailcastError `START_FAILED` when it cannot listen
  */
 export async function runNameserver(config: NameserverConfig, context: CommandContext): Promise<void> {
   await using role = new SmallRole(config, context);
@@ -26,8 +26,8 @@ export async function runNameserver(config: NameserverConfig, context: CommandCo
   };
   const server = await openNameServer({ ...config.listen, answer }).catch((error: unknown) => {
     const { host, port } = config.listen;
-    const detail = `listen: cannot listen on ${host}:${port}: ${errorText(error)}`;
-    throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+    const detail = `cannot listen on ${host}:${port}: ${errorReason(error)}`;
+    throw new TailcastError('START_FAILED', detail, { cause: error });
   });
   role.defer(() => server.close());
   const ops = await role.openOps([fileCheck('records', config.records, records)]);

@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import type { OperatorConfig } from '../config/operator.ts';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
@@ -54,7 +54,7 @@ async function readSecret(setting: string, path: string): Promise<string> {
   try {
     return (await readFile(path, 'utf8')).trim();
   } catch (error) {
-    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorText(error)}`, {
+    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorReason(error)}`, {
       cause: error,
     });
   }

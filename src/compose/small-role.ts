@@ -34,7 +34,7 @@ export class SmallRole extends CleanUp {
 
   /**
    * @returns where it listens; undefined when that is turned off
-   * @throws TailcastError `CONFIG_INVALID` when it cannot listen
+   * @throws TailcastError `START_FAILED` when it cannot listen
    */
   async openOps(checks: readonly ReadinessCheck[]): Promise<OpsServer['address'] | undefined> {
     if (this.#opsListen === undefined) return undefined;

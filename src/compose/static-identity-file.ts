@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';
 
 /** What is in the file; the descriptions are in docs/config.md. */
@@ -42,7 +42,7 @@ export async function readStaticIdentity(path: string | undefined): Promise<Iden
   try {
     content = JSON.parse(await readFile(path, 'utf8'));
   } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `${path} cannot be read: ${errorText(error)}`, {
+    throw new TailcastError('CONFIG_INVALID', `${path} cannot be read: ${errorReason(error)}`, {
       cause: error,
     });
   }

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { parseDocument } from 'yaml';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 
 /** A configuration file is small; anything larger is a mistake. */
 const MAX_FILE_BYTES = 1 << 20;
@@ -15,7 +15,7 @@ export function readConfigFile(path: string): { path: string; entries: ReadonlyM
   try {
     source = readFileSync(path, 'utf8');
   } catch (error) {
-    throw new TailcastError('CONFIG_INVALID', `${path} cannot be read: ${errorText(error)}`, {
+    throw new TailcastError('CONFIG_INVALID', `${path} cannot be read: ${errorReason(error)}`, {
       cause: error,
     });
   }

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { TailcastError } from '../errors.ts';
+import { errorReason, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createSelfSignedCertificate, type ServerCertificate } from './certificate.ts';
 import { requireRunningPod, sendContainerLog } from './container-log.ts';
@@ -61,7 +61,7 @@ export interface DemoCluster {
  *
  * Objects live in memory. Containers, and what is exec'd in them, are real processes of this machine **without any
  * isolation**, with the rights of whoever started the demo: that is why it listens on 127.0.0.1 only and why everything
- * needs the token. `kubectl cp` reads and writes this machine's files. Rejects with `INTERNAL` when it cannot listen.
+ * needs the token. `kubectl cp` reads and writes this machine's files. Rejects with `START_FAILED` when it cannot listen.
  */
 export async function startDemoCluster(options: DemoClusterOptions): Promise<DemoCluster> {
   const { log, signal, now = () => new Date() } = options;
@@ -109,7 +109,13 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
     },
   }).catch(async (error: unknown) => {
     await rm(scratch, { recursive: true, force: true });
-    throw new TailcastError('INTERNAL', 'the demo cluster cannot listen on 127.0.0.1', { cause: error });
+    throw new TailcastError(
+      'START_FAILED',
+      `the demo cluster cannot listen on 127.0.0.1: ${errorReason(error)}`,
+      {
+        cause: error,
+      },
+    );
   });
   plant(rest, now());
 

@@ -1,5 +1,6 @@
 /** Does the API server answer, to whom does it think it talks, and do the clocks agree? */
 import { z } from 'zod';
+import { errorText } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
 import { failed, ok, once, warning, type Check, type CheckVerdict } from './checks.ts';
@@ -117,7 +118,7 @@ function judgeDate(answer: ApiAnswer | undefined): CheckVerdict {
 /** The usual reasons as sentences; the text of Node's own errors seldom says what to do. */
 function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  const text = error instanceof Error ? error.message : String(error);
+  const text = errorText(error);
   if (/CERT|SIGNATURE|ISSUER|ALTNAME/.test(code)) {
     return new Error(`its certificate is not trusted (${text}): name its CA in the kubeconfig`, {
       cause: error,

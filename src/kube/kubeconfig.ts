@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason, errorText } from '../errors.ts';
 
 const MAX_KUBECONFIG_BYTES = 8 * 1024 * 1024;
 
@@ -148,7 +148,7 @@ function readKubeconfigFile(path: string, mayBeMissing: boolean): ConfigFile[] {
     const missing = cause instanceof Error && 'code' in cause && cause.code === 'ENOENT';
     if (missing && mayBeMissing) return [];
     if (missing) fail(path, 'no such file; create it, or name another one', cause);
-    fail(path, `cannot be read: ${errorText(cause)}`, cause);
+    fail(path, `cannot be read: ${errorReason(cause)}`, cause);
   }
   return [{ file: resolve(path), config: parseKubeconfig(text, path) }];
 }

@@ -1,6 +1,6 @@
 /** Small files that somebody else rotates: service-account tokens, certificates and keys. */
 import { readFile } from 'node:fs/promises';
-import { TailcastError, errorText } from '../errors.ts';
+import { TailcastError, errorReason } from '../errors.ts';
 
 /** How long a file's content is used before the file is read again. */
 export const RECHECK_MS = 5_000;
@@ -34,7 +34,7 @@ export function createReloadedFile(options: ReloadedFileOptions): () => Promise<
       text = await readCredential(path, maxBytes);
     } catch (cause) {
       if (text === undefined) {
-        throw new TailcastError('CONFIG_INVALID', `cannot read ${what} ${path}: ${errorText(cause)}`, {
+        throw new TailcastError('CONFIG_INVALID', `cannot read ${what} ${path}: ${errorReason(cause)}`, {
           cause,
         });
       }

@@ -3,7 +3,7 @@
  * It serves nothing about users and takes no input but the path.
  */
 import { createServer, type ServerResponse } from 'node:http';
-import { errorText, TailcastError } from '../errors.ts';
+import { errorReason, errorText, TailcastError } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 
 /** One thing that must work for the gateway to be ready. */
@@ -28,7 +28,7 @@ export interface MetricsText {
  * Opens the listener.
  * @param options.timeoutMs limit for each readiness check (default 2 s)
  * @param options.draining when it returns true, `/readyz` answers 503 so that no new traffic comes
- * @throws TailcastError `CONFIG_INVALID` if the address cannot be listened on
+ * @throws TailcastError `START_FAILED` if the address cannot be listened on
  */
 export async function openOpsServer(options: {
   readonly host: string;
@@ -48,8 +48,8 @@ export async function openOpsServer(options: {
   server.maxConnections = 64;
   const { host, port } = options;
   const address = await listenOn(server, { host, port }).catch((error: unknown) => {
-    const detail = `cannot listen on ${host}:${port}: ${errorText(error)}`;
-    throw new TailcastError('CONFIG_INVALID', detail, { cause: error });
+    const detail = `cannot listen on ${host}:${port}: ${errorReason(error)}`;
+    throw new TailcastError('START_FAILED', detail, { cause: error });
   });
   return {
     address: { host: address.address, port: address.port },

@@ -1,4 +1,5 @@
 /** The page of an exported recording: a file that plays what is in it, and asks nobody. */
+import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { render } from 'preact';
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
@@ -142,7 +143,10 @@ function Files({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
           if (size === undefined) return null;
           return (
             <li key={file}>
-              <button type="button" onClick={() => void save(file, `${bundle.manifest.id}${ending}`)}>
+              <button
+                type="button"
+                onClick={() => void save(file, recordingFileName(bundle.manifest.id, ending))}
+              >
                 Save {ending}
               </button>{' '}
               {sizeText(size.bytes)} · {what}

@@ -1,7 +1,7 @@
 /** What can be taken along of a recording that is looked at. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { recordingFileName, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { castAddress } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
 import { saveFile } from './save-file.ts';
@@ -25,7 +25,7 @@ export function TakeAway({
     onProgress(0);
     exportRecording(recording, stop.signal, onProgress)
       .then((file) => {
-        saveFile(`${recording.id}.html`, file);
+        saveFile(recordingFileName(recording.id, '.html'), file);
         tell(`Exported as ${recording.id}.html.`);
       })
       .catch((error: unknown) => {
@@ -42,7 +42,7 @@ export function TakeAway({
       <a
         class="button"
         href={castAddress(recording.id, { watched: false })}
-        download={`${recording.id}.cast`}
+        download={recordingFileName(recording.id, '.cast')}
       >
         Download
       </a>

@@ -1,5 +1,6 @@
 /** What was shown, as text with times, beside the screen: to read, to find something in, to copy, and to jump from. */
 import type { JSX } from 'preact';
+import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { TranscriptDocument, TranscriptRows } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
@@ -223,5 +224,5 @@ function stateText(loaded: Loaded): string {
 /** A file with a line for each row, the time before it. */
 function saveText(id: string, rows: Rows): void {
   const text = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`).join('');
-  saveFile(`${id}.txt`, new Blob([text], { type: 'text/plain' }));
+  saveFile(recordingFileName(id, '.txt'), new Blob([text], { type: 'text/plain' }));
 }

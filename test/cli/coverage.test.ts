@@ -226,7 +226,7 @@ describe('an audit log that', () => {
     const { code, stdout, stderr } = await coverage(logs);
     expect([code, stdout]).toEqual([3, '']);
     expect(stderr).toMatch(
-      /^tailcast: the audit log cannot be used, so nothing is said about what it covers: .*\.log: .+\n$/,
+      /^tailcast: the audit log cannot be used, so nothing is said about what it covers: .*\.log: .+\n.+ \[AUDIT_LOG_UNUSABLE\]\n$/,
     );
   });
 

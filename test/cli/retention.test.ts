@@ -70,6 +70,6 @@ describe('tailcast retention', () => {
     expect(await run(rig.directory, '--hold', 'nX_2026-07-29T11:50:58Z', '--reason', 'x')).toMatchObject({
       code: 1,
     });
-    expect(await run('s3://-')).toMatchObject({ code: 1, stderr: expect.stringContaining('s3://bucket') });
+    expect(await run('s3://-')).toMatchObject({ code: 2, stderr: expect.stringContaining('s3://bucket') });
   });
 });

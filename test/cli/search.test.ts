@@ -36,7 +36,7 @@ describe('tailcast search', () => {
     expect(wrong.err).toContain('did you mean user:?');
     const gone = await run('search', 'word', '--recorder', 'http://127.0.0.1:9');
     expect(gone).toMatchObject({ code: 2, out: '' });
-    expect(gone.err).not.toContain('at ');
+    expect(gone.err).toMatch(/^tailcast: .*127\.0\.0\.1:9.*\n .*\[RECORDER_UNREACHABLE\]\n$/);
     await using rig = await createRig();
     const without = await run('search', 'word', '--recorder', rig.recorder.url);
     expect(without).toMatchObject({ code: 2 });

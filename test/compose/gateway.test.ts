@@ -92,8 +92,8 @@ describe('a gateway', () => {
     const { gateway, start: another } = await start({ checkRights: false });
     const listen = `127.0.0.1:${gateway.port}`;
     await expect(another({ checkRights: false, listen })).rejects.toMatchObject({
-      code: 'CONFIG_INVALID',
-      message: expect.stringContaining(`listen ${listen}`),
+      code: 'START_FAILED',
+      message: expect.stringContaining(`gateway: ${listen}: the address is in use`),
     });
     expect(await statusOf(gateway, '/version')).toBe(200);
   });

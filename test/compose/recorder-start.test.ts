@@ -21,7 +21,7 @@ it('a recorder whose port for health is taken says so and ends', async () => {
   const ended = promisify(execFile)(process.execPath, args);
   await expect(ended).rejects.toMatchObject({
     code: 1,
-    stderr: expect.stringMatching(/^tailcast: .*cannot listen on 127\.0\.0\.1:\d+: .*EADDRINUSE/m),
+    stderr: expect.stringMatching(/^tailcast: .*cannot listen on 127\.0\.0\.1:\d+: the address is in use/m),
   });
   taken.close();
 });

@@ -5,7 +5,7 @@ import { DEMO_SETTINGS } from '../../src/config/demo.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
-import { ERROR_ADVICE } from '../../scripts/error-advice.ts';
+import { ERROR_ADVICE } from '../../src/cli/error-advice.ts';
 import { generateDocs } from '../../scripts/generate-docs.ts';
 import { SETTING_NEEDS } from '../../scripts/setting-needs.ts';
 
@@ -25,7 +25,7 @@ describe('the generated pages', () => {
     expect(readFileSync(new URL(path, root), 'utf8')).toBe(pages.get(path));
   });
 
-  it('name every error with advice (scripts/error-advice.ts)', () => {
+  it('name every error with advice (src/cli/error-advice.ts)', () => {
     expect(Object.keys(ERROR_ADVICE).toSorted()).toEqual(Object.keys(ERROR_TABLE).toSorted());
     for (const code of Object.keys(ERROR_TABLE)) expect(pages.get('docs/errors.md')).toContain(`\`${code}\``);
   });

@@ -47,7 +47,7 @@ describe('the API server checks', () => {
     const findings = await examine();
     expect(findings['api-server']).toMatchObject({
       status: 'failed',
-      summary: expect.stringContaining('ECONNREFUSED'),
+      summary: expect.stringContaining('connection refused'),
       remedy: expect.stringContaining('NetworkPolicy'),
     });
     expect(findings['may-impersonate']?.status).toBe('skipped');

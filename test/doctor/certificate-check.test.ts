@@ -88,7 +88,7 @@ describe('the certificate check', () => {
     await rm(join(directory, 'tls.crt'));
     expect(await examine(plan)).toMatchObject({
       status: 'failed',
-      summary: expect.stringContaining('ENOENT'),
+      summary: expect.stringContaining('there is no such file or folder'),
     });
   });
 

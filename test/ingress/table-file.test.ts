@@ -74,7 +74,7 @@ describe('the table file', () => {
   it('may come later', async () => {
     await open();
     expect(host()).toBeUndefined();
-    expect(errors().join()).toContain('ENOENT');
+    expect(errors().join()).toContain('there is no such file');
     await put(textOf('one.example.org'));
     await expect.poll(host).toBe('one.example.org');
   });
@@ -82,7 +82,7 @@ describe('the table file', () => {
   it.each<[string, () => Promise<unknown>, string]>([
     ['half-written', () => writeFile(path, textOf('two.example.org').slice(0, -9)), 'not understood'],
     ['empty', () => truncate(path), 'not understood'],
-    ['gone', () => rm(path), 'ENOENT'],
+    ['gone', () => rm(path), 'there is no such file'],
     ['too large', () => truncate(path, MAX_TABLE_BYTES + 1), 'too large'],
     [
       'not to be read',
@@ -90,7 +90,7 @@ describe('the table file', () => {
         await rm(path);
         await mkdir(path);
       },
-      'EISDIR',
+      'it is a folder',
     ],
     [
       'not to be used',

@@ -368,7 +368,7 @@ describe('an API server from a kubeconfig', () => {
     [
       'a CA file that is missing',
       () => ({ cluster: { 'certificate-authority-data': '', 'certificate-authority': 'no.pem' } }),
-      /cannot read \S.*certificate-authority \S+no\.pem: ENOENT/,
+      /cannot read \S.*certificate-authority \S+no\.pem: there is no such file/,
     ],
     [
       'CA data whose certificate is none',
@@ -393,7 +393,7 @@ describe('an API server from a kubeconfig', () => {
     [
       'a token file that is missing',
       () => ({ user: { tokenFile: 'no-token' } }),
-      /cannot read \S.*tokenFile \S+no-token: ENOENT/,
+      /cannot read \S.*tokenFile \S+no-token: there is no such file/,
     ],
     ['a token with a space', () => ({ user: { token: 'a b' } }), /users\[u\]\.user\.token holds spaces/],
     ['impersonation of its own', () => ({ user: { as: 'admin' } }), /\.as is not supported/],
@@ -462,7 +462,7 @@ describe('an API server from inside a pod', () => {
       );
     await expect(
       createApiServer({ inCluster: { host: 'h', port: '1', directory: join(directory, 'no') }, ...clocks }),
-    ).rejects.toThrow(/cannot read \S.* \S+ca\.crt: ENOENT/);
+    ).rejects.toThrow(/cannot read \S.* \S+ca\.crt: there is no such file/);
     const half = join(directory, 'half');
     mkdirSync(half);
     writeFileSync(join(half, 'ca.crt'), authority.certificatePem);

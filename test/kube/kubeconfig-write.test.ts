@@ -210,11 +210,11 @@ describe('writing the file', () => {
   it.skipIf(process.getuid?.() === 0)('says when a file or a directory cannot be written', async () => {
     const path = join(directory, 'config');
     writeFileSync(path, '', { mode: 0o400 });
-    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(/cannot be written: EACCES/);
+    await expect(writeKubeconfig(path, [ENTRY])).rejects.toThrow(/cannot be written: permission denied/);
     const closed = join(directory, 'closed');
     mkdirSync(closed, { mode: 0o500 });
     await expect(writeKubeconfig(join(closed, 'config'), [ENTRY])).rejects.toThrow(
-      /cannot be written: EACCES/,
+      /cannot be written: permission denied/,
     );
     chmodSync(closed, 0o700);
   });

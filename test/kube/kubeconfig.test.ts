@@ -160,7 +160,7 @@ describe('readKubeconfigContext', () => {
     const missing = join(directory, 'missing');
     expect(() => readKubeconfigContext([missing])).toThrow(new RegExp(`${missing}: no such file`));
     expect(() => readKubeconfigContext([missing, `${missing}2`])).toThrow(/no such file/);
-    expect(() => readKubeconfigContext([directory])).toThrow(/cannot be read: EISDIR/);
+    expect(() => readKubeconfigContext([directory])).toThrow(/cannot be read: it is a folder/);
   });
 
   it('shows no secret in its messages', () => {

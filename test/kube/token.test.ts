@@ -51,7 +51,7 @@ describe('createReloadedFile', () => {
     const token = open();
     await expect(token()).rejects.toMatchObject({
       code: 'CONFIG_INVALID',
-      message: expect.stringContaining(`cannot read the token ${path}: ENOENT`) as string,
+      message: expect.stringContaining(`cannot read the token ${path}: there is no such file`) as string,
     });
     writeFileSync(path, '');
     await expect(token()).rejects.toThrow(/the file is empty/);

@@ -1,6 +1,6 @@
 /** Checks one stored recording against its sidecar, and its sidecar against the log. */
 import { createHash } from 'node:crypto';
-import { errorText, TailcastError } from '../../errors.ts';
+import { errorReason, TailcastError } from '../../errors.ts';
 import { sessionMark } from '../library/session-part.ts';
 import { newerSidecar, parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
@@ -98,7 +98,7 @@ export async function checkRecording(
       findings: [
         fault(
           isDamaged(error) ? 'archive-damaged' : 'recording-unreadable',
-          `it cannot be read: ${errorText(error)}`,
+          `it cannot be read: ${errorReason(error)}`,
           {
             recording: recordingId(key),
           },

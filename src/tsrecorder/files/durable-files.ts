@@ -7,7 +7,7 @@ import { constants, createReadStream } from 'node:fs';
 import { copyFile, link, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { makeDirectories } from '../../directories.ts';
-import { errorText, TailcastError } from '../../errors.ts';
+import { errorReason, TailcastError } from '../../errors.ts';
 
 /** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
 export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
@@ -171,13 +171,12 @@ export function isSystemError(error: unknown, ...codes: readonly string[]): bool
   );
 }
 
-/** What an uploader is told of a failure of the disk: no paths. */
+/** The error that an uploader gets for a failure of the disk, without paths of this machine. */
 export function storageError(error: unknown): TailcastError {
-  if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EFBIG')) {
-    return new TailcastError('STORE_FAILED', 'no space left on device', { cause: error });
-  }
-  const code = error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
-  return new TailcastError('STORE_FAILED', code, { cause: error });
+  if (error instanceof TailcastError) return error;
+  const reason = errorReason(error);
+  const hasCode = error instanceof Error && 'code' in error && reason === error.message;
+  return new TailcastError('STORE_FAILED', hasCode ? String(error.code) : reason, { cause: error });
 }
 
 function withoutLeading(parts: readonly Uint8Array[], count: number): readonly Uint8Array[] {

@@ -1,5 +1,5 @@
 /** Describes recordings from what the store holds of them. */
-import { TailcastError, errorText } from '../../errors.ts';
+import { TailcastError, errorReason } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { castFromVersion1, isVersion1, MAX_VERSION1_BYTES } from '../../wire/asciicast/version1.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -42,7 +42,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
       // a fault of this program says nothing about the recording, and must not pass for damage
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
-      const problem = `the recording cannot be read: ${errorText(error)}`;
+      const problem = `the recording cannot be read: ${errorReason(error)}`;
       described = describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
       // a store or a disk that fails says nothing about the recording
       if (error instanceof Error && 'code' in error) return described;

@@ -34,10 +34,11 @@ export async function takeSpool(directory: string): Promise<() => Promise<void>>
   }
 }
 
-/** @throws TailcastError `CONFIG_INVALID` when a process that lives has the directory. */
+/** @throws TailcastError `ALREADY_RUNNING` when a live process has the directory. */
 async function assertUnowned(directory: string): Promise<void> {
   const owner = await readFile(join(directory, LOCK), 'utf8').catch(() => '');
   const [pid = ''] = owner.split(' ');
   const alive = /^\d+$/.test(pid) && owner === (await describeProcess(Number(pid)));
-  if (alive) throw new TailcastError('CONFIG_INVALID', `the spool directory is in use by process ${pid}`);
+  if (alive)
+    throw new TailcastError('ALREADY_RUNNING', `process ${pid} uses the spool directory ${directory}`);
 }

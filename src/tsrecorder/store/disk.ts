@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
-import { TailcastError, errorText } from '../../errors.ts';
+import { TailcastError } from '../../errors.ts';
 import {
   createDirectorySync,
   haveSameContent,
@@ -12,6 +12,7 @@ import {
   removeFile,
   roomIn,
   writeDurableFile,
+  storageError,
 } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
 import { createDiskLister } from './disk-lister.ts';
@@ -173,7 +174,7 @@ function createDocuments(
         withFileTypes: true,
       }).catch((error: unknown) => {
         if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-        throw failed(error);
+        throw storageError(error);
       });
       return entries
         .filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
@@ -185,7 +186,7 @@ function createDocuments(
         return await readFile(pathOf(name));
       } catch (error) {
         if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-        throw failed(error);
+        throw storageError(error);
       }
     },
     removeDocument: (name) => wrap(removeFile(pathOf(name))),
@@ -209,7 +210,7 @@ async function statObject(path: string): Promise<ObjectStat | undefined> {
     return { bytes: size, modifiedAtMs: mtimeMs };
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
-    throw failed(error);
+    throw storageError(error);
   }
 }
 
@@ -221,7 +222,7 @@ async function assertWritable(directory: string): Promise<void> {
     await writeDurableFile(probe, []);
     await removeFile(probe);
   } catch (error) {
-    throw new TailcastError('STORE_FAILED', errorText(error), { cause: error });
+    throw storageError(error);
   }
 }
 
@@ -254,17 +255,6 @@ async function wrap<T>(step: Promise<T>): Promise<T> {
   try {
     return await step;
   } catch (error) {
-    throw failed(error);
+    throw storageError(error);
   }
-}
-
-function failed(error: unknown): TailcastError {
-  return error instanceof TailcastError
-    ? error
-    : new TailcastError('STORE_FAILED', systemCode(error), { cause: error });
-}
-
-/** The code of a system error: its message names paths of this machine, and details reach uploaders. */
-function systemCode(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : errorText(error);
 }

@@ -5,7 +5,8 @@
  * instance metadata.
  */
 import { S3Client, type S3ClientConfig } from '@aws-sdk/client-s3';
-import { TailcastError, errorText } from '../../errors.ts';
+import { TailcastError } from '../../errors.ts';
+import { storageError } from '../files/durable-files.ts';
 import type { ChecksumMode } from './s3-digest.ts';
 
 export interface S3Settings {
@@ -129,9 +130,13 @@ export function isTaken(error: unknown): boolean {
 export function asStoreError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const status = httpStatusOf(error);
-  const code = error instanceof Error && 'code' in error ? String(error.code) : errorName(error);
+  const name = errorName(error);
+  if (status !== undefined)
+    return new TailcastError('STORE_FAILED', `S3 answered ${status} ${name}`, { cause: error });
   const detail =
-    status === undefined ? code || errorText(error) : `S3 answered ${status} ${errorName(error)}`;
+    name === 'CredentialsProviderError'
+      ? 'no credentials for S3 were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE'
+      : storageError(error).detail;
   return new TailcastError('STORE_FAILED', detail, { cause: error });
 }
 

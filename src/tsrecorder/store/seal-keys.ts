@@ -5,7 +5,7 @@
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { errorText, TailcastError } from '../../errors.ts';
+import { errorReason, TailcastError } from '../../errors.ts';
 import {
   ArchiveFormatError,
   encodeSeal,
@@ -51,7 +51,7 @@ export async function loadSealKeys(path: string): Promise<SealKeys> {
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    throw invalid(`cannot be read: ${errorText(error)}`, path);
+    throw invalid(`cannot be read: ${errorReason(error)}`, path);
   }
   const keys = text.split('\n').flatMap((line, index) => {
     const content = line.replace(/#.*/, '').trim();

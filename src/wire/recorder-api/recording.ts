@@ -107,7 +107,19 @@ export type ListedRecording = Recording<string, string>;
 /** Which number a resize event names first. The reference's API proxy writes rows first; asciicast says columns first. */
 export type ResizeOrder = 'columnsFirst' | 'rowsFirst';
 
-/** @returns undefined when the value is no recording */
+/** As recorders make ids: a node id, `%XX` for what is no letter, digit, `_` or `-`, then `_` and a time. */
+const ID = /^(?:[A-Za-z0-9_-]|%[0-9A-F]{2}){1,128}_\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
+
+/**
+ * Name of a file for a recording, which every file system takes and no command reads as an option.
+ *
+ * @param ending with its dot, e.g. `.cast`
+ */
+export function recordingFileName(id: string, ending: string): string {
+  return `${id.replaceAll(/[^A-Za-z0-9_.%-]/g, '-').replace(/^[.-]/, '_')}${ending}`;
+}
+
+/** @returns undefined when the value is no recording, also when its id is none that a recorder makes */
 export function decodeRecording(value: unknown): ListedRecording | undefined {
   return isListed(value) ? value : undefined;
 }
@@ -115,7 +127,9 @@ export function decodeRecording(value: unknown): ListedRecording | undefined {
 function isListed(value: unknown): value is ListedRecording {
   return (
     isRecord(value) &&
-    has(value, 'string', 'id', 'key', 'state', 'startedAt', 'kind') &&
+    has(value, 'string', 'key', 'state', 'startedAt', 'kind') &&
+    typeof value['id'] === 'string' &&
+    ID.test(value['id']) &&
     has(value, 'number', 'bytes', 'width', 'height') &&
     mayHave(value, 'string', 'command', 'exitMessage', 'problem', 'trust', 'trustReason') &&
     mayHave(value, 'number', 'durationSeconds', 'exitCode') &&

@@ -56,8 +56,8 @@ describe('the end of a connection that is not recorded', () => {
     await rig.sessions.endAll('the gateway is shutting down');
     await client.reader.untilClosed();
     const said = client.reader.bytes;
-    expect(said.subarray(0, 2).toString('hex')).toBe('827e');
-    expect(said[4]).toBe(3);
+    expect(said.subarray(0, 2).toString('hex')).toBe('827a');
+    expect(said[2]).toBe(3);
     expect(said.toString()).toContain('the gateway is shutting down');
     expect(said.subarray(-4).toString('hex')).toBe('880203e8');
   });

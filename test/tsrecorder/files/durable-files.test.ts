@@ -221,10 +221,11 @@ describe('an error of the system', () => {
   });
 
   it.each([
-    [systemError('ENOSPC'), 'no space left on device'],
-    [systemError('EDQUOT'), 'no space left on device'],
-    [systemError('EFBIG'), 'no space left on device'],
-    [systemError('EIO'), 'EIO'],
+    [systemError('ENOSPC'), 'the disk is full'],
+    [systemError('EDQUOT'), 'the disk quota is used up'],
+    [systemError('EFBIG'), 'the file is too large'],
+    [systemError('EIO'), 'the disk reported an error'],
+    [systemError('ESTRANGE'), 'ESTRANGE'],
   ])('%o is told to an uploader without paths', (error, detail) => {
     const told = storageError(error);
     expect(told).toBeInstanceOf(TailcastError);

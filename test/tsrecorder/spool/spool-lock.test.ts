@@ -14,7 +14,7 @@ describe('the lock of a spool', () => {
   it('is given once, and back', async () => {
     const directory = join(await createDirectory(), 'spool');
     const unlock = await takeSpool(directory);
-    await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    await expect(takeSpool(directory)).rejects.toMatchObject({ code: 'ALREADY_RUNNING' });
     await unlock();
     await (
       await takeSpool(directory)

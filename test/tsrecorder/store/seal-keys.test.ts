@@ -49,7 +49,7 @@ describe('a file of keys', () => {
 
   it('is refused when it is not there', async () => {
     await expect(loadSealKeys(join(folder, 'none'))).rejects.toThrow(
-      /sealKeys: .*none cannot be read: ENOENT/,
+      /sealKeys: .*none cannot be read: there is no such file/,
     );
   });
 });

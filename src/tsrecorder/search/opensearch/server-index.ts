@@ -1,6 +1,6 @@
 /** Which index of which OpenSearch, and how it is reached. */
 import { readFile } from 'node:fs/promises';
-import { errorText } from '../../../errors.ts';
+import { errorReason } from '../../../errors.ts';
 import type { ServerAccess } from './client.ts';
 
 /** Plain data: it crosses process boundaries. Secrets are named by their files alone. */
@@ -46,6 +46,6 @@ function authorizationOf(secret: string, file: string | undefined): string {
 
 function read(file: string): Promise<string> {
   return readFile(file, 'utf8').catch((error: unknown) => {
-    throw new Error(`${file} cannot be read: ${errorText(error)}`, { cause: error });
+    throw new Error(`${file} cannot be read: ${errorReason(error)}`, { cause: error });
   });
 }
