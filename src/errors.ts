@@ -49,6 +49,7 @@ export const ERROR_TABLE = {
   IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know who is behind this connection'),
   IDENTITY_UNAVAILABLE: entry(503, 'tailscaled could not be asked who is calling'),
   IDENTITY_MALFORMED: entry(401, 'tailscaled answered with an identity that cannot be used'),
+  TOKEN_REQUIRED: entry(401, 'the gateway of the demo requires the token of its kubeconfig'),
   GRANT_MALFORMED: entry(
     403,
     'a tailnet grant for this connection could not be understood, so nothing is allowed',

@@ -130,6 +130,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'followed-file',
     'listen',
     'folder-format',
+    'process-identity',
   ],
   main: ['node-version', 'process'],
   process: ['cli', 'compose', 'config', 'errors'],

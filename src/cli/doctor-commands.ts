@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { CommandContext } from '../config/command-context.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
-import { OPERATOR_SETTINGS } from '../config/operator.ts';
+import { OPERATOR_CHECKS, OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import type { SettingTable } from '../config/settings.ts';
@@ -28,7 +28,8 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
     .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
       const { gatewayChecks } = await import('../compose/doctor.ts');
       await examine('gateway', json === true, async (signal) => {
-        const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment);
+        const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
+        const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment, GATEWAY_CHECKS);
         const only = typeof caller === 'string' ? caller : undefined;
         return gatewayChecks(config, { environment: context.environment, signal, caller: only });
       });
@@ -37,7 +38,9 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
     async ({ json, ...options }: Record<string, unknown>) => {
       const { recorderChecks } = await import('../compose/doctor.ts');
       await examine('recorder', json === true, async (signal) => {
-        const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(context.environment));
+        const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
+        const named = withReferenceNames(context.environment);
+        const config = readRoleSettings(RECORDER_SETTINGS, options, named, RECORDER_CHECKS);
         return recorderChecks(config, { environment: context.environment, signal, caller: undefined });
       });
     },
@@ -49,7 +52,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
   ).action(async ({ json, ...options }: Record<string, unknown>) => {
     const { operatorChecks } = await import('../compose/operator-doctor.ts');
     await examine('operator', json === true, async (signal) => {
-      const config = readRoleSettings(OPERATOR_SETTINGS, options, context.environment);
+      const config = readRoleSettings(OPERATOR_SETTINGS, options, context.environment, OPERATOR_CHECKS);
       return operatorChecks(config, {
         environment: context.environment,
         signal,

@@ -13,6 +13,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   IDENTITY_UNAVAILABLE: 'See that tailscaled runs and is not overloaded: `tailcast doctor gateway`.',
   IDENTITY_MALFORMED:
     'The caller’s node has an expired key, is shared in from another tailnet, or has no owner: see it in the admin console.',
+  TOKEN_REQUIRED: 'Use the kubeconfig that `npm start` prints; each start has a new token.',
   GRANT_MALFORMED: 'Mend the grant that the message names in the tailnet policy. See `docs/grants.md`.',
   TAILNET_UNAVAILABLE: 'Start tailscaled, or name its socket (`--socket`).',
   TAILNET_DIAL_FAILED:

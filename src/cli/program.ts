@@ -1,10 +1,10 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
 import { DEMO_SETTINGS } from '../config/demo.ts';
-import { FORWARDER_SETTINGS } from '../config/forwarder.ts';
+import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { INGRESS_SETTINGS } from '../config/ingress.ts';
 import { NAMESERVER_SETTINGS } from '../config/nameserver.ts';
-import { OPERATOR_SETTINGS } from '../config/operator.ts';
+import { OPERATOR_CHECKS, OPERATOR_SETTINGS } from '../config/operator.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { withReferenceNames } from '../config/reference-names.ts';
 import { byteSize, positiveNumber, wholeNumber } from '../config/values.ts';
@@ -89,7 +89,8 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('gateway', 'put the Kubernetes API server on the tailnet and record exec and attach sessions'),
     GATEWAY_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(GATEWAY_SETTINGS, options, environment);
+    const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
+    const config = readRoleSettings(GATEWAY_SETTINGS, options, environment, GATEWAY_CHECKS);
     const { runGateway } = await import('../compose/gateway.ts');
     await runGateway(config, context);
   });
@@ -97,7 +98,9 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     command('recorder', 'take session recordings, keep them and serve the player'),
     RECORDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(RECORDER_SETTINGS, options, withReferenceNames(environment));
+    const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
+    const named = withReferenceNames(environment);
+    const config = readRoleSettings(RECORDER_SETTINGS, options, named, RECORDER_CHECKS);
     const { runRecorder } = await import('../compose/recorder.ts');
     await runRecorder(config, context);
   });
@@ -108,7 +111,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     ),
     OPERATOR_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(OPERATOR_SETTINGS, options, environment);
+    const config = readRoleSettings(OPERATOR_SETTINGS, options, environment, OPERATOR_CHECKS);
     const { runOperator } = await import('../compose/operator.ts');
     await runOperator(config, context, IMAGE);
   });
@@ -127,7 +130,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     ),
     FORWARDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(FORWARDER_SETTINGS, options, environment);
+    const config = readRoleSettings(FORWARDER_SETTINGS, options, environment, FORWARDER_CHECKS);
     const { runForwarder } = await import('../compose/forwarder.ts');
     await runForwarder(config, context);
   });

@@ -1,10 +1,13 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { readConfigFile } from '../config/file.ts';
+import { errorText, TailcastError } from '../errors.ts';
 import {
   environmentName,
   flagName,
   readSettings,
+  type SettingCheck,
+  type SettingSources,
   type SettingTable,
   type SettingValues,
 } from '../config/settings.ts';
@@ -29,21 +32,37 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
 /**
  * The settings of one run.
  *
+ * @param checks rules about several settings
  * @throws TailcastError `CONFIG_INVALID` with every problem.
  */
 export function readRoleSettings<Table extends SettingTable>(
   table: Table,
   options: Readonly<Record<string, unknown>>,
   environment: ReadonlyMap<string, string>,
+  checks: readonly SettingCheck<Table>[] = [],
 ): SettingValues<Table> {
   const { config, ...flags } = options;
   const path = typeof config === 'string' ? config : environment.get('TAILCAST_CONFIG');
-  return readSettings(table, {
+  const { file, problems } = readFileOf(path);
+  const sources = {
     flags: new Map(Object.entries(flags)),
     environment,
-    file: path === undefined ? undefined : readConfigFile(path),
+    file,
+    ...(problems === undefined ? {} : { problems }),
     otherVariables: TOOL_VARIABLES,
-  });
+  };
+  return readSettings(table, sources, checks);
+}
+
+/** A file that cannot be used is one problem among the others. */
+function readFileOf(path: string | undefined): Pick<SettingSources, 'file' | 'problems'> {
+  if (path === undefined) return { file: undefined };
+  try {
+    return { file: readConfigFile(path) };
+  } catch (error) {
+    const isOurs = error instanceof TailcastError;
+    return { file: undefined, problems: [isOurs ? (error.detail ?? error.message) : errorText(error)] };
+  }
 }
 
 function shownDefault(fallback: unknown): string {

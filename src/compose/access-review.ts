@@ -19,12 +19,7 @@ export function openAccessReviews(
   apiServer: ApiServer,
 ): AccessReviews | undefined {
   if (!config.accessReview) return undefined;
-  if (config.mode === 'noauth') {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'accessReview needs mode=auth: in noauth mode the API server asks itself',
-    );
-  }
+  assertReviewable(config);
   const client = createApiClient(apiServer, Date.now);
   return createAccessReviews(
     async (question, caller, signal) => {
@@ -40,5 +35,20 @@ export function openAccessReviews(
       return allowed && denied !== true;
     },
     () => performance.now(),
+  );
+}
+
+/** @throws TailcastError `CONFIG_INVALID` for reviews in noauth mode */
+export function assertReviewable({
+  accessReview,
+  mode,
+}: {
+  readonly accessReview: boolean;
+  readonly mode: 'auth' | 'noauth';
+}): void {
+  if (!accessReview || mode === 'auth') return;
+  throw new TailcastError(
+    'CONFIG_INVALID',
+    'accessReview needs mode=auth: in noauth mode the API server checks the right of the caller itself',
   );
 }

@@ -59,17 +59,22 @@ export async function loadAlerts(
   return { webhooks: loaded, rules, giveUpMs: giveUpHours * 3_600_000 };
 }
 
+/** @throws TailcastError `CONFIG_INVALID` for alerts without search */
+export function assertAlertsIndexed({ alerts, search }: Pick<RecorderConfig, 'alerts' | 'search'>): void {
+  if (alerts !== undefined && !search)
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'alerts needs search: rules are compared with what is indexed, so set search to true',
+    );
+}
+
 /** The option of a recorder. @throws TailcastError `CONFIG_INVALID` */
 export async function recorderAlerts(
   { alerts, search, searchText }: Pick<RecorderConfig, 'alerts' | 'search' | 'searchText'>,
   viewers: readonly ViewRule[],
 ): Promise<Pick<RecorderOptions, 'alerts'>> {
+  assertAlertsIndexed({ alerts, search });
   if (alerts === undefined) return {};
-  if (!search)
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'alerts needs search: rules are held against what is indexed, so set search to true',
-    );
   return { alerts: await loadAlerts(alerts, { viewers, searchText }) };
 }
 

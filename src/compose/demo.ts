@@ -2,24 +2,30 @@
  * `npm start`: a cluster, the gateway, a recorder and the player on this machine, and one sample recording. With
  * `--kubeconfig` the cluster is a real one.
  */
-import { rm, writeFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import type { DemoConfig } from '../config/demo.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readSettings } from '../config/settings.ts';
-import { errorText } from '../errors.ts';
+import { TailcastError, errorText } from '../errors.ts';
 import { startDemoCluster } from '../demo/cluster.ts';
+import { isOwnSocket } from '../demo/local-user.ts';
 import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
 import { openLastResort } from '../observe/last-resort.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
+import { describeProcess } from '../process-identity.ts';
+import { isLoopback } from '../tailnet/addresses.ts';
 import type { Identity } from '../tailnet/identity.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
+import type { RecorderOptions } from './recorder-options.ts';
 import type { RunningRecorder } from './recorder-parts.ts';
 import { CleanUp } from './clean-up.ts';
 import { startGateway, type RunningGateway } from './gateway.ts';
-import { loopbackUploader } from './recorder-identities.ts';
 import { startRecorder } from './recorder.ts';
 import { recordSampleSession } from './sample-session.ts';
 import { openSettingDirectory } from './setting-directory.ts';
@@ -28,6 +34,9 @@ const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' }
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
 const DEMO_POD = { namespace: 'default', pod: 'shell' };
 const DRAIN_MS = 1500;
+const TOKEN_BYTES = 32;
+/** The part of `demo.json` that says whether the demo runs. */
+const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
 /** Runs until the signal; prints one line per step, then the three lines to paste. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
@@ -38,6 +47,8 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
   await openSettingDirectory('directory', directory);
+  const note = join(directory, 'demo.json');
+  await refuseSecond(note);
   await using stack = new CleanUp();
   stack.defer(() => resort.close());
 
@@ -45,15 +56,21 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const recorder = await openRecorder(config, directory, log);
   stack.defer(() => recorder.close());
   step(`recorder on ${recorder.url}, recordings in ${join(directory, 'recordings')}`);
-  const gateway = await openGateway({ config, context, directory, log, upstream, recorder });
+  const token = randomBytes(TOKEN_BYTES).toString('base64url');
+  const gateway = await openGateway({ config, context, directory, log, upstream, recorder, token });
   stack.defer(() => gateway.close(DRAIN_MS));
   step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${config.login ?? ''}`);
-  const kubeconfig = await writeClientKubeconfig(directory, gateway);
-  const note = join(directory, 'demo.json');
-  await writeFile(note, JSON.stringify({ recorder: recorder.url, store: join(directory, 'recordings') }));
+  const kubeconfig = await writeClientKubeconfig(directory, gateway, token);
+  const running = {
+    recorder: recorder.url,
+    store: join(directory, 'recordings'),
+    process: await describeProcess(process.pid),
+  };
+  await writeFile(note, JSON.stringify(running), { mode: 0o600 });
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');
-    const target = { host: gateway.host, port: gateway.port, caPem: gateway.caPem ?? '', ...upstream.pod };
+    const { host, port, caPem = '' } = gateway;
+    const target = { host, port, caPem, token, ...upstream.pod };
     await recordSampleSession(target, signal).catch((error: unknown) => {
       if (!signal.aborted) step(`no sample recording: ${errorText(error)}`);
     });
@@ -65,6 +82,16 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   stdout.write(`player: ${recorder.url}/\n`);
   await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   step('stopping');
+}
+
+/** @throws TailcastError `ALREADY_RUNNING` when the process that wrote the note still runs */
+async function refuseSecond(note: string): Promise<void> {
+  const text = await readFile(note, 'utf8').catch(() => '');
+  const { data } = NOTE.safeParse(jsonOrUndefined(text));
+  const [pid = ''] = data?.process.split(' ') ?? [];
+  if (data === undefined || !/^\d+$/.test(pid) || data.process !== (await describeProcess(Number(pid))))
+    return;
+  throw new TailcastError('ALREADY_RUNNING', `the demo is process ${pid}, ${data.recorder}/`);
 }
 
 interface Upstream {
@@ -89,6 +116,7 @@ async function openCluster(parts: {
   const cluster = await startDemoCluster({ log });
   stack.defer(() => cluster.close());
   step(`embedded cluster on ${cluster.url}; ${cluster.describeTerminal}`);
+  step('shells run on this machine, as you: keep the kubeconfig to yourself');
   const path = join(directory, 'upstream.kubeconfig');
   const content = mergeKubeconfig(
     undefined,
@@ -106,6 +134,18 @@ async function openCluster(parts: {
   return { kubeconfig: path, context: undefined, pod: DEMO_POD };
 }
 
+/** Uploads and views are only for the user who runs the demo. */
+const OWN_USER: Pick<RecorderOptions, 'identify' | 'identifyViewer'> = {
+  identify: async ({ address, port }) =>
+    isLoopback(address) && (await isOwnSocket(address, port))
+      ? { kind: 'accepted', ...GATEWAY_NODE }
+      : { kind: 'refused', reason: 'the recorder of the demo takes uploads of its own user only' },
+  identifyViewer: async ({ address, port }) =>
+    isLoopback(address) && (await isOwnSocket(address, port))
+      ? { node: 'localhost', nodeId: 'local' }
+      : undefined,
+};
+
 function openRecorder(config: DemoConfig, directory: string, log: Logger): Promise<RunningRecorder> {
   const settings = readSettings(RECORDER_SETTINGS, {
     flags: new Map<string, unknown>([['store', join(directory, 'recordings')]]),
@@ -114,7 +154,7 @@ function openRecorder(config: DemoConfig, directory: string, log: Logger): Promi
   });
   return startRecorder(
     { ...settings, listen: config.recorderListen, drainSeconds: 1, search: true },
-    { identify: loopbackUploader(GATEWAY_NODE), log },
+    { ...OWN_USER, log },
   );
 }
 
@@ -125,8 +165,9 @@ function openGateway(parts: {
   readonly log: Logger;
   readonly upstream: Upstream;
   readonly recorder: RunningRecorder;
+  readonly token: string;
 }): Promise<RunningGateway> {
-  const { config, context, directory, log, upstream, recorder } = parts;
+  const { config, context, directory, log, upstream, recorder, token } = parts;
   const settings = readSettings(GATEWAY_SETTINGS, {
     flags: new Map<string, unknown>([
       ['kubeconfig', upstream.kubeconfig],
@@ -148,6 +189,7 @@ function openGateway(parts: {
     environment: context.environment,
     log,
     accessSink: context.stderr,
+    callerToken: token,
     identity: demoIdentity(config.login ?? 'demo@example.com', recorder.address),
   });
 }
@@ -171,7 +213,11 @@ function demoIdentity(login: string, recorder: { readonly host: string; readonly
   };
 }
 
-async function writeClientKubeconfig(directory: string, gateway: RunningGateway): Promise<string> {
+async function writeClientKubeconfig(
+  directory: string,
+  gateway: RunningGateway,
+  token: string,
+): Promise<string> {
   const path = join(directory, 'kubeconfig');
   const content = mergeKubeconfig(
     undefined,
@@ -179,8 +225,8 @@ async function writeClientKubeconfig(directory: string, gateway: RunningGateway)
       name: 'tailcast-demo',
       server: `https://${gateway.host}:${gateway.port}`,
       caPem: gateway.caPem,
-      userName: 'tailscale-auth',
-      token: 'unused',
+      userName: 'tailcast-demo',
+      token,
     },
     path,
   );

@@ -16,10 +16,12 @@ export function openGate(parts: {
   readonly apiServer: ApiServer;
   readonly tailnet: Tailnet;
   readonly log: Logger;
+  readonly callerToken?: string | undefined;
 }): Gate {
-  const { config, policy, apiServer, tailnet, log } = parts;
+  const { config, policy, apiServer, tailnet, log, callerToken } = parts;
   return createGate({
     mode: config.mode,
+    callerToken,
     policy,
     auditExtras: config.auditExtras,
     identities: tailnet.identities,

@@ -59,6 +59,8 @@ export interface GatewayOptions {
   readonly accessSink: LineSink;
   /** Used instead of the file that the configuration names. */
   readonly identity?: Identity;
+  /** Token that every request must bring. Default: none. */
+  readonly callerToken?: string;
   /** Default: metrics of its own. */
   readonly metrics?: Metrics;
 }
@@ -187,7 +189,7 @@ async function openServer(parts: {
   const monotonicMs = (): number => performance.now();
   const events = createEvents(metrics, log);
   const policy = loadPolicy(config.policy);
-  const gate = openGate({ config, policy, apiServer, tailnet, log });
+  const gate = openGate({ config, policy, apiServer, tailnet, log, callerToken: options.callerToken });
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
   stack.defer(() => poster.close());
   const requestEvents = createRequestEvents({

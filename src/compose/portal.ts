@@ -58,7 +58,8 @@ interface Recorders {
   readonly tags: readonly string[];
 }
 
-function splitRecorders(names: readonly string[]): Recorders | undefined {
+/** @throws TailcastError `CONFIG_INVALID` for a name that is neither a tag nor ip:port */
+export function splitRecorders(names: readonly string[]): Recorders | undefined {
   const tags = names.filter((name) => name.startsWith('tag:'));
   const addresses = names.filter((name) => !name.startsWith('tag:'));
   const odd = addresses.find((address) => parseAddressPort(address) === undefined);

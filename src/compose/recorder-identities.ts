@@ -27,6 +27,23 @@ export function loopbackUploader(node: {
     );
 }
 
+/** @throws TailcastError `CONFIG_INVALID` for settings that identity=loopback cannot protect */
+export function assertLoopbackRecorder({
+  identity,
+  listen,
+  readListen,
+  trustedGateways,
+}: Pick<RecorderConfig, 'identity' | 'listen' | 'readListen' | 'trustedGateways'>): void {
+  if (identity !== 'loopback') return;
+  assertLoopbackListener(listen.host);
+  if (readListen !== undefined) assertLoopbackListener(readListen.host);
+  if (trustedGateways.length > 0) {
+    const detail =
+      'trustedGateways needs identity=tailscale: on loopback any process of this machine could pass for a gateway';
+    throw new TailcastError('CONFIG_INVALID', detail);
+  }
+}
+
 /** Who uploads and who looks, as the settings say: by tailscaled, or everybody on this machine. */
 export function openIdentities(
   config: Pick<
@@ -38,14 +55,8 @@ export function openIdentities(
   readonly identifyViewer: IdentifyViewer;
   readonly checks: readonly ReadinessCheck[];
 } {
+  assertLoopbackRecorder(config);
   if (config.identity === 'loopback') {
-    assertLoopbackListener(config.listen.host);
-    if (config.readListen !== undefined) assertLoopbackListener(config.readListen.host);
-    if (config.trustedGateways.length > 0) {
-      const detail =
-        'trustedGateways needs identity=tailscale: on loopback any process of this machine could pass for a gateway';
-      throw new TailcastError('CONFIG_INVALID', detail);
-    }
     const identifyViewer: IdentifyViewer = async ({ address }) =>
       isLoopback(address) ? { node: 'localhost', nodeId: 'local' } : undefined;
     const identify = loopbackUploader({ nodeId: 'local', nodeName: 'localhost' });

@@ -50,6 +50,29 @@ export function parseBucketAddress(store: string): BucketAddress | undefined {
   return { bucket, prefix: prefix === '' ? '' : `${prefix}/` };
 }
 
+/** @throws TailcastError `CONFIG_INVALID` when there is no store, or a bucket without a spool */
+export function assertStoreNamed({
+  store,
+  spool,
+}: {
+  readonly store?: string | undefined;
+  readonly spool?: string | undefined;
+}): void {
+  if (store === undefined) throw noStore();
+  if (parseBucketAddress(store) !== undefined && spool === undefined) throw noSpool();
+}
+
+function noStore(): TailcastError {
+  return new TailcastError(
+    'CONFIG_INVALID',
+    'store: name the directory or the bucket that recordings are kept in (--store)',
+  );
+}
+
+function noSpool(): TailcastError {
+  return new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
+}
+
 /** What the recorder is opened with. */
 export interface OpenedStore {
   readonly options: Pick<RecorderOptions, 'directory' | 'spoolDirectory' | 'bucket'>;
@@ -64,12 +87,8 @@ export interface OpenedStore {
  */
 export async function openStore(config: StoreConfig, log: Logger): Promise<OpenedStore> {
   const { store, spool } = config;
-  if (store === undefined) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'store: name the directory or the bucket that recordings are kept in (--store)',
-    );
-  }
+  assertStoreNamed(config);
+  if (store === undefined) throw noStore();
   const address = parseBucketAddress(store);
   if (address === undefined) await openSettingDirectory('store', store);
   if (spool !== undefined) await openSettingDirectory('spool', spool);
@@ -77,9 +96,7 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
     const options = { directory: store, ...(spool === undefined ? {} : { spoolDirectory: spool }) };
     return { options, close: () => undefined };
   }
-  if (spool === undefined) {
-    throw new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
-  }
+  if (spool === undefined) throw noSpool();
   const { bucket, probe } = await openBucket(config, address);
   const refusal = await probe();
   if (refusal?.final === true) {
@@ -183,7 +200,8 @@ async function openBucket(
   };
 }
 
-function s3Settings(config: StoreConfig): Partial<S3Settings> {
+/** @throws TailcastError `CONFIG_INVALID` for object lock without checksums */
+export function s3Settings(config: StoreConfig): Partial<S3Settings> {
   const { s3Endpoint, s3RetentionDays, s3RetentionMode, s3Checksums } = config;
   const isAws = s3Endpoint === undefined || /(^|\.)amazonaws\.com(\.cn)?$/.test(s3Endpoint.hostname);
   if (s3RetentionDays > 0 && s3Checksums === 'none') {

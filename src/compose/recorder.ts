@@ -62,6 +62,17 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   resort.close();
 }
 
+/** @throws TailcastError `CONFIG_INVALID` for trusted gateways without rules for viewers */
+export function assertViewersNamed({
+  trustedGateways,
+  viewers,
+}: Pick<RecorderConfig, 'trustedGateways' | 'viewers'>): void {
+  if (trustedGateways.length === 0 || viewers.length > 0) return;
+  const detail =
+    'trustedGateways needs viewers: everybody who reaches such a gateway reaches the recordings, so set who may see what, or * for everybody';
+  throw new TailcastError('CONFIG_INVALID', detail);
+}
+
 /** What is missing at the start may come yet, and is not waited for. */
 async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
   for (const problem of await failuresOf(checks, START_CHECK_MS))
@@ -79,11 +90,7 @@ export async function startRecorder(
 ): Promise<RunningRecorder> {
   const viewers = config.viewers.map(parseViewRule);
   const trustedGateways = config.trustedGateways.map(parseTrustedGateway);
-  if (trustedGateways.length > 0 && viewers.length === 0) {
-    const detail =
-      'trustedGateways needs viewers: whoever reaches such a gateway reaches the recordings, so say who may see what, or * for everybody';
-    throw new TailcastError('CONFIG_INVALID', detail);
-  }
+  assertViewersNamed(config);
   const alerts = await recorderAlerts(config, viewers);
   const server = await searchServer(config);
   const sealKeys = await openSealKeys(config);

@@ -43,6 +43,8 @@ export interface SampleTarget {
   readonly host: string;
   readonly port: number;
   readonly caPem: string;
+  /** Bearer token of the gateway. */
+  readonly token: string;
   readonly namespace: string;
   readonly pod: string;
 }
@@ -83,7 +85,7 @@ export async function recordSampleSession(target: SampleTarget, signal: AbortSig
 
 async function upgrade(
   socket: TLSSocket,
-  { host, port, namespace, pod }: SampleTarget,
+  { host, port, token, namespace, pod }: SampleTarget,
   onEditor: () => void,
 ): Promise<void> {
   const query = 'command=sh&stdin=true&stdout=true&tty=true';
@@ -91,6 +93,7 @@ async function upgrade(
     [
       `GET /api/v1/namespaces/${namespace}/pods/${pod}/exec?${query} HTTP/1.1`,
       `Host: ${host}:${port}`,
+      `Authorization: Bearer ${token}`,
       'Connection: Upgrade',
       'Upgrade: websocket',
       'Sec-WebSocket-Version: 13',

@@ -18,9 +18,31 @@ export type SearchSettings = Pick<
 export async function searchServer(
   config: SearchSettings,
 ): Promise<NonNullable<RecorderOptions['searchServer']> | undefined> {
-  const { search, searchUrl: url, searchName: name, searchShards: shards } = config;
+  assertSearchServer(config);
+  const { searchUrl: url, searchName: name, searchShards: shards } = config;
   const { searchCa: caFile, searchCredentials: credentialsFile } = config;
   if (url === undefined) return undefined;
+  const server = {
+    url: url.href,
+    name,
+    shards,
+    ...(caFile === undefined ? {} : { caFile }),
+    ...(credentialsFile === undefined ? {} : { credentialsFile }),
+  };
+  await readServerAccess(server).catch((error: unknown) => {
+    throw new TailcastError('CONFIG_INVALID', `searchUrl: ${errorText(error)}`);
+  });
+  return server;
+}
+
+/** @throws TailcastError `CONFIG_INVALID` for settings of a search server that cannot be used together */
+export function assertSearchServer({
+  search,
+  searchUrl: url,
+  searchName: name,
+  searchCredentials: credentialsFile,
+}: Pick<SearchSettings, 'search' | 'searchUrl' | 'searchName' | 'searchCredentials'>): void {
+  if (url === undefined) return;
   const say = (detail: string): TailcastError => new TailcastError('CONFIG_INVALID', detail);
   if (!search) throw say('searchUrl needs search: set search to true');
   if (url.username !== '' || url.password !== '')
@@ -34,15 +56,4 @@ export async function searchServer(
   const isLoopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (credentialsFile !== undefined && url.protocol !== 'https:' && !isLoopback)
     throw say('searchCredentials would be readable on the way: searchUrl must begin with https://');
-  const server = {
-    url: url.href,
-    name,
-    shards,
-    ...(caFile === undefined ? {} : { caFile }),
-    ...(credentialsFile === undefined ? {} : { credentialsFile }),
-  };
-  await readServerAccess(server).catch((error: unknown) => {
-    throw say(`searchUrl: ${errorText(error)}`);
-  });
-  return server;
 }

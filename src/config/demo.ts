@@ -1,10 +1,10 @@
 import { logLevelSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, optionalText, textSetting } from './values.ts';
+import { listenAddress, loopback, optionalText, fileSetting, textSetting } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
-  kubeconfig: textSetting('use this real cluster instead of the embedded one', '<file>'),
+  kubeconfig: fileSetting('use this real cluster instead of the embedded one', '<file>'),
   context: textSetting('context of that kubeconfig', '<name>'),
   listen: setting('address of the gateway', listenAddress, loopback(0)),
   recorderListen: setting('address of the recorder and its player', listenAddress, loopback(0)),

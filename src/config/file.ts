@@ -23,7 +23,11 @@ export function readConfigFile(path: string): { path: string; entries: ReadonlyM
     throw new TailcastError('CONFIG_INVALID', `${path} is larger than 1 MiB`);
   const document = parseDocument(source, { uniqueKeys: true });
   const [problem] = document.errors;
-  if (problem !== undefined) throw new TailcastError('CONFIG_INVALID', `${path}: ${problem.message}`);
+  if (problem !== undefined) {
+    const { line = 1, col = 1 } = problem.linePos?.[0] ?? {};
+    const what = problem.code === 'DUPLICATE_KEY' ? 'the key occurs twice' : 'the file is not valid YAML';
+    throw new TailcastError('CONFIG_INVALID', `${path}: line ${line}, column ${col}: ${what}`);
+  }
   const content: unknown = document.toJS({ maxAliasCount: 0 });
   if (content === null || content === undefined) return { path, entries: new Map() };
   if (typeof content !== 'object' || Array.isArray(content)) {

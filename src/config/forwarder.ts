@@ -1,5 +1,5 @@
 import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
-import { setting, type SettingValues } from './settings.ts';
+import { setting, type SettingCheck, type SettingValues } from './settings.ts';
 import { portList, text, textSetting } from './values.ts';
 
 /** Everything `tailcast forwarder` can be told. */
@@ -11,5 +11,21 @@ export const FORWARDER_SETTINGS = {
   opsListen: opsListenSetting(9005),
   logLevel: logLevelSetting('info'),
 };
+
+/** A forwarder without a target or ports has nothing to do. */
+export const FORWARDER_CHECKS: readonly SettingCheck<typeof FORWARDER_SETTINGS>[] = [
+  {
+    settings: ['target'],
+    check({ target }) {
+      if (target === undefined) throw new Error('target: name where connections go (--target)');
+    },
+  },
+  {
+    settings: ['ports'],
+    check({ ports }) {
+      if (ports.length === 0) throw new Error('ports: name those to listen on (--ports)');
+    },
+  },
+];
 
 export type ForwarderConfig = SettingValues<typeof FORWARDER_SETTINGS>;

@@ -9,6 +9,7 @@ import {
   oneOf,
   orAuto,
   originList,
+  fileSetting,
   textSetting,
   wholeNumber,
 } from './values.ts';
@@ -27,7 +28,7 @@ export const GATEWAY_SETTINGS = {
     oneOf('tailscale', 'static'),
     'tailscale',
   ),
-  staticIdentity: textSetting('JSON file with the fixed identity', '<file>'),
+  staticIdentity: fileSetting('JSON file with the fixed identity', '<file>'),
   socket: SOCKET_SETTING,
   proxyProtocol: setting(
     'require: every connection must begin with a PROXY header (tailscale serve); off: none may',
@@ -40,10 +41,10 @@ export const GATEWAY_SETTINGS = {
     'self-signed',
     '<kind>',
   ),
-  tlsCert: textSetting('certificate chain (PEM) for tls=files', '<file>'),
-  tlsKey: textSetting('private key (PEM) for tls=files', '<file>'),
+  tlsCert: fileSetting('certificate chain (PEM) for tls=files', '<file>'),
+  tlsKey: fileSetting('private key (PEM) for tls=files', '<file>'),
   tlsNames: listSetting('names and addresses a self-signed certificate is for', '<names>'),
-  policy: textSetting(
+  policy: fileSetting(
     'YAML file that says what may be done and what is recorded; default: see docs/policy.md',
     '<file>',
   ),

@@ -1,5 +1,5 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
-import { setting, type ParseValue, type SettingValues } from './settings.ts';
+import { setting, type ParseValue, type SettingCheck, type SettingValues } from './settings.ts';
 import {
   bareFlag,
   flag,
@@ -125,5 +125,16 @@ export const OPERATOR_SETTINGS = {
   opsListen: opsListenSetting(9004),
   logLevel: logLevelSetting('info'),
 };
+
+/** Rules for settings that need each other. */
+export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] = [
+  {
+    settings: ['control', 'controlUrl'],
+    check({ control, controlUrl }) {
+      if (control === 'headscale' && controlUrl === undefined)
+        throw new Error('control=headscale needs controlUrl: name where headscale is (--control-url)');
+    },
+  },
+];
 
 export type OperatorConfig = SettingValues<typeof OPERATOR_SETTINGS>;

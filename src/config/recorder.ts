@@ -10,6 +10,7 @@ import {
   oneOf,
   optionalListenAddress,
   text,
+  fileSetting,
   textSetting,
   webAddress,
   wholeNumber,
@@ -36,7 +37,7 @@ export const RECORDER_SETTINGS = {
     oneOf(...ARCHIVE_FORMATS),
     'plain',
   ),
-  sealKeys: textSetting(
+  sealKeys: fileSetting(
     'file with keys that recordings are sealed with, each 32 bytes in base64 on a line of its own; the first seals, all open',
     '<file>',
   ),
@@ -123,15 +124,15 @@ export const RECORDER_SETTINGS = {
     'tailcast',
   ),
   searchShards: setting('shards of an index that is made at searchUrl', wholeNumber(1, 1000), 1),
-  searchCa: textSetting(
+  searchCa: fileSetting(
     'PEM file of the authorities that are trusted for searchUrl; default: those of Node',
     '<file>',
   ),
-  searchCredentials: textSetting(
+  searchCredentials: fileSetting(
     'file with user:password or a token for searchUrl, on one line; needs https:// or a loopback address',
     '<file>',
   ),
-  alerts: textSetting(
+  alerts: fileSetting(
     'file with rules, queries that are held against sessions as they come in, and the webhooks that are told; needs search',
     '<file>',
   ),

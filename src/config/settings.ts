@@ -4,7 +4,7 @@
  * The command line wins over the environment, the environment over the file, the file over the default.
  * Every problem is collected, so that one run tells them all.
  */
-import { TailcastError } from '../errors.ts';
+import { errorText, TailcastError } from '../errors.ts';
 
 /** Turns one raw value into a typed one. Throws an `Error` whose message says what is expected. */
 export interface ParseValue<T> {
@@ -57,20 +57,35 @@ export interface SettingSources {
   readonly file: { readonly path: string; readonly entries: ReadonlyMap<string, unknown> } | undefined;
   /** Names of `TAILCAST_*` variables that other parts read; they are not reported as unknown. */
   readonly otherVariables?: readonly string[];
+  /** Problems that were found before, e.g. of the file; reported with the others. */
+  readonly problems?: readonly string[];
+}
+
+/** A rule about several settings. It is skipped while one of them is wrong on its own. */
+export interface SettingCheck<Table extends SettingTable> {
+  readonly settings: readonly (keyof Table)[];
+  /** @throws Error whose message says what is wrong, e.g. a TailcastError `CONFIG_INVALID` */
+  check(values: SettingValues<Table>): void;
 }
 
 /**
  * Reads every setting of `table` from `sources`.
  *
- * @throws TailcastError `CONFIG_INVALID` whose detail lists every problem, one per line, each naming the key and the
- *   place it came from.
+ * @throws TailcastError `CONFIG_INVALID` whose detail lists every problem, one per line, each with the key and the
+ *   place that it came from.
  */
 export function readSettings<Table extends SettingTable>(
   table: Table,
   sources: SettingSources,
+  checks: readonly SettingCheck<Table>[] = [],
 ): SettingValues<Table> {
-  const problems = [...unknownFileKeys(table, sources), ...unknownVariables(table, sources)];
+  const problems = [
+    ...(sources.problems ?? []),
+    ...unknownFileKeys(table, sources),
+    ...unknownVariables(table, sources),
+  ];
   const values: Record<string, unknown> = {};
+  const wrong = new Set<unknown>();
   for (const [key, { parse, fallback }] of Object.entries(table)) {
     const found = locate(key, sources);
     if (found === undefined) {
@@ -80,13 +95,23 @@ export function readSettings<Table extends SettingTable>(
     try {
       values[key] = parse(found.raw);
     } catch (error) {
-      problems.push(`${found.origin}: ${error instanceof Error ? error.message : String(error)}`);
+      wrong.add(key);
+      values[key] = fallback;
+      problems.push(`${found.origin}: ${errorText(error)}`);
+    }
+  }
+  // The loop above filled every key with what its own `parse` returned or its own `fallback`.
+  const typed = trust<SettingValues<Table>>(Object.freeze(values));
+  for (const { settings, check } of checks) {
+    if (settings.some((key) => wrong.has(key))) continue;
+    try {
+      check(typed);
+    } catch (error) {
+      problems.push(error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error));
     }
   }
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
-  // The loop above filled every key with what its own `parse` returned or its own `fallback`.
-  const typed: unknown = Object.freeze(values);
-  return trust<SettingValues<Table>>(typed);
+  return typed;
 }
 
 /**

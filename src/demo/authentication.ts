@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { isSameSecret } from '../kube/bearer-token.ts';
 import { headerLines } from '../kube/header-lines.ts';
 import { badRequest, forbidden, unauthorized } from './api-status.ts';
 
@@ -40,7 +40,7 @@ export function authenticate(
 ): UserInfo {
   const [authorization = ''] = headerValues(raw, 'authorization');
   const presented = /^bearer +(\S+)$/i.exec(authorization)?.[1] ?? subprotocolToken;
-  if (presented === undefined || !sameSecret(presented, adminToken)) throw unauthorized();
+  if (presented === undefined || !isSameSecret(presented, adminToken)) throw unauthorized();
   return impersonate(raw);
 }
 
@@ -104,9 +104,4 @@ export function authorize(
     `${resource} is forbidden: User "${user.username}" cannot ${verb} resource "${resource}" in API group "${group}" ${scope}`,
     { kind: resource },
   );
-}
-
-function sameSecret(left: string, right: string): boolean {
-  const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-  return timingSafeEqual(digest(left), digest(right));
 }

@@ -13,9 +13,9 @@ const options = { environment: new Map<string, string>(), signal, caller: undefi
 
 describe('a doctor', () => {
   it.each([
-    [{ tlsCert: '/etc/tls.crt' }, false],
-    [{ tlsKey: '/etc/tls.key' }, false],
-    [{ tlsCert: '/etc/tls.crt', tlsKey: '/etc/tls.key' }, true],
+    [{ tlsCert: import.meta.filename }, false],
+    [{ tlsKey: import.meta.filename }, false],
+    [{ tlsCert: import.meta.filename, tlsKey: import.meta.filename }, true],
   ])('wants certificate and key of a gateway that has them in files: %j', async (files, isEnough) => {
     const localApi = await startLocalApiDouble();
     const over = new AbortController();

@@ -163,7 +163,7 @@ describe('configuration files', () => {
       writeFileSync(path, '');
       expect(readConfigFile(path).entries.size).toBe(0);
       writeFileSync(path, 'mode: auth\nmode: noauth\n');
-      expect(problemOf(() => readConfigFile(path))).toContain('unique');
+      expect(problemOf(() => readConfigFile(path))).toContain('the key occurs twice');
       writeFileSync(path, '- a\n');
       expect(problemOf(() => readConfigFile(path))).toContain('mapping of settings');
       expect(problemOf(() => readConfigFile(join(directory, 'none')))).toContain('cannot be read');

@@ -55,7 +55,7 @@ describe('tailcast demo', () => {
   it('says in a sentence that a kubeconfig is not there', async () => {
     const home = scratchDirectory();
     const demo = run(['demo', '--kubeconfig', join(home, 'none')], home);
-    expect(await demo.exited).toBe(1);
+    expect(await demo.exited).toBe(2);
     expect(demo.stderr()).toContain(join(home, 'none'));
     expect(demo.stderr()).not.toMatch(/^ +at /m);
   });
@@ -66,7 +66,7 @@ describe('tailcast', () => {
     { args: ['gateway', '--lisen', 'x'], code: 2, says: /unknown option '--lisen'/ },
     {
       args: ['gateway', '--listen', 'x', '--drain-seconds', '-1'],
-      code: 1,
+      code: 2,
       says: /--listen: host:port[\s\S]*--drain-seconds: a whole/,
     },
     {
@@ -76,18 +76,18 @@ describe('tailcast', () => {
     },
     {
       args: ['gateway', '--tls', 'files', '--identity', 'static', '--kubeconfig', 'KUBECONFIG'],
-      code: 1,
+      code: 2,
       says: /staticIdentity/,
     },
-    { args: ['recorder', '--identity', 'loopback', '--ops-listen', 'off'], code: 1, says: /--store/ },
+    { args: ['recorder', '--identity', 'loopback', '--ops-listen', 'off'], code: 2, says: /--store/ },
     {
       args: ['recorder', '--identity', 'loopback', '--listen', '0.0.0.0:0', '--store', 'STORE'],
-      code: 1,
+      code: 2,
       says: /127\.0\.0\.1/,
     },
     {
       args: ['gateway', '--proxy-protocol', 'require', '--kubeconfig', 'KUBECONFIG'],
-      code: 1,
+      code: 2,
       says: /loopback address of its own/,
     },
     { args: ['ls'], code: 2, says: /no recorder is named/ },

@@ -18,6 +18,7 @@ import {
 import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
+import { hasBearerToken } from '../../kube/bearer-token.ts';
 import { parseTarget, queryValues, refuseLongTarget, type Target } from '../../kube/canonical-target.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
@@ -103,6 +104,8 @@ export interface GateDeps {
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
   /** Asks the cluster before sessions and requests through proxies; only in auth mode. Default: nothing is asked. */
   readonly reviews?: AccessReviews | undefined;
+  /** Token that every request must bring, where anybody on this machine could connect. Default: none. */
+  readonly callerToken?: string | undefined;
   /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
@@ -115,7 +118,7 @@ export interface Gate {
   /**
    * Lets a request in or throws.
    * @throws TailcastError with the code the client should see: `METHOD_REFUSED`, `HEADER_REFUSED`,
-   *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
+   *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
    */
   admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
   /**
@@ -161,6 +164,7 @@ export function createGate(deps: GateDeps): Gate {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
       refuseForeignPages(checkEnvelope(request), pages);
+      requireToken(deps.callerToken, request);
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
@@ -205,6 +209,7 @@ export function createGate(deps: GateDeps): Gate {
       const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders);
       const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
       refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
+      requireToken(deps.callerToken, request);
       const identity = await deps.identities.whois(request.peer, signal);
       const standing = standingOf(identity);
       if (standing.impersonation !== undefined)
@@ -218,6 +223,11 @@ export function createGate(deps: GateDeps): Gate {
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
     },
   };
+}
+
+/** @throws TailcastError `TOKEN_REQUIRED` */
+function requireToken(token: string | undefined, { rawHeaders }: InboundRequest): void {
+  if (token !== undefined && !hasBearerToken(rawHeaders, token)) throw new TailcastError('TOKEN_REQUIRED');
 }
 
 /** What is worked out once for each identity. What comes out throws as `assess` does, or for groups nobody may claim. */

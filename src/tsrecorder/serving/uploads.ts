@@ -148,6 +148,7 @@ async function answerRequest(
 ): Promise<void> {
   const closed = new AbortController();
   response.once('close', () => closed.abort());
+  refuseBrowsers(request.headers);
   const uploader = await identify(options, request.socket, closed.signal);
   if (path === '/v2/event') {
     requireMethod(request.method, 'HEAD', 'POST');
@@ -168,6 +169,17 @@ async function answerRequest(
   await takeV1(options, uploader, request, response, mustContinue);
 }
 
+/**
+ * Gateways are no browsers. A page of any site can have a browser of this network send a request here, and that would be a
+ * recording of a session that never happened.
+ *
+ * @throws TailcastError `UPLOAD_REFUSED`
+ */
+function refuseBrowsers({ origin, 'sec-fetch-site': site }: IncomingHttpHeaders): void {
+  if (origin !== undefined || site !== undefined)
+    throw new TailcastError('UPLOAD_REFUSED', 'the request is of a browser');
+}
+
 async function answerStream(
   options: UploadState,
   path: string,
@@ -179,6 +191,7 @@ async function answerStream(
   // without a listener an error of the stream would end the process; 'close' says all we need
   stream.on('error', () => undefined);
   const method = headers[':method'];
+  refuseBrowsers(headers);
   requireMethod(method, 'HEAD', 'POST');
   const uploader = await identify(options, stream.session?.socket, closed.signal);
   if (path === '/v2/event') {

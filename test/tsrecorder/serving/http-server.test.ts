@@ -156,7 +156,7 @@ describe('one port', () => {
 
   it('does not start twice on one spool', async () => {
     await using rig = await createRig();
-    await expect(createRig({}, rig.directory)).rejects.toMatchObject({ code: 'CONFIG_INVALID' });
+    await expect(createRig({}, rig.directory)).rejects.toMatchObject({ code: 'ALREADY_RUNNING' });
     await uploadWhole(rig.recorder, HEADER);
     expect(await rig.list()).toHaveLength(1);
   });

@@ -1,0 +1,45 @@
+/** The rules for settings of a gateway that need each other. */
+import type { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import type { SettingCheck } from '../config/settings.ts';
+import { assertLoopbackListener } from '../tailnet/static-identity.ts';
+import { assertReviewable } from './access-review.ts';
+import { splitRecorders } from './portal.ts';
+import { assertPrivateProxyListener } from './tailnet.ts';
+
+export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [
+  {
+    settings: ['tls', 'tlsCert', 'tlsKey'],
+    check({ tls, tlsCert, tlsKey }) {
+      if (tls === 'files' && (tlsCert === undefined || tlsKey === undefined))
+        throw new Error('tls=files needs both tlsCert and tlsKey');
+    },
+  },
+  {
+    settings: ['tls', 'identity'],
+    check({ tls, identity }) {
+      if (tls === 'tailscale' && identity !== 'tailscale')
+        throw new Error('tls=tailscale needs identity=tailscale');
+    },
+  },
+  {
+    settings: ['identity', 'staticIdentity'],
+    check({ identity, staticIdentity }) {
+      if (identity === 'static' && staticIdentity === undefined)
+        throw new Error('identity=static needs staticIdentity: name the JSON file with the identity');
+    },
+  },
+  {
+    settings: ['identity', 'listen'],
+    check({ identity, listen }) {
+      if (identity === 'static') assertLoopbackListener(listen.host);
+    },
+  },
+  {
+    settings: ['identity', 'proxyProtocol', 'listen'],
+    check({ identity, proxyProtocol, listen }) {
+      if (identity === 'tailscale' && proxyProtocol === 'require') assertPrivateProxyListener(listen.host);
+    },
+  },
+  { settings: ['accessReview', 'mode'], check: assertReviewable },
+  { settings: ['portalRecorders'], check: ({ portalRecorders }) => void splitRecorders(portalRecorders) },
+];

@@ -1,0 +1,30 @@
+/** The rules for settings of a recorder that need each other. */
+import type { RECORDER_SETTINGS } from '../config/recorder.ts';
+import type { SettingCheck } from '../config/settings.ts';
+import { assertAlertsIndexed } from './alert-settings.ts';
+import { assertLoopbackRecorder } from './recorder-identities.ts';
+import { assertStoreNamed, s3Settings } from './recorder-store.ts';
+import { assertSearchServer } from './search-settings.ts';
+import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
+import { assertViewersNamed } from './recorder.ts';
+
+export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
+  { settings: ['store', 'spool'], check: assertStoreNamed },
+  { settings: ['s3RetentionDays', 's3Checksums'], check: (values) => void s3Settings(values) },
+  {
+    settings: ['archive', 'sealKeys'],
+    check({ archive, sealKeys }) {
+      if (archive === 'sealed' && sealKeys === undefined)
+        throw new Error('archive=sealed needs sealKeys: name the file with the keys (--seal-keys)');
+    },
+  },
+  { settings: ['viewers'], check: ({ viewers }) => void viewers.map(parseViewRule) },
+  {
+    settings: ['trustedGateways'],
+    check: ({ trustedGateways }) => void trustedGateways.map(parseTrustedGateway),
+  },
+  { settings: ['trustedGateways', 'viewers'], check: assertViewersNamed },
+  { settings: ['identity', 'listen', 'readListen', 'trustedGateways'], check: assertLoopbackRecorder },
+  { settings: ['alerts', 'search'], check: assertAlertsIndexed },
+  { settings: ['search', 'searchUrl', 'searchName', 'searchCredentials'], check: assertSearchServer },
+];
