@@ -1,6 +1,7 @@
 /** The process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
 import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';
+import { showInPager } from './pager.ts';
 import { runProgram } from './cli/program.ts';
 
 const abort = new AbortController();
@@ -20,11 +21,13 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 /** Maximum time from the end of a stopped program to the exit of its process. */
 const EXIT_MS = 1000;
 
+const environment = readEnvironment();
 process.exitCode = await runProgram(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   stdin: process.stdin,
-  environment: readEnvironment(),
+  environment,
+  page: (text) => showInPager(text, environment),
   signal: abort.signal,
   // As a plugin of kubectl it has that program's name.
   ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),

@@ -133,7 +133,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'process-identity',
   ],
   main: ['node-version', 'process'],
-  process: ['cli', 'compose', 'config', 'errors'],
+  process: ['cli', 'compose', 'config', 'errors', 'pager'],
+  pager: [],
   'node-version': [],
 };
 

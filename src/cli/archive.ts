@@ -1,4 +1,5 @@
 /** What `ls` and `play` know of an archive, whatever it is kept in. */
+import { createHash } from 'node:crypto';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import type { BundleSources } from '../bundle/write-bundle.ts';
@@ -29,13 +30,37 @@ export interface Archive {
   withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;
 }
 
-/** Finds by id, by the beginning of an id, or `latest`. */
+/** Shortest number of digits of a short id. */
+const SHORT_ID = 6;
+
+/** The short name of a recording for people: the first digits of the SHA-256 of its id. */
+export function shortId(id: string, digits = SHORT_ID): string {
+  return createHash('sha256').update(id).digest('hex').slice(0, digits);
+}
+
+/** Short ids with as many digits as tell these recordings apart. */
+export function shortIds(ids: readonly string[]): ReadonlyMap<string, string> {
+  const distinct = new Set(ids).size;
+  let digits = SHORT_ID;
+  while (digits < 64 && new Set(ids.map((id) => shortId(id, digits))).size < distinct) digits += 1;
+  return new Map(ids.map((id) => [id, shortId(id, digits)]));
+}
+
+/**
+ * Finds by id, by its beginning, by the beginning of its time, by a short id, or `latest`.
+ *
+ * @throws TailcastError `RECORDING_UNKNOWN`; `USAGE` when several recordings match
+ */
 export async function findRecording(archive: Pick<Archive, 'list'>, id: string): Promise<ListedRecording> {
   const found: ListedRecording[] = [];
+  const isShort = id.length >= SHORT_ID && /^[0-9a-f]+$/.test(id);
   for await (const recording of archive.list({})) {
     if (recording.id === id || id === 'latest') return recording;
-    if (recording.id.startsWith(id) || recording.id.split('_')[1]?.startsWith(id) === true)
-      found.push(recording);
+    const isFound =
+      recording.id.startsWith(id) ||
+      recording.id.slice(recording.id.lastIndexOf('_') + 1).startsWith(id) ||
+      (isShort && shortId(recording.id, id.length) === id);
+    if (isFound) found.push(recording);
   }
   const [only] = found;
   if (only === undefined) throw new TailcastError('RECORDING_UNKNOWN', id);

@@ -9,7 +9,7 @@ const MARKS = { ok: 'ok  ', warning: 'warn', failed: 'FAIL', skipped: 'skip' } a
 const TITLE_WIDTH = 24;
 
 export function formatFinding(finding: CheckFinding): string {
-  const line = `${MARKS[finding.status]}  ${finding.title.padEnd(TITLE_WIDTH)}${plain(finding.summary)}\n`;
+  const line = `${MARKS[finding.status]}  ${plain(finding.title).padEnd(TITLE_WIDTH - 2)}  ${plain(finding.summary)}\n`;
   return 'remedy' in finding ? `${line}      → ${plain(finding.remedy)}\n` : line;
 }
 

@@ -1,5 +1,9 @@
 /** What commands say behind their options. */
 
+export const LS_HELP = `
+At a terminal the list fits its width, with short ids that every command takes, and opens in $PAGER when it is longer
+than the screen (default: less; PAGER=cat for none).`;
+
 export const PLAY_HELP = `
 At a terminal there are keys: space pause, . next change, ← → 5 seconds, Shift-← Shift-→ a minute, < > speed, g go to a
 time, / find in what was shown, n N next and previous, 0-9 to so many tenths, q quit.`;

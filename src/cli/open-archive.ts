@@ -6,6 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import type { Archive } from './archive.ts';
 import type { ContextOptions } from './context-archive.ts';
@@ -159,13 +160,14 @@ async function answers(base: string): Promise<boolean> {
   return probe?.ok === true;
 }
 
-async function readDemoNote(
+/** What the demo of this person left for the tools; undefined when there was none. */
+export async function readDemoNote(
   environment: ReadonlyMap<string, string>,
 ): Promise<z.infer<typeof DEMO_NOTE> | undefined> {
   const path = join(defaultStateDirectory(environment), 'demo', 'demo.json');
   const source = await readFile(path, 'utf8').catch(() => undefined);
   if (source === undefined) return undefined;
-  const note = DEMO_NOTE.safeParse(JSON.parse(source));
+  const note = DEMO_NOTE.safeParse(jsonOrUndefined(source));
   return note.success ? note.data : undefined;
 }
 

@@ -3,7 +3,8 @@
  * data: written as it is, it could move the cursor, set the clipboard, or show another line than it is.
  */
 import type { Writable } from 'node:stream';
-import { cellWidth } from '../search/terminal/cell-width.ts';
+import type { CommandContext } from '../config/command-context.ts';
+import { cellWidth } from '../terminal/cell-width.ts';
 
 /**
  * Characters that a terminal obeys or hides: C0 and C1 controls, DEL, line and paragraph separators, bidirectional controls,
@@ -61,12 +62,28 @@ export interface Table {
   readonly rows: readonly (readonly string[])[];
   /** The SGR colour of a cell, e.g. 31; undefined: none. Default: no colours. */
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
+  /** Columns of the terminal; the widest cells are cut until the table fits. Default: nothing is cut. */
+  readonly width?: number | undefined;
+  /** Columns of the table that may be cut, by number. */
+  readonly cut?: ReadonlySet<number>;
 }
 
 /** Writes columns as wide as their widest cell, two spaces apart; the last column is not padded. Cells may hold any text. */
-export function printTable(stream: Writable, { header, rows, colour }: Table): Promise<void> {
-  const lines = [header, ...rows].map((row) => row.map(plain));
-  const widths = header.map((_, column) => Math.max(...lines.map((row) => textWidth(row[column] ?? ''))));
+export function printTable(stream: Writable, table: Table): Promise<void> {
+  return write(stream, formatTable(table));
+}
+
+/** Writes a table through the pager of a person at a terminal, if there is one. */
+export async function printPagedTable({ stdout, page }: CommandContext, table: Table): Promise<void> {
+  const text = formatTable(table);
+  if (stdout.isTTY !== true || page === undefined || !(await page(text))) await write(stdout, text);
+}
+
+function formatTable({ header, rows, colour, width, cut = new Set() }: Table): string {
+  const clean = [header, ...rows].map((row) => row.map(plain));
+  const widths = header.map((_, column) => Math.max(...clean.map((row) => textWidth(row[column] ?? ''))));
+  if (width !== undefined) shrink(widths, width, cut);
+  const lines = clean.map((row) => row.map((cell, column) => cutText(cell, widths[column] ?? 0)));
   const format = (row: readonly string[], isHeader: boolean): string => {
     const last = row.findLastIndex((cell) => cell !== '');
     const cells = row.slice(0, last + 1).map((cell, column) => {
@@ -76,18 +93,34 @@ export function printTable(stream: Writable, { header, rows, colour }: Table): P
     });
     return `${cells.join('  ')}\n`;
   };
-  return write(stream, lines.map((row, at) => format(row, at === 0)).join(''));
+  return lines.map((row, at) => format(row, at === 0)).join('');
+}
+
+/** A column is not cut below this width. */
+const LEAST_WIDTH = 6;
+
+/** Makes the widest of the columns that may be cut narrower until all of them fit. */
+function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
+  const gaps = 2 * (widths.length - 1);
+  for (let over = widths.reduce((sum, each) => sum + each, gaps) - width; over > 0; over -= 1) {
+    const widest = widths
+      .map((each, column) => ({ each, column }))
+      .filter(({ each, column }) => cut.has(column) && each > LEAST_WIDTH)
+      .toSorted((left, right) => right.each - left.each)[0];
+    if (widest === undefined) return;
+    widths[widest.column] = widest.each - 1;
+  }
 }
 
 /** Columns that a text takes in a terminal. */
-export function textWidth(text: string): number {
+function textWidth(text: string): number {
   let width = 0;
   for (const character of text) width += cellWidth(character.codePointAt(0) ?? 0);
   return width;
 }
 
 /** The text, cut at `columns` with `…` as its last character when it is wider. */
-export function cutText(text: string, columns: number): string {
+function cutText(text: string, columns: number): string {
   if (textWidth(text) <= columns) return text;
   let shown = '';
   let width = 1;
@@ -106,6 +139,16 @@ export function formatDuration(seconds: number): string {
   if (whole < 60) return `${whole}s`;
   if (whole < 3600) return `${Math.floor(whole / 60)}m${whole % 60}s`;
   return `${Math.floor(whole / 3600)}h${Math.floor((whole % 3600) / 60)}m`;
+}
+
+/** `12m ago` for a time of the last 30 days, else the date. @param text RFC 3339 */
+export function formatAge(text: string, nowMs: number): string {
+  const seconds = Math.floor((nowMs - Date.parse(text)) / 1000);
+  if (!(seconds >= 0) || seconds >= 30 * 86_400) return text.slice(0, 10);
+  if (seconds < 60) return 'now';
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)}h ago`;
+  return `${Math.floor(seconds / 86_400)}d ago`;
 }
 
 /** `1536` → `1.5 KiB`. */

@@ -11,6 +11,7 @@ import { Playback } from '../screen/playback.ts';
 import { hiddenText, type TranscriptDocument } from '../search/transcript-document.ts';
 import { Transcript } from '../search/transcript.ts';
 import { WireError } from '../wire/wire-error.ts';
+import type { ScreenSize } from '../terminal/size.ts';
 import { plain, printRaw } from './output.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
@@ -27,6 +28,8 @@ export interface KeyedPlayOptions {
   readonly keys: Readable & { setRawMode?(raw: boolean): unknown };
   readonly screen: Writable & { readonly rows?: number };
   readonly signal: AbortSignal;
+  /** Called with the size of the recorded terminal before anything is shown. */
+  readonly onSize: (size: ScreenSize) => Promise<void>;
 }
 
 const TICK_MS = 25;
@@ -47,6 +50,7 @@ const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
 /** Resolves when it is quit, or over and quit. @throws WireError when the first line is no header. */
 export async function playWithKeys(options: KeyedPlayOptions): Promise<void> {
   const player = await KeyedPlayer.open(options);
+  if (player.size !== undefined) await options.onSize(player.size);
   await player.run();
 }
 
@@ -75,6 +79,9 @@ class KeyedPlayer {
     return new KeyedPlayer(options, first);
   }
 
+  /** Undefined for a session without a terminal. */
+  readonly size: ScreenSize | undefined;
+
   private constructor(options: KeyedPlayOptions, header: string) {
     this.#options = options;
     const { cast, seconds, screen, speed, skipsIdle, isRaw } = options;
@@ -82,6 +89,7 @@ class KeyedPlayer {
     const createFilter = (): OutputFilter =>
       isRaw ? RAW_OUTPUT : createTerminalFilter(start.withoutTerminal);
     this.#filter = createFilter();
+    this.size = start.withoutTerminal ? undefined : start.size;
     this.#playback = new Playback({
       cast,
       start,
@@ -196,7 +204,7 @@ class KeyedPlayer {
 
   #goTo(text: string): void {
     const seconds = parseClock(text);
-    if (seconds === undefined) this.#tell(`${text} is no time`);
+    if (seconds === undefined) this.#tell(`${text} is not a time`);
     else void this.#go(seconds);
   }
 
@@ -266,14 +274,18 @@ class KeyedPlayer {
 
   /** The last row says where it stands, while nothing moves. */
   #settle(): void {
-    const { position, seconds, playing, waiting, problem } = this.#playback.state;
+    const { position, seconds, playing, waiting, ended, problem } = this.#playback.state;
     if (playing || waiting || this.#isDrawing) return;
     const { screen } = this.#options;
     const typing = this.#typing;
     const state = `${clockText(position, true)} / ${clockText(seconds)} ${this.#playback.speed}x`;
     const text =
       typing === undefined
-        ? [state, problem ?? this.#note, 'space play, / find, g go to, q quit'].join('  ')
+        ? [
+            state,
+            problem ?? (this.#note === '' && ended ? 'end of the recording' : this.#note),
+            'space play, / find, g go to, q quit',
+          ].join('  ')
         : `${typing.kind === 'g' ? 'go to ' : '/'}${typing.text}`;
     void printRaw(
       screen,

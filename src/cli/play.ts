@@ -2,14 +2,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { TailcastError, errorText } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
-import { createCastReader, readCastStart, type CastAction } from '../screen/cast-reader.ts';
-import { parseClock } from '../screen/clock-text.ts';
+import { createCastReader, readCastStart, type CastAction, type CastStart } from '../screen/cast-reader.ts';
+import { clockText, parseClock } from '../screen/clock-text.ts';
 import { CastText } from '../search/cast-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
 import { openArchive } from './open-archive.ts';
 import { print, printRaw } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { openCastFile } from './cast-file.ts';
+import type { ScreenSize } from '../terminal/size.ts';
 import { createReplayClock } from './replay-clock.ts';
 import { playWithKeys } from './play-keys.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
@@ -26,17 +27,31 @@ export async function playRecording(
   context: CommandContext,
 ): Promise<void> {
   const from = fromOf(options['from']);
+  if (from > 0 && options['follow'] !== true) await refuseBeyond(id, from, options, context);
   const keyed = await openKeyed(id, options, context);
   if (keyed !== undefined) {
     await playKeyed(id, keyed, { ...options, from }, context);
     return;
   }
+  await playTimed(id, from, options, context);
+}
+
+/** Plays without keys, each change at its time. */
+async function playTimed(
+  id: string,
+  from: number,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<void> {
   const lines = await openLines(id, options, context);
   const text = new CastText({ onRow: () => undefined });
+  const onStart = async ({ withoutTerminal, size }: CastStart): Promise<void> => {
+    if (!withoutTerminal) await fit(size, options, context);
+  };
   const started = performance.now();
   let shown = false;
   try {
-    for await (const { due, output } of outputs(readAlso(lines, text), { ...options, from })) {
+    for await (const { due, output } of outputs(readAlso(lines, text), { ...options, from }, onStart)) {
       const waitMs = due * 1000 - (performance.now() - started);
       if (waitMs > 1) await sleep(waitMs, undefined, { signal: context.signal });
       shown = true;
@@ -47,8 +62,74 @@ export async function playRecording(
     if (!context.signal.aborted) throw asProblem(error, id);
   } finally {
     if (shown && context.stdout.isTTY === true) await printRaw(context.stdout, `${TERMINAL_RESET}\r\n`);
+    await restoreSize(options, context);
   }
   if (text.hidden > 0) await print(context.stderr, `${hiddenText(text.hidden)}\n`);
+  if (context.stdout.isTTY === true && !context.signal.aborted)
+    await print(context.stdout, 'end of the recording\n');
+}
+
+/** @throws TailcastError `USAGE` for a time after the end of the recording */
+async function refuseBeyond(
+  id: string,
+  from: number,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<void> {
+  const seconds = await secondsOf(id, options, context).catch((error: unknown) => {
+    throw asProblem(error, id);
+  });
+  if (seconds !== undefined && from > seconds)
+    throw new TailcastError(
+      'USAGE',
+      `--from: ${clockText(from)} is after the end of the recording at ${clockText(seconds)}`,
+    );
+}
+
+/** Time of the last event; undefined while the session runs. */
+async function secondsOf(
+  id: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<number | undefined> {
+  const file = await openCastFile(id);
+  if (file === undefined) {
+    const recording = await (await openArchive(options, context)).find(id);
+    return recording.state === 'open' ? undefined : (recording.durationSeconds ?? 0);
+  }
+  await file.close();
+  let read: ((line: string) => CastAction | undefined) | undefined;
+  let last = 0;
+  for await (const line of file.lines()) {
+    if (read !== undefined) last = read(line)?.seconds ?? last;
+    else if (line.trim() !== '') read = createCastReader(readCastStart(line));
+  }
+  return last;
+}
+
+/** With `--fit` asks the terminal for the size of the recording; else says when it is too small. */
+async function fit(
+  { columns, rows }: ScreenSize,
+  options: Readonly<Record<string, unknown>>,
+  { stdout, stderr }: CommandContext,
+): Promise<void> {
+  const { columns: width = 80, rows: height = 24, isTTY } = stdout;
+  if (isTTY !== true || (columns <= width && rows <= height)) return;
+  if (options['fit'] === true) await printRaw(stdout, `\x1b[8;${rows};${columns}t`);
+  else
+    await print(
+      stderr,
+      `tailcast: the recording has ${columns} columns and ${rows} rows, this terminal ${width} and ${height}: enlarge it, or use --fit\n`,
+    );
+}
+
+async function restoreSize(
+  options: Readonly<Record<string, unknown>>,
+  { stdout }: CommandContext,
+): Promise<void> {
+  const { columns, rows, isTTY } = stdout;
+  if (options['fit'] === true && isTTY === true && columns !== undefined && rows !== undefined)
+    await printRaw(stdout, `\x1b[8;${rows};${columns}t`);
 }
 
 /** Passes lines on, and counts what is invisible in them. */
@@ -65,7 +146,7 @@ function fromOf(given: unknown): number {
   if (typeof given !== 'string') return 0;
   const seconds = parseClock(given);
   if (seconds === undefined)
-    throw new TailcastError('USAGE', `--from: ${given} is no time; e.g. 90, 1:30, 1h2m3s`);
+    throw new TailcastError('USAGE', `--from: ${given} is not a time; use 90, 1:30 or 1h2m3s`);
   return seconds;
 }
 
@@ -100,8 +181,9 @@ async function playKeyed(
   id: string,
   { cast, seconds, keys, close }: Keyed,
   options: Readonly<Record<string, unknown>> & { readonly from: number },
-  { stdout, signal }: CommandContext,
+  context: CommandContext,
 ): Promise<void> {
+  const { stdout, signal } = context;
   try {
     await playWithKeys({
       cast,
@@ -113,11 +195,13 @@ async function playKeyed(
       keys,
       screen: stdout,
       signal,
+      onSize: (size) => fit(size, options, context),
     });
   } catch (error) {
     if (!signal.aborted) throw asProblem(error, id);
   } finally {
     await close();
+    await restoreSize(options, context);
   }
 }
 
@@ -140,6 +224,7 @@ async function openLines(
 async function* outputs(
   lines: AsyncIterable<string>,
   options: Readonly<Record<string, unknown>> & { readonly from: number },
+  onStart: (start: CastStart) => Promise<void>,
 ): AsyncGenerator<{ due: number; output: string }> {
   const { from } = options;
   let read: ((line: string) => CastAction | undefined) | undefined;
@@ -150,6 +235,7 @@ async function* outputs(
     if (read === undefined) {
       if (line.trim() === '') continue;
       const start = readCastStart(line);
+      await onStart(start);
       read = createCastReader(start);
       clock = createReplayClock({
         speed: typeof options['speed'] === 'number' ? options['speed'] : 1,

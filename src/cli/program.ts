@@ -19,7 +19,7 @@ import { addAlerts } from './alert-commands.ts';
 import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { print } from './output.ts';
-import { EXPORT_FORMATS, EXPORT_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
+import { EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
 /** Failures that are more than "it failed". */
@@ -44,6 +44,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
     return 0;
   }
   try {
+    checkHelp(program, args);
     await program.parseAsync(args, { from: 'user' });
     return outcome.code;
   } catch (error) {
@@ -54,15 +55,30 @@ export async function runProgram(args: readonly string[], context: CommandContex
   }
 }
 
+/** @throws TailcastError `USAGE` when help is wanted for a command that does not exist */
+function checkHelp(program: Command, args: readonly string[]): void {
+  let command = program;
+  let isHelp = false;
+  for (const word of args) {
+    const isFirst = word === 'help' && !isHelp && command.commands.length > 0;
+    const next = command.commands.find((each) => each.name() === word);
+    if (isFirst) isHelp = true;
+    else if (next !== undefined) command = next;
+    else if (isHelp && !word.startsWith('-')) throw new TailcastError('USAGE', `there is no command ${word}`);
+    else return;
+  }
+}
+
 /** The whole command line; what a command says by its exit code goes into `outcome`. */
 export function createProgram(context: CommandContext, outcome: { code: number }): Command {
   const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
     .version(VERSION_TEXT, '-V, --version')
-    .showHelpAfterError('(run with --help for all options)')
+    .showHelpAfterError('  Run it with --help for all options. [USAGE]')
     .configureOutput({
       writeOut: (text) => void print(context.stdout, text),
       writeErr: (text) => void print(context.stderr, text),
+      outputError: (text, write) => write(`tailcast: ${text.replace(/^error: /, '')}`),
     })
     .exitOverride();
   const command = (name: string, description: string): Command =>
@@ -162,7 +178,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--user <login>', 'only sessions of this user')
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
-    .option('--state <state>', RECORDING_STATES.join(', '))
+    .addOption(new Option('--state <state>', 'only these').choices(RECORDING_STATES))
     .option('--text <text>', 'only those with this in a name or in the command')
     .option('--since <time>', 'begun at this date, time or age (7d) or later')
     .option('--until <time>', 'begun before this')
@@ -171,16 +187,19 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
       'what to print, with commas: id, started, who, from, where, container, kind, …',
     )
     .option('--sort <column>', 'by a column instead of the newest first; -size: the largest first')
+    .option('--wide', 'all of each cell at a terminal, with full ids and times')
     .option('--json', 'one JSON object per line')
+    .addHelpText('after', LS_HELP)
     .action(async (options: Record<string, unknown>) => {
       const { printRecordings } = await import('./ls.ts');
       await printRecordings(options, context);
     });
   addArchiveOptions(command('play', 'play a recording in this terminal'))
-    .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), `latest`, or a .cast file')
+    .argument('<id>', 'an id from `tailcast ls` (short, or its beginning), `latest`, or a .cast file')
     .option('--speed <factor>', 'play this much faster', argument(positiveNumber(1000)), 1)
     .option('--from <time>', 'begin there: 90, 1:30 or 1h2m3s; what came before is shown at once')
     .option('--idle-limit <seconds>', 'cut pauses to this', argument(positiveNumber(1e6)))
+    .option('--fit', 'ask the terminal for the size of the recording')
     .option('--follow', 'go on while the session is still running')
     .option(
       '--raw',
@@ -194,7 +213,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
   addArchiveOptions(
     command('export', 'write a recording into a file that plays it anywhere, with its evidence'),
   )
-    .argument('<id>', 'an id from `tailcast ls` (its beginning is enough), or `latest`')
+    .argument('<id>', 'an id from `tailcast ls` (short, or its beginning), or `latest`')
     .addOption(new Option('--format <format>', EXPORT_HELP).choices(EXPORT_FORMATS).default('html'))
     .option('--output <file>', 'where to; `-` is standard output; default: the id, here')
     .action(async (id: string, options: Record<string, unknown>) => {
@@ -255,8 +274,8 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     { s3Endpoint, s3Region, s3PathStyle },
   )
     .argument(
-      '<store...>',
-      'directories of recorders, or s3://bucket/prefix; of recorders that take sessions over from each other all. Nothing is changed',
+      '[store-or-id...]',
+      'directories of recorders, or s3://bucket/prefix: name all recorders that take sessions over from each other. Ids of recordings, or latest: only these are reported. Default: the store of TAILCAST_STORE or of the demo. Nothing is changed',
     )
     .option(
       '--key <key...>',
@@ -276,13 +295,14 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
       'after',
       '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage, 3 not judged (no key was named, or none of them signed a log here), 4 acknowledged bytes are lost.',
     )
-    .action(async (stores: readonly string[], options: Record<string, unknown>) => {
-      const { verifyArchive } = await import('./verify.ts');
+    .action(async (words: readonly string[], options: Record<string, unknown>) => {
+      const { verifyArchive, splitWords } = await import('./verify.ts');
       const { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json, ...settings } =
         options;
       const shared = readRoleSettings(RECORDER_SETTINGS, settings, environment);
+      const { stores, ids } = await splitWords(words, environment);
       const configs = stores.map((store) => ({ ...shared, store }));
-      const chosen = { key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
+      const chosen = { ids, key, checkpoint, saveCheckpoint, requireEvidence, unfinishedHours, json };
       outcome.code = await verifyArchive(configs, chosen, context);
     });
 }
@@ -319,7 +339,7 @@ function addRetention(command: AddCommand, context: CommandContext): void {
       argument(wholeNumber(0, 36_500)),
       1,
     )
-    .option('--hold <id...>', 'keep these recordings whatever the policy says')
+    .option('--hold <id...>', 'keep these recordings, or `latest`, whatever the policy says')
     .option('--release <id...>', 'end the hold of these')
     .option('--reason <text>', 'why they are held')
     .option('--json', 'one JSON object instead of lines')

@@ -9,6 +9,8 @@ import {
 } from '../tsrecorder/retention/retention-run.ts';
 import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention/retention.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
+import { parseRecordingId } from '../tsrecorder/store/key.ts';
+import { openStoreArchive } from './directory-archive.ts';
 import { formatBytes, print, printJson, printTable } from './output.ts';
 
 const DAY_MS = 86_400_000;
@@ -39,9 +41,10 @@ async function manage(
 ): Promise<void> {
   if (Array.isArray(hold)) {
     if (typeof reason !== 'string') throw new TailcastError('USAGE', 'say why with --reason');
-    for (const id of hold) await holdRecording(store, String(id), reason, Date.now());
+    for (const id of await idsOf(hold, store, context)) await holdRecording(store, id, reason, Date.now());
   }
-  if (Array.isArray(release)) for (const id of release) await releaseRecording(store, String(id));
+  if (Array.isArray(release))
+    for (const id of await idsOf(release, store, context)) await releaseRecording(store, id);
   const policy = {
     ...(typeof maxAgeDays === 'number' ? { maxAgeMs: maxAgeDays * DAY_MS } : {}),
     ...(typeof maxBytes === 'number' ? { maxBytes } : {}),
@@ -50,6 +53,19 @@ async function manage(
   const plan = await planStoreRetention(store, policy, Date.now());
   if (json === true) await printJson(context.stdout, plan);
   else await printPlan(plan, context);
+}
+
+/** Ids, beginnings of ids and `latest`, as the other commands take them. A removed recording can still be released by its id. */
+async function idsOf(
+  given: readonly unknown[],
+  store: RecordingStore,
+  { signal }: CommandContext,
+): Promise<readonly string[]> {
+  const archive = openStoreArchive(store, signal);
+  const ids: string[] = [];
+  for (const text of given.map(String))
+    ids.push(parseRecordingId(text) === undefined ? (await archive.find(text)).id : text);
+  return ids;
 }
 
 async function printPlan(

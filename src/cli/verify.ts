@@ -1,5 +1,5 @@
 /** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { CleanUp } from '../compose/clean-up.ts';
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -17,6 +17,8 @@ import {
   type VerifiedStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
+import { elsewhereInStore, openJoinedArchive } from './directory-archive.ts';
+import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 
 /** 2 is wrong usage. */
@@ -44,7 +46,8 @@ export async function verifyArchive(
     stack.defer(() => opened.close());
     stores.push(opened.store);
   }
-  const joint = await verifyStores(stores, {
+  const ids = await resolveIds(options['ids'], stores, context);
+  const all = await verifyStores(stores, {
     keys,
     checkpoint,
     nowMs: Date.now(),
@@ -52,16 +55,83 @@ export async function verifyArchive(
     unfinishedMs: Number(options['unfinishedHours'] ?? UNFINISHED_MS / HOUR_MS) * HOUR_MS,
     signal: context.signal,
   });
+  const joint = ids.length === 0 ? all : onlyAbout(all, ids);
   const target = options['saveCheckpoint'];
   // a checkpoint of a log that is at fault, or a stranger's, would hide that from then on
   if (typeof target === 'string') {
-    const heads = joint.reports.flatMap((report) => report.heads);
-    if (joint.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
+    const heads = all.reports.flatMap((report) => report.heads);
+    if (all.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
     else await print(context.stderr, `tailcast: no checkpoint was saved to ${target}\n`);
   }
-  if (options['json'] === true) await printJson(context.stdout, asJson(joint, configs));
+  if (ids.length > 0) await printRecordings(joint, ids, options, context);
+  else if (options['json'] === true) await printJson(context.stdout, asJson(joint, configs));
   else await printJoint(joint, configs, context);
   return EXIT_CODES[joint.verdict];
+}
+
+/** Which words are stores, and which are ids of recordings in them. Without a store: that of the environment or the demo. */
+export async function splitWords(
+  words: readonly string[],
+  environment: ReadonlyMap<string, string>,
+): Promise<{ readonly stores: readonly string[]; readonly ids: readonly string[] }> {
+  // an id has no slash, and a short one is no folder here unless somebody made it
+  const isStore = async (word: string): Promise<boolean> =>
+    word.includes('/') || (await stat(word).catch(() => undefined)) !== undefined;
+  const marked = await Promise.all(words.map(async (word) => ({ word, isOne: await isStore(word) })));
+  const named = marked.filter(({ isOne }) => isOne).map(({ word }) => word);
+  const ids = marked.filter(({ isOne }) => !isOne).map(({ word }) => word);
+  if (named.length > 0) return { stores: named, ids };
+  const store = environment.get('TAILCAST_STORE') ?? (await readDemoNote(environment))?.store;
+  if (store === undefined)
+    throw new TailcastError(
+      'USAGE',
+      'no store is named: give a directory or s3://bucket, or set TAILCAST_STORE',
+    );
+  return { stores: [store], ids };
+}
+
+async function resolveIds(
+  given: unknown,
+  stores: readonly VerifiedStore[],
+  { signal }: CommandContext,
+): Promise<readonly string[]> {
+  const [first, ...others] = stores;
+  if (!Array.isArray(given) || given.length === 0 || first === undefined) return [];
+  const archive = openJoinedArchive(first, others.map(elsewhereInStore), signal);
+  const ids: string[] = [];
+  for (const id of given.map(String)) ids.push((await archive.find(id)).id);
+  return ids;
+}
+
+/** The findings about these recordings and about the logs, and the verdict on them. */
+function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
+  const isAbout = ({ recording }: Finding): boolean => recording === undefined || ids.includes(recording);
+  const findings = [...joint.reports.flatMap((report) => report.findings), ...joint.findings].filter(isAbout);
+  const faults = findings.filter(({ severity }) => severity === 'fault');
+  const isProven =
+    joint.reports.every(({ isOurs }) => isOurs) && !findings.some(({ code }) => code === 'no-evidence');
+  const verdict = faults.some(({ code }) => code === 'lost')
+    ? 'lost'
+    : faults.length > 0
+      ? 'faulty'
+      : isProven
+        ? 'sound'
+        : 'unjudged';
+  return { ...joint, verdict, ok: verdict === 'sound', findings };
+}
+
+async function printRecordings(
+  { verdict, ok, findings }: JointReport,
+  ids: readonly string[],
+  options: Readonly<Record<string, unknown>>,
+  { stdout }: CommandContext,
+): Promise<void> {
+  if (options['json'] === true) {
+    await printJson(stdout, { verdict, ok, recordings: ids, findings });
+    return;
+  }
+  for (const finding of findings) await print(stdout, `${describe(finding)}\n`);
+  await print(stdout, `${ids.join(', ')}: ${verdict}\n`);
 }
 
 type Configs = readonly { readonly store: string }[];

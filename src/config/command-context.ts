@@ -9,6 +9,11 @@ export interface CommandContext {
   readonly environment: ReadonlyMap<string, string>;
   /** Aborted by Ctrl-C or a termination signal. */
   readonly signal: AbortSignal;
+  /**
+   * Shows a text in the pager of the person at the terminal, and resolves when the person closes it.
+   * @returns false when there is no pager
+   */
+  readonly page?: (text: string) => Promise<boolean>;
   /** What a person typed to run it, where that is not `tailcast`: `kubectl tailcast`. */
   readonly programName?: string;
 }

@@ -18,6 +18,7 @@ export function parseClock(text: string): number | undefined {
     const [, hours = '0', minutes = '0', seconds = '0'] = units;
     return Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
   }
-  if (!/^\d+(?::\d{1,2}){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
+  // below hours, minutes and seconds end at 59; the first part may be larger
+  if (!/^\d+(?::[0-5]?\d){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
 }

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
+import { runCommand } from '../support/run-command.ts';
 
 const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
@@ -47,10 +48,11 @@ async function ls(
   args: readonly string[],
   isTTY = false,
   environment = new Map<string, string>(),
+  page?: (text: string) => Promise<boolean>,
 ): Promise<Ran> {
   let stdout = '';
   let stderr = '';
-  const out = Object.assign(new PassThrough(), { isTTY });
+  const out = Object.assign(new PassThrough(), { isTTY, columns: 80, rows: 24 });
   out.on('data', (data) => (stdout += String(data)));
   const err = new PassThrough();
   err.on('data', (data) => (stderr += String(data)));
@@ -60,6 +62,7 @@ async function ls(
     stderr: err,
     environment,
     signal,
+    ...(page === undefined ? {} : { page }),
   });
   return { code, stdout, stderr };
 }
@@ -119,6 +122,61 @@ describe('tailcast ls', () => {
     expect((await ls(store)).stdout).toMatch(/ {2}damaged/);
     expect((await ls(store, true, new Map([['NO_COLOR', '1']]))).stdout).not.toContain('\x1b');
     rmSync(damaged, { recursive: true });
+  });
+
+  it('fits 80 columns at a terminal, with short ids that other commands take', async () => {
+    const { stdout } = await ls([], true);
+    const lines = stdout.trimEnd().split('\n');
+    expect(lines[0]).toMatch(/^ID +STARTED +WHO +WHERE +LENGTH +STATE +COMMAND$/);
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(80);
+    const ids = lines.slice(1).map((line) => line.split(' ')[0] ?? '');
+    expect(new Set(ids).size).toBe(3);
+    for (const id of ids) expect(id).toMatch(/^[0-9a-f]{6}$/);
+    const found = await runCommand('play', ids[0]!, '--store', folder, '--speed', '1000');
+    expect(found.out).toContain('the end');
+    const wide = await ls(['--wide'], true);
+    expect(wide.stdout).toContain(`${NODE}_2026-01-03T03:04:05.000000000Z`);
+  });
+
+  it('cuts long cells at a narrow terminal, wide characters included', async () => {
+    const many = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
+    const header = {
+      version: 2,
+      width: 80,
+      height: 24,
+      timestamp: 1,
+      command: '漢字'.repeat(60),
+      tailcast: 1,
+    };
+    mkdirSync(join(many, NODE));
+    writeFileSync(join(many, NODE, '2026-01-02T03:04:05.000000000Z.cast'), `${JSON.stringify(header)}\n`);
+    const { stdout } = await ls(['--store', many], true);
+    rmSync(many, { recursive: true });
+    const [, line = ''] = stdout.split('\n');
+    const columns = [...line].reduce((sum, letter) => sum + (letter > '\u2e80' ? 2 : 1), 0);
+    expect(columns).toBeGreaterThan(70);
+    expect(columns).toBeLessThanOrEqual(80);
+    expect(line).toMatch(/…$/);
+  });
+
+  it('opens a pager at a terminal only', async () => {
+    const pages: string[] = [];
+    const page = (text: string): Promise<boolean> => {
+      pages.push(text);
+      return Promise.resolve(true);
+    };
+    expect((await ls([], true, new Map(), page)).stdout).toBe('');
+    expect(pages.join()).toContain('third');
+    expect((await ls([], false, new Map(), page)).stdout).toContain('third');
+    expect(pages).toHaveLength(1);
+    expect((await ls([], true, new Map(), () => Promise.resolve(false))).stdout).toContain('third');
+  });
+
+  it('says which states there are', async () => {
+    const { code, stderr } = await ls(['--state', 'opne']);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(/--state.*opne.*open, closed/);
+    expect(stderr).not.toMatch(/[{}]/);
   });
 
   it.each([[['--since', 'yesterday']], [['--columns', 'nope']], [['--sort', 'nope']], [['--limit', 'many']]])(
@@ -198,5 +256,50 @@ describe('tailcast play', () => {
     expect(stdout).toContain('the end');
     expect(await runProgram(['play', file, '--from', 'noon'], context)).toBe(2);
     expect(stderr).toContain('--from');
+  });
+
+  it.each([
+    ['9999', /--from: 2:46:39 is after the end of the recording at 16:40/],
+    ['99:99', /--from: 99:99 is not a time/],
+    ['1:60', /--from: 1:60 is not a time/],
+  ])('refuses --from %s', async (from, message) => {
+    for (const place of [[file], ['third', '--store', folder].with(0, `${NODE}_2026-01-04`)]) {
+      const { code, out, err } = await runCommand('play', ...place, '--from', from);
+      expect([code, out]).toEqual([2, '']);
+      expect(err).toMatch(message);
+    }
+  });
+
+  it('says when the terminal is too small, resizes it with --fit, and ends visibly', async () => {
+    const run = async (columns: number, ...args: string[]): Promise<Ran> => {
+      let stdout = '';
+      let stderr = '';
+      const out = Object.assign(new PassThrough(), { isTTY: true, columns, rows: 24 });
+      out.on('data', (data) => (stdout += String(data)));
+      const err = new PassThrough().on('data', (data) => (stderr += String(data)));
+      const code = await runProgram(['play', file, '--speed', '1000', ...args], {
+        stdout: out,
+        stderr: err,
+        environment: new Map(),
+        signal: AbortSignal.timeout(30_000),
+      });
+      return { code, stdout, stderr };
+    };
+    const small = await run(60);
+    expect(small.stderr).toMatch(/80 columns and 24 rows, this terminal 60 and 24: enlarge it, or use --fit/);
+    expect(small.stdout).toMatch(/end of the recording\n$/);
+    const fitted = await run(60, '--fit');
+    expect(fitted.stderr).toBe('');
+    expect(fitted.stdout).toMatch(/^\x1b\[8;24;80t[^]*\x1b\[8;24;60tend of the recording\n$/);
+    expect((await run(80)).stderr).toBe('');
+  });
+
+  it('says at the end that it is the end', async () => {
+    await play([
+      [/the beginning/, 'g'],
+      [/go to /, '16:40\r'],
+      [/16:40\.0/, ' '],
+      [/end of the recording/, 'q'],
+    ]);
   });
 });

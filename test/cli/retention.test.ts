@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
+import { shortId } from '../../src/cli/archive.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 
@@ -56,6 +57,21 @@ describe('tailcast retention', () => {
       /^0 would be removed, 0 held, .* exceed the limit, so recorders refuse sessions\n$/,
     );
     expect(await rig.list()).toHaveLength(2);
+  });
+
+  it('holds and releases the latest recording, and one by its short id', async () => {
+    await using rig = await createRig();
+    for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
+    const [newest] = await rig.list();
+    const held = await run(rig.directory, '--max-bytes', '1', '--hold', 'latest', '--reason', 'case 17');
+    expect(held).toMatchObject({ code: 0, stderr: '' });
+    expect(held.stdout).toMatch(new RegExp(`^held .*${newest!.id}$`, 'm'));
+    const released = await run(rig.directory, '--max-bytes', '1', '--release', shortId(newest!.id));
+    expect(released).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining('2 would be removed, 0 held'),
+    });
+    expect(await run(rig.directory, '--hold', 'nobody', '--reason', 'x')).toMatchObject({ code: 1 });
   });
 
   it('says what is wrong with its arguments', async () => {

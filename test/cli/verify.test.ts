@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
+import { shortId } from '../../src/cli/archive.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import { generateSigningKey, parsePublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
@@ -55,6 +56,36 @@ describe('tailcast verify', () => {
       stdout: expect.stringMatching(/^FAULT {2}log-rolled-back: .*it is gone/m),
     });
     await rm(scratch, { recursive: true });
+  });
+
+  it('reports recordings by their ids, by latest, and by short ids', async () => {
+    await using rig = await createRig();
+    for (const command of ['one', 'two'])
+      await uploadWhole(rig.recorder, `${HEADER.replace('sh -i', command)}[1,"o","x"]\n`);
+    const [newest, oldest] = await rig.list();
+    await rig.recorder.close();
+    const [key] = await readdir(join(rig.directory, '.evidence', 'keys'));
+    const named = ['--key', join(rig.directory, '.evidence', 'keys', key!)];
+    await appendFile(join(rig.directory, oldest!.key), '[2,"o","forged"]\n');
+    for (const id of ['latest', newest!.id, shortId(newest!.id)])
+      expect(await run('verify', rig.directory, id, ...named)).toEqual({
+        code: 0,
+        stdout: `${newest!.id}: sound\n`,
+        stderr: '',
+      });
+    const bad = await run('verify', oldest!.id, rig.directory, ...named);
+    expect(bad).toMatchObject({
+      code: 1,
+      stdout: expect.stringMatching(/^FAULT {2}cast-changed[^]*: faulty\n$/),
+    });
+    const json = JSON.parse((await run('verify', 'latest', rig.directory, '--json', ...named)).stdout);
+    expect(json).toEqual({ verdict: 'sound', ok: true, recordings: [newest!.id], findings: [] });
+    expect((await run('verify', 'latest', rig.directory)).code).toBe(3);
+    expect((await run('verify', 'nobody', rig.directory)).code).toBe(1);
+    expect(await run('verify', 'latest')).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('no store is named'),
+    });
   });
 
   it('vouches for nothing without keys, or with those of others', async () => {
