@@ -1,5 +1,6 @@
 /** A recorder on the wrong Node would fail at every recording: it must not start, and must not call them damaged. */
 import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { findOldNode } from './support/old-node.ts';
@@ -18,6 +19,13 @@ function expectRefusal(command: string, args: readonly string[]): void {
   expect(stdout).toBe('');
   expect(status).toBe(1);
 }
+
+it('is named by package.json and the README', () => {
+  const read = (name: string): string => readFileSync(new URL(`../${name}`, import.meta.url), 'utf8');
+  expect(JSON.parse(read('package.json'))).toMatchObject({ engines: { node: '>=22.19' } });
+  expect(read('README.md')).toContain('Node 22.19 or newer');
+  expect(read('README.md')).not.toMatch(/npx tailcast (gateway|recorder|kubeconfig)/);
+});
 
 describe('on a Node that is too old', () => {
   it.each(['20.20.2', '22.18.0'])('the process ends with a sentence: told that it is %s', (version) => {

@@ -16,8 +16,8 @@ const MANIFEST = z.object({
   version: z.string().regex(SEMVER),
   description: z.string(),
   license: z.string(),
-  /** `node`: what the program needs; `engines` says what a checkout needs, which brings a Node of its own. */
-  publishing: z.object({ image: z.string(), releases: z.url(), node: z.string() }),
+  engines: z.object({ node: z.string() }),
+  publishing: z.object({ image: z.string(), releases: z.url() }),
   bin: z.record(z.string(), z.string()),
   dependencies: z.record(z.string(), z.string()),
   optionalDependencies: z.record(z.string(), z.string()),

@@ -78,7 +78,7 @@ function packageManifest(
     type: 'module',
     bin,
     man: pages.map((page) => `./man/${page}`),
-    engines: { node: publishing.node },
+    engines: manifest.engines,
     dependencies,
     optionalDependencies,
     publishing,

@@ -1,5 +1,5 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { DEMO_SETTINGS } from '../config/demo.ts';
+import { DEMO_CHECKS, DEMO_SETTINGS } from '../config/demo.ts';
 import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { INGRESS_SETTINGS } from '../config/ingress.ts';
@@ -165,7 +165,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     ),
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
-    const config = readRoleSettings(DEMO_SETTINGS, options, environment);
+    const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
     const { runDemo } = await import('../compose/demo.ts');
     await runDemo(config, context);
   });

@@ -1,5 +1,6 @@
 /** The rules for settings of a gateway that need each other. */
 import type { GATEWAY_SETTINGS } from '../config/gateway.ts';
+import { readableFiles } from '../config/readable-files.ts';
 import type { SettingCheck } from '../config/settings.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { assertReviewable } from './access-review.ts';
@@ -7,6 +8,7 @@ import { splitRecorders } from './portal.ts';
 import { assertPrivateProxyListener } from './tailnet.ts';
 
 export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [
+  ...readableFiles('kubeconfig', 'staticIdentity', 'tlsCert', 'tlsKey', 'policy'),
   {
     settings: ['tls', 'tlsCert', 'tlsKey'],
     check({ tls, tlsCert, tlsKey }) {

@@ -1,5 +1,6 @@
 /** The rules for settings of a recorder that need each other. */
 import type { RECORDER_SETTINGS } from '../config/recorder.ts';
+import { readableFiles } from '../config/readable-files.ts';
 import type { SettingCheck } from '../config/settings.ts';
 import { assertAlertsIndexed } from './alert-settings.ts';
 import { assertLoopbackRecorder } from './recorder-identities.ts';
@@ -9,6 +10,7 @@ import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewin
 import { assertViewersNamed } from './recorder.ts';
 
 export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
+  ...readableFiles('sealKeys', 'searchCa', 'searchCredentials', 'alerts'),
   { settings: ['store', 'spool'], check: assertStoreNamed },
   { settings: ['s3RetentionDays', 's3Checksums'], check: (values) => void s3Settings(values) },
   {

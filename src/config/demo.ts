@@ -1,10 +1,11 @@
 import { logLevelSetting } from './role-settings.ts';
-import { setting, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, optionalText, fileSetting, textSetting } from './values.ts';
+import { readableFiles } from './readable-files.ts';
+import { setting, type SettingCheck, type SettingValues } from './settings.ts';
+import { listenAddress, loopback, optionalText, textSetting } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
-  kubeconfig: fileSetting('use this real cluster instead of the embedded one', '<file>'),
+  kubeconfig: textSetting('use this real cluster instead of the embedded one', '<file>'),
   context: textSetting('context of that kubeconfig', '<name>'),
   listen: setting('address of the gateway', listenAddress, loopback(0)),
   recorderListen: setting('address of the recorder and its player', listenAddress, loopback(0)),
@@ -15,5 +16,8 @@ export const DEMO_SETTINGS = {
   login: setting('the identity everybody has in the demo', optionalText, 'demo@example.com', '<login>'),
   logLevel: logLevelSetting('warn'),
 };
+
+/** Rules for the files. */
+export const DEMO_CHECKS: readonly SettingCheck<typeof DEMO_SETTINGS>[] = readableFiles('kubeconfig');
 
 export type DemoConfig = SettingValues<typeof DEMO_SETTINGS>;

@@ -9,7 +9,6 @@ import {
   oneOf,
   orAuto,
   originList,
-  fileSetting,
   textSetting,
   wholeNumber,
 } from './values.ts';
@@ -28,7 +27,7 @@ export const GATEWAY_SETTINGS = {
     oneOf('tailscale', 'static'),
     'tailscale',
   ),
-  staticIdentity: fileSetting('JSON file with the fixed identity', '<file>'),
+  staticIdentity: textSetting('JSON file with the fixed identity', '<file>'),
   socket: SOCKET_SETTING,
   proxyProtocol: setting(
     'require: every connection must begin with a PROXY header (tailscale serve); off: none may',
@@ -41,10 +40,10 @@ export const GATEWAY_SETTINGS = {
     'self-signed',
     '<kind>',
   ),
-  tlsCert: fileSetting('certificate chain (PEM) for tls=files', '<file>'),
-  tlsKey: fileSetting('private key (PEM) for tls=files', '<file>'),
+  tlsCert: textSetting('certificate chain (PEM) for tls=files', '<file>'),
+  tlsKey: textSetting('private key (PEM) for tls=files', '<file>'),
   tlsNames: listSetting('names and addresses a self-signed certificate is for', '<names>'),
-  policy: fileSetting(
+  policy: textSetting(
     'YAML file that says what may be done and what is recorded; default: see docs/policy.md',
     '<file>',
   ),

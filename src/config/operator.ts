@@ -1,4 +1,5 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
+import { readableFiles } from './readable-files.ts';
 import { setting, type ParseValue, type SettingCheck, type SettingValues } from './settings.ts';
 import {
   bareFlag,
@@ -128,6 +129,7 @@ export const OPERATOR_SETTINGS = {
 
 /** Rules for settings that need each other. */
 export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] = [
+  ...readableFiles('kubeconfig'),
   {
     settings: ['control', 'controlUrl'],
     check({ control, controlUrl }) {

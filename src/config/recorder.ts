@@ -10,7 +10,6 @@ import {
   oneOf,
   optionalListenAddress,
   text,
-  fileSetting,
   textSetting,
   webAddress,
   wholeNumber,
@@ -37,7 +36,7 @@ export const RECORDER_SETTINGS = {
     oneOf(...ARCHIVE_FORMATS),
     'plain',
   ),
-  sealKeys: fileSetting(
+  sealKeys: textSetting(
     'file with keys that recordings are sealed with, each 32 bytes in base64 on a line of its own; the first seals, all open',
     '<file>',
   ),
@@ -124,15 +123,15 @@ export const RECORDER_SETTINGS = {
     'tailcast',
   ),
   searchShards: setting('shards of an index that is made at searchUrl', wholeNumber(1, 1000), 1),
-  searchCa: fileSetting(
+  searchCa: textSetting(
     'PEM file of the authorities that are trusted for searchUrl; default: those of Node',
     '<file>',
   ),
-  searchCredentials: fileSetting(
+  searchCredentials: textSetting(
     'file with user:password or a token for searchUrl, on one line; needs https:// or a loopback address',
     '<file>',
   ),
-  alerts: fileSetting(
+  alerts: textSetting(
     'file with rules, queries that are held against sessions as they come in, and the webhooks that are told; needs search',
     '<file>',
   ),

@@ -2,11 +2,11 @@
 import type { ListenAddress } from '../listen.ts';
 import { LOG_LEVELS, type LogLevel } from '../observe/log-levels.ts';
 import { setting, type Setting } from './settings.ts';
-import { loopback, oneOf, optionalListenAddress, optionalText, fileSetting, textSetting } from './values.ts';
+import { loopback, oneOf, optionalListenAddress, optionalText, textSetting } from './values.ts';
 
 /** The cluster that a role works for. */
 export const API_SERVER_SETTINGS = {
-  kubeconfig: fileSetting('kubeconfig of the API server; default: in-cluster account', '<file>'),
+  kubeconfig: textSetting('kubeconfig of the API server; default: in-cluster account', '<file>'),
   context: textSetting('context of the kubeconfig; default: its current-context', '<name>'),
 };
 

@@ -1,6 +1,4 @@
 /** Parsers for single setting values. Each takes what a file (typed YAML) or the environment (text) holds. */
-import { closeSync, openSync, statSync } from 'node:fs';
-import { errorReason } from '../errors.ts';
 import type { ListenAddress } from '../listen.ts';
 import { setting, type ParseValue, type Setting } from './settings.ts';
 
@@ -12,11 +10,6 @@ function shownAs<T>(placeholder: string, parse: ParseValue<T>): ParseValue<T> {
 /** A text that need not be given. */
 export function textSetting(description: string, placeholder: string): Setting<string | undefined> {
   return setting(description, optionalText, undefined, placeholder);
-}
-
-/** A file that need not be given, and must be readable if it is. */
-export function fileSetting(description: string, placeholder = '<file>'): Setting<string | undefined> {
-  return setting(description, optionalFile, undefined, placeholder);
 }
 
 /** A list of texts that may be empty. */
@@ -39,19 +32,6 @@ export const text: ParseValue<string> = (raw) => {
 export const optionalText: ParseValue<string | undefined> = (raw) => {
   if (raw === '' || raw === undefined) return undefined;
   return text(raw);
-};
-
-/** Path of a file that this process can read, or undefined when it is empty. */
-export const optionalFile: ParseValue<string | undefined> = (raw) => {
-  const path = optionalText(raw);
-  if (path === undefined) return undefined;
-  try {
-    closeSync(openSync(path, 'r'));
-    if (statSync(path).isDirectory()) throw new Error('it is a folder');
-  } catch (error) {
-    throw new Error(`${path} cannot be read: ${errorReason(error)}`, { cause: error });
-  }
-  return path;
 };
 
 /** A list of texts: a YAML list, or comma separated. */

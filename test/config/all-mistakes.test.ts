@@ -34,10 +34,10 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
     expect(err.split('\n').map((line) => line.trim().split(':')[0])).toEqual([
       'tailcast',
       broken,
-      '--kubeconfig',
-      '--tls-cert',
-      '--policy',
       '--drain-seconds',
+      'kubeconfig',
+      'tlsCert',
+      'policy',
       'identity=static needs staticIdentity',
       expect.stringMatching(/^a static identity answers for everybody/),
       'accessReview needs mode=auth',
@@ -45,8 +45,8 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
       expect.stringMatching(/\[CONFIG_INVALID\]$/),
       '',
     ]);
-    expect(err).toContain(`--kubeconfig: ${missing} cannot be read: there is no such file or folder\n`);
-    expect(err).toContain(`--policy: ${folder} cannot be read: it is a folder\n`);
+    expect(err).toContain(`kubeconfig: ${missing} cannot be read: there is no such file or folder\n`);
+    expect(err).toContain(`policy: ${folder} cannot be read: it is a folder\n`);
     expect(err).toContain(`${broken}: line 2, column 1: the file is not valid YAML\n`);
   });
 
@@ -66,7 +66,7 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
     );
     expect([code, out]).toEqual([2, '']);
     for (const found of [
-      /--alerts: .* cannot be read/,
+      /alerts: .* cannot be read/,
       /--max-store-bytes: a size/,
       /spool: a bucket needs/,
       /s3Checksums: object lock/,

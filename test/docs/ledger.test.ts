@@ -97,7 +97,12 @@ describe('a shown command', () => {
       more: () => ['--store', rig.directory],
       check: (text) => expect(text).toMatch(/^ID +STARTED +WHO +PROBLEM\n/),
     },
-    'tailcast play latest --from 1:30 --speed 2': {
+    'tailcast ls --wide': {
+      more: () => ['--store', rig.directory],
+      check: (text) => expect(text).toMatch(/^ID +STARTED +WHO +WHERE +LENGTH +SIZE/),
+    },
+    'tailcast play latest --from 0:10 --speed 2 --fit': {
+      words: () => ({ '0:10': '0:00' }),
       more: () => ['--store', rig.directory],
       check: (text) => expect(text).toContain('recorded output'),
     },

@@ -107,14 +107,14 @@ export const LEDGER: readonly Shown[] = [
   { page: 'README.md', command: 'npm test', runner: SELF },
   { page: 'README.md', command: 'npx tailcast ls', runner: 'tools' },
   { page: 'README.md', command: 'npx tailcast play latest --speed 2 --idle-limit 1', runner: 'tools' },
-  { page: 'README.md', command: `npx tailcast recorder ${RECORDER}`, runner: 'host' },
+  { page: 'README.md', command: `tailcast recorder ${RECORDER}`, runner: 'host' },
   {
     page: 'README.md',
-    command: 'npx tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale',
+    command: 'tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale',
     runner: 'host',
   },
   { page: 'README.md', command: SERVE, runner: 'host' },
-  { page: 'README.md', command: `npx tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
+  { page: 'README.md', command: `tailcast gateway ${BEHIND_SERVE}`, runner: 'host' },
   { page: INSTALL, command: 'npm start', runner: DEMO },
   { page: INSTALL, command: 'kubectl create namespace tailcast', runner: 'chart' },
   {
@@ -208,7 +208,12 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   { page: 'docs/viewing.md', command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
-  { page: 'docs/viewing.md', command: 'tailcast play latest --from 1:30 --speed 2', runner: 'tools' },
+  { page: 'docs/viewing.md', command: 'tailcast ls --wide', runner: 'tools' },
+  {
+    page: 'docs/viewing.md',
+    command: 'tailcast play latest --from 0:10 --speed 2 --fit',
+    runner: 'tools',
+  },
   {
     page: 'docs/viewing.md',
     command: 'tailcast export latest',

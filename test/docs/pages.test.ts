@@ -128,6 +128,8 @@ describe.each(PAGES)('%s', (page) => {
       '--caller',
       '--json',
       '--raw',
+      '--force',
+      '--wide',
       '--recorder',
       '--certificate-authority',
       '--as',

@@ -31,7 +31,7 @@ import { cleanly, makeRelease, releaseFolder, tellTime } from '../support/releas
 import { runInScratchRoot } from '../support/scratch-root.ts';
 
 const MAKING_MS = 900_000;
-const { version, publishing } = readManifest();
+const { version, engines } = readManifest();
 
 let rig: Rig;
 let release: string;
@@ -168,7 +168,7 @@ function installNode(home: string, major: string): string {
     env: cleanly(),
   });
   if (status !== 0) throw new Error(stderr);
-  expect(Number(major)).toBeGreaterThanOrEqual(Number(/\d+/.exec(publishing.node)?.[0]));
+  expect(Number(major)).toBeGreaterThanOrEqual(Number(/\d+/.exec(engines.node)?.[0]));
   return join(folder, 'node_modules', 'node', 'bin');
 }
 
