@@ -3,8 +3,7 @@ import type { ErrorCode } from '../errors.ts';
 
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   INTERNAL: 'A defect of tailcast. The log has the details; please report it.',
-  CONFIG_INVALID:
-    'Mend the settings that the message names; all mistakes are told at once. See `docs/config.md`.',
+  CONFIG_INVALID: 'Change the settings that the message names. See `docs/config.md`.',
   USAGE: 'Run the command with `--help`.',
   START_FAILED: 'Change the address, folder or right that the message names.',
   ALREADY_RUNNING: 'Stop the process that the message names, or give this one another folder.',
@@ -70,7 +69,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   RECORDER_BUSY:
     'The recorder’s log names the node that has its share of the slots. Check that node, or run more recorders.',
   VIEW_REFUSED: 'Ask for a rule in the recorder’s `viewers` setting.',
-  RECORDING_UNKNOWN: 'The id is wrong, or the recording was deleted.',
+  RECORDING_UNKNOWN: 'List the recordings that exist with `tailcast ls`.',
   PLAY_INDEX_UNAVAILABLE:
     'The page still plays it. The log of the recorder says why there is no index; a running session has none.',
   HOST_REFUSED: 'Open the page under a name that is in the settings, or add the name there.',
@@ -86,7 +85,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   AUDIT_LOG_UNUSABLE:
     'Name the file to which the API server writes its audit log, whole: a copy that was cut, or compressed, is none.',
   RECORDING_MALFORMED: 'The file is no recording, or was cut off outside of tailcast.',
-  RECORDER_UNREACHABLE: 'Name the recorder (`--recorder`), and see that it runs.',
+  RECORDER_UNREACHABLE: 'Check the address (`--recorder`), and that a recorder runs there.',
   WIRE_MALFORMED: 'Something that does not speak the protocol has connected.',
   WIRE_LIMIT: 'A peer sent a frame or a message larger than is accepted.',
 };

@@ -38,6 +38,7 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
       'kubeconfig',
       'tlsCert',
       'policy',
+      'tls=files needs both tlsCert and tlsKey',
       'identity=static needs staticIdentity',
       expect.stringMatching(/^a static identity answers for everybody/),
       'accessReview needs mode=auth',
