@@ -102,10 +102,10 @@ export function readSettings<Table extends SettingTable>(
   }
   // The loop above filled every key with what its own `parse` returned or its own `fallback`.
   const typed = trust<SettingValues<Table>>(Object.freeze(values));
-  for (const { settings, check } of checks) {
-    if (settings.some((key) => wrong.has(key))) continue;
+  for (const rule of checks) {
+    if (rule.settings.some((key) => wrong.has(key))) continue;
     try {
-      check(typed);
+      rule.check(typed);
     } catch (error) {
       problems.push(error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error));
     }
