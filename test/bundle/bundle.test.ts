@@ -310,7 +310,7 @@ describe('tailcast export', () => {
     const target = join(folder, 'mine.html');
     await writeFile(target, 'mine');
     const { code, stderr } = await run(id, '--store', rig.directory, '--output', target);
-    expect([code, stderr]).toEqual([2, expect.stringContaining('is there already')]);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('exists already')]);
     expect(await readFile(target, 'utf8')).toBe('mine');
     expect(await run('nobody', '--store', rig.directory)).toMatchObject({ code: 1 });
     expect((await run(id, '--store', rig.directory, '--format', 'gif')).code).toBe(2);
