@@ -11,6 +11,7 @@ import { TailcastError, errorReason } from '../errors.ts';
 import { isSystemError } from '../tsrecorder/files/durable-files.ts';
 import { clockText } from '../screen/clock-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
 import type { ExportSources } from './archive.ts';
@@ -123,7 +124,10 @@ class Problems {
 function* transcriptText(document: Uint8Array | undefined): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
-  const { rows, hidden } = TRANSCRIPT.parse(JSON.parse(Buffer.from(document).toString()));
+  const { data } = TRANSCRIPT.safeParse(jsonOrUndefined(Buffer.from(document).toString()));
+  if (data === undefined)
+    throw new TailcastError('RECORDING_MALFORMED', 'the transcript has an unknown format');
+  const { rows, hidden } = data;
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
   if (hidden.characters === 0) return;
   yield `\n${hiddenText(hidden.characters)}:\n`;

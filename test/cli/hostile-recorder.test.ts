@@ -80,7 +80,8 @@ function respondHostile(path: string): { readonly body: unknown } {
         .join(''),
     };
   if (path.endsWith('/index')) return { body: { ...index, problem: HOSTILE } };
-  if (path.endsWith('/transcript')) return { body: { rows: [[1, HOSTILE]] } };
+  if (path.endsWith('/transcript'))
+    return { body: { rows: [[1, HOSTILE]], hidden: { characters: 1, rows: [[1, HOSTILE]] } } };
   if (path.endsWith('/cast')) return { body: `${HOSTILE}\n` };
   if (path.endsWith('/notes') || path.endsWith('/sidecar')) return { body: HOSTILE };
   return { body: {} };
