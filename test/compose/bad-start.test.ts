@@ -190,7 +190,7 @@ describe.each(['/proc/nothere', '/dev/null/nothere'])('a directory setting with 
     ['spool', 'spool', recorder],
     ['directory', 'directory', () => ['demo', '--listen=127.0.0.1:0', '--recorder-listen=127.0.0.1:0']],
   ] as const)('is refused: %s', async (key, flag, start) => {
-    const said = await saidBy([...start(), `--${flag}=${path}`]);
+    const said = await saidBy([...start(), `--${flag}=${path}`], { exits: 2 });
     expect(said).toMatch(new RegExp(`not valid: ${key}: ${path} cannot be used: .+`));
     expect(said).toContain(`Set --${flag} to a directory that this process can write to`);
     expect(said).not.toMatch(/ENO/);
