@@ -63,10 +63,28 @@ describe('tailcast retention', () => {
     await using rig = await createRig();
     for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
     const [newest] = await rig.list();
-    const held = await run(rig.directory, '--max-bytes', '1', '--hold', 'latest', '--reason', 'case 17');
+    const held = await run(
+      rig.directory,
+      '--max-bytes',
+      '1',
+      '--min-age-days',
+      '0',
+      '--hold',
+      'latest',
+      '--reason',
+      'case 17',
+    );
     expect(held).toMatchObject({ code: 0, stderr: '' });
     expect(held.stdout).toMatch(new RegExp(`^held .*${newest!.id}$`, 'm'));
-    const released = await run(rig.directory, '--max-bytes', '1', '--release', shortId(newest!.id));
+    const released = await run(
+      rig.directory,
+      '--max-bytes',
+      '1',
+      '--min-age-days',
+      '0',
+      '--release',
+      shortId(newest!.id),
+    );
     expect(released).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('2 would be removed, 0 held'),
