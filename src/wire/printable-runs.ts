@@ -35,18 +35,36 @@ export function printableRuns(bytes: Uint8Array): string {
 const TAB = 0x09;
 const FIRST_PRINTABLE = 0x20;
 const DELETE = 0x7f;
+const MAX_SECOND = 0xbf;
+const MIN_SECOND = 0x80;
+/** Size of a character by its first byte; 0 for control characters and for bytes that begin none (RFC 3629 §4). */
+const SIZES = Uint8Array.from({ length: 256 }, (_, first) => {
+  if (first < 0x80) return first === TAB || (first >= FIRST_PRINTABLE && first !== DELETE) ? 1 : 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  return first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+});
+/** Lowest second byte, where it is not 0x80: excludes C1 controls and longer forms than needed. */
+const LOWEST_SECOND: ReadonlyMap<number, number> = new Map([
+  [0xc2, 0xa0],
+  [0xe0, 0xa0],
+  [0xf0, 0x90],
+]);
+/** Highest second byte, where it is not 0xbf: excludes surrogates and planes above 16. */
+const HIGHEST_SECOND: ReadonlyMap<number, number> = new Map([
+  [0xed, 0x9f],
+  [0xf4, 0x8f],
+]);
 
-/** Bytes of the printable character at `at`; 0 for a control character, and for bytes that are not UTF-8. */
+/** Returns the bytes of the printable character at `at`; 0 if none begins there. */
 function printableSize(bytes: Uint8Array, at: number): number {
   const first = bytes[at] ?? 0;
-  if (first < 0x80) return first === TAB || (first >= FIRST_PRINTABLE && first !== DELETE) ? 1 : 0;
-  // RFC 3629 §4: C0, C1 and F5 to FF never occur; the second byte excludes long forms, surrogates and planes above 16
-  const size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-  if (size === 0 || at + size > bytes.length) return 0;
+  const size = SIZES[first] ?? 0;
+  if (size < 2) return size;
+  // A missing byte is no continuation.
   const second = bytes[at + 1] ?? 0;
-  const lowest = first === 0xc2 || first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80;
-  const highest = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf;
-  if (second < lowest || second > highest) return 0;
-  for (let next = at + 2; next < at + size; next += 1) if (((bytes[next] ?? 0) & 0xc0) !== 0x80) return 0;
+  const lowest = LOWEST_SECOND.get(first) ?? MIN_SECOND;
+  if (second < lowest || second > (HIGHEST_SECOND.get(first) ?? MAX_SECOND)) return 0;
+  for (let next = at + 2; next < at + size; next += 1)
+    if (((bytes[next] ?? 0) & 0xc0) !== MIN_SECOND) return 0;
   return size;
 }

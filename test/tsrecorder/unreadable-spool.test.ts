@@ -63,6 +63,14 @@ describe('a spool that cannot be read', () => {
       },
       'the header cannot be read',
     ],
+    [
+      'cast (overwritten with zeros)',
+      async (spool: string) => {
+        const cast = await readFile(`${spool}.cast`);
+        await writeFile(`${spool}.cast`, cast.fill(0));
+      },
+      'the cast does not begin with a header',
+    ],
   ])('is kept when its %s is damaged, and the log does not call it empty', async (_name, damage, problem) => {
     await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
     const spool = await stopped(rig);

@@ -41,3 +41,14 @@ export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefi
   const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
   return parseHead(new TextDecoder().decode(line));
 }
+
+/** A session that was found in the spool after a restart. */
+export interface RecoveredSession {
+  readonly session: UploadSession;
+  /** Another recorder began it. */
+  readonly isAdopted: boolean;
+  /** The upload had ended as it should. */
+  readonly ended: boolean;
+  /** What is missing of it, a sentence. */
+  readonly lost: string | undefined;
+}

@@ -3,13 +3,18 @@
  * crash what an earlier process left. Knows no HTTP.
  */
 import { TailcastError, errorText } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
-import { describeUpload, readPart, type Finisher } from './finisher.ts';
+import { describeUpload, readPart } from './finisher.ts';
 import { EndedSessions } from './ended-sessions.ts';
-import type { SessionEvidence } from '../evidence/session-evidence.ts';
-import { cutSpool, memorized, readHead, reread, type FoundUpload } from './found-upload.ts';
-import type { GroupCommit } from './group-commit.ts';
+import {
+  cutSpool,
+  memorized,
+  readHead,
+  reread,
+  type FoundUpload,
+  type RecoveredSession,
+} from './found-upload.ts';
+import type { IngestOptions } from './ingest-options.ts';
 import { createPlaceCount } from '../../place-count.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
@@ -20,53 +25,18 @@ import { adoptionPath, readAdoption } from '../spool/adoption-file.ts';
 import { listSpools, readSpool, removeSpool, spoolPaths } from '../spool/spool-file.ts';
 import { spoolStatus, type SpoolStatus } from './spool-status.ts';
 import { recordingId, type RecordingKey } from '../store/key.ts';
-import {
-  UploadSession,
-  type SessionDependencies,
-  type SessionLimits,
-  type UploadMeter,
-  type UploadOrigin,
-} from './upload-session.ts';
+import { UploadSession, type SessionDependencies, type UploadOrigin } from './upload-session.ts';
 import { createUploadBody } from './upload-body.ts';
 import {
   asUploadFailure,
   expectHeader,
   knownUpload,
   pushInto,
+  tokenOf,
   type Upload,
   type UploadEvents,
 } from './upload-connection.ts';
 import { UnreadableSpools } from './unreadable-spools.ts';
-
-export interface IngestOptions {
-  readonly spoolDirectory: string;
-  readonly group: GroupCommit;
-  readonly finisher: Finisher;
-  readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'adopted' | 'vanished' | 'settle'>;
-  readonly meter: UploadMeter;
-  readonly limits: SessionLimits & {
-    /** Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as are free. */
-    readonly maxSessions: number;
-    /** Bytes of all sessions that may wait for the disk. */
-    readonly maxTotalPendingBytes: number;
-  };
-  /** How long a cut upload that named its session may be continued. */
-  readonly resumeGraceMs: number;
-  /** Maximum time from the start of a connection to the end of the header line. */
-  readonly headerTimeoutMs: number;
-  /** Pause before a spool that cannot be read is read again; doubles up to `maxRetryMs`. */
-  readonly retryMs: number;
-  readonly maxRetryMs: number;
-  /** Milliseconds since the epoch. */
-  readonly now: () => number;
-  /** A receive time for a key, later than every one before. */
-  readonly issueTime: () => string;
-  readonly log: Logger;
-  /** An upload is over. */
-  readonly onOutcome: (recording: Recording) => void;
-  /** The store has a recording that `live` still lists. */
-  readonly onStored: (recording: Recording) => void;
-}
 
 interface Entry {
   readonly session: UploadSession;
@@ -85,16 +55,6 @@ interface Entry {
   readonly gone: PromiseWithResolvers<void>;
   /** Frees the slot of the node that uploads it. */
   readonly leave: () => void;
-}
-
-interface RecoveredSession {
-  readonly session: UploadSession;
-  /** Another recorder began it. */
-  readonly isAdopted: boolean;
-  /** The upload had ended as it should. */
-  readonly ended: boolean;
-  /** What is missing of it, a sentence. */
-  readonly lost: string | undefined;
 }
 
 /** One per spool directory, which must exist. */
@@ -485,9 +445,4 @@ export class Ingest {
     log.info({ recording, bytes: spool.castBytes, ended }, 'spool recovered');
     return { session, ended, lost, isAdopted: adopted !== undefined };
   }
-}
-
-/** Two nodes that name the same session have two sessions. */
-function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
-  return token === undefined ? undefined : JSON.stringify([nodeId, token]);
 }

@@ -4,7 +4,7 @@ import { errorText, TailcastError } from '../../errors.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';
 import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { createUploadBody, type UploadBody } from './upload-body.ts';
-import type { AttachmentEvents, UploadSession } from './upload-session.ts';
+import type { AttachmentEvents, UploadOrigin, UploadSession } from './upload-session.ts';
 
 /** What the transport of an upload is told. */
 export interface UploadEvents extends Omit<AttachmentEvents, 'durable' | 'released'> {
@@ -80,4 +80,9 @@ export function asUploadFailure(error: unknown): TailcastError {
   return error instanceof TailcastError
     ? error
     : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
+}
+
+/** The name of a session among all nodes: two nodes that name the same session have two sessions. */
+export function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
+  return token === undefined ? undefined : JSON.stringify([nodeId, token]);
 }

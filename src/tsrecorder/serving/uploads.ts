@@ -275,7 +275,7 @@ async function takeEvent(
   const chunks: Buffer[] = [];
   let bytes = 0;
   const { nodeId, nodeName } = uploader;
-  using held = new DisposableStack();
+  const held: (() => void)[] = [];
   const deadline = createDeadline(eventTimeoutMs, () => {
     body.destroy(
       new TailcastError('UPLOAD_MALFORMED', `the event has no end after ${eventTimeoutMs / 1000} s`),
@@ -288,7 +288,7 @@ async function takeEvent(
       if (bytes > maxEventBytes) throw tooLong;
       if (!eventBytes.hasShare(nodeId, maxTotalEventBytes))
         throw new TailcastError('RECORDER_BUSY', `too many events of ${nodeName} at a time`);
-      held.defer(eventBytes.take(nodeId, chunk.length));
+      held.push(eventBytes.take(nodeId, chunk.length));
       chunks.push(chunk);
     }
     deadline.clear();
@@ -298,6 +298,7 @@ async function takeEvent(
     options.metrics.events.inc();
   } finally {
     deadline.clear();
+    for (const release of held) release();
   }
 }
 

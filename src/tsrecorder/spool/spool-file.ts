@@ -164,7 +164,13 @@ export async function readSpool(
 ): Promise<RecoveredSpool | undefined> {
   const castBytes = await wholeLineBytes(paths.cast);
   const journalBytes = await wholeLineBytes(paths.notes);
-  if (castBytes === 0) return undefined;
+  if (castBytes === 0) {
+    // A crash leaves nothing, or the beginning of the header. Other bytes may be what is left of acknowledged output.
+    const first = await firstByte(paths.cast);
+    if (first !== undefined && first !== OPEN_BRACE)
+      throw new TailcastError('STORE_FAILED', 'the cast does not begin with a header');
+    return undefined;
+  }
   if (journalBytes === 0) throw damaged();
   let meta: SpoolMeta | undefined;
   let endedAt: number | undefined;
@@ -185,6 +191,20 @@ export async function readSpool(
   if (meta === undefined || castBytes < meta.storedHeaderBytes) throw damaged();
   const bodyBytes = castBytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + noteBytes;
   return { meta, paths, castBytes, bodyBytes, notesBytes, ended: endedAt === castBytes };
+}
+
+const OPEN_BRACE = 0x7b;
+
+/** Returns the first byte of a file, or undefined if it is empty or absent. */
+async function firstByte(path: string): Promise<number | undefined> {
+  const chunks: AsyncIterable<Buffer> = createReadStream(path, { end: 0 });
+  try {
+    for await (const chunk of chunks) return chunk[0];
+    return undefined;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  }
 }
 
 function damaged(): TailcastError {
