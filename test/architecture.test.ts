@@ -142,7 +142,7 @@ const ALLOWED: Record<string, readonly string[]> = {
 const PACKAGE_OWNERS: Record<string, RegExp> = {
   fastify: /^(portal\/application|tsrecorder\/serving\/http-server)\.ts$/,
   '@fastify/http-proxy': /^portal\/recorder-proxy\.ts$/,
-  '@fastify/static': /^tsrecorder\/serving\/api\.ts$/,
+  '@fastify/static': /^(portal\/application|tsrecorder\/serving\/api)\.ts$/,
   'dns-packet': /^nameserver\/answer\.ts$/,
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
   '@lydell/node-pty': /^demo\//,

@@ -10,7 +10,7 @@ import { classifyRequest } from '../../src/kube/interactive.ts';
 import { readKubeconfigContext } from '../../src/kube/kubeconfig.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { isLabelSelector, readFieldSelector } from '../../src/kube/selectors.ts';
-import { findRoute } from '../../src/portal/routes.ts';
+import { recorderPath } from '../../src/portal/recorder-call.ts';
 import { http2Fields } from '../../src/http2-fields.ts';
 import { mapStream } from '../../src/proxy/front/http2.ts';
 import type { Peer } from '../../src/tailnet/identity.ts';
@@ -189,23 +189,16 @@ const portalTarget: FuzzTarget = {
     const refusal = refusals('REQUEST_NOT_CANONICAL', 'TARGET_TOO_LONG', 'POLICY_REFUSED');
     const { value: target, refused } = attempt(() => parseTarget(latin1Of(input)), refusal);
     if (refused !== undefined) return refused;
-    const route = findRoute(target);
-    if (route === undefined) return 'none';
-    if (route.kind === 'page') {
-      ensure(
-        /^[\w.-]+(?:\/[\w.-]+)?$/.test(route.file) && !/(?:^|\/)\./.test(route.file),
-        'no file of a page',
-      );
-    } else if (route.kind !== 'redirect') {
-      // what the recorder is asked for is one of a few, and a recording is one name
-      ensure(
-        /^\/api\/v1\/(?:events|recordings(?:\/[\w%:.-]+(?:\/[a-z]+)?)?)$/.test(route.path),
-        'another path',
-      );
-      ensure(!/(?:^|\/)\.|%2[ef]/i.test(route.path), 'a path that can be read in two ways');
-      ensure(route.kind === 'live' || /^(?:\?[^#\s]*)?$/.test(route.query), 'a query that goes on');
-    }
-    return `${route.kind} ${route.kind === 'data' ? route.type : ''}`;
+    if (!target.path.startsWith('/-/recordings/api/')) return 'none';
+    const path = recorderPath(target);
+    ensure(/^(?:\/(?:[A-Za-z0-9_.!~*'()-]|%[0-9A-F]{2})*)+$/.test(path), 'a path that is not encoded');
+    ensure(!/\/\.{0,2}(?:\/|$)|%(?:2[ef5]|5c)/i.test(path), 'a path that can be read in two ways');
+    ensureEqual(
+      decodeURIComponent(path),
+      target.path.slice('/-/recordings'.length).replace(/\/$/, ''),
+      'its path',
+    );
+    return `api ${path.split('/').length}`;
   },
 };
 

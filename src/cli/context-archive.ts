@@ -13,7 +13,7 @@ import {
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 
-/** As `portal/routes` serves it. */
+/** Path of the portal (`portal/page-headers`), below the server of a context. */
 const PORTAL = '-/recordings/';
 
 /** As kubectl's options of these names; neither: the current context of the files that kubectl reads. */

@@ -1,7 +1,6 @@
 /** The portal of a gateway, and which recorders it asks. */
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
-import { loadPageFiles } from '../portal/pages.ts';
 import { createPortal, type PortalDeps } from '../portal/portal.ts';
 import { createRecorderCalls } from '../portal/recorder-call.ts';
 import type { Caller } from '../proxy/gate/gate.ts';
@@ -18,7 +17,7 @@ import type { Tailnet } from './tailnet.ts';
 export async function openPortal(
   config: Pick<GatewayConfig, 'portal' | 'portalRecorders' | 'portalPort'>,
   tailnet: Pick<Tailnet, 'dialRecorder' | 'nodeOf' | 'resolveRecorderTags' | 'carriesTag'>,
-  deps: Omit<PortalDeps, 'calls' | 'recordersFor' | 'pages'>,
+  deps: Omit<PortalDeps, 'calls' | 'recordersFor' | 'playerDirectory'>,
 ): Promise<OwnService | undefined> {
   const choice = createRecorderChoice(config, {
     resolveRecorderTags: (tags) => tailnet.resolveRecorderTags(tags),
@@ -29,7 +28,7 @@ export async function openPortal(
   return createPortal({
     ...deps,
     calls: createRecorderCalls({ dial, nodeOf, nowMs: deps.monotonicMs }),
-    pages: await loadPageFiles(PLAYER_DIRECTORY),
+    playerDirectory: PLAYER_DIRECTORY,
     recordersFor: choice,
   });
 }

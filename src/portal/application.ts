@@ -1,142 +1,175 @@
-/** The Fastify application of the portal: routes, refusals and files. What it is told of a request is a `Turn`. */
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import fastify, { type FastifyInstance, type FastifyReply } from 'fastify';
+/**
+ * The Fastify application of the portal. Its routes are all there is below `/-/recordings`:
+ *
+ * ```
+ * /-/recordings                              redirect to /-/recordings/
+ * /-/recordings/, icon.svg, assets/<file>    the gateway's own player (`@fastify/static`)
+ * /-/recordings/api/v1/…                     a recorder's read API (`recorder-proxy`)
+ * /-/recordings/api/v1/recordings/<id>/live  a WebSocket to a recorder (`live-view`)
+ * ```
+ */
+import fastifyStatic from '@fastify/static';
+import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { TailcastError } from '../errors.ts';
 import { headerLines } from '../kube/header-lines.ts';
-import type { Gate } from '../proxy/gate/gate.ts';
-import { DATA_HEADERS, pageHeaders, type PageFiles } from './pages.ts';
-import { registerRecorderProxy, type RecorderProxyDeps } from './recorder-proxy.ts';
-import { refusalOf } from './refusal.ts';
-import { PORTAL_PATH, type PortalRoute } from './routes.ts';
-import { sendWhole, type Turn } from './turn.ts';
+import { GATE_METHODS, type Gate } from '../proxy/gate/gate.ts';
+import { relayLiveView } from './live-view.ts';
+import { DATA_HEADERS, pageHeaders, PORTAL_PATH } from './page-headers.ts';
+import { PortalRequest } from './portal-request.ts';
+import type { RecorderCalls } from './recorder-call.ts';
+import { RECORDING_ROUTE, registerRecorderProxy } from './recorder-proxy.ts';
+import type { RelayDeps } from './relay.ts';
 
-export interface ApplicationDeps extends Omit<RecorderProxyDeps, 'turnOf'> {
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** True if pages of other sites may link to it. */
+    readonly isPage?: boolean;
+    /** True if `HEAD` is allowed, in addition to `GET`. */
+    readonly isFile?: boolean;
+    /** True if the route takes upgrades. */
+    readonly isLive?: boolean;
+  }
+  interface FastifyRequest {
+    /** Only in the portal of a gateway. */
+    readonly portal: PortalRequest;
+  }
+}
+
+export interface ApplicationDeps extends RelayDeps {
+  readonly calls: RecorderCalls;
   readonly gate: Pick<Gate, 'recognise'>;
-  readonly pages: PageFiles;
+  /** Folder of the built player. */
+  readonly playerDirectory: string;
 }
 
-export interface PortalApplication {
-  /** Answers the request of a turn. */
-  route(
-    turn: Turn,
-    request: IncomingMessage | Http2ServerRequest,
-    response: ServerResponse | Http2ServerResponse,
-  ): void;
-}
+/** Every method of the gate has a route, so that a known path with the wrong method is 405 and not 404. */
+const ROUTE_METHODS: string[] = [...GATE_METHODS];
+/** Maximum length of a query, in characters; far above that of the page and the tools. */
+const MAX_QUERY_LENGTH = 8 * 1024;
+const ASSET = ':asset(^[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}\\.(?:css|js|svg|wasm|woff2)$)';
 
-/** What Fastify's router knows: the kind of a route, and no target. */
-const ROUTER_PATHS: Readonly<Record<PortalRoute['kind'], string>> = {
-  redirect: '/redirect',
-  page: '/page',
-  data: '/data',
-  live: '/live',
-};
-
-/** Fastify's entrance. Messages of both protocols have what it uses, while its types want one of them. */
-interface Router {
-  routing(
-    request: IncomingMessage | Http2ServerRequest,
-    response: ServerResponse | Http2ServerResponse,
-  ): void;
-}
-
-/** One per portal. */
-export async function createApplication(deps: ApplicationDeps): Promise<PortalApplication> {
-  const turns = new WeakMap<object, Turn>();
-  const turnOf = (raw: object): Turn => {
-    const turn = turns.get(raw);
-    if (turn === undefined) throw new TailcastError('INTERNAL', 'a request that did not come from the front');
-    return turn;
-  };
-  const app = createRoutes(deps, turnOf);
-  registerRecorderProxy(app, ROUTER_PATHS.data, { ...deps, turnOf });
-  await app.ready();
-  const router: Router = app;
-  return {
-    route(turn, request, response) {
-      turns.set(request, turn);
-      request.url = turn.route === undefined ? '/' : ROUTER_PATHS[turn.route.kind];
-      Object.assign(request, { method: request.method === 'HEAD' ? 'HEAD' : 'GET' }); // the client's is in the turn
-      router.routing(request, response);
+/** Builds the application. It never listens: `portal` gives requests to its `routing`. */
+export async function createApplication(deps: ApplicationDeps): Promise<FastifyInstance> {
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: 256 },
+    frameworkErrors: (error, request, reply) => refuse(error, request, reply),
+  });
+  app.decorateRequest('portal', {
+    getter(this: FastifyRequest): PortalRequest {
+      if ('portal' in this.raw && this.raw.portal instanceof PortalRequest) return this.raw.portal;
+      throw new TailcastError('INTERNAL', 'a request that did not come from the front');
     },
-  };
-}
-
-function createRoutes(deps: ApplicationDeps, turnOf: (raw: object) => Turn): FastifyInstance {
-  const app = fastify({ logger: false, exposeHeadRoutes: false, return503OnClosing: false });
-  app.addHook('onRequest', async ({ raw }) => admit(deps, turnOf(raw)));
-  app.setNotFoundHandler(() => {
-    throw new TailcastError('NOT_FOUND');
   });
-  app.setErrorHandler((error, { raw }, reply) => refuse(turnOf(raw), error, reply));
-  app.get(ROUTER_PATHS.redirect, ({ raw }, reply) => {
-    const turn = turnOf(raw);
-    const query = turn.route?.kind === 'redirect' ? turn.route.query : '';
-    const location = ['location', `${PORTAL_PATH}/${query}`, 'cache-control', 'no-store'];
-    turn.account.answered(308);
-    return sendWhole(turn, reply, { status: 308, fields: [...DATA_HEADERS, ...location] });
+  app.addHook('onRequest', async (request) => admit(deps.gate, request));
+  app.addHook('onSend', async ({ portal }, reply) => {
+    portal.account.answered(reply.statusCode);
+    if (portal.inbound.method === 'GET')
+      portal.account.responseBytes = Number(reply.getHeader('content-length') ?? 0);
   });
+  app.setErrorHandler(refuse);
+  app.setNotFoundHandler(({ portal }) => {
+    const isIndex = portal.target.path === `${PORTAL_PATH}/`;
+    throw new TailcastError('NOT_FOUND', isIndex ? 'this gateway was built without the page' : undefined);
+  });
+  addPages(app, deps.playerDirectory);
+  registerRecorderProxy(app, deps, ROUTE_METHODS);
   app.route({
-    method: ['GET', 'HEAD'],
-    url: ROUTER_PATHS.page,
-    handler: ({ raw }, reply) => sendFile(deps.pages, turnOf(raw), reply),
+    method: ROUTE_METHODS,
+    url: `${PORTAL_PATH}/api/v1${RECORDING_ROUTE}/live`,
+    config: { isLive: true },
+    handler: (request, reply) => relayLiveView(deps, request, reply),
   });
-  app.get(ROUTER_PATHS.live, () => {
-    throw new TailcastError('REQUEST_MALFORMED', 'a session is followed over a WebSocket');
-  });
+  await app.ready();
   return app;
 }
 
-/** Who is calling, whether that is here, and whether it may be asked for in this way. */
-async function admit({ gate }: Pick<ApplicationDeps, 'gate'>, turn: Turn): Promise<void> {
-  const { client, route, account, problem } = turn;
-  if (problem !== undefined) throw problem;
-  const isPage = route?.kind === 'redirect' || (route?.kind === 'page' && route.file === 'index.html');
-  turn.caller = await gate.recognise(client.inbound, isPage, client.signal);
-  account.recognised(turn.caller);
-  // the router has been given a name that it does not know
-  if (route === undefined) return;
-  const { method } = client.inbound;
-  const allowed = route.kind === 'page' ? ['GET', 'HEAD'] : ['GET'];
-  if (!allowed.includes(method)) throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
-  if (client.hasBody) throw new TailcastError('REQUEST_MALFORMED', 'nothing here takes a body');
+/** Asks the gate who is calling, then checks that the request only reads something that exists. */
+async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Promise<void> {
+  const { portal, is404, routeOptions } = request;
+  const { inbound, account, signal, target, upgrade } = portal;
+  const { isPage = false, isFile = false, isLive = false } = routeOptions.config;
+  portal.caller = await gate.recognise(inbound, isPage, signal);
+  account.recognised(portal.caller);
+  if (is404 || target.rawQuery.length > MAX_QUERY_LENGTH) throw new TailcastError('NOT_FOUND');
+  // the router and `canonical-target` must have read the same; the recorder's path is made of the latter
+  const params: readonly unknown[] = Object.values(request.params ?? {});
+  if (!params.every((value) => typeof value === 'string' && target.segments.includes(value)))
+    throw new TailcastError('INTERNAL', 'the target was read in two ways');
+  // `live-view` reads the heads of upgrades
+  if (upgrade !== undefined && isLive) return;
+  if (upgrade !== undefined) throw new TailcastError('NOT_FOUND');
+  const { method } = inbound;
+  if (method !== 'GET' && !(isFile && method === 'HEAD'))
+    throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
+  if (portal.hasBody) throw new TailcastError('REQUEST_MALFORMED', 'nothing here takes a body');
 }
 
-/** A page or a `Status` of ours, whoever threw: errors of Fastify and its plugins are an `INTERNAL` without detail. */
-function refuse({ client, account }: Turn, error: unknown, reply: FastifyReply): void {
-  if (client.signal.aborted || account.begun) {
-    reply.hijack();
-    return client.cut();
-  }
-  const refusal = refusalOf(error, client.inbound.rawHeaders);
-  account.refused(error, refusal.status);
-  sendWhole({ client }, reply, refusal);
+/** An error that is not a `TailcastError` becomes an `INTERNAL` without detail. */
+function refuse(error: unknown, { portal }: FastifyRequest, reply: FastifyReply): void {
+  reply.hijack();
+  portal.refuse(error);
 }
 
-function sendFile(pages: PageFiles, turn: Turn, reply: FastifyReply): FastifyReply {
-  const name = turn.route?.kind === 'page' ? turn.route.file : '';
-  const file = pages.get(name);
-  if (file === undefined) {
-    const detail = name === 'index.html' ? 'this gateway was built without the page' : undefined;
-    throw new TailcastError('NOT_FOUND', detail);
+/** The redirect to the page, the page and its files. */
+function addPages(app: FastifyInstance, playerDirectory: string): void {
+  app.register(fastifyStatic, {
+    root: playerDirectory,
+    serve: false,
+    suppressWarning: true,
+    preCompressed: true,
+    cacheControl: false,
+    acceptRanges: false,
+    lastModified: false,
+  });
+  app.route({
+    method: ROUTE_METHODS,
+    url: PORTAL_PATH,
+    config: { isPage: true },
+    handler: ({ portal }, reply) => {
+      const { rawQuery } = portal.target;
+      const location = `${PORTAL_PATH}/${rawQuery === '' ? '' : `?${rawQuery}`}`;
+      return reply.headers(DATA_HEADERS).header('cache-control', 'no-store').redirect(location, 308);
+    },
+  });
+  for (const [path, name, isPage] of [
+    ['', 'index.html', true],
+    ['index.html', 'index.html', true],
+    ['icon.svg', 'icon.svg', false],
+  ] as const) {
+    app.route({
+      method: ROUTE_METHODS,
+      url: `${PORTAL_PATH}/${path}`,
+      config: { isFile: true, isPage },
+      // no tag: this file of two builds may have the same size and time, of which the package makes its tags
+      handler: ({ portal }, reply) =>
+        sendFile(portal, reply, name, { cacheControl: 'no-cache', hasTag: false }),
+    });
   }
-  const { rawHeaders } = turn.client.inbound;
-  const host = headerLines(rawHeaders, 'host')[0] ?? '';
-  // names of assets change with what is in them
-  const keep = name.startsWith('assets/') ? 'private, max-age=86400, immutable' : 'no-cache';
-  const takesBrotli = headerLines(rawHeaders, 'accept-encoding').some((line) =>
-    /(?:^|,)\s*br\s*(?:,|$)/.test(line),
-  );
-  const packed = takesBrotli ? file.packed : undefined;
-  const tag = packed === undefined ? file.tag : file.tag.replace(/"$/, '-br"');
-  const fields = [...pageHeaders(host), 'content-type', file.type, 'etag', tag, 'cache-control', keep];
-  fields.push('vary', 'accept-encoding');
-  const unchanged = headerLines(rawHeaders, 'if-none-match')[0] === tag;
-  const body = packed ?? file.bytes;
-  turn.account.answered(unchanged ? 304 : 200);
-  if (!unchanged) turn.account.responseBytes = body.length;
-  if (unchanged) return sendWhole(turn, reply, { status: 304, fields });
-  if (packed !== undefined) fields.push('content-encoding', 'br');
-  return sendWhole(turn, reply, { status: 200, fields, body });
+  app.route({
+    method: ROUTE_METHODS,
+    url: `${PORTAL_PATH}/assets/${ASSET}`,
+    config: { isFile: true },
+    // names of assets change with their content
+    handler: ({ portal }, reply) =>
+      sendFile(portal, reply, `assets/${portal.target.segments.at(-1)}`, {
+        cacheControl: 'private, max-age=86400, immutable',
+        hasTag: true,
+      }),
+  });
+}
+
+function sendFile(
+  { inbound }: PortalRequest,
+  reply: FastifyReply,
+  name: string,
+  { cacheControl, hasTag }: { readonly cacheControl: string; readonly hasTag: boolean },
+): FastifyReply {
+  const [host = ''] = headerLines(inbound.rawHeaders, 'host');
+  return reply
+    .headers(pageHeaders(host))
+    .header('cache-control', cacheControl)
+    .sendFile(name, { etag: hasTag });
 }

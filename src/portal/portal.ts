@@ -1,111 +1,89 @@
 /**
- * The gateway's portal: recordings under the name that everybody's kubeconfig already holds. A Fastify application
- * (`application`) that never listens: the front hands its requests over here, with a peer that is known.
+ * The gateway's portal: recordings under the name that everybody's kubeconfig already contains.
  *
  * ```
- * browser ─► listener ─► server ─► portal ─┬─ page and its files: from memory
- *                                          ├─ data ─────────► recorder (GET), body streamed
- *                                          └─ live ─────────► recorder (WebSocket), bytes relayed
+ * browser ─► listener ─► front ─► portal ─┬─ page and its files: from disk
+ *                                         ├─ data ─────────► recorder (GET), body streamed
+ *                                         └─ live ─────────► recorder (WebSocket), bytes relayed
  * ```
  *
- * Each target is read once (`kube/canonical-target`), and what it means is looked up in a list of what may pass. Fastify's
- * router is given a name of ours for that and never what the client wrote; then the gate says who is calling (`onRequest`).
- * The recorder is told who looks and decides what they may see; nothing else of the client's request reaches it. Not here:
- * who may see what, and the access events; both are the recorder's.
+ * The front gives requests of known peers to this module. It reads each target once (`kube/canonical-target`) and refuses
+ * every target that is not canonical. Only then does Fastify's router see the request (`application`). The recorder gets
+ * the viewer's name and decides what they may see; it also logs who looked at which recording.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ServerResponse, type IncomingMessage } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import { asTailcastError } from '../errors.ts';
-import { parseTarget } from '../kube/canonical-target.ts';
+import type { FastifyInstance } from 'fastify';
 import type { OwnService } from '../proxy/front/server.ts';
-import { Account, type AccountDeps } from '../proxy/gate/account.ts';
-import type { Gate } from '../proxy/gate/gate.ts';
-import type { Peer } from '../tailnet/identity.ts';
-import type { PortalApplication } from './application.ts';
-import { portalClient, type PortalClient } from './client.ts';
-import { createLiveView } from './live-view.ts';
-import type { PageFiles } from './pages.ts';
+import type { AccountDeps } from '../proxy/gate/account.ts';
+import { prepareSocket } from '../proxy/session/session-socket.ts';
+import type { ApplicationDeps } from './application.ts';
+import { PORTAL_PATH } from './page-headers.ts';
 import { createPlaces } from './places.ts';
-import type { RecorderCalls } from './recorder-call.ts';
-import type { RecorderProxyDeps } from './recorder-proxy.ts';
-import { findRoute, PORTAL_PATH } from './routes.ts';
-import type { Turn } from './turn.ts';
+import { PortalRequest } from './portal-request.ts';
 
-export interface PortalDeps
-  extends AccountDeps, Pick<RecorderProxyDeps, 'recordersFor' | 'rechecks' | 'signal'> {
-  readonly gate: Pick<Gate, 'recognise'>;
-  readonly calls: RecorderCalls;
-  readonly pages: PageFiles;
+export interface PortalDeps extends AccountDeps, Omit<ApplicationDeps, 'places' | 'stallMs'> {
   readonly limits?: Partial<PortalLimits>;
 }
 
 export interface PortalLimits {
-  /** Questions to recorders under way, live views included. */
+  /** Maximum number of requests to recorders in flight, live views included. */
   readonly total: number;
+  /** The same for one node. */
   readonly perNode: number;
-  /** How long a body or a live view may stand still. Recorders show every 30 s that a live view lives. */
+  /** Maximum time without progress of a body or a live view. A recorder's live view sends something every 30 s. */
   readonly stallMs: number;
 }
 
 const PORTAL_LIMITS: PortalLimits = { total: 256, perNode: 32, stallMs: 120_000 };
 
+/** Fastify's entrance. It takes messages of both protocols, but its type has only one of them. */
+interface Router {
+  routing(
+    request: IncomingMessage | Http2ServerRequest,
+    response: ServerResponse | Http2ServerResponse,
+  ): void;
+}
+
 /** One per gateway. */
 export function createPortal(deps: PortalDeps): OwnService {
-  const limits: PortalLimits = { ...PORTAL_LIMITS, ...deps.limits };
+  const { stallMs, ...limits }: PortalLimits = { ...PORTAL_LIMITS, ...deps.limits };
   const places = createPlaces(limits);
-  const live = createLiveView({ ...deps, limits, places });
-  let application: Promise<PortalApplication> | undefined;
-  // its packages are 12 MB of memory that a gateway need not have before somebody looks at a recording
-  const open = async (): Promise<PortalApplication> => {
+  let application: Promise<FastifyInstance> | undefined;
+  // the packages need 12 MB of memory: a gateway loads them with its first request for a recording
+  const open = async (): Promise<FastifyInstance> => {
     const { createApplication } = await import('./application.ts');
-    return createApplication({ ...deps, places, stallMs: limits.stallMs });
+    return createApplication({ ...deps, places, stallMs });
   };
   const serve = async (
-    turn: Turn,
-    message: IncomingMessage | Http2ServerRequest,
+    portal: PortalRequest,
+    request: IncomingMessage | Http2ServerRequest,
     response: ServerResponse | Http2ServerResponse,
   ): Promise<void> => {
     try {
+      portal.readTarget();
       application ??= open();
-      const routes = await application;
-      if (!turn.client.signal.aborted) routes.route(turn, message, response);
+      const router: Router = await application;
+      if (!portal.signal.aborted) router.routing(Object.assign(request, { portal }), response);
     } catch (error) {
-      turn.account.refused(error);
-      turn.client.cut();
+      portal.refuse(error);
     }
   };
   return {
     prefix: PORTAL_PATH,
     request(request, response, peer) {
-      void serve(openTurn(deps, request, response, peer), request, response);
+      void serve(new PortalRequest(request, response, { peer }, deps), request, response);
     },
     upgrade(request, socket, head, peer) {
-      void live.serve(request, socket, head, peer);
+      prepareSocket(socket);
+      socket.on('error', () => {}); // 'close' follows
+      // Node makes no response for an upgrade. This one carries refusals only
+      const response = new ServerResponse(request);
+      response.shouldKeepAlive = false;
+      response.assignSocket(request.socket);
+      response.once('finish', () => socket.end());
+      const upgrade = { socket, head };
+      void serve(new PortalRequest(request, response, { peer, upgrade }, deps), request, response);
     },
   };
-}
-
-function openTurn(
-  deps: AccountDeps,
-  request: IncomingMessage | Http2ServerRequest,
-  response: ServerResponse | Http2ServerResponse,
-  peer: Peer,
-): Turn {
-  const client = portalClient(request, response, peer);
-  const account = new Account(client.protocol, client.inbound, deps);
-  account.longRunning = true;
-  const turn: Turn = { client, account, ...readTarget(client), caller: undefined, passing: false };
-  client.signal.addEventListener('abort', () => {
-    if (!turn.passing) account.close();
-  });
-  return turn;
-}
-
-function readTarget({ inbound, problem }: PortalClient): Pick<Turn, 'route' | 'problem'> {
-  if (problem !== undefined) return { route: undefined, problem };
-  try {
-    return { route: findRoute(parseTarget(inbound.target)), problem };
-  } catch (error) {
-    return { route: undefined, problem: asTailcastError(error) };
-  }
 }

@@ -5,6 +5,7 @@
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
+import type { Target } from '../kube/canonical-target.ts';
 import { onlyLine } from '../kube/header-lines.ts';
 import { within } from '../async/within.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
@@ -44,16 +45,11 @@ export interface RecorderCallDeps {
 }
 
 /**
- * One question to one recorder.
- * @param connect dials it; what was dialled is the attempt's
- * @param timeoutMs from the question to the head of the answer
- * @throws Error: the next recorder is asked. With code `PORTAL_UNTRUSTED` this one is not taken for a broken one
+ * Sends one request to one recorder.
+ * @param socket connected to it; closed if the attempt fails or takes too long
+ * @throws Error: the next recorder is asked. Code `PORTAL_UNTRUSTED`: the recorder is not treated as failed
  */
-export type Attempt<T> = (
-  connect: () => Promise<Duplex>,
-  timeoutMs: number,
-  signal: AbortSignal,
-) => Promise<T>;
+export type Attempt<T> = (socket: Duplex, signal: AbortSignal) => Promise<T>;
 
 export interface LiveQuestion {
   /** `ip:port` of the recorders that may be asked, in order of preference. */
@@ -94,9 +90,13 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
     const tryNode = async (node: RecorderNode, given: AbortSignal): Promise<T> => {
       const dialMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
       const answerMs = node.suspect ? limits.suspectTimeoutMs : limits.answerTimeoutMs;
-      const connect = async (): Promise<Duplex> =>
-        (await dialNode(node.addresses, deps.dial, dialMs, given)).socket;
-      const result = await attempt(connect, answerMs, given);
+      const { socket } = await dialNode(node.addresses, deps.dial, dialMs, given);
+      const result = await within(answerMs, 'the answer of the recorder', given, (bounded) =>
+        attempt(socket, bounded),
+      ).catch((error: unknown) => {
+        socket.destroy();
+        throw error;
+      });
       candidates.succeeded(node.key);
       return result;
     };
@@ -125,14 +125,14 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   return {
     first,
     follow: (question, signal) =>
-      first(question.recorders, signal, async (connect, timeoutMs, given) => {
+      first(question.recorders, signal, async (socket, given) => {
         const answer = await dialUpgrade(
           {
-            connect,
+            connect: () => Promise.resolve(socket),
             method: 'GET',
             target: question.target,
             headers: [
-              ...fieldsFor(question.viewer),
+              ...Object.entries(fieldsFor(question.viewer)).flat(),
               'Sec-WebSocket-Version',
               '13',
               'Sec-WebSocket-Key',
@@ -141,15 +141,13 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
             ],
             protocol: 'websocket',
             subprotocol: { header: 'sec-websocket-protocol', offered: question.subprotocols },
-            responseTimeoutMs: timeoutMs,
+            responseTimeoutMs: limits.answerTimeoutMs,
           },
           given,
         );
         // a refusal gives nothing away, and the reason of one is the recorder's
-        if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer)) {
-          answer.socket.destroy();
+        if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
-        }
         return answer;
       }),
   };
@@ -161,13 +159,20 @@ function reasonOf(error: unknown): string {
 }
 
 /**
- * What every question begins with, as a flat list. Everything is said anew: no field of the client's request is among these.
+ * Returns the headers of every request to a recorder. None of them comes from the client's request.
  * @throws TailcastError `IDENTITY_MALFORMED`
  */
-export function fieldsFor(viewer: NamedViewer): readonly string[] {
+export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>> {
   const named = encodeNamedViewer(viewer);
   if (named === undefined) throw new TailcastError('IDENTITY_MALFORMED', 'it cannot be told to a recorder');
-  return ['Host', HOST, ...named];
+  const headers: Record<string, string> = { Host: HOST };
+  for (let index = 0; index < named.length; index += 2) headers[named[index] ?? ''] = named[index + 1] ?? '';
+  return headers;
+}
+
+/** Returns the path at the recorder for a target below `/-/recordings`. It contains nothing of the client's spelling. */
+export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
+  return `/${segments.slice(2).map(encodeURIComponent).join('/')}`;
 }
 
 /** A recorder that did not say so may have taken us for the viewer, who may see something else. */

@@ -1,95 +1,97 @@
 /**
- * The portal's way to the recorders: `@fastify/http-proxy`, with everything that it would do by itself turned off or
- * written anew.
+ * The portal's path to the recorders' read API: `@fastify/http-proxy`, with its defaults disabled (ADR 9).
  *
  * ```
- * /data ─► ask ─┬─ reply.from ─► recorder 1: silent, broken, or took nobody for the viewer
- *               └─ reply.from ─► recorder 2 ─► body, as fast as the client takes it
+ * GET ─► proxyRequest ─┬─ reply.from ─► recorder 1: silent, broken, or does not accept the named viewer
+ *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
- * The package never sees what the client asked for: path and query come from the route, the fields of the question from
- * the caller and an allow-list. Of the answer nothing comes back but fields that look as they should. Each question has
- * an origin of its own and so a connection of its own, which is dialled before the package is asked; there is nothing it
- * could open, keep or share. Not here: which recorder is asked next (`recorder-call`).
+ * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has a connection
+ * of its own, which is dialled before the package gets it. `recorder-call` chooses the next recorder.
  */
-import { Agent, type ClientRequestArgs, type IncomingMessage, type IncomingHttpHeaders } from 'node:http';
+import { Agent, type ClientRequestArgs, type IncomingMessage } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
 import type { Duplex } from 'node:stream';
 import httpProxy from '@fastify/http-proxy';
-import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { TailcastError } from '../errors.ts';
+import { queryValues, type Target } from '../kube/canonical-target.ts';
 import { onlyLine } from '../kube/header-lines.ts';
-import type { Caller } from '../proxy/gate/gate.ts';
-import type { Rechecks } from '../proxy/gate/recheck.ts';
-import { within } from '../async/within.ts';
 import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
-import { DATA_HEADERS } from './pages.ts';
+import { DATA_HEADERS, PORTAL_PATH } from './page-headers.ts';
 import { passBody } from './pass-body.ts';
-import type { Places } from './places.ts';
-import { fieldsFor, isAccepted, type RecorderCalls } from './recorder-call.ts';
-import type { PortalRoute } from './routes.ts';
-import type { Turn } from './turn.ts';
-import { brokenBy, namedViewerOf, noRecorder } from './viewer.ts';
+import { fieldsFor, isAccepted, recorderPath, type RecorderCalls } from './recorder-call.ts';
+import { relay, type RelayDeps } from './relay.ts';
 
-export interface RecorderProxyDeps {
+export interface RecorderProxyDeps extends RelayDeps {
   readonly calls: Pick<RecorderCalls, 'first'>;
-  /** The recorders that may have something for this caller, as `ip:port`, in order. */
-  readonly recordersFor: (caller: Caller) => Promise<readonly string[]>;
-  readonly rechecks: Pick<Rechecks, 'watch'>;
-  readonly places: Places;
-  /** How long a body may stand still. */
-  readonly stallMs: number;
-  /** Ends everything. */
-  readonly signal: AbortSignal;
-  readonly turnOf: (raw: object) => Turn;
 }
 
 type ReplyOptions = NonNullable<httpProxy.FastifyHttpProxyOptions['replyOptions']>;
-type DataRoute = Extract<PortalRoute, { kind: 'data' }>;
 
-/** Fields of a request that the recorder is asked with as they are, when they look like this. */
-const PASSED_ON: ReadonlyMap<string, RegExp> = new Map([
+/** Request headers that the recorder gets, if their value has this form. */
+const REQUEST_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['range', /^bytes=[0-9, -]{1,100}$/],
   ['if-none-match', /^"[\u0021\u0023-\u007e]{1,200}"$/],
   ['if-range', /^"[\u0021\u0023-\u007e]{1,200}"$/],
 ]);
-/** Fields of an answer that go to the client, when they look like this; all others are ours. */
-const PASSED_BACK: ReadonlyMap<string, RegExp> = new Map([
+/** Response headers that the client gets, if their value has this form. The gateway writes all others. */
+const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['content-length', /^\d{1,15}$/],
   ['content-range', /^bytes [0-9*/-]{1,60}$/],
   ['accept-ranges', /^bytes$/],
   ['etag', /^"[\u0021\u0023-\u007e]{1,200}"$/],
 ]);
-
-/** What bounds the head of a recorder's answer. */
+/** Maximum size of the head of a recorder's response, in bytes. */
 const MAX_HEAD_BYTES = 16 * 1024;
-/** Where a question goes for which nothing was dialled: nowhere. */
+/** Upstream of a request without a dialled connection. */
 const NOWHERE = 'http://nowhere.invalid';
 
-/** Serves `path`. What it throws is for the error handler of `app`. */
-export function registerRecorderProxy(app: FastifyInstance, path: string, deps: RecorderProxyDeps): void {
+/** Path of one recording. The recorder makes its id of a node ID and a time: `<node>_<time>` (`tsrecorder/store/key`). */
+export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
+const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|search)$)';
+/** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */
+const PART_INDEX = 6;
+const JSON_TYPE = 'application/json; charset=utf-8';
+/** Types of responses that are not JSON, by part. */
+const TYPES: ReadonlyMap<string, string> = new Map([
+  ['cast', 'application/x-asciicast'],
+  ['notes', 'application/x-ndjson'],
+]);
+
+/** Adds the routes of the read API. The error handler of `app` gets their errors. */
+export function registerRecorderProxy(
+  app: FastifyInstance,
+  deps: RecorderProxyDeps,
+  httpMethods: string[],
+): void {
   const dialled = new DialledAgent();
   app.register(httpProxy, {
-    prefix: path,
-    routes: ['/'],
-    httpMethods: ['GET'],
+    prefix: `${PORTAL_PATH}/api/v1`,
+    routes: [
+      '/recordings',
+      '/events',
+      '/search',
+      '/search/facets',
+      RECORDING_ROUTE,
+      `${RECORDING_ROUTE}/${PART}`,
+    ],
+    httpMethods,
     upstream: '',
-    // a client is told 101 before the recorder has been asked; live views have a road of their own (`live-view`)
+    // the package would answer 101 before it asks the recorder (`live-view`)
     websocket: false,
     proxyPayloads: false,
     internalRewriteLocationHeader: false,
-    // it would keep targets of 100 people
     disableCache: true,
     disableRequestLogging: true,
-    // Node's client and not undici, whose assertions end the process when an answer ends while the client is slow
+    // Node's client: an assertion of undici ends the process if a response ends while the client is slow
     http: {
       agents: { 'http:': dialled, 'https:': new SecureAgent() },
       requestOptions: { maxHeaderSize: MAX_HEAD_BYTES, insecureHTTPParser: false },
     },
-    // without the hooks of a question nothing is asked, and nothing comes back
     replyOptions: {
       method: 'GET',
-      // none: ours are `within` and `passBody`
+      // no limit: `within` and `passBody` have limits
       timeout: 0,
 
       retryDelay: () => null,
@@ -98,19 +100,19 @@ export function registerRecorderProxy(app: FastifyInstance, path: string, deps: 
       rewriteRequestHeaders: () => ({}),
       rewriteHeaders: () => ({}),
     },
-    handler: async (request, reply, _destination, options) =>
-      passOn({ deps, dialled, options }, deps.turnOf(request.raw), reply),
+    handler: (request, reply, _destination, options) =>
+      proxyRequest({ deps, dialled, options }, request, reply),
   });
 }
 
-/** Connections that were dialled before the package asks for them. Each is for one question, and closes with it. */
+/** Connections that were dialled before the package asks for them. Each serves one request, and closes with it. */
 class DialledAgent extends Agent {
   readonly #sockets = new Map<string, Duplex>();
-  #questions = 0;
+  #requests = 0;
 
-  /** @returns origin under which the connection can be had, once */
+  /** Returns the origin under which the connection can be had, once. */
   add(socket: Duplex): string {
-    const host = `question-${++this.#questions}.invalid`;
+    const host = `request-${++this.#requests}.invalid`;
     this.#sockets.set(host, socket);
     socket.once('close', () => this.#sockets.delete(host));
     return `http://${host}`;
@@ -122,8 +124,8 @@ class DialledAgent extends Agent {
   ): Duplex | undefined {
     const socket = this.#sockets.get(host ?? '');
     this.#sockets.delete(host ?? '');
-    // Node passes on an error alone; a throw could end up in a timer of the package
-    if (socket === undefined) Reflect.apply(done, undefined, [new Error('a question has one connection')]);
+    // Node passes on only an error; a timer of the package may be what calls, so nothing is thrown
+    if (socket === undefined) Reflect.apply(done, undefined, [new Error('a request has one connection')]);
     return socket;
   }
 }
@@ -131,139 +133,112 @@ class DialledAgent extends Agent {
 interface Context {
   readonly deps: RecorderProxyDeps;
   readonly dialled: DialledAgent;
-  /** What was registered. */
+  /** The registered options. */
   readonly options: ReplyOptions;
 }
 
-/** Asks the recorders and streams what the first good one says. Rejects while the client can still be told. */
-async function passOn(context: Context, turn: Turn, reply: FastifyReply): Promise<void> {
-  const { deps } = context;
-  const { client, route, caller, account } = turn;
-  if (caller === undefined || route?.kind !== 'data') throw new Error('nobody said who is asking for what');
-  const leave = deps.places.take(caller.identity.nodeId);
-  const stop = new AbortController();
-  const signal = AbortSignal.any([client.signal, deps.signal, stop.signal]);
-  let unwatch: (() => void) | undefined;
-  let answer: IncomingMessage | undefined;
-  turn.passing = true;
-  try {
-    const recorders = await deps.recordersFor(caller);
-    if (recorders.length === 0) throw noRecorder();
-    const viewer = namedViewerOf(caller, client.inbound);
-    const fields = [...fieldsFor(viewer), ...passed(client.inbound.rawHeaders, PASSED_ON)];
-    answer = await deps.calls.first(recorders, signal, async (connect, ms, given) => {
-      const socket = await connect();
-      const question = { reply, route, viewer, fields, socket };
-      try {
-        return await within(ms, 'the answer of the recorder', given, (bounded) =>
-          ask(context, question, bounded),
-        );
-      } catch (error) {
-        socket.destroy();
-        throw error;
-      }
-    });
-    unwatch = deps.rechecks.watch(caller, client.inbound.peer, (error) => {
-      account.refused(error);
-      stop.abort(error);
-    });
-    const { statusCode = 502, rawHeaders } = answer;
-    account.answered(statusCode);
-    reply.hijack();
-    const sink = client.begin(statusCode, answerFields(statusCode, rawHeaders, route));
-    const { stallMs } = deps;
-    await passBody(answer, sink, {
-      stallMs,
-      follows: route.follows,
-      signal,
-      sent: (bytes) => (account.responseBytes += bytes),
-    });
-  } catch (error) {
-    // what was begun has been cut, and the client sees that
-    if (!account.begun) throw error;
-    if (!stop.signal.aborted) account.failed(brokenBy(error));
-  } finally {
-    unwatch?.();
-    leave();
-    answer?.destroy();
-    turn.passing = false;
-    if (account.begun || client.signal.aborted) account.close();
-  }
+/** Asks the recorders, and streams the first accepted response. Rejects if the client can still be refused. */
+async function proxyRequest(
+  context: Context,
+  { portal }: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
+  const { account, inbound, target } = portal;
+  const { calls, stallMs } = context.deps;
+  const { type, isCacheable, isFollowed: follows } = propertiesOf(target);
+  await relay(context.deps, portal, async ({ recorders, viewer, signal }) => {
+    const headers = { ...fieldsFor(viewer), ...allowed(inbound.rawHeaders, REQUEST_HEADERS) };
+    const answer = await calls.first(recorders, signal, (socket) =>
+      ask(context, { reply, target, viewer, headers, socket }),
+    );
+    try {
+      const { statusCode = 502, rawHeaders } = answer;
+      const isGood = statusCode < 300 || statusCode === 304;
+      account.answered(statusCode);
+      reply.hijack();
+      const sink = portal.begin(statusCode, {
+        ...DATA_HEADERS,
+        ...allowed(rawHeaders, RESPONSE_HEADERS),
+        'content-type': isGood ? type : JSON_TYPE,
+        'cache-control': isCacheable ? 'private, no-cache' : 'no-store',
+      });
+      const sent = (bytes: number): void => void (account.responseBytes += bytes);
+      await passBody(answer, sink, { stallMs, follows, signal, sent });
+    } finally {
+      answer.destroy();
+    }
+  });
+}
+
+/** Returns the properties of a response to a request for this target. */
+function propertiesOf({ segments, query }: Target): {
+  /** The content type, whatever the recorder sends. */
+  readonly type: string;
+  /** True if the viewer's browser may keep it, and revalidate it. */
+  readonly isCacheable: boolean;
+  /** True if the response may be silent for long. */
+  readonly isFollowed: boolean;
+} {
+  const part = segments[PART_INDEX] ?? '';
+  return {
+    type: TYPES.get(part) ?? JSON_TYPE,
+    isCacheable: part !== '' && part !== 'search',
+    isFollowed: part === 'cast' && queryValues(query, 'follow').includes('1'),
+  };
 }
 
 interface Question {
   readonly reply: FastifyReply;
-  readonly route: DataRoute;
+  readonly target: Target;
   readonly viewer: NamedViewer;
-  /** Flat list: the whole head of the question. */
-  readonly fields: readonly string[];
+  readonly headers: Readonly<Record<string, string>>;
   readonly socket: Duplex;
 }
 
 /**
- * One question to one recorder, through the package.
- * @returns its answer, the body unread
- * @throws TailcastError `PORTAL_UNTRUSTED`; Error when it did not answer
+ * Sends one request to one recorder, through the package.
+ * @returns the response, its body unread
+ * @throws TailcastError `PORTAL_UNTRUSTED`; Error without a usable response
  */
 async function ask(
   { dialled, options }: Context,
-  { reply, route, viewer, fields, socket }: Question,
-  signal: AbortSignal,
+  { reply, target, viewer, headers, socket }: Question,
 ): Promise<IncomingMessage> {
   const answered = Promise.withResolvers<IncomingMessage>();
-  const onAbort = (): void => answered.reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
   const origin = dialled.add(socket);
-  try {
-    reply.from(route.path, {
-      ...options,
-      getUpstream: () => origin,
-      queryString: () => route.query.slice(1),
-      rewriteRequestHeaders: () => objectOf(fields),
-      onResponse(_request, _reply, { stream }) {
-        stream.on('error', () => {}); // whoever reads it is told by the pipeline
-        const { statusCode = 0, rawHeaders } = stream;
-        if (isAccepted(rawHeaders, viewer)) {
-          if (hasFrame(stream)) answered.resolve(stream);
-          else answered.reject(new Error('its answer could break off unseen'));
-        } else if (statusCode >= 500) answered.reject(new Error(`it answered ${statusCode}`));
-        else answered.reject(new TailcastError('PORTAL_UNTRUSTED'));
-      },
-      onError: (_reply, { error }) => answered.reject(error.cause ?? error),
-    });
-    return await answered.promise;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  reply.from(recorderPath(target), {
+    ...options,
+    getUpstream: () => origin,
+    queryString: () => target.rawQuery,
+    rewriteRequestHeaders: () => ({ ...headers }),
+    onResponse(_request, _reply, { stream }) {
+      stream.on('error', () => {}); // the pipeline reports it
+      const { statusCode = 0, rawHeaders } = stream;
+      if (isAccepted(rawHeaders, viewer)) {
+        if (hasFrame(stream)) answered.resolve(stream);
+        else answered.reject(new Error('its answer could break off unseen'));
+      } else if (statusCode >= 500) answered.reject(new Error(`it answered ${statusCode}`));
+      else answered.reject(new TailcastError('PORTAL_UNTRUSTED'));
+    },
+    onError: (_reply, { error }) => answered.reject(error.cause ?? error),
+  });
+  return answered.promise;
 }
 
-/** A body that lasts until the connection ends looks whole to Node's client even after a reset. */
+/** False for a body that ends with the connection: after a reset, Node's client would report it as complete. */
 function hasFrame({ statusCode, headers }: IncomingMessage): boolean {
   const { 'content-length': length, 'transfer-encoding': coding } = headers;
   return statusCode === 204 || statusCode === 304 || length !== undefined || coding !== undefined;
 }
 
-/** Those fields that are there once and look as they should. */
-function passed(rawHeaders: readonly string[], shapes: ReadonlyMap<string, RegExp>): readonly string[] {
-  return [...shapes].flatMap(([name, shape]) => {
+/** Returns the allowed headers that occur once and have the right form. */
+function allowed(
+  rawHeaders: readonly string[],
+  forms: ReadonlyMap<string, RegExp>,
+): Readonly<Record<string, string>> {
+  const entries = [...forms].flatMap(([name, form]) => {
     const value = onlyLine(rawHeaders, name);
-    return value !== undefined && shape.test(value) ? [name, value] : [];
+    return value !== undefined && form.test(value) ? [[name, value] as const] : [];
   });
-}
-
-/** What the client gets: what may pass of what the recorder said, and fields of ours. */
-function answerFields(status: number, rawHeaders: readonly string[], route: DataRoute): readonly string[] {
-  const type = status < 300 || status === 304 ? route.type : 'application/json; charset=utf-8';
-  const cache = route.cacheable ? 'private, no-cache' : 'no-store';
-  const back = passed(rawHeaders, PASSED_BACK);
-  return [...DATA_HEADERS, ...back, 'content-type', type, 'cache-control', cache];
-}
-
-/** @param fields flat list, in which no name is there twice */
-function objectOf(fields: readonly string[]): IncomingHttpHeaders {
-  const headers: IncomingHttpHeaders = {};
-  for (let index = 0; index < fields.length; index += 2) {
-    headers[fields[index] ?? ''] = fields[index + 1];
-  }
-  return headers;
+  return Object.fromEntries(entries);
 }

@@ -1,14 +1,13 @@
-/** What somebody sees who is refused: a page for a browser that asked for one, a `metav1.Status` for everybody else. */
+/** The response of a refusal: a page if the client accepts HTML, a `metav1.Status` otherwise. */
 import { STATUS_CODES } from 'node:http';
 import { errorText, TailcastError } from '../errors.ts';
 import { statusOf } from '../kube/status.ts';
 import { headerLines } from '../kube/header-lines.ts';
-import { DATA_HEADERS } from './pages.ts';
+import { DATA_HEADERS } from './page-headers.ts';
 
 export interface Refusal {
   readonly status: number;
-  /** Flat list. */
-  readonly fields: readonly string[];
+  readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer;
 }
 
@@ -17,16 +16,14 @@ export function refusalOf(error: unknown, rawHeaders: readonly string[]): Refusa
   const { httpStatus, body, retryAfterSeconds } = statusOf(error);
   const wantsPage = headerLines(rawHeaders, 'accept').some((line) => /(?:^|[,\s])text\/html\b/i.test(line));
   const bytes = Buffer.from(wantsPage ? pageOf(httpStatus, error) : body);
-  const fields = [
+  const headers = {
     ...DATA_HEADERS,
-    'content-type',
-    wantsPage ? 'text/html; charset=utf-8' : 'application/json',
-    'cache-control',
-    'no-store',
-    ...(retryAfterSeconds === undefined ? [] : ['retry-after', String(retryAfterSeconds)]),
-    ...(httpStatus === 405 ? ['allow', 'GET'] : []),
-  ];
-  return { status: httpStatus, fields, body: bytes };
+    'content-type': wantsPage ? 'text/html; charset=utf-8' : 'application/json',
+    'cache-control': 'no-store',
+    ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
+    ...(httpStatus === 405 ? { allow: 'GET' } : {}),
+  };
+  return { status: httpStatus, headers, body: bytes };
 }
 
 function pageOf(status: number, error: unknown): string {

@@ -13,7 +13,7 @@ export type { Mutation } from './mutation.ts';
 
 const GATE = inFile(
   'src/proxy/gate/gate.ts',
-  ['methods', 'if (!METHODS.has(method))', 'if (method === "never")'],
+  ['methods', 'if (!GATE_METHODS.has(method))', 'if (method === "never")'],
   ['size of the head', '> MAX_HEAD_BYTES)', '> 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
@@ -626,10 +626,10 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/portal/recorder-proxy.test.ts',
   ],
   'src/portal/pass-body.ts': ['test/portal/portal.test.ts'],
-  'src/portal/routes.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/relay.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/live-view.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
-  'src/portal/client.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/portal-request.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
   'src/portal/places.ts': ['test/portal/portal.test.ts'],
   'src/portal/refusal.ts': ['test/portal/portal.test.ts'],
   'src/tsrecorder/serving/viewer-access.ts': ['test/tsrecorder/trusted-gateway.test.ts'],

@@ -1,12 +1,14 @@
 /** A front with a portal on loopback, and a recorder that is spied on behind it. */
 import { EventEmitter, once } from 'node:events';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterEach } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
-import type { PageFiles } from '../../src/portal/pages.ts';
 import { createPortal, type PortalLimits } from '../../src/portal/portal.ts';
 import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
 import { createGate } from '../../src/proxy/gate/gate.ts';
@@ -18,18 +20,22 @@ export const ID = 'nGATE1CNTRL_2026-07-29T11%3A50%3A50.000000001Z';
 export const CAST = `${LIST}/${ID}/cast`;
 /** How a client of either protocol is told that an answer is not whole. */
 export const CUT = /aborted|NGHTTP2_INTERNAL_ERROR|stream reset: [28]$/;
-const PAGES: PageFiles = new Map([
-  ['index.html', { bytes: Buffer.from('<!doctype html>'), type: 'text/html; charset=utf-8', tag: '"a"' }],
-  [
-    'assets/index-x.js',
-    {
-      bytes: Buffer.from('1;'),
-      packed: Buffer.from('packed'),
-      type: 'text/javascript; charset=utf-8',
-      tag: '"b"',
-    },
-  ],
-]);
+const PAGES: readonly (readonly [name: string, text: string])[] = [
+  ['index.html', '<!doctype html>'],
+  ['secret.pem', 'secret'],
+  ['assets/index-x.js', '1;'],
+  ['assets/index-x.js.br', 'packed'],
+  ['assets/notes.txt', 'secret'],
+];
+
+/** A built player. */
+async function writePages(): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'tailcast-pages-'));
+  stack.push(() => rm(directory, { recursive: true, force: true }));
+  await mkdir(join(directory, 'assets'));
+  for (const [name, text] of PAGES) await writeFile(join(directory, name), text);
+  return directory;
+}
 
 export interface PortalRig {
   readonly rig: Rig;
@@ -57,6 +63,7 @@ afterEach(async () => {
 export async function openPortalRig(
   recorders: readonly string[] = ['recorder'],
   limits: Partial<PortalLimits> = {},
+  options: { readonly playerDirectory?: string } = {},
 ): Promise<PortalRig> {
   const recorder = await startRecorderSpy();
   stack.push(() => recorder.close());
@@ -89,7 +96,7 @@ export async function openPortalRig(
       limits: { answerTimeoutMs: 500, suspectTimeoutMs: 400 },
     }),
     recordersFor: async () => recorders.map((name) => (name === 'recorder' ? recorder.address : name)),
-    pages: PAGES,
+    playerDirectory: options.playerDirectory ?? (await writePages()),
     rechecks: {
       watch(_caller, _peer, end) {
         watchers.add(end);

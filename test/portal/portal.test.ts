@@ -1,7 +1,5 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import type { ServerResponse } from 'node:http';
 import { once } from 'node:events';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -10,7 +8,7 @@ import { TailcastError } from '../../src/errors.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createMetrics } from '../../src/observe/metrics.ts';
-import { loadPageFiles, pageHeaders } from '../../src/portal/pages.ts';
+import { pageHeaders } from '../../src/portal/page-headers.ts';
 import { refusalOf } from '../../src/portal/refusal.ts';
 import { rawClient } from '../proxy/rig.ts';
 import { startRecorderSpy } from '../support/recorder-spy.ts';
@@ -34,29 +32,61 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const head = await ask({ path: '/-/recordings/assets/index-x.js', method: 'HEAD' });
     expect([head.status, head.body.length]).toEqual([200, 0]);
     expect(field(head.rawHeaders, 'content-length')).toBe('2');
-    const same = await ask({ path: '/-/recordings/', headers: ['If-None-Match', '"a"'] });
+    const asset = '/-/recordings/assets/index-x.js';
+    const tag = field(head.rawHeaders, 'etag') ?? '';
+    const same = await ask({ path: asset, headers: ['If-None-Match', tag] });
     expect([same.status, same.body.length]).toEqual([304, 0]);
     expect((await ask({ path: '/-/recordings/assets/other.js' })).status).toBe(404);
     await accounted(5);
     expect(log).toMatchObject([308, 200, 200, 304, 404].map((status) => ({ status })));
   });
 
+  it('sends the page with each request, since the packages make tags of size and time only', async () => {
+    const { ask } = (await openPortalRig()).client(protocol);
+    const path = '/-/recordings/';
+    const { rawHeaders } = await ask({ path });
+    expect(field(rawHeaders, 'cache-control')).toBe('no-cache');
+    expect(field(rawHeaders, 'etag')).toBeUndefined();
+    expect(field(rawHeaders, 'last-modified')).toBeUndefined();
+    const later = new Date(Date.now() + 1e9).toUTCString();
+    for (const condition of [
+      ['If-None-Match', '"a"'],
+      ['If-Modified-Since', later],
+      ['Range', 'bytes=0-1'],
+    ]) {
+      const { status, body } = await ask({ path, headers: condition });
+      expect([status, body.toString()]).toEqual([200, '<!doctype html>']);
+    }
+  });
+
+  it('counts the bytes of a file once it is sent', async () => {
+    const { client, log, accounted } = await openPortalRig();
+    const path = '/-/recordings/assets/index-x.js';
+    for (const method of ['GET', 'HEAD']) await client(protocol).ask({ path, method });
+    await accounted(2);
+    expect(log).toMatchObject([{ responseBytes: 2 }, { responseBytes: 0 }]);
+  });
+
   it('sends a file packed to who takes it so, under a tag of its own', async () => {
     const { ask } = (await openPortalRig()).client(protocol);
     const path = '/-/recordings/assets/index-x.js';
-    for (const [takes, tag, coding, text] of [
-      ['gzip, br', '"b-br"', 'br', 'packed'],
-      ['gzip, brotli', '"b"', undefined, '1;'],
+    const tags = new Set<string | undefined>();
+    for (const [takes, coding, text] of [
+      ['gzip, br', 'br', 'packed'],
+      ['gzip, brotli', undefined, '1;'],
     ] as const) {
       const accept = ['Accept-Encoding', takes];
       const { status, rawHeaders, body } = await ask({ path, headers: accept });
       expect([status, body.toString()]).toEqual([200, text]);
       expect(field(rawHeaders, 'content-encoding')).toBe(coding);
-      expect(field(rawHeaders, 'etag')).toBe(tag);
+      expect(field(rawHeaders, 'content-type')).toContain('javascript');
+      const tag = field(rawHeaders, 'etag') ?? '';
+      tags.add(tag);
       expect(field(rawHeaders, 'vary')).toBe('accept-encoding');
       const same = await ask({ path, headers: [...accept, 'If-None-Match', tag] });
       expect([same.status, same.body.length, field(same.rawHeaders, 'etag')]).toEqual([304, 0, tag]);
     }
+    expect(tags.size).toBe(2);
   });
 
   it('tells who waits for a recorder when the gateway ends', async () => {
@@ -196,6 +226,29 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     expect(watched()).toBe(0);
     await accounted(1);
     expect(log).toMatchObject([{ status: 200, error: 'ACCESS_ENDED' }]);
+  });
+
+  it('refuses a viewer whose access ends before the recorder responds', async () => {
+    const { client, recorder, revoke, watched, accounted, log } = await openPortalRig();
+    recorder.script = () => undefined;
+    const asked = client(protocol).ask({ path: CAST });
+    await recorder.until(() => recorder.requests.length === 1);
+    revoke();
+    expect((await asked).status).toBe(403);
+    await recorder.requests[0]?.gone;
+    expect(watched()).toBe(0);
+    await accounted(1);
+    expect(log).toMatchObject([{ status: 403, error: 'ACCESS_ENDED' }]);
+  });
+
+  it('logs that the client left in the middle of a response', async () => {
+    const { client, recorder, accounted, log } = await openPortalRig();
+    recorder.script = (_request, response) => void response.write('half');
+    const answer = await client(protocol).open({ path: CAST });
+    answer.rest().catch(() => undefined);
+    answer.abort();
+    await accounted(1);
+    expect(log).toMatchObject([{ status: 200, error: 'client left' }]);
   });
 
   it('takes a bounded number of questions of a node', async () => {
@@ -391,16 +444,17 @@ describe('a live view', () => {
 });
 
 describe('the page', () => {
-  it('is read from the built player, and nothing else beside it', async () => {
-    const directory = await mkdtemp(join(tmpdir(), 'tailcast-pages-'));
-    stack.push(() => rm(directory, { recursive: true, force: true }));
-    await mkdir(join(directory, 'assets'));
-    await writeFile(join(directory, 'index.html'), 'page');
-    await writeFile(join(directory, 'secret.pem'), 'secret');
-    await writeFile(join(directory, 'assets', 'a.js'), '1');
-    const files = await loadPageFiles(directory);
-    expect([...files.keys()]).toEqual(['index.html', 'assets/a.js']);
-    expect(await loadPageFiles(join(directory, 'none'))).toEqual(new Map());
+  it('is read from the built player, and nothing else next to it', async () => {
+    const { ask } = (await openPortalRig()).client('h1');
+    for (const name of ['secret.pem', 'assets/notes.txt', 'assets/index-x.js.br', 'assets', 'icon.svg'])
+      expect([name, (await ask({ path: `/-/recordings/${name}` })).status]).toEqual([name, 404]);
+    expect((await ask({ path: '/-/recordings/index.html' })).body.toString()).toBe('<!doctype html>');
+  });
+
+  it('is missing in a gateway that was built without it', async () => {
+    const rig = await openPortalRig(['recorder'], {}, { playerDirectory: join(import.meta.dirname, 'none') });
+    const { status, body } = await rig.client('h1').ask({ path: '/-/recordings/' });
+    expect([status, body.toString()]).toEqual([404, expect.stringContaining('built without the page')]);
   });
 
   it('shows a sentence and no markup when somebody is refused', () => {
@@ -416,9 +470,9 @@ describe('the page', () => {
 
   it('has a policy that names no host which could break out of it', () => {
     for (const host of ['[::1]:8443', "x; script-src 'unsafe-inline'", 'a b', '']) {
-      expect(pageHeaders(host).at(-1)).toContain("script-src 'self'; style-src 'self'");
+      expect(pageHeaders(host)['content-security-policy']).toContain("script-src 'self'; style-src 'self'");
     }
-    expect(pageHeaders('gw.ts.net:8443').at(-1)).toContain(
+    expect(pageHeaders('gw.ts.net:8443')['content-security-policy']).toContain(
       'script-src https://gw.ts.net:8443/-/recordings/assets/; ',
     );
   });

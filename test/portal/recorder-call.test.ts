@@ -1,3 +1,4 @@
+import { Socket } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
 import { createRecorderCalls } from '../../src/portal/recorder-call.ts';
@@ -12,7 +13,7 @@ describe('what is said of recorders that could not be asked', () => {
     [new Error('connect ECONNREFUSED'), 'connect ECONNREFUSED'],
   ])('of %s is each one and its reason', async (error, reason) => {
     const calls = createRecorderCalls({
-      dial: () => Promise.reject(error),
+      dial: async () => new Socket(),
       nodeOf: (address) => address,
       nowMs: () => 0,
     });

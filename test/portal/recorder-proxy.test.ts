@@ -138,7 +138,7 @@ describe.each(['h1', 'h2'] as const)('a question over %s', (protocol) => {
 
   it('cannot be put by a name of the router, or of the package', async () => {
     const { client, recorder } = await openPortalRig();
-    for (const name of ['data', 'data/', 'page', 'live', 'redirect', 'nothing', '*', 'question-1.invalid']) {
+    for (const name of ['data', 'data/', 'page', 'live', 'redirect', 'nothing', '*', 'request-1.invalid']) {
       expect((await client(protocol).ask({ path: `/-/recordings/${name}` })).status).toBe(404);
     }
     expect(recorder.requests).toEqual([]);

@@ -140,7 +140,15 @@ export interface Gate {
 }
 
 /** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
-const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+export const GATE_METHODS: ReadonlySet<string> = new Set([
+  'GET',
+  'HEAD',
+  'POST',
+  'PUT',
+  'PATCH',
+  'DELETE',
+  'OPTIONS',
+]);
 
 /**
  * Maximum size of the request target and all header lines together, in bytes. The API server accepts 1 MiB of them
@@ -282,7 +290,7 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
 
 /** Checks what needs no meaning, and returns what says who made a browser send it. */
 function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserFields {
-  if (!METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
+  if (!GATE_METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   refuseLongTarget(target);
   if (headBytes({ target, rawHeaders }) > MAX_HEAD_BYTES) {
     throw new TailcastError('HEADERS_TOO_LARGE', 'together they are over 1 MiB');

@@ -1,0 +1,134 @@
+/** One request to the portal, of either protocol, as the gate reads it; with its access-log entry. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { constants, Http2ServerRequest, Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
+import type { Duplex } from 'node:stream';
+import { TailcastError } from '../errors.ts';
+import { parseTarget, type Target } from '../kube/canonical-target.ts';
+import { headerLines } from '../kube/header-lines.ts';
+import { mapStream } from '../proxy/front/http2.ts';
+import { Account, type AccountDeps } from '../proxy/gate/account.ts';
+import { GATE_METHODS, type Caller, type InboundRequest } from '../proxy/gate/gate.ts';
+import type { Peer } from '../tailnet/identity.ts';
+import { refusalOf } from './refusal.ts';
+
+/** A connection whose client asks to switch protocols. */
+export interface UpgradeSocket {
+  readonly socket: Duplex;
+  /** Bytes that the client sent after its request. */
+  readonly head: Buffer;
+}
+
+/** Fastify's handlers find it as `request.portal`. */
+export class PortalRequest {
+  readonly inbound: InboundRequest;
+  readonly account: Account;
+  /** Aborts when the response is complete, and when the client leaves. */
+  readonly signal: AbortSignal;
+  /** True if the client sends a body. The portal reads none. */
+  readonly hasBody: boolean;
+  readonly upgrade: UpgradeSocket | undefined;
+  /** Set while a recorder is asked or its response is relayed: the relay then closes the access-log entry. */
+  isRelayed = false;
+  /** The result of the gate. */
+  caller: Caller | undefined;
+  readonly #response: ServerResponse | Http2ServerResponse;
+  readonly #problem: TailcastError | undefined;
+  #target: Target | undefined;
+
+  constructor(
+    request: IncomingMessage | Http2ServerRequest,
+    response: ServerResponse | Http2ServerResponse,
+    { peer, upgrade }: { readonly peer: Peer; readonly upgrade?: UpgradeSocket },
+    deps: AccountDeps,
+  ) {
+    this.upgrade = upgrade;
+    this.#response = response;
+    const isStream = request instanceof Http2ServerRequest;
+    if (isStream) {
+      const { inbound, problem } = mapStream(request.rawHeaders, peer);
+      this.inbound = inbound;
+      this.#problem = problem;
+      this.hasBody = !request.stream.endAfterHeaders;
+      if (this.hasBody) endBodyWithResponse(request.stream);
+    } else {
+      const { method = '', url = '', rawHeaders, httpVersion } = request;
+      this.inbound = { method, target: url, rawHeaders, peer, upgrade: upgrade !== undefined };
+      if (httpVersion !== '1.1' && httpVersion !== '1.0')
+        this.#problem = new TailcastError('REQUEST_MALFORMED', `HTTP/${httpVersion} is not spoken here`);
+      this.hasBody = hasBody(rawHeaders);
+      // the next request on this connection would have to wait for the end of an unread body
+      if (this.hasBody && !(response instanceof Http2ServerResponse)) response.shouldKeepAlive = false;
+    }
+    this.account = new Account(
+      upgrade === undefined ? (isStream ? 'h2' : 'h1') : 'upgrade',
+      this.inbound,
+      deps,
+    );
+    this.account.longRunning = true;
+    const over = new AbortController();
+    this.signal = over.signal;
+    response.on('error', () => {}); // 'close' follows
+    response.once('close', () => {
+      over.abort(new Error('the client left'));
+      if (!this.isRelayed) this.account.close();
+    });
+  }
+
+  /** Reads the target, once. @throws TailcastError of a request that no router may see */
+  readTarget(): void {
+    if (this.#problem !== undefined) throw this.#problem;
+    this.#target = parseTarget(this.inbound.target);
+    if (!GATE_METHODS.has(this.inbound.method))
+      throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
+  }
+
+  /** @throws TailcastError `INTERNAL` before `readTarget` */
+  get target(): Target {
+    if (this.#target === undefined) throw new TailcastError('INTERNAL', 'the target has not been read');
+    return this.#target;
+  }
+
+  /**
+   * Sends the head of a response.
+   * @returns takes the body. Destroying it with an error tells the client that the body is incomplete
+   */
+  begin(status: number, headers: Readonly<Record<string, string>>): ServerResponse | ServerHttp2Stream {
+    const response = this.#response;
+    if (response instanceof Http2ServerResponse) {
+      const { stream } = response;
+      stream.respond({ ':status': status, ...headers });
+      return stream;
+    }
+    response.writeHead(status, headers);
+    return response;
+  }
+
+  /** Sends a page or a `Status`. Cuts a response that has begun, so that the client cannot take it for complete. */
+  refuse(error: unknown): void {
+    const { account, inbound } = this;
+    const response = this.#response;
+    const isStream = response instanceof Http2ServerResponse;
+    // a stream that the client has reset closes a moment later
+    if (this.signal.aborted || account.begun || (isStream && response.stream.destroyed)) {
+      if (!isStream) response.destroy();
+      else if (!response.stream.closed) response.stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+      return;
+    }
+    const { status, headers, body } = refusalOf(error, inbound.rawHeaders);
+    account.refused(error, status);
+    const sink = this.begin(status, { ...headers, 'content-length': String(body.length) });
+    sink.end(inbound.method === 'HEAD' ? undefined : body);
+  }
+}
+
+/** RFC 9113 §8.1: after a complete response, the client need not send the rest of its body. */
+function endBodyWithResponse(stream: ServerHttp2Stream): void {
+  stream.once('finish', () => stream.close(constants.NGHTTP2_NO_ERROR));
+}
+
+function hasBody(rawHeaders: readonly string[]): boolean {
+  return (
+    headerLines(rawHeaders, 'transfer-encoding').length > 0 ||
+    headerLines(rawHeaders, 'content-length').some((value) => value.trim() !== '0')
+  );
+}

@@ -1,0 +1,77 @@
+/** The frame around each request to a recorder: its slot, the viewer's name, the rechecks of the viewer, the log entry. */
+import { TailcastError } from '../errors.ts';
+import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
+import type { Rechecks } from '../proxy/gate/recheck.ts';
+import type { NamedViewer } from '../wire/recorder-api/named-viewer.ts';
+import type { Places } from './places.ts';
+import type { PortalRequest } from './portal-request.ts';
+
+export interface RelayDeps {
+  /** Returns the recorders that may have recordings for this caller, as `ip:port`, in order of preference. */
+  readonly recordersFor: (caller: Caller) => Promise<readonly string[]>;
+  readonly rechecks: Pick<Rechecks, 'watch'>;
+  readonly places: Places;
+  /** Maximum time without progress of a body or a live view, in milliseconds. */
+  readonly stallMs: number;
+  /** Aborts when the gateway shuts down. */
+  readonly signal: AbortSignal;
+}
+
+export interface RelayContext {
+  readonly recorders: readonly string[];
+  readonly viewer: NamedViewer;
+  /** Aborts when the client leaves, the gateway shuts down, or the viewer's access ends. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Runs `work`, and closes the access-log entry of a response that has begun.
+ * @throws TailcastError what the client is refused with, if no response has begun
+ */
+export async function relay(
+  deps: RelayDeps,
+  portal: PortalRequest,
+  work: (context: RelayContext) => Promise<void>,
+): Promise<void> {
+  const { account, caller, inbound, signal: left } = portal;
+  if (caller === undefined) throw new TailcastError('INTERNAL', 'the gate has not admitted the request');
+  const leave = deps.places.take(caller.identity.nodeId);
+  const access = new AbortController();
+  const unwatch = deps.rechecks.watch(caller, inbound.peer, (error) => access.abort(error));
+  portal.isRelayed = true;
+  try {
+    const recorders = await deps.recordersFor(caller);
+    if (recorders.length === 0)
+      throw new TailcastError(
+        'NOT_FOUND',
+        'no recorder is named for you, so there are no recordings to show',
+      );
+    const signal = AbortSignal.any([left, deps.signal, access.signal]);
+    await work({ recorders, viewer: namedViewerOf(caller, inbound), signal });
+    access.signal.throwIfAborted();
+  } catch (error) {
+    const cause: unknown = access.signal.aborted ? access.signal.reason : error;
+    if (!account.begun && !left.aborted) throw cause;
+    if (access.signal.aborted) account.refused(cause);
+    else if (left.aborted) account.failed('client left');
+    else account.failed(error instanceof TailcastError ? error.code : 'RECORDER_UNREACHABLE');
+    portal.refuse(cause);
+  } finally {
+    unwatch();
+    leave();
+    portal.isRelayed = false;
+    if (account.begun || left.aborted) account.close();
+  }
+}
+
+/** The viewer as the tailnet names them. Nothing in it comes from the request's headers. */
+function namedViewerOf(
+  { identity }: Pick<Caller, 'identity'>,
+  { peer }: Pick<InboundRequest, 'peer'>,
+): NamedViewer {
+  const { nodeName: node, nodeId } = identity;
+  const common = { node, nodeId, address: peer.address };
+  return identity.kind === 'user'
+    ? { ...common, user: identity.login, tags: [] }
+    : { ...common, user: undefined, tags: identity.tags };
+}
