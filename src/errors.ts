@@ -6,6 +6,8 @@
  * throw by `detail`, which is appended after a colon. Never put a secret in either.
  */
 
+import { safeLines } from './safe-text.ts';
+
 /** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
 export interface ErrorEntry {
   readonly status: number;
@@ -152,9 +154,11 @@ export class TailcastError extends Error {
     const { message } = ERROR_TABLE[code];
     // a detail that came from another error of the same code may begin with the same sentence
     const isWhole = detail === message || detail?.startsWith(`${message}: `) === true;
-    super(detail === undefined ? message : isWhole ? detail : `${message}: ${detail}`, options);
+    // a detail may contain text of a client, a recorder or the API server, and messages end on terminals
+    const safe = detail === undefined ? undefined : safeLines(detail);
+    super(safe === undefined ? message : isWhole ? safe : `${message}: ${safe}`, options);
     this.code = code;
-    this.detail = detail;
+    this.detail = safe;
   }
 
   get entry(): ErrorEntry {

@@ -4,31 +4,24 @@
  */
 import type { Writable } from 'node:stream';
 import type { CommandContext } from '../config/command-context.ts';
+import { safeLine, safeLines, UNSAFE_CHARACTERS } from '../safe-text.ts';
 import { cellWidth } from '../terminal/cell-width.ts';
-
-/**
- * Characters that a terminal obeys or hides: C0 and C1 controls, DEL, line and paragraph separators, bidirectional controls,
- * zero-width and tag characters, lone surrogates.
- */
-const UNSAFE =
-  // oxlint-disable-next-line no-control-regex -- controls are what this matches
-  /[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]|\p{Cs}/gu;
 
 /**
  * Writes text, of which only line feeds and tabs control the terminal; every other control becomes `�`.
  * A field of a record goes through {@link plain} first, so that it cannot begin a line.
  */
 export function print(stream: Writable, text: string): Promise<void> {
-  return write(
-    stream,
-    text.replaceAll(UNSAFE, (found) => (found === '\n' || found === '\t' ? found : '�')),
-  );
+  return write(stream, safeLines(text));
 }
 
 /** Writes one JSON value and a line feed. What a terminal would obey is escaped, so that the value stays the same. */
 export function printJson(stream: Writable, value: unknown, indent?: number): Promise<void> {
   const json = JSON.stringify(value, undefined, indent) ?? 'null';
-  return write(stream, `${json.replaceAll(UNSAFE, (found) => (found === '\n' ? found : escaped(found)))}\n`);
+  return write(
+    stream,
+    `${json.replaceAll(UNSAFE_CHARACTERS, (found) => (found === '\n' ? found : escaped(found)))}\n`,
+  );
 }
 
 function escaped(text: string): string {
@@ -160,5 +153,5 @@ export function formatBytes(bytes: number): string {
 
 /** One line of text without anything that a terminal obeys or hides. */
 export function plain(text: string): string {
-  return text.replaceAll(UNSAFE, '�');
+  return safeLine(text);
 }

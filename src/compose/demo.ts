@@ -3,7 +3,7 @@
  * `--kubeconfig` the cluster is a real one.
  */
 import { randomBytes } from 'node:crypto';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { defaultStateDirectory } from '../config/environment.ts';
@@ -47,6 +47,7 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
   await openSettingDirectory('directory', directory);
+  await refuseForeignDirectory(directory);
   const note = join(directory, 'demo.json');
   await refuseSecond(note);
   await using stack = new CleanUp();
@@ -66,7 +67,9 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
     store: join(directory, 'recordings'),
     process: await describeProcess(process.pid),
   };
-  await writeFile(note, JSON.stringify(running), { mode: 0o600 });
+  await rm(note, { force: true });
+  // never through a link that somebody else has put there
+  await writeFile(note, JSON.stringify(running), { mode: 0o600, flag: 'wx' });
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');
     const { host, port, caPem = '' } = gateway;
@@ -82,6 +85,16 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   stdout.write(`player: ${recorder.url}/\n`);
   await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   step('stopping');
+}
+
+/** @throws TailcastError `CONFIG_INVALID` if the directory belongs to another user, who could replace the kubeconfig in it */
+async function refuseForeignDirectory(directory: string): Promise<void> {
+  const { uid } = await stat(directory);
+  if (process.getuid === undefined || uid === process.getuid()) return;
+  throw new TailcastError(
+    'CONFIG_INVALID',
+    `directory: ${directory} belongs to user ${uid}, who could replace the kubeconfig in it. Set --directory to a directory of your own`,
+  );
 }
 
 /** @throws TailcastError `ALREADY_RUNNING` when the process that wrote the note still runs */

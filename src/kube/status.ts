@@ -3,6 +3,7 @@
  * at `reason` and `code`, and `details.causes` carries our own stable code.
  */
 import { ERROR_TABLE, TailcastError, type ErrorCode } from '../errors.ts';
+import { safeLine } from '../safe-text.ts';
 
 export interface StatusResponse {
   readonly httpStatus: number;
@@ -34,7 +35,7 @@ export function statusOf(error: unknown): StatusResponse {
     apiVersion: 'v1',
     metadata: {},
     status: 'Failure',
-    message: message.slice(0, MAX_MESSAGE_LENGTH),
+    message: safeLine(message.slice(0, MAX_MESSAGE_LENGTH)),
     reason,
     details: {
       causes: [{ reason: 'TailcastCode', message: code }],

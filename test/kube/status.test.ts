@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ERROR_TABLE, TailcastError, type ErrorCode } from '../../src/errors.ts';
 import { rawStatusResponse, statusOf } from '../../src/kube/status.ts';
+import { safeLine } from '../../src/safe-text.ts';
 
 /** Node's table may still have the older names. */
 const RENAMED_IN_RFC_9110: Record<number, readonly string[]> = {
@@ -67,8 +68,16 @@ describe('statusOf', () => {
         const { body } = statusOf(new TailcastError('USAGE', `<script>&${detail}\u2028`));
         expect(body).not.toMatch(/[<>&\u2028\u2029\n]/);
         const { message } = JSON.parse(body) as { message: string };
-        expect(message).toBe(`wrong usage: <script>&${detail}\u2028`);
+        expect(message).toBe(`wrong usage: <script>&${safeLine(detail)}\ufffd`);
       }),
+    );
+  });
+
+  it('has nothing in its message that a terminal obeys or hides', () => {
+    const detail = 'recorder says: \u001b]0;owned\u0007\u009b2J\r\n\u202Egnp.exe\u200b';
+    const { message } = JSON.parse(statusOf(new TailcastError('USAGE', detail)).body) as { message: string };
+    expect(message).toBe(
+      'wrong usage: recorder says: \ufffd]0;owned\ufffd\ufffd2J\ufffd\ufffd\ufffdgnp.exe\ufffd',
     );
   });
 

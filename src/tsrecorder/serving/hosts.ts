@@ -10,13 +10,17 @@ export interface Hosts {
    * @param localAddress the address the connection came in on; naming that is naming us.
    */
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
-  /** The same for an `Origin` header; no header is fine: then it was no page of a browser. */
-  acceptsOrigin(origin: string | undefined, localAddress: string | undefined): boolean;
+  /**
+   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names. True
+   * without the header, which browsers always send.
+   */
+  acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }
 
 /** @param names further host names, e.g. that of the tailnet node; any case, without port. */
 export function createHosts(names: readonly string[]): Hosts {
-  const known = new Set<string>([...LOOPBACK, ...names.map((name) => name.toLowerCase().replace(/\.$/, ''))]);
+  const configured = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
+  const known = new Set<string>([...LOOPBACK, ...configured]);
   function accepts(host: string | undefined, localAddress: string | undefined): boolean {
     const match = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/.exec(host?.toLowerCase() ?? '');
     const name = match?.[1]?.replace(/\.$/, '');
@@ -26,10 +30,11 @@ export function createHosts(names: readonly string[]): Hosts {
   }
   return {
     accepts,
-    acceptsOrigin(origin, localAddress) {
+    acceptsOrigin(origin, host) {
       if (origin === undefined) return true;
-      const match = /^https?:\/\/([^/]+)$/.exec(origin);
-      return match !== null && accepts(match[1], localAddress);
+      const [, authority = '', name = ''] =
+        /^https?:\/\/(([^/:]+|\[[^/\]]+\])(?::\d{1,5})?)$/.exec(origin) ?? [];
+      return authority !== '' && (authority === host?.toLowerCase() || configured.has(name));
     },
   };
 }

@@ -61,7 +61,7 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     const { localAddress } = request.socket;
     const { host, origin } = request.headers;
     const id = idOf(request.url);
-    if (!options.hosts.accepts(host, localAddress) || !options.hosts.acceptsOrigin(origin, localAddress)) {
+    if (!options.hosts.accepts(host, localAddress) || !options.hosts.acceptsOrigin(origin, host)) {
       refuse(socket, '403 Forbidden');
       return;
     }

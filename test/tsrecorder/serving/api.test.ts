@@ -236,6 +236,8 @@ describe('a running session', () => {
     expect(messages).toEqual([STORED_HEADER.trimEnd(), '[0.1,"r","80x24"]', '[0.2,"o","x"]']);
     for (const [url, options] of [
       [address, { origin: 'http://evil.example' }],
+      [address, { origin: 'http://localhost:9999' }],
+      [address, { origin: 'http://127.0.0.1:1' }],
       [address, { headers: { host: 'evil.example' } }],
       [address.replace('/live', '/other'), {}],
       [address.replace('nGATE1', 'nGATE2'), {}],
