@@ -150,6 +150,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
   '@kubernetes/client-node': /^operator\//,
+  socks: /^kube\/proxy-tunnel\.ts$/,
 };
 
 /** Files whose functions are pure: no clock, no I/O, no logger. */

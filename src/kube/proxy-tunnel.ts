@@ -1,7 +1,7 @@
 /**
  * Connections to an API server through the proxy that a kubeconfig names (`proxy-url`), of the kinds that client-go takes:
- * HTTP CONNECT (RFC 9110 section 9.3.6), the same over TLS, and SOCKS5 (RFC 1928, with the passwords of RFC 1929). Names are
- * resolved by the proxy.
+ * HTTP CONNECT (RFC 9110 section 9.3.6), the same over TLS, and SOCKS5 (by the `socks` package). Names are resolved by the
+ * proxy.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -34,7 +34,11 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
   const url = URL.parse(text);
   const port = url === null ? undefined : PORTS[url.protocol];
   const credentials = url === null ? undefined : credentialsOf(url);
-  if (url === null || port === undefined || url.hostname === '' || credentials === undefined) {
+  const isUsable =
+    url !== null &&
+    url.hostname !== '' &&
+    [target.host, ...Object.values(credentials ?? {})].every(fitsSocks);
+  if (!isUsable || port === undefined || credentials === undefined) {
     throw new TailcastError(
       'CONFIG_INVALID',
       `${where} is no proxy that can be used; write http://host:port, https://host:port or socks5://host:port`,
@@ -60,6 +64,11 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
       throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     }
   };
+}
+
+/** True if SOCKS5 can send `text`: its lengths are one byte. */
+function fitsSocks(text: string): boolean {
+  return Buffer.byteLength(text) <= 255;
 }
 
 /** Undefined when they are not written as a URL writes them. */
@@ -113,83 +122,25 @@ async function openConnect(proxy: Proxy, target: TunnelTarget, signal: AbortSign
   return tunnel.promise;
 }
 
-const VERSION = 5;
-const NO_PASSWORD = 0;
-const PASSWORD = 2;
-const CONNECT = 1;
-const ADDRESS_BYTES: Readonly<Record<number, number>> = { 1: 4, 4: 16 };
-const REFUSALS = [
-  'it failed',
-  'it does not allow that',
-  'the network cannot be reached',
-  'the host cannot be reached',
-  'the connection was refused',
-  'it took too long',
-  'it knows no CONNECT',
-  'it knows no such address',
-];
-
 async function openSocks(proxy: Proxy, target: TunnelTarget, signal: AbortSignal): Promise<Socket> {
+  const { SocksClient } = await import('socks');
+  signal.throwIfAborted();
   const socket = connect({ host: proxy.host, port: proxy.port, noDelay: true });
+  const abort = (): void => void socket.destroy();
+  signal.addEventListener('abort', abort, { once: true });
   try {
     await once(socket, 'connect', { signal });
-    await greet(socket, proxy, signal);
-    socket.write(
-      Buffer.from([VERSION, CONNECT, 0, ...addressOf(target.host), target.port >> 8, target.port & 255]),
-    );
-    const [, code = 0, , kind = 0] = await read(socket, 4, signal);
-    if (code !== 0) throw new Error(REFUSALS[code - 1] ?? `it refused with ${code}`);
-    const length = kind === 3 ? ((await read(socket, 1, signal))[0] ?? 0) : ADDRESS_BYTES[kind];
-    if (length === undefined) throw new Error('it answered with an address of no known kind');
-    await read(socket, length + 2, signal);
+    await SocksClient.createConnection({
+      command: 'connect',
+      proxy: { host: proxy.host, port: proxy.port, type: 5, userId: proxy.user, password: proxy.password },
+      destination: target,
+      existing_socket: socket,
+    });
     return socket;
   } catch (error) {
     socket.destroy();
     throw error;
-  }
-}
-
-async function greet(socket: Socket, { user, password }: Proxy, signal: AbortSignal): Promise<void> {
-  const method = user === '' ? NO_PASSWORD : PASSWORD;
-  socket.write(Buffer.from([VERSION, 1, method]));
-  const [version, chosen] = await read(socket, 2, signal);
-  if (version !== VERSION) throw new Error('it does not speak SOCKS5');
-  if (chosen !== method) throw new Error(user === '' ? 'it wants a password' : 'it takes no password');
-  if (method === NO_PASSWORD) return;
-  socket.write(Buffer.from([1, ...sized(user), ...sized(password)]));
-  const [, failure] = await read(socket, 2, signal);
-  if (failure !== 0) throw new Error('it refused user name and password');
-}
-
-function addressOf(host: string): readonly number[] {
-  if (isIP(host) === 4) return [1, ...host.split('.').map(Number)];
-  return [3, ...sized(host)];
-}
-
-function sized(text: string): readonly number[] {
-  const bytes = Buffer.from(text);
-  if (bytes.length > 255) throw new Error('a name or password is longer than SOCKS5 can say');
-  return [bytes.length, ...bytes];
-}
-
-/** Exactly so many bytes: what follows is TLS and not ours. */
-async function read(socket: Socket, bytes: number, signal: AbortSignal): Promise<Buffer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  const take = (): void => {
-    const found: unknown = socket.read(bytes);
-    // at the end there may be fewer
-    if (!Buffer.isBuffer(found) || found.length < bytes) return;
-    socket.off('readable', take);
-    resolve(found);
-  };
-  const lost = (): void => reject(new Error('it closed the connection'));
-  const aborted = (): void => reject(signal.reason);
-  socket.on('readable', take).once('end', lost).once('close', lost).once('error', reject);
-  signal.addEventListener('abort', aborted, { once: true });
-  try {
-    return await promise;
   } finally {
-    socket.off('readable', take).off('end', lost).off('close', lost).off('error', reject);
-    signal.removeEventListener('abort', aborted);
+    signal.removeEventListener('abort', abort);
   }
 }

@@ -136,13 +136,13 @@ describe('a tunnel through SOCKS5', () => {
     const proxy = await startSocksProxy(await startEcho(), { method: 2 });
     const target = { host: '10.0.0.1', port: 443 };
     expect(await echoThrough(`socks5h://u:pw@127.0.0.1:${proxy.port}`, target)).toBe('hello');
-    expect(proxy.said).toEqual(['050102', '0101750270 77'.replace(' ', ''), '050100010a00000101bb']);
+    expect(proxy.said).toEqual(['05020002', '010175027077', '050100010a00000101bb']);
   });
 
   it.each([
-    [{ method: 255 }, 'it wants a password', 'socks5'],
-    [{ code: 5 }, 'the connection was refused', 'socks5'],
-    [{ code: 99 }, 'it refused with 99', 'socks5'],
+    [{ method: 255 }, 'no accepted authentication type', 'socks5'],
+    [{ code: 5 }, 'rejected connection - ConnectionRefused', 'socks5'],
+    [{ code: 99 }, 'rejected connection', 'socks5'],
   ])('is refused as the proxy refuses: %j', async (options, problem, scheme) => {
     const proxy = await startSocksProxy(1, options);
     await expect(echoThrough(`${scheme}://127.0.0.1:${proxy.port}`, { host: 'k', port: 1 })).rejects.toThrow(
@@ -153,16 +153,38 @@ describe('a tunnel through SOCKS5', () => {
   it('is refused with a wrong password, and by what is no proxy', async () => {
     const proxy = await startSocksProxy(1, { method: 2, login: 1 });
     await expect(echoThrough(`socks5://u:p@127.0.0.1:${proxy.port}`, { host: 'k', port: 1 })).rejects.toThrow(
-      'it refused user name and password',
+      'Socks5 Authentication failed',
     );
     const other = await listen(createServer((socket) => void socket.end('HTTP/1.1 400 Bad Request\r\n\r\n')));
     await expect(echoThrough(`socks5://127.0.0.1:${other}`, { host: 'k', port: 1 })).rejects.toThrow(
-      'it does not speak SOCKS5',
+      'invalid socks version',
     );
     const silent = await listen(createServer((socket) => void socket.end()));
     await expect(echoThrough(`socks5://127.0.0.1:${silent}`, { host: 'k', port: 1 })).rejects.toThrow(
-      'it closed the connection',
+      'Socket closed',
     );
+  });
+
+  it('sends an IPv6 address as an address', async () => {
+    const proxy = await startSocksProxy(await startEcho());
+    expect(await echoThrough(`socks5://127.0.0.1:${proxy.port}`, { host: '::1', port: 443 })).toBe('hello');
+    expect(proxy.said.at(-1)).toBe(`05010004${'00'.repeat(15)}0101bb`);
+  });
+
+  it('is refused at start if SOCKS5 cannot send a name or password', () => {
+    const longest = 'x'.repeat(255);
+    expect(
+      openProxyTunnel(`socks5://${longest}:${longest}@p`, 'proxy-url', { host: longest, port: 1 }),
+    ).toBeTypeOf('function');
+    for (const [url, host] of [
+      [`socks5://x${longest}:p@p`, 'k'],
+      [`socks5://u:x${longest}@p`, 'k'],
+      ['socks5://p', `x${longest}`],
+    ] as const) {
+      expect(() => openProxyTunnel(url, 'proxy-url', { host, port: 1 })).toThrow(
+        'proxy-url is no proxy that can be used',
+      );
+    }
   });
 
   it('ends with its signal', async () => {
