@@ -1,15 +1,10 @@
 /** The archive behind a kubeconfig's context: the portal of the gateway that the context leads to. */
-import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { CommandContext } from '../config/command-context.ts';
-import { TailcastError, errorReason } from '../errors.ts';
-import {
-  kubeconfigPaths,
-  pathInKubeconfig,
-  readKubeconfigContext,
-  type KubeconfigContext,
-} from '../kube/kubeconfig.ts';
+import { TailcastError } from '../errors.ts';
+import { pemSource } from '../kube/api-server-tls.ts';
+import { kubeconfigPaths, readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 
@@ -50,7 +45,7 @@ export async function contextAddress(
     kubeconfig === undefined ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) : [kubeconfig];
   const context = readKubeconfigContext(paths, name);
   const base = portalOf(context);
-  trustAuthority(context);
+  await trustAuthority(context);
   const archive = openRecorderArchive(base, signal);
   try {
     for await (const _ of archive.list({ limit: '1' })) break;
@@ -77,30 +72,24 @@ function portalOf({ name, cluster }: KubeconfigContext): string {
 }
 
 /** `fetch` has no authority of its own, so that of the context is trusted by the process, which calls nobody else. */
-function trustAuthority({ name, cluster: { value, file } }: KubeconfigContext): void {
+async function trustAuthority(context: KubeconfigContext): Promise<void> {
+  const {
+    name,
+    clusterName,
+    cluster: { value, file },
+  } = context;
   if (value['insecure-skip-tls-verify'] === true) {
     throw new TailcastError(
       'CONFIG_INVALID',
       `${file}: context ${name} has insecure-skip-tls-verify; recordings are only read over a verified connection: set certificate-authority instead`,
     );
   }
-  const pem = authorityOf(value, file);
+  const pem = await pemSource({
+    data: value['certificate-authority-data'],
+    path: value['certificate-authority'],
+    file,
+    what: `kubeconfig ${file}: clusters[${clusterName}].cluster.certificate-authority`,
+    now: () => performance.now(),
+  })?.();
   if (pem !== undefined) setDefaultCACertificates([...getCACertificates('default'), pem]);
-}
-
-function authorityOf(cluster: KubeconfigContext['cluster']['value'], file: string): string | undefined {
-  const data = cluster['certificate-authority-data'];
-  if (data !== undefined && data !== '') return Buffer.from(data, 'base64').toString('utf8');
-  const named = cluster['certificate-authority'];
-  if (named === undefined || named === '') return undefined;
-  const path = pathInKubeconfig(named, file);
-  try {
-    return readFileSync(path, 'utf8');
-  } catch (error) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      `${file}: certificate-authority ${path} cannot be read: ${errorReason(error)}`,
-      { cause: error },
-    );
-  }
 }
