@@ -149,7 +149,8 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
   '@lydell/node-pty': /^demo\//,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
-  '@kubernetes/client-node': /^operator\//,
+  // the operator imports its types
+  '@kubernetes/client-node': /^kube\/oidc-thread\.ts$/,
   socks: /^kube\/proxy-tunnel\.ts$/,
 };
 

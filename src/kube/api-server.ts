@@ -8,7 +8,9 @@ import {
   type ApiServerTls,
   type ClientCertificate,
 } from './api-server-tls.ts';
-import { createExecCredentialSource, type ExecCredentialSource } from './kubeconfig-exec.ts';
+import type { CredentialSource } from './credential-cache.ts';
+import { createExecCredentialSource } from './kubeconfig-exec.ts';
+import { createOidcCredentialSource } from './kubeconfig-oidc.ts';
 import { pathInKubeconfig, readKubeconfigContext, type KubeconfigContext } from './kubeconfig.ts';
 import { openProxyTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
@@ -200,7 +202,7 @@ const ANONYMOUS: Credentials = {
   refused: () => {},
 };
 
-/** Precedence as in client-go: token file, token, basic, plugin; a client certificate may come with any of them. */
+/** Precedence as in client-go: token file, token, basic, plugin, OpenID Connect; a client certificate may come with any of them. */
 async function createCredentials(
   context: KubeconfigContext,
   options: ApiServerOptions,
@@ -237,7 +239,17 @@ async function createCredentials(
       environment: options.environment ?? {},
       wallClock: options.wallClock,
     });
-    return pluginCredentials(source, certificate, `${where}.exec`);
+    return issuedCredentials('credential plugin', source, certificate, `${where}.exec`);
+  }
+  const provider = user['auth-provider'];
+  if (provider !== undefined && provider !== null) {
+    const source = createOidcCredentialSource({
+      config: provider.config ?? {},
+      file,
+      userName: context.userName,
+      wallClock: options.wallClock,
+    });
+    return issuedCredentials('OpenID Connect token', source, certificate, `${where}.auth-provider`);
   }
   const { cert } = await certificate();
   return {
@@ -248,10 +260,11 @@ async function createCredentials(
 }
 
 function refuseUnsupported({ user: { value: user } }: KubeconfigContext, where: string): void {
-  if (user['auth-provider'] !== undefined && user['auth-provider'] !== null) {
+  const provider = user['auth-provider']?.name ?? 'oidc';
+  if (provider !== 'oidc') {
     throw new TailcastError(
       'CONFIG_INVALID',
-      `${where}.auth-provider is not supported; use an exec plugin or a token`,
+      `${where}.auth-provider "${provider}" is not supported; use oidc, an exec plugin or a token`,
     );
   }
   if (user.as !== undefined && user.as !== '') {
@@ -262,13 +275,14 @@ function refuseUnsupported({ user: { value: user } }: KubeconfigContext, where: 
   }
 }
 
-function pluginCredentials(
-  source: ExecCredentialSource,
+function issuedCredentials(
+  kind: string,
+  source: CredentialSource,
   certificate: () => Promise<ClientCertificate>,
   where: string,
 ): Credentials {
   return {
-    kind: 'credential plugin',
+    kind,
     async authorization() {
       const { token } = await source.credential();
       return token === undefined ? undefined : `Bearer ${bearer(token, where)}`;

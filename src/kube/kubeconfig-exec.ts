@@ -6,13 +6,8 @@ import { execFile } from 'node:child_process';
 import { sep } from 'node:path';
 import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
-import { pathInKubeconfig, type KubeconfigExec } from './kubeconfig.ts';
-
-export interface ExecCredential {
-  readonly token: string | undefined;
-  /** PEM texts. */
-  readonly certificate: { readonly cert: string; readonly key: string } | undefined;
-}
+import { cacheCredential, type CredentialSource, type TimedCredential } from './credential-cache.ts';
+import { pathInKubeconfig, type KubeconfigCluster, type KubeconfigExec } from './kubeconfig.ts';
 
 export interface ExecCredentialOptions {
   readonly spec: KubeconfigExec;
@@ -27,19 +22,10 @@ export interface ExecCredentialOptions {
   readonly timeoutMs?: number;
 }
 
-export interface ClusterInfo {
-  readonly server: string;
-  readonly 'tls-server-name'?: string;
-  readonly 'insecure-skip-tls-verify'?: boolean;
-  readonly 'certificate-authority-data'?: string;
-}
-
-export interface ExecCredentialSource {
-  /** The cached credential while it is valid; else the plugin runs, once for all who wait. */
-  credential(): Promise<ExecCredential>;
-  /** Forgets the cached credential, after the API server refused it. */
-  forget(): void;
-}
+type ClusterInfo = Pick<
+  KubeconfigCluster,
+  'server' | 'tls-server-name' | 'insecure-skip-tls-verify' | 'certificate-authority-data'
+>;
 
 const VERSIONS: ReadonlySet<string> = new Set([
   'client.authentication.k8s.io/v1',
@@ -47,59 +33,22 @@ const VERSIONS: ReadonlySet<string> = new Set([
 ]);
 const TIMEOUT_MS = 60_000;
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** A credential is replaced this long before it expires. */
-const EXPIRY_MARGIN_MS = 5_000;
 /** After a run (also a failed one) the plugin rests this long, whatever it said about expiry. */
 const MIN_INTERVAL_MS = 1_000;
 
 /** @throws TailcastError `CONFIG_INVALID` at once for a spec that cannot work here */
-export function createExecCredentialSource(options: ExecCredentialOptions): ExecCredentialSource {
-  const { spec, wallClock } = options;
+export function createExecCredentialSource(options: ExecCredentialOptions): CredentialSource {
+  const { spec } = options;
   if (!VERSIONS.has(spec.apiVersion)) {
     fail(options, `apiVersion is "${spec.apiVersion}"; use client.authentication.k8s.io/v1`);
   }
   if (spec.interactiveMode === 'Always') {
     fail(options, 'interactiveMode is Always, but there is no terminal here; use a plugin that does not ask');
   }
-  let last: { readonly result: Promise<Timed>; readonly startedAtMs: number } | undefined;
-  let validUntilMs = 0;
-
-  function start(): Promise<Timed> {
-    const startedAtMs = wallClock();
-    validUntilMs = Number.POSITIVE_INFINITY;
-    const result = runPlugin(options).then(
-      (timed) => {
-        validUntilMs = Math.max(timed.expiresAtMs - EXPIRY_MARGIN_MS, wallClock() + MIN_INTERVAL_MS);
-        return timed;
-      },
-      (error: unknown) => {
-        validUntilMs = wallClock() + MIN_INTERVAL_MS;
-        throw error;
-      },
-    );
-    last = { result, startedAtMs };
-    return result;
-  }
-
-  return {
-    async credential() {
-      const { token, certificate } = await (last !== undefined && wallClock() < validUntilMs
-        ? last.result
-        : start());
-      return { token, certificate };
-    },
-    forget() {
-      if (last !== undefined && wallClock() - last.startedAtMs >= MIN_INTERVAL_MS) validUntilMs = 0;
-    },
-  };
+  return cacheCredential(() => runPlugin(options), options.wallClock, MIN_INTERVAL_MS);
 }
 
-interface Timed extends ExecCredential {
-  /** Infinite when the plugin names no time. */
-  readonly expiresAtMs: number;
-}
-
-async function runPlugin(options: ExecCredentialOptions): Promise<Timed> {
+async function runPlugin(options: ExecCredentialOptions): Promise<TimedCredential> {
   const { spec, file, environment } = options;
   const cluster = spec.provideClusterInfo === true ? { cluster: await options.cluster() } : {};
   const info = {
@@ -157,7 +106,7 @@ const outputSchema = z.object({
   }),
 });
 
-function parseOutput(options: ExecCredentialOptions, output: string): Timed {
+function parseOutput(options: ExecCredentialOptions, output: string): TimedCredential {
   const { apiVersion } = options.spec;
   let document: unknown;
   try {

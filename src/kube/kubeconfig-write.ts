@@ -46,10 +46,41 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
  * @returns whether anything had to be changed
  * @throws TailcastError `CONFIG_INVALID`; `USAGE` when an entry of somebody else has one of the names
  */
-export async function writeKubeconfig(
+export function writeKubeconfig(
   path: string,
   entries: readonly KubeconfigEntry[],
   options: { readonly force?: boolean } = {},
+): Promise<{ readonly changed: boolean }> {
+  return replaceKubeconfig(path, (text) => {
+    if (options.force !== true) refuseForeign(text, entries, path);
+    return mergeKubeconfigs(text, entries, path);
+  });
+}
+
+/**
+ * Writes the refreshed tokens of an `auth-provider` to the file, as `writeKubeconfig` writes it.
+ *
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export async function writeOidcTokens(
+  path: string,
+  userName: string,
+  tokens: Readonly<Record<string, string>>,
+): Promise<void> {
+  await replaceKubeconfig(path, (text) => {
+    const document = parseOrCreate(text, path);
+    const user = findByName(document.get('users'), userName);
+    if (user === undefined) invalid(path, `the user "${userName}" is gone, and its new tokens are lost`);
+    for (const [key, token] of Object.entries(tokens)) {
+      user.setIn(['user', 'auth-provider', 'config', key], token);
+    }
+    return document.toString({ lineWidth: 0 });
+  });
+}
+
+async function replaceKubeconfig(
+  path: string,
+  edit: (text: string | undefined) => string | undefined,
 ): Promise<{ readonly changed: boolean }> {
   try {
     await makeDirectories(dirname(path), 0o755);
@@ -57,8 +88,7 @@ export async function writeKubeconfig(
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
       const text = await readIfThere(file);
-      if (options.force !== true) refuseForeign(text, entries, path);
-      const merged = mergeKubeconfigs(text, entries, path);
+      const merged = edit(text);
       if (merged === undefined || merged === text) return { changed: false };
       if (text !== undefined) await access(file, constants.W_OK);
       await access(dirname(file), constants.W_OK);
@@ -238,8 +268,8 @@ function upsert(
     document.set(list, entries);
   }
   if (!isSeq(entries)) return false;
-  const known = entries.items.find((item) => isMap(item) && item.get('name') === name);
-  if (!isMap(known)) {
+  const known = findByName(entries, name);
+  if (known === undefined) {
     // a list that was written as `[]` must not make the new entry a line of its own braces
     if (entries.items.length === 0) entries.flow = false;
     entries.add(document.createNode({ [kind]: value, name }));
@@ -249,6 +279,10 @@ function upsert(
   if (current instanceof YAMLMap && isDeepStrictEqual(current.toJS(document), value)) return false;
   known.set(kind, document.createNode(value));
   return true;
+}
+
+function findByName(list: unknown, name: string): YAMLMap | undefined {
+  return isSeq(list) ? list.items.filter(isMap).find((item) => item.get('name') === name) : undefined;
 }
 
 function set(document: Document, key: string, value: string): boolean {

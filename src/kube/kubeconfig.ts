@@ -39,7 +39,9 @@ const userSchema = z.object({
   username: z.string().optional(),
   password: z.string().optional(),
   exec: execSchema.nullish(),
-  'auth-provider': z.unknown().optional(),
+  'auth-provider': z
+    .object({ name: z.string(), config: z.record(z.string(), z.string()).nullish() })
+    .nullish(),
   as: z.string().optional(),
 });
 

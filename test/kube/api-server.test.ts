@@ -400,7 +400,7 @@ describe('an API server from a kubeconfig', () => {
     [
       'an auth provider',
       () => ({ user: { 'auth-provider': { name: 'gcp' } } }),
-      /auth-provider is not supported/,
+      /auth-provider "gcp" is not supported/,
     ],
     [
       'a plugin that fails',

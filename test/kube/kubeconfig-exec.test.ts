@@ -2,7 +2,8 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createExecCredentialSource, type ExecCredentialSource } from '../../src/kube/kubeconfig-exec.ts';
+import type { CredentialSource } from '../../src/kube/credential-cache.ts';
+import { createExecCredentialSource } from '../../src/kube/kubeconfig-exec.ts';
 import type { KubeconfigExec } from '../../src/kube/kubeconfig.ts';
 
 const V1 = 'client.authentication.k8s.io/v1';
@@ -19,7 +20,7 @@ afterEach(() => {
 });
 
 /** A plugin that counts its runs in `runs` and then evaluates `code`. */
-function plugin(code: string, spec: Partial<KubeconfigExec> = {}, timeoutMs = 10_000): ExecCredentialSource {
+function plugin(code: string, spec: Partial<KubeconfigExec> = {}, timeoutMs = 10_000): CredentialSource {
   const counted = `require('fs').appendFileSync(${JSON.stringify(join(directory, 'runs'))}, '.'); ${code}`;
   return createExecCredentialSource({
     spec: { apiVersion: V1, command: process.execPath, args: ['-e', counted], ...spec },

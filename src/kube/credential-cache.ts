@@ -1,0 +1,67 @@
+/** A cache of one credential that a kubeconfig's exec plugin or OpenID Connect provider issues. */
+
+/** A bearer token, a client certificate, or both. */
+export interface Credential {
+  readonly token: string | undefined;
+  /** PEM texts. */
+  readonly certificate: { readonly cert: string; readonly key: string } | undefined;
+}
+
+export interface TimedCredential extends Credential {
+  /** Milliseconds since 1970; infinite if the issuer names no expiry time. */
+  readonly expiresAtMs: number;
+}
+
+export interface CredentialSource {
+  /** Returns the cached credential while it is valid; otherwise requests one, once for all waiting callers. */
+  credential(): Promise<Credential>;
+  /** Drops the cached credential, after the API server refused it. */
+  forget(): void;
+}
+
+/** A credential is replaced this long before it expires. */
+const EXPIRY_MARGIN_MS = 5_000;
+
+/**
+ * Caches what `issue` returns or throws.
+ *
+ * @param wallClock milliseconds since 1970
+ * @param minIntervalMs minimum time between two calls of `issue`, also after a failed call
+ */
+export function cacheCredential(
+  issue: () => Promise<TimedCredential>,
+  wallClock: () => number,
+  minIntervalMs: number,
+): CredentialSource {
+  let last: { readonly result: Promise<TimedCredential>; readonly startedAtMs: number } | undefined;
+  let validUntilMs = 0;
+
+  function start(): Promise<TimedCredential> {
+    const startedAtMs = wallClock();
+    validUntilMs = Number.POSITIVE_INFINITY;
+    const result = issue().then(
+      (timed) => {
+        validUntilMs = Math.max(timed.expiresAtMs - EXPIRY_MARGIN_MS, wallClock() + minIntervalMs);
+        return timed;
+      },
+      (error: unknown) => {
+        validUntilMs = wallClock() + minIntervalMs;
+        throw error;
+      },
+    );
+    last = { result, startedAtMs };
+    return result;
+  }
+
+  return {
+    async credential() {
+      const { token, certificate } = await (last !== undefined && wallClock() < validUntilMs
+        ? last.result
+        : start());
+      return { token, certificate };
+    },
+    forget() {
+      if (last !== undefined && wallClock() - last.startedAtMs >= minIntervalMs) validUntilMs = 0;
+    },
+  };
+}
