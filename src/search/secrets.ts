@@ -12,7 +12,8 @@ export const SECRET = '[secret]';
 const RULES: readonly RegExp[] = [
   /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g,
   /\b(?:gh[pousr]_|github_pat_|glpat-|npm_|xox[abeoprs]-|sk-|AIza)[A-Za-z0-9_-]{16,}/g,
-  /\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?/g,
+  // NOTE: the lookahead reads each word once: without it every `-eyJ` of a word reads the rest of the word
+  /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
   /(?<keep>\bBearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}/gi,
   /(?<keep>\b[a-z][a-z0-9+.-]{1,20}:\/\/[^\s:@/]{1,200}:)[^\s@/]{1,200}(?=@)/gi,
   /(?<keep>\bsshpass\s{1,4}-p\s{0,4})\S+/g,

@@ -48,3 +48,57 @@ it('a line without one stays as it is', () => {
   for (const line of ['', 'a', 'ls -la /srv', 'mare curo token keys', 'zoo skim 10://', 'ab'.repeat(5000)])
     expect(replaceSecrets(line)).toBe(line);
 });
+
+/** Lines that make a rule start a search at each word without finding a secret. */
+const SLOW_WORDS = [
+  'eyJaaaaaaaa-',
+  '-eyJaaaaaaaa.a',
+  'eyJ-',
+  'ghp_AAAAAAAAAAAAAAA.',
+  'sk-A.',
+  'Bearer  aaaaaaa ',
+  'curl -u ====a ',
+  'curl.',
+  ' curl -u aaaaaaaaaaaaaaaa',
+  'mysql ',
+  'mysql -p',
+  'a://b:c ',
+  'a+a+a://',
+  '://',
+  'sshpass -p    ',
+  ' --password=',
+  '--token ====',
+  'password_password"',
+  'aapi_key  ',
+  'token==',
+  '-----BEGIN ',
+];
+
+/** CPU milliseconds. */
+function cpuOf(act: () => void): number {
+  const before = process.cpuUsage();
+  act();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1000;
+}
+
+it.each(SLOW_WORDS)('a long line of %j costs as much CPU as short lines with the same text', (word) => {
+  const [short, long] = [8192, 262_144].map((length) => word.repeat(length / word.length)) as [
+    string,
+    string,
+  ];
+  const lines = Math.floor(long.length / short.length);
+  replaceSecrets(short);
+  const inShortLines = cpuOf(() => {
+    for (let line = 0; line < lines; line += 1) replaceSecrets(short);
+  });
+  const inLongLine = cpuOf(() => replaceSecrets(long));
+  // a quadratic rule needs 32 times as much
+  expect(inLongLine).toBeLessThan(8 * inShortLines + 100);
+});
+
+it('a token within a longer word is replaced', () => {
+  const token = `eyJ${LONG}.${LONG}.${LONG}`;
+  for (const before of ['x-', '-', 'a-b_c-', 'eyJ-', '.', '"', 'eyJabcdefghijk-'])
+    expect(replaceSecrets(`${before}${token}`)).not.toContain(LONG);
+});
