@@ -1,78 +1,116 @@
-/** A bounded number of things at once, and a line before them. */
+/** A bounded number of actions at once, and a queue before them. */
+import { FairQueue } from './fair-queue.ts';
+
 export interface Gatekeeper {
   /**
-   * Runs `action` when there is room; waits in line (first come, first served) when there is none.
+   * Runs `action` when there is capacity; waits in the queue when there is none. Owners take turns; the actions of one owner are first come, first
+   * served.
    *
-   * @throws Error `full()` when the line is full, the reason of `signal` when it aborts while waiting
+   * @throws Error `full()` when the queue is full, the reason of `signal` when it aborts while waiting
    */
-  run<T>(action: () => Promise<T>, signal?: AbortSignal): Promise<T>;
+  run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
+  /** True if an action of this owner would be refused because the queue is full. */
+  isFull(owner?: string): boolean;
   readonly active: number;
   readonly waiting: number;
 }
 
 export interface GatekeeperOptions {
   readonly maxActive: number;
-  /** How many may stand in line; default: all who come, for callers that bring a bounded number themselves. */
+  /** Maximum actions of one owner at once. Default: `maxActive`. */
+  readonly maxActivePerOwner?: number;
+  /** Maximum actions in the queue. Default: unlimited, for callers that bring a bounded number themselves. An owner without a queued action is always accepted. */
   readonly maxWaiting?: number;
-  /** The error for those who find the line full. */
+  /** The error when the queue is full. */
   readonly full?: () => Error;
+}
+
+interface Waiting {
+  readonly owner: string;
+  readonly proceed: () => void;
 }
 
 export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
   const {
     maxActive,
+    maxActivePerOwner = maxActive,
     maxWaiting = Number.POSITIVE_INFINITY,
     full = () => new Error('too many wait'),
   } = options;
-  const line = new Set<() => void>();
+  const queue = new FairQueue<Waiting>(({ owner }) => owner);
+  const activeOf = new Map<string, number>();
   let active = 0;
+  const canStart = (owner: string): boolean =>
+    active < maxActive && (activeOf.get(owner) ?? 0) < maxActivePerOwner;
 
-  async function enter(signal: AbortSignal | undefined): Promise<void> {
+  function start(owner: string): void {
+    active += 1;
+    activeOf.set(owner, (activeOf.get(owner) ?? 0) + 1);
+    queue.charge(owner, 1);
+  }
+
+  /** Fills the free capacity from the queue. */
+  function startWaiting(): void {
+    for (let next = queue.take(canStart); next !== undefined; next = queue.take(canStart)) {
+      start(next.owner);
+      next.proceed();
+    }
+  }
+
+  function isFull(owner = ''): boolean {
+    if (queue.size < maxWaiting) return false;
+    const known = queue.sizeOf(owner);
+    const owners = queue.owners + (known === 0 ? 1 : 0);
+    return known >= Math.max(Math.min(1, maxWaiting), Math.floor(maxWaiting / owners));
+  }
+
+  async function enter(signal: AbortSignal | undefined, owner: string): Promise<void> {
     signal?.throwIfAborted();
-    if (active < maxActive) {
-      active += 1;
+    if (canStart(owner)) {
+      start(owner);
       return;
     }
-    if (line.size >= maxWaiting) throw full();
+    if (isFull(owner)) throw full();
     await new Promise<void>((resolve, reject) => {
+      const waiting = {
+        owner,
+        proceed() {
+          signal?.removeEventListener('abort', leave);
+          resolve();
+        },
+      };
       const leave = (): void => {
-        line.delete(proceed);
+        queue.delete(waiting);
         reject(signal?.reason instanceof Error ? signal.reason : new Error('aborted'));
       };
-      const proceed = (): void => {
-        signal?.removeEventListener('abort', leave);
-        resolve();
-      };
       signal?.addEventListener('abort', leave, { once: true });
-      line.add(proceed);
+      queue.add(waiting);
     });
   }
 
-  /** The place of one who leaves goes to the first in line, without being free in between. */
-  function exit(): void {
-    const [next] = line;
-    if (next === undefined) {
-      active -= 1;
-      return;
-    }
-    line.delete(next);
-    next();
+  function exit(owner: string): void {
+    active -= 1;
+    const left = (activeOf.get(owner) ?? 1) - 1;
+    if (left === 0) activeOf.delete(owner);
+    else activeOf.set(owner, left);
+    startWaiting();
   }
 
   return {
-    async run(action, signal) {
-      await enter(signal);
+    async run(action, signal, owner = '') {
+      await enter(signal, owner);
       try {
         return await action();
       } finally {
-        exit();
+        exit(owner);
       }
     },
+    isFull,
     get active() {
       return active;
     },
     get waiting() {
-      return line.size;
+      return queue.size;
     },
   };
 }

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { FairQueue } from '../../src/async/fair-queue.ts';
 import { createGatekeeper } from '../../src/async/gatekeeper.ts';
 import { createSequence, createSharedStep } from '../../src/async/sequence.ts';
 import { settle } from '../operator/fake-clock.ts';
@@ -135,5 +136,68 @@ describe('a gatekeeper', () => {
     end('c');
     expect(await Promise.all([first, third])).toEqual(['a', 'c']);
     await expect(gatekeeper.run(of('d'), abort.signal)).rejects.toThrow('gone');
+  });
+
+  it('lets owners take turns, and gives one owner no more than its part', async () => {
+    const { begun, of, end } = work();
+    const gatekeeper = createGatekeeper({ maxActive: 2, maxActivePerOwner: 1 });
+    const names = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'];
+    const all = names.map((name) => gatekeeper.run(of(name), undefined, name[0]));
+    await settle();
+    expect(begun).toEqual(['a1', 'b1']);
+    for (const [name, next] of [
+      ['a1', 'c1'],
+      ['c1', 'a2'],
+      ['b1', 'b2'],
+      ['a2', 'a3'],
+    ] as const) {
+      end(name);
+      await settle();
+      expect(begun.at(-1)).toBe(next);
+    }
+    end('a3');
+    end('b2');
+    expect(await Promise.all(all)).toEqual(names);
+  });
+
+  it('shares a full queue among owners', async () => {
+    const { of, end } = work();
+    const gatekeeper = createGatekeeper({
+      maxActive: 1,
+      maxWaiting: 4,
+      full: () => new Error('full'),
+    });
+    const names = ['a1', 'a2', 'a3', 'a4', 'a5'];
+    const all = names.map((name) => gatekeeper.run(of(name), undefined, 'a'));
+    await expect(gatekeeper.run(of('a6'), undefined, 'a')).rejects.toThrow('full');
+    expect([gatekeeper.isFull('a'), gatekeeper.isFull('b')]).toEqual([true, false]);
+    for (const name of ['b1', 'b2']) all.push(gatekeeper.run(of(name), undefined, 'b'));
+    await expect(gatekeeper.run(of('b3'), undefined, 'b')).rejects.toThrow('full');
+    for (const name of ['a1', 'b1', 'a2', 'b2', 'a3', 'a4', 'a5']) {
+      await settle();
+      end(name);
+    }
+    expect(await Promise.all(all)).toEqual([...names, 'b1', 'b2']);
+  });
+});
+
+describe('a fair queue', () => {
+  it('takes from the owner whose items have cost least, and an owner that comes later owes nothing', () => {
+    const queue = new FairQueue<string>((item) => item[0] ?? '');
+    for (const item of ['a1', 'a2', 'a3', 'b1', 'b2']) queue.add(item);
+    queue.add('a1');
+    expect([queue.size, queue.owners, queue.sizeOf('a')]).toEqual([5, 2, 3]);
+    expect(queue.take()).toBe('a1');
+    queue.charge('a', 100);
+    expect([queue.take(), queue.take()]).toEqual(['b1', 'b2']);
+    queue.charge('b', 10);
+    expect(queue.take((owner) => owner === 'b')).toBeUndefined();
+    expect(queue.take()).toBe('a2');
+    // another owner does not have all turns until it has cost as much
+    queue.add('c1');
+    queue.add('c2');
+    queue.charge('c', 1);
+    expect([queue.take(), queue.take(), queue.take(), queue.take()]).toEqual(['a3', 'c1', 'c2', undefined]);
+    expect([...queue]).toEqual([]);
   });
 });
