@@ -4,6 +4,7 @@ import { RowJournal } from '../../src/search/row-journal.ts';
 import { createSecretFilter } from '../../src/search/secrets.ts';
 import { MAX_COMMAND } from '../../src/search/shell-marks.ts';
 import { tokenize } from '../../src/search/tokens.ts';
+import { WorkBudget } from '../../src/work-budget.ts';
 import { attempt, ensure, ensureEqual, textOf, utf8, words, type FuzzTarget } from '../target.ts';
 
 interface Given {
@@ -13,10 +14,11 @@ interface Given {
 
 function read(pieces: readonly string[], columns: number, rows: number): Given {
   const given: string[] = [];
+  const budget = new WorkBudget({ free: 1e8, perCharacter: 0 });
   const journal = new RowJournal({
     columns,
     rows,
-    maxWork: 1e8,
+    budget,
     onRow({ at, text }) {
       ensure(text.trim() !== '' && at >= 0, 'an empty row');
       given.push(`${at} ${text}`);
@@ -27,7 +29,7 @@ function read(pieces: readonly string[], columns: number, rows: number): Given {
   // an incomplete control string comes to the screen at the end
   journal.end();
   const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
-  ensure(journal.screen.work < 1e8 + 1e7, 'more work than is allowed');
+  ensure(budget.spent < 1e8 + 1e7, 'more work than is allowed');
   return { rows: given, screen };
 }
 

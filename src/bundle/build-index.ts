@@ -5,10 +5,11 @@
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
 import { createCastReader, readCastStart, type CastAction, type CastStart } from '../screen/cast-reader.ts';
-import { createScratch, takeSnapshot } from '../screen/snapshot.ts';
+import { createScratch, SNAPSHOT_WORK, takeSnapshot } from '../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
 import { isTiny, type ScreenSize } from '../terminal/size.ts';
 import { readLines } from '../wire/lines.ts';
+import { WorkBudget } from '../work-budget.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
 import { Transcript, TRANSCRIPT_LIMITS } from '../search/transcript.ts';
 
@@ -40,7 +41,9 @@ export interface BuildOptions {
 const FRAME_EVERY_BYTES = 512 * 1024;
 /** Many screens may be large and each a frame: together they stay below a fraction of the cast. */
 const MAX_FRAME_SHARE = 1 / 4;
-/** After a state that cannot be said. */
+/** Work units of keyframes per byte of cast: large screens have fewer keyframes. */
+const FRAME_WORK = 64;
+/** After a state that cannot be said; doubled after each such state in a row. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
 /** Of each kind: what somebody prints must not hide what is missing. */
@@ -105,6 +108,8 @@ class IndexBuilder {
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
   readonly #transcript: Transcript;
+  /** Of the emulator and the transcript together. */
+  readonly #budget = new WorkBudget();
   readonly #marksOf = new Map<PlayMark['kind'], number>();
   #markCount = 0;
   #badLines = 0;
@@ -113,7 +118,9 @@ class IndexBuilder {
   #characters = 0;
   #odd = 0;
   #text = '';
-  #lastFrame = 0;
+  #retryAfter = RETRY_AFTER_BYTES;
+  #nextFrame = FRAME_EVERY_BYTES;
+  #stoppedAt: number | undefined;
   #frameCharacters = 0;
   #nextPlace = 0;
   #tinySize: string | undefined;
@@ -125,10 +132,15 @@ class IndexBuilder {
     this.#transcript = new Transcript({
       ...TRANSCRIPT_LIMITS,
       onCommand: ({ at, text }) => this.#mark(at, 'command', text),
+      budget: this.#budget,
     });
     this.#transcript.line(header);
     this.#withoutTerminal = start.withoutTerminal;
-    this.#terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
+    this.#terminal = createTerminal({
+      ...start.size,
+      withoutTerminal: start.withoutTerminal,
+      budget: this.#budget,
+    });
     this.#scratch = createScratch();
     this.#read = createCastReader(start);
     this.#noteSize(start.reportedSize);
@@ -144,6 +156,7 @@ class IndexBuilder {
     this.#lastWasBad = action.kind === 'bad';
     this.#seconds = action.seconds;
     await this.#show(action);
+    if (this.#budget.isExhausted) this.#stoppedAt ??= action.seconds;
   }
 
   /** Counts a line that cannot be read as it was written. */
@@ -160,6 +173,7 @@ class IndexBuilder {
     this.#terminal.dispose();
     this.#scratch.dispose();
     const transcript = this.#transcript.end();
+    const stoppedAt = this.#stoppedAt;
     const index: PlayIndex = {
       version: PLAY_INDEX_VERSION,
       seconds: this.#seconds,
@@ -173,6 +187,7 @@ class IndexBuilder {
       isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
       hidden: transcript.hidden.characters,
       ...(this.#tinySize === undefined ? {} : { tinySize: this.#tinySize }),
+      ...(stoppedAt === undefined ? {} : { stoppedAt }),
     };
     return { index, transcript };
   }
@@ -205,16 +220,21 @@ class IndexBuilder {
   }
 
   async #frameAt(offset: number): Promise<void> {
-    if (offset - this.#lastFrame < FRAME_EVERY_BYTES) return;
-    if (this.#frameCharacters > offset * MAX_FRAME_SHARE) return;
+    if (offset < this.#nextFrame || this.#frameCharacters > offset * MAX_FRAME_SHARE) return;
+    const { columns, rows } = this.#terminal.size;
+    const work = columns * rows * SNAPSHOT_WORK;
+    const every = Math.max(FRAME_EVERY_BYTES, work / FRAME_WORK);
     await this.#flush();
+    if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
       // most often half of an escape sequence: tried again soon
-      this.#lastFrame = offset - FRAME_EVERY_BYTES + RETRY_AFTER_BYTES;
+      this.#nextFrame = offset + this.#retryAfter;
+      this.#retryAfter *= 2;
       return;
     }
-    this.#lastFrame = offset;
+    this.#retryAfter = RETRY_AFTER_BYTES;
+    this.#nextFrame = offset + every;
     this.#frameCharacters += screen.length;
     this.#frames.push({ at: this.#seconds, offset, ...this.#terminal.size });
     await this.#options.onFrame(screen);

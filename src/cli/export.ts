@@ -9,7 +9,7 @@ import { OFFLINE_PAGE } from '../compose/player-directory.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorReason } from '../errors.ts';
 import { isSystemError } from '../tsrecorder/files/durable-files.ts';
-import { clockText } from '../screen/clock-text.ts';
+import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
@@ -21,7 +21,11 @@ import { plain, print, printOver, printRaw } from './output.ts';
 import { createTerminalFilter } from './safe-terminal.ts';
 
 const ROWS = z.array(z.tuple([z.number(), z.string()]));
-const TRANSCRIPT = z.object({ rows: ROWS, hidden: z.object({ characters: z.number(), rows: ROWS }) });
+const TRANSCRIPT = z.object({
+  rows: ROWS,
+  hidden: z.object({ characters: z.number(), rows: ROWS }),
+  stoppedAt: z.number().optional(),
+});
 
 const MAX_PROBLEMS = 20;
 
@@ -92,7 +96,7 @@ async function* contentOf(
       yield* sources.cast();
       return;
     case 'txt':
-      yield* transcriptText(await sources.transcript());
+      yield* transcriptText(await sources.transcript(), problems);
       return;
     case 'stdout':
     case 'stderr':
@@ -121,13 +125,14 @@ class Problems {
 }
 
 /** A line for each row, the time before it. */
-function* transcriptText(document: Uint8Array | undefined): Generator<string> {
+function* transcriptText(document: Uint8Array | undefined, problems: Problems): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
   const { data } = TRANSCRIPT.safeParse(jsonOrUndefined(Buffer.from(document).toString()));
   if (data === undefined)
     throw new TailcastError('RECORDING_MALFORMED', 'the transcript has an unknown format');
-  const { rows, hidden } = data;
+  const { rows, hidden, stoppedAt } = data;
+  if (stoppedAt !== undefined) problems.add(stoppedText(stoppedAt));
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
   if (hidden.characters === 0) return;
   yield `\n${hiddenText(hidden.characters)}:\n`;

@@ -3,7 +3,7 @@
  * through the filter, and the last row says where the recording stands while it is paused or something is typed.
  */
 import type { Readable, Writable } from 'node:stream';
-import { clockText, parseClock } from '../screen/clock-text.ts';
+import { stoppedText, clockText, parseClock } from '../screen/clock-text.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
 import { readCastLines } from '../screen/cast-lines.ts';
 import { readCastStart } from '../screen/cast-reader.ts';
@@ -239,14 +239,15 @@ class KeyedPlayer {
   async #find(direction: 1 | -1): Promise<void> {
     if (this.#wanted === '') return;
     this.#tell('looking…');
-    const { rows } = await this.#readTranscript();
+    const { rows, stoppedAt } = await this.#readTranscript();
     const { position } = this.#playback.state;
     const holds = ([at, text]: readonly [number, string]): boolean =>
       (direction === 1 ? at > position : at < position - 2 * AFTER_SECONDS) &&
       text.toLowerCase().includes(this.#wanted);
     const found = direction === 1 ? rows.find(holds) : rows.findLast(holds);
     if (found === undefined) {
-      this.#tell(`${this.#wanted} is not ${direction === 1 ? 'after' : 'before'} this`);
+      const stopped = stoppedAt === undefined ? '' : `. ${stoppedText(stoppedAt)}`;
+      this.#tell(`${this.#wanted} is not ${direction === 1 ? 'after' : 'before'} this${stopped}`);
       return;
     }
     this.#playback.pause();

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
+import { stoppedText } from '../screen/clock-text.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError, type Query } from '../search/query.ts';
@@ -48,6 +49,7 @@ const FOUND = z.object({
       ),
       more: z.boolean(),
       partial: z.boolean(),
+      stoppedAt: z.number().optional(),
     }),
   ),
   next: z.string().optional(),
@@ -209,7 +211,7 @@ function checkQuery(query: string): Query {
   }
 }
 
-function describe({ recording, hits, more, partial }: FoundSession, base: string): string {
+function describe({ recording, hits, more, partial, stoppedAt }: FoundSession, base: string): string {
   const { id, source, kubernetes, startedAt, state, command } = recording;
   const who = source.user ?? source.tags?.join(',') ?? source.node;
   const where = kubernetes === undefined ? '' : `${kubernetes.namespace}/${kubernetes.pod}`;
@@ -222,7 +224,10 @@ function describe({ recording, hits, more, partial }: FoundSession, base: string
   for (const { at, text, isCommand } of hits)
     lines.push(`  ${formatDuration(at).padStart(7)}  ${isCommand ? '$ ' : ''}${plain(text)}`);
   if (more) lines.push('           …');
-  if (partial) lines.push('           (not all of it is indexed)');
+  if (partial) {
+    const reason = stoppedAt === undefined ? 'not all of it is indexed' : stoppedText(stoppedAt);
+    lines.push(`           (${reason})`);
+  }
   const [first] = hits;
   lines.push(`  ${recordingLink(base, id, first?.at)}`);
   return `${lines.join('\n')}\n`;

@@ -26,6 +26,8 @@ export interface SessionHits {
   readonly more: boolean;
   /** Not all of its text is in the index. */
   readonly partial: boolean;
+  /** Second at which reading stopped because the session costs too much to render. */
+  readonly stoppedAt?: number;
 }
 
 /** How far the index of a recorder is. */

@@ -1,6 +1,7 @@
 /** The screen of a session that runs: always the newest of it. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { stoppedText } from '../screen/clock-text.ts';
 import { createCastReader } from '../screen/cast-reader.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -29,8 +30,12 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
   const { id, startedAt } = recording;
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [link, setLink] = useState<Link>('connecting');
+  const [stoppedAt, setStoppedAt] = useState<number>();
   const last = useRef({ seconds: 0, at: performance.now() });
-  useEffect(() => (screen === null ? undefined : follow(id, screen, setLink, last.current)), [screen, id]);
+  useEffect(
+    () => (screen === null ? undefined : follow(id, screen, { setLink, setStoppedAt }, last.current)),
+    [screen, id],
+  );
   const lookBack = (): void => {
     const { seconds, at } = last.current;
     onLookBack?.(seconds + (performance.now() - at) / 1000);
@@ -41,6 +46,11 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
       <p class="told" role="status">
         {WORDS[link]}
       </p>
+      {stoppedAt === undefined ? null : (
+        <p class="notice warning" data-notice="stopped">
+          {stoppedText(stoppedAt)}
+        </p>
+      )}
       {onLookBack === undefined ? null : (
         <div class="controls">
           <button type="button" onClick={lookBack}>
@@ -56,7 +66,13 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
 function follow(
   id: string,
   element: HTMLElement,
-  tell: (link: Link) => void,
+  {
+    setLink: tell,
+    setStoppedAt,
+  }: {
+    readonly setLink: (link: Link) => void;
+    readonly setStoppedAt: (seconds: number | undefined) => void;
+  },
   last: { seconds: number; at: number },
 ): () => void {
   const view = createScreenView(element);
@@ -64,6 +80,7 @@ function follow(
   let terminal: PlayTerminal | undefined;
   let read = createCastReader({ version: 2, rowsFirst: false });
   let drawing = 0;
+  let isStopped = false;
   /** Lines one after another: a resize must not overtake the text before it. */
   let queue: Promise<void> = Promise.resolve();
   const paint = (): void => {
@@ -71,6 +88,7 @@ function follow(
     if (terminal !== undefined) view.paint(terminal.emulator);
   };
   const show = async (line: string, on: PlayTerminal): Promise<void> => {
+    on.budget.allow(line.length);
     const action = read(line);
     if (action !== undefined) {
       last.seconds = action.seconds;
@@ -78,6 +96,10 @@ function follow(
     }
     if (action?.kind === 'output') await on.write(action.text);
     if (action?.kind === 'resize') on.resize(action.size);
+    if (on.budget.isExhausted && !isStopped) {
+      isStopped = true;
+      setStoppedAt(last.seconds);
+    }
     if (drawing === 0) drawing = requestAnimationFrame(paint);
   };
   const feed = followLive(id, {
@@ -87,6 +109,8 @@ function follow(
       terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       read = createCastReader(start);
       queue = Promise.resolve();
+      isStopped = false;
+      setStoppedAt(undefined);
       tell('live');
       paint();
     },

@@ -6,7 +6,7 @@ import { recall, remember } from './remember.ts';
 import { TakeAway } from './take-away.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { hiddenText } from '../search/transcript-document.ts';
-import { clockText, parseClock } from '../screen/clock-text.ts';
+import { clockText, parseClock, stoppedText } from '../screen/clock-text.ts';
 import { type Zone } from './wall-text.ts';
 import { KeyHelp, useKeys } from './keyboard.tsx';
 import { keyActions, SPEEDS, toggle } from './player-keys.ts';
@@ -334,6 +334,7 @@ function Notices({
 }
 
 function warningsOf({ state, index }: Played): readonly (readonly [name: string, text: string])[] {
+  const stoppedAt = state.stoppedAt ?? index?.stoppedAt;
   const gaps = index?.marks.filter(({ kind }) => kind === 'gap').length ?? 0;
   const bad = index?.badLines ?? state.badLines;
   const warnings: (readonly [boolean, string, string])[] = [
@@ -358,6 +359,7 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
       'binary',
       'The output of this session is data and no text. What is shown is how a terminal would take it.',
     ],
+    [stoppedAt !== undefined, 'stopped', stoppedText(stoppedAt ?? 0)],
   ];
   return warnings.filter(([holds]) => holds).map(([, name, text]) => [name, text]);
 }

@@ -8,7 +8,7 @@ import type { Listed, SessionHits } from './archive.ts';
 import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
 import { RecordingPreview } from './preview.tsx';
 import { formatRoute } from './route.ts';
-import { clockText } from '../screen/clock-text.ts';
+import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { leadTo } from '../search/recording-link.ts';
 import { snippetParts } from './snippet.ts';
 import { wallText } from './wall-text.ts';
@@ -340,7 +340,7 @@ function RecordingRow({
 /** Where in a session what was looked for stands: each leads to a moment before it. */
 function HitsRow({
   id,
-  found: { hits, more, partial },
+  found: { hits, more, partial, stoppedAt },
   query,
 }: {
   readonly id: string;
@@ -366,7 +366,13 @@ function HitsRow({
           ))}
         </ul>
         {more ? <span class="why">There are more hits in it: open it to see them all.</span> : null}
-        {partial ? <span class="why">Not all text of this session is in the index.</span> : null}
+        {partial ? (
+          <span class="why">
+            {stoppedAt === undefined
+              ? 'Not all text of this session is in the index.'
+              : stoppedText(stoppedAt)}
+          </span>
+        ) : null}
       </td>
     </tr>
   );

@@ -6,7 +6,7 @@ import type { TranscriptDocument, TranscriptRows } from '../search/transcript-do
 import { readTranscript } from './archive.ts';
 import { saveFile } from './save-file.ts';
 import { Recorder } from './recorder-context.ts';
-import { clockText } from '../screen/clock-text.ts';
+import { clockText, stoppedText } from '../screen/clock-text.ts';
 import type { TimelineMark } from './timeline.tsx';
 import { showRow, VirtualRows } from './virtual-rows.tsx';
 
@@ -83,7 +83,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
         <button type="button" aria-label="Next hit" disabled={hits.length === 0} onClick={() => go(1)}>
           ↓
         </button>
-        <button type="button" disabled={rows.length === 0} onClick={() => saveText(id, rows)}>
+        <button type="button" disabled={rows.length === 0} onClick={() => saveText(id, rows, loaded)}>
           Save as text
         </button>
         {isHidden || rowsOf(loaded, true).length > 0 ? (
@@ -217,12 +217,16 @@ function findText(find: string, count: number, current: number): string {
 function stateText(loaded: Loaded): string {
   if (loaded === 'loading') return 'The transcript is being made…';
   if (loaded === 'none') return 'There is no transcript of this recording.';
+  if (loaded.stoppedAt !== undefined) return stoppedText(loaded.stoppedAt);
   if (loaded.rows.length === 0) return 'Nothing could be read on the screen.';
   return loaded.isPartial ? 'This is not all: only so much text is kept, or some could not be read.' : '';
 }
 
 /** A file with a line for each row, the time before it. */
-function saveText(id: string, rows: Rows): void {
-  const text = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`).join('');
+function saveText(id: string, rows: Rows, loaded: Loaded): void {
+  const lines = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`);
+  if (typeof loaded === 'object' && loaded.stoppedAt !== undefined)
+    lines.push(`${stoppedText(loaded.stoppedAt)}\n`);
+  const text = lines.join('');
   saveFile(recordingFileName(id, '.txt'), new Blob([text], { type: 'text/plain' }));
 }

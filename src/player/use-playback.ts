@@ -40,6 +40,7 @@ const NOTHING: PlaybackState = {
   waiting: true,
   badLines: 0,
   isCut: false,
+  stoppedAt: undefined,
   problem: undefined,
 };
 const INDEX_RETRY_MS = 1000;

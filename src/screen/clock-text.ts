@@ -22,3 +22,8 @@ export function parseClock(text: string): number | undefined {
   if (!/^\d+(?::[0-5]?\d){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
 }
+
+/** The notice of a recording that costs too much to render. @param seconds at which rendering stopped */
+export function stoppedText(seconds: number): string {
+  return `Stopped: this recording costs too much to render. What is shown ends at ${clockText(seconds, true)}.`;
+}

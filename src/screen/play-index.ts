@@ -52,6 +52,8 @@ export interface PlayIndex {
   readonly hidden: number;
   /** The first size that the session reported and that is too small to read, as `1x1`. */
   readonly tinySize?: string;
+  /** Second at which rendering stopped because the recording costs too much to render: there are no keyframes after it. */
+  readonly stoppedAt?: number;
 }
 
 /** What the recorder answers while the index is being made. */

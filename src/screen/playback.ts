@@ -15,7 +15,8 @@ export interface PlaybackOptions {
   readonly start: CastStart;
   /** Length of the header line with its line feed. */
   readonly headerBytes: number;
-  readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'>;
+  readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'> &
+    Partial<Pick<PlayTerminal, 'budget'>>;
   /** Time of the last event, if it is known. */
   readonly seconds: number | undefined;
   /** The screen at a keyframe. */
@@ -38,6 +39,8 @@ export interface PlaybackState {
   readonly badLines: number;
   /** The recording ends inside of a line. */
   readonly isCut: boolean;
+  /** Second at which rendering stopped because the recording costs too much to render: the screen is that of this moment. */
+  readonly stoppedAt: number | undefined;
   /** Why nothing more can be shown. */
   readonly problem: string | undefined;
 }
@@ -75,6 +78,7 @@ export class Playback {
   #ended = false;
   #badLines = 0;
   #isCut = false;
+  #stoppedAt: number | undefined;
   #problem: string | undefined;
   #quietSince = 0;
   /** Counts what was asked for: work for an earlier wish ends at its next pause. */
@@ -98,6 +102,7 @@ export class Playback {
       waiting: this.#working > 0,
       badLines: this.#badLines,
       isCut: this.#isCut,
+      stoppedAt: this.#stoppedAt,
       problem: this.#problem,
     };
   }
@@ -218,7 +223,9 @@ export class Playback {
         cursor.isOver = batch === undefined;
         continue;
       }
-      const action = cursor.read(cursor.batch[cursor.taken] ?? '');
+      const line = cursor.batch[cursor.taken] ?? '';
+      this.#options.terminal.budget?.allow(line.length);
+      const action = cursor.read(line);
       cursor.taken += 1;
       if (action?.kind !== 'bad') cursor.next = action;
       else if (cursor.lines.isCut) this.#isCut = true;
@@ -238,6 +245,7 @@ export class Playback {
       const written = text;
       text = '';
       await terminal.write(written);
+      this.#noteStop();
       onChange();
     };
     for (
@@ -252,6 +260,7 @@ export class Playback {
       if (action.kind === 'resize') {
         await flush();
         terminal.resize(action.size);
+        this.#noteStop();
       }
       if (action.kind === 'output') text += action.text;
       cursor.seconds = action.seconds;
@@ -288,8 +297,16 @@ export class Playback {
     }
     this.#cursor.lines.stop();
     this.#badLines = 0;
+    this.#stoppedAt = undefined;
     this.#cursor = cursor;
     await terminal.reset(frame ?? start.size, screen);
+  }
+
+  /** Pauses when the terminal shows no more. */
+  #noteStop(): void {
+    if (this.#stoppedAt !== undefined || this.#options.terminal.budget?.isExhausted !== true) return;
+    this.#stoppedAt = this.#cursor.seconds;
+    this.#playing = false;
   }
 
   /** After something was shown: whether it was all. */

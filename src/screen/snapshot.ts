@@ -76,6 +76,8 @@ interface Inner {
   };
 }
 
+/** Work units per cell of {@link takeSnapshot}. */
+export const SNAPSHOT_WORK = 250;
 const PALETTE_16 = 0x1000000;
 
 /**

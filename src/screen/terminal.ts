@@ -2,10 +2,12 @@
  * The terminal on which recordings are played: the same emulator with the same settings in the page, in the recorder
  * that makes keyframes, and in tests. It shows and nothing else: no clipboard, no title, no links, no answers.
  */
+import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
 import { ControlFilter } from '../terminal/control-filter.ts';
 import { shownSize, type ScreenSize } from '../terminal/size.ts';
 import { CLUSTER_WIDTHS } from './cluster-widths.ts';
+import { countWork } from './emulator-work.ts';
 
 export type { Emulator, IBufferCell };
 
@@ -13,9 +15,11 @@ export interface PlayTerminal {
   /** Another one after each `reset`. */
   readonly emulator: Emulator;
   readonly size: ScreenSize;
+  /** The work that may be done until the next `reset`; the reader of the cast adds the allowance. */
+  readonly budget: WorkBudget;
   /** True if no sequence of the output is incomplete, so that the screen shows everything that was written. */
   readonly isComplete: boolean;
-  /** Resolves when the screen shows it. Callers write one piece after another. */
+  /** Resolves when the screen shows the text, or the budget is exhausted. Callers write one piece after another. */
   write(text: string): Promise<void>;
   /** The session has ended: shows a control string that the session did not complete, as text. */
   end(): Promise<void>;
@@ -28,13 +32,31 @@ export interface PlayTerminal {
 export interface PlayTerminalOptions extends ScreenSize {
   /** True if the session had no terminal: its output is shown as lines. */
   readonly withoutTerminal: boolean;
+  /** Shared with another parser of the same recording. Default: a budget of its own. */
+  readonly budget?: WorkBudget;
 }
 
 /** Combining marks after one letter that are kept: more is no writing, and every cell would hold all of it. */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 
+/** Characters that the emulator parses without a pause, at most. */
+const MAX_SLICE = 8192;
+const MIN_SLICE = 64;
+/** Work units that the emulator does without a pause, about: an animation frame. */
+const SLICE_WORK = 4e6;
+/** Length of the shortest control sequence that changes all cells. */
+const SHORTEST_SEQUENCE = 3;
+/** Characters in the queue of the emulator. */
+const MAX_QUEUED = 256 * 1024;
+
 /** @param options size as recorded; made usable here. */
-export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTerminalOptions): PlayTerminal {
+export function createTerminal({
+  withoutTerminal: isLines,
+  budget: shared,
+  ...first
+}: PlayTerminalOptions): PlayTerminal {
+  let budget = shared ?? new WorkBudget();
+  let charge: (text: string) => void;
   let emulator: Emulator;
   let filter: ControlFilter;
   open(first);
@@ -49,15 +71,24 @@ export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTermi
     });
     emulator.unicode.register(CLUSTER_WIDTHS);
     emulator.unicode.activeVersion = CLUSTER_WIDTHS.version;
+    budget.spent += columns * rows;
+    charge = countWork(emulator, budget);
     filter = new ControlFilter({ columns, rows, isLines });
   }
-  const show = (text: string): Promise<void> =>
-    new Promise((resolve) => {
-      emulator.write(text.replaceAll(MARKS, '$1'), resolve);
-    });
+  const show = async (text: string): Promise<void> => {
+    const written = text.replaceAll(MARKS, '$1');
+    const cells = emulator.cols * emulator.rows;
+    const length = SHORTEST_SEQUENCE * Math.floor(SLICE_WORK / cells);
+    const slice = Math.max(MIN_SLICE, Math.min(MAX_SLICE, length));
+    for (let start = 0; start < written.length && !budget.isExhausted; start += MAX_QUEUED)
+      await writeSlices(emulator, charge, written.slice(start, start + MAX_QUEUED), slice);
+  };
   return {
     get emulator() {
       return emulator;
+    },
+    get budget() {
+      return budget;
     },
     get size() {
       return { columns: emulator.cols, rows: emulator.rows };
@@ -69,15 +100,38 @@ export function createTerminal({ withoutTerminal: isLines, ...first }: PlayTermi
     end: () => show(filter.end()),
     resize(size) {
       const { columns, rows } = shownSize(size);
+      const cells = Math.max(columns, emulator.cols) * Math.max(rows, emulator.rows);
+      if (!budget.spend(cells)) return;
       filter.resize(columns, rows);
       emulator.resize(columns, rows);
     },
     async reset(size, screen) {
       // NOTE: the emulator's own reset leaves some of what was set before, e.g. a hidden cursor
       emulator.dispose();
+      budget = shared ?? new WorkBudget();
       open(size);
-      if (screen !== undefined) await show(screen);
+      if (screen === undefined) return;
+      budget.allow(screen.length);
+      await show(screen);
     },
     dispose: () => emulator.dispose(),
   };
+}
+
+/** Resolves when the emulator has parsed the text. The emulator pauses between slices. */
+function writeSlices(
+  emulator: Emulator,
+  charge: (text: string) => void,
+  text: string,
+  slice: number,
+): Promise<void> {
+  return new Promise((resolve) => {
+    for (let start = 0; start < text.length; start += slice) {
+      const piece = text.slice(start, start + slice);
+      emulator.write(piece, () => {
+        charge(piece);
+        if (start + slice >= text.length) resolve();
+      });
+    }
+  });
 }

@@ -3,8 +3,9 @@ import { parseCastEvent, parseResize, isCastComment } from '../wire/asciicast/ev
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { readSize } from '../terminal/size.ts';
+import { WorkBudget } from '../work-budget.ts';
 import { LineJournal } from './line-journal.ts';
-import { MAX_WORK, RowJournal, type TextJournal, type JournalRow } from './row-journal.ts';
+import { RowJournal, type TextJournal, type JournalRow } from './row-journal.ts';
 import type { JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
 
@@ -14,7 +15,8 @@ export interface CastTextOptions {
   readonly onWritten?: (row: WrittenRow) => void;
   /** Characters of output as they are read. */
   readonly onOutput?: (characters: number) => void;
-  readonly maxWork?: number;
+  /** Default: a budget of its own. */
+  readonly budget?: WorkBudget;
 }
 
 /** Longest line that is read, in characters: a longer one is no event of ours. */
@@ -23,23 +25,37 @@ const MAX_LINE = 64 * 1024 ** 2;
 /** One per recording. */
 export class CastText {
   readonly #options: CastTextOptions;
+  readonly #budget: WorkBudget;
   #journal: TextJournal | undefined;
   #isVersion3 = false;
   #reversed = false;
   #seconds = 0;
   #isDamaged = false;
+  #stoppedAt: number | undefined;
 
   constructor(options: CastTextOptions) {
     this.#options = options;
+    this.#budget = options.budget ?? new WorkBudget();
   }
 
-  /** Some lines could not be read, or there was more to do than is allowed. */
+  /** True if some lines could not be read, or the budget was exhausted. */
   get isPartial(): boolean {
-    return this.#isDamaged || this.#journal?.isExhausted === true;
+    return this.#isDamaged || this.#stoppedAt !== undefined;
+  }
+
+  /** Second of the session at which the budget was exhausted; undefined if everything was read. */
+  get stoppedAt(): number | undefined {
+    return this.#stoppedAt;
+  }
+
+  /** True if nothing more is read: neither rows of the screen nor text as it was written. */
+  get isExhausted(): boolean {
+    return this.#journal?.isExhausted === true;
   }
 
   /** The next line, without its line feed; the first one is the header. */
   line(line: string): void {
+    this.#budget.allow(line.length);
     try {
       if (this.#journal === undefined) this.#begin(line);
       else if (line !== '' && !isCastComment(line) && line.length <= MAX_LINE)
@@ -79,10 +95,10 @@ export class CastText {
   }
 
   #createJournal(columns: number, rows: number): TextJournal {
-    const { onRow, onCommand, onWritten, maxWork = MAX_WORK } = this.#options;
+    const { onRow, onCommand, onWritten } = this.#options;
     const options = {
       onRow,
-      maxWork,
+      budget: this.#budget,
       ...(onCommand === undefined ? {} : { onCommand }),
       ...(onWritten === undefined ? {} : { onWritten }),
     };
@@ -101,5 +117,6 @@ export class CastText {
       const size = readSize({ columns, rows });
       journal.resize(this.#seconds, size.columns, size.rows);
     }
+    if (journal.isStopped) this.#stoppedAt ??= this.#seconds;
   }
 }

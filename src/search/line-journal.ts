@@ -4,16 +4,13 @@
  */
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { UNKNOWN_SIZE } from '../terminal/size.ts';
-import {
-  MAX_LINE,
-  MAX_WORK,
-  QUIET_SECONDS,
-  type TextJournal,
-  type RowJournalOptions,
-} from './row-journal.ts';
+import { TextAllowance, WorkBudget } from '../work-budget.ts';
+import { MAX_LINE, QUIET_SECONDS, type TextJournal, type RowJournalOptions } from './row-journal.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;
+/** Work units per character: the line, the text as it was written, and the row that is given out. */
+const CHARACTER_WORK = 8;
 
 /** One per session. */
 export class LineJournal implements TerminalActions, TextJournal {
@@ -24,16 +21,24 @@ export class LineJournal implements TerminalActions, TextJournal {
   #line = '';
   /** Seconds at which the line last changed; undefined if it has been given out as it is. */
   #changedAt: number | undefined;
-  #work = 0;
+  readonly #budget: WorkBudget;
+  readonly #allowance: TextAllowance;
 
   constructor(options: Omit<RowJournalOptions, 'columns' | 'rows'>) {
     this.#options = options;
     this.#parser = new EscapeParser(this, UNKNOWN_SIZE.columns, UNKNOWN_SIZE.rows);
-    this.#written = new WrittenText(options.onWritten);
+    this.#written = new WrittenText(options.onWritten, undefined);
+    this.#budget = options.budget ?? new WorkBudget();
+    this.#allowance = new TextAllowance(this.#budget);
+  }
+
+  /** Reading costs the same for each character, so an exhausted budget alone stops nothing. */
+  get isStopped(): boolean {
+    return this.isExhausted;
   }
 
   get isExhausted(): boolean {
-    return this.#work > (this.#options.maxWork ?? MAX_WORK);
+    return this.#allowance.isExhausted;
   }
 
   get hidden(): number {
@@ -41,9 +46,9 @@ export class LineJournal implements TerminalActions, TextJournal {
   }
 
   write(seconds: number, text: string): void {
-    if (this.isExhausted) return;
+    if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
-    this.#work += text.length;
+    this.#budget.spent += text.length * CHARACTER_WORK;
     this.#parser.push(text);
   }
 

@@ -6,11 +6,12 @@
  * This is no terminal for people. Pure: it is told the time. Memory, and work for each character, are bounded.
  */
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
+import { TextAllowance, WorkBudget } from '../work-budget.ts';
 import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Pen } from './pen.ts';
 import { WrittenText, type WrittenRow } from './written-text.ts';
-import { Screen, type ScreenKeeper } from './terminal/screen.ts';
+import { ROW_WORK, Screen, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand, type JournalCommand } from './shell-marks.ts';
 
@@ -28,14 +29,19 @@ export interface RowJournalOptions {
   readonly rows: number;
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
-  /** Called with each line that the screen shows otherwise than it was written. */
+  /** Called with each line that the screen shows otherwise than it was written, or that it does not show since the budget is exhausted. */
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Cells that may be touched in all. What comes after that is not read. Default: {@link MAX_WORK}. */
-  readonly maxWork?: number;
+  /** Output that comes after the budget is exhausted is not rendered. Default: a budget of its own. */
+  readonly budget?: WorkBudget;
 }
 
-/** About half a minute of one core. */
-export const MAX_WORK = 4e9;
+/** Work units of a control sequence or a run of characters besides the cells that it changes. */
+const SEQUENCE_WORK = 8;
+const CONTROL_WORK = 4;
+/** Work units per printed character: the screen and the text as it was written. */
+const CHARACTER_WORK = 2;
+/** Work units per character of a row that is given out: filters and an index read each row several times. */
+const ROW_CHARACTER_WORK = 4;
 /** A row that has not changed for so long is given out. */
 export const QUIET_SECONDS = 0.5;
 /** What stood for so long counts as seen, even when only a part of the row goes. */
@@ -47,7 +53,9 @@ export const MAX_LINE = 16_384;
 
 /** Reads the output of a session. */
 export interface TextJournal {
-  /** More was to be read than `maxWork` allows: what came after that is not in the journal. */
+  /** True if rows are missing because the budget is exhausted. */
+  readonly isStopped: boolean;
+  /** True if nothing more is read, neither rows nor text as it was written. */
   readonly isExhausted: boolean;
   /** Printable characters that were written and never became visible. */
   readonly hidden: number;
@@ -65,6 +73,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #options: RowJournalOptions;
   readonly #parser: EscapeParser;
   readonly #marks;
+  readonly #budget: WorkBudget;
+  readonly #allowance: TextAllowance;
   readonly screen: Screen;
   #seconds = 0;
   /** The row that wants to be given out next is quiet then. */
@@ -92,15 +102,21 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   constructor(options: RowJournalOptions) {
     this.#options = options;
-    this.#written = new WrittenText(options.onWritten);
-    this.screen = new Screen(options.columns, options.rows, this);
+    this.#budget = options.budget ?? new WorkBudget();
+    this.#allowance = new TextAllowance(this.#budget);
+    this.#written = new WrittenText(options.onWritten, this.#budget);
+    this.screen = new Screen(options.columns, options.rows, this, this.#budget);
     this.#parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
     this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
   }
 
-  /** More was to be read than `maxWork` allows: what came after that is not in the journal. */
+  /** True if the screen is not followed any more: output is read as it was written. */
+  get isStopped(): boolean {
+    return this.#budget.isExhausted;
+  }
+
   get isExhausted(): boolean {
-    return this.screen.work > (this.#options.maxWork ?? MAX_WORK);
+    return this.#allowance.isExhausted;
   }
 
   /** Printable characters that were written and never became visible. */
@@ -110,14 +126,15 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   /** Output at a second of the session. Times may stand still; they do not go back. */
   write(seconds: number, text: string): void {
-    if (this.isExhausted) return;
+    if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
     this.#parser.push(text);
   }
 
   /** The terminal has another size. */
   resize(seconds: number, columns: number, rows: number): void {
-    if (this.isExhausted) return;
+    this.#budget.spent += SEQUENCE_WORK;
+    if (this.isStopped) return;
     this.tick(seconds);
     this.screen.resize(columns, rows);
     this.#parser.columns = this.screen.columns;
@@ -148,10 +165,17 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   // ---- what the parser finds
 
   print(text: string, start: number, end: number): void {
-    const { screen } = this;
     this.#returned = false;
-    screen.work += end - start;
+    if (!this.#budget.spend(SEQUENCE_WORK + (end - start) * CHARACTER_WORK)) {
+      this.#written.printUnrendered(this.#seconds, text.slice(start, end), this.#pen.isInvisible);
+      return;
+    }
     this.#written.print(text, start, end, this.#howShown(text, start, end));
+    this.#print(text, start, end);
+  }
+
+  #print(text: string, start: number, end: number): void {
+    const { screen } = this;
     this.#mayHalve = true;
     for (let at = start; at < end; at += 1) {
       if (this.#charset === undefined && !screen.insertMode) {
@@ -171,11 +195,15 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   control(code: number): void {
-    const { screen } = this;
     if (ENDS_CLUSTER.has(code)) this.#lastWidth = 0;
     this.#noteControl(code);
     const returned = this.#returned;
     this.#returned = false;
+    if (this.#budget.spend(CONTROL_WORK)) this.#control(code, returned);
+  }
+
+  #control(code: number, returned: boolean): void {
+    const { screen } = this;
     switch (code) {
       case 0x0a:
       case 0x0b:
@@ -223,6 +251,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#returned = false;
     if (name === 'm') this.#pen.take(text);
     else if (name !== 'b') this.#written.move(this.#seconds);
+    if (!this.#budget.spend(SEQUENCE_WORK)) return;
     if (name === 'b') this.#repeat(parameter(parameters, 0));
     else CONTROL_SEQUENCES.get(name)?.(this, parameters);
     this.#lastWidth = 0;
@@ -231,14 +260,16 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   escape(name: string): void {
     this.#returned = false;
     if (!/^[()*+\-./%no|}~\\]/.test(name)) this.#written.move(this.#seconds);
+    if (!this.#budget.spend(SEQUENCE_WORK)) return;
     if (name === 'c') this.#reset();
     else ESCAPES.get(name)?.(this);
     this.#lastWidth = 0;
   }
 
   string(kind: StringKind, text: string): void {
-    if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
     this.#written.string(this.#seconds, kind, text);
+    if (!this.#budget.spend(SEQUENCE_WORK + text.length)) return;
+    if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
   }
 
   // ---- what sequences need besides the screen
@@ -274,16 +305,19 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   losing(y: number, from: number, to: number): void {
     const row = this.screen.row(y);
     if (!row.isFresh) return;
+    this.#budget.spent += Math.min(to, row.end) - Math.min(from, row.end);
     const wasSeen = this.#seconds - row.changedAt >= SEEN_SECONDS && row.hasText(from, to);
     if (wasSeen || row.hasFresh(from, to)) this.#keepLine(y);
   }
 
   leaving(y: number): void {
+    this.#budget.spent += ROW_WORK;
     const row = this.screen.row(y);
     const below = y + 1 < this.screen.rows ? this.screen.row(y + 1) : undefined;
     if (row.isFresh) this.#keepLine(y);
-    if (below?.wrapped === true)
-      this.#above = { row: below, serial: below.serial, text: row.text(0, row.columns) };
+    if (below?.wrapped !== true) return;
+    this.#budget.spent += row.columns;
+    this.#above = { row: below, serial: below.serial, text: row.text(0, row.columns) };
   }
 
   /** Gives out the line that row `y` is part of. */
@@ -301,7 +335,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       part.settle();
       const isLast = row === last;
       text += part.text(0, isLast ? part.end : part.columns);
-      screen.work += part.columns;
+      this.#budget.spent += part.columns;
       if (isLast || text.length < MAX_LINE) continue;
       this.#give(at, text);
       text = part.text(0, part.columns);
@@ -317,6 +351,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   #give(at: number, text: string): void {
     const trimmed = text.trimEnd();
+    this.#budget.spent += trimmed.length * ROW_CHARACTER_WORK;
     if (trimmed !== '') this.#options.onRow({ at, text: trimmed, isAlternate: this.screen.isAlternate });
   }
 
@@ -324,6 +359,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #giveQuiet(until: number): void {
     const { screen } = this;
     this.#quietAt = Infinity;
+    this.#budget.spent += screen.rows;
     const quiet: { readonly y: number; readonly at: number }[] = [];
     for (let y = 0; y < screen.rows; y += 1) {
       const row = screen.row(y);
@@ -358,6 +394,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   #put(code: number): void {
+    // one character may give out a line of many rows
+    if (this.isStopped) return;
     const { screen } = this;
     if (this.#mayHalve) {
       this.#mayHalve = false;
@@ -424,7 +462,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #makeRoom(row: ScreenRow, width: number): void {
     const { screen } = this;
     this.losing(screen.y, screen.x, screen.columns);
-    screen.work += screen.columns;
+    this.#budget.spent += screen.columns;
     row.insert(screen.x, width, this.#seconds);
   }
 

@@ -41,6 +41,8 @@ export interface SessionDoc {
   readonly text: IndexedText;
   /** What a list shows of it, when it does not grow any more. */
   readonly listing?: SessionListing;
+  /** Second at which reading stopped because the session costs too much to render. */
+  readonly stoppedAt?: number;
 }
 
 /** What a list shows of a session, so that nobody has to read its recording for that. */
@@ -118,6 +120,8 @@ export interface FoundSession {
   readonly more: boolean;
   /** Not all of its text is in the index. */
   readonly partial: boolean;
+  /** Second at which reading stopped because the session costs too much to render. */
+  readonly stoppedAt?: number;
 }
 
 export interface Found {

@@ -72,6 +72,7 @@ function typedSince(
   if (start.row.serial !== start.serial) return undefined;
   for (let y = screen.y; y >= Math.max(0, screen.y - MAX_COMMAND_ROWS); y -= 1) {
     if (screen.row(y) !== start.row) continue;
+    screen.budget.spent += (screen.y - y + 1) * screen.columns;
     const last = screen.x === 0 && screen.y > y ? screen.y - 1 : screen.y;
     let text = start.row.text(start.x, start.row.columns);
     for (let below = y + 1; below <= last; below += 1) {
@@ -90,6 +91,7 @@ export function guessCommand(screen: Screen): string | undefined {
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
   // a prompt waits for what is typed: a program prints its line at once
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
+  screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';
   for (let y = first; y <= screen.y; y += 1) text += screen.row(y).text(0, screen.row(y).columns);
   const [, command] = PROMPT.exec(text.trimEnd()) ?? [];

@@ -13,6 +13,8 @@ export interface TranscriptDocument {
   readonly isPartial: boolean;
   /** Printable characters that were written and never became visible: how many, and the first lines of them. */
   readonly hidden: { readonly characters: number; readonly rows: TranscriptRows };
+  /** Second at which reading stopped because the recording costs too much to render. */
+  readonly stoppedAt?: number;
 }
 
 /** The notice about characters that never became visible. */

@@ -2,6 +2,7 @@
  * A recording as text with times: the rows of the row journal, in the order in which they could be read, each once while it
  * stood there. What the search index finds is a row of it. Pure.
  */
+import type { WorkBudget } from '../work-budget.ts';
 import { CastText } from './cast-text.ts';
 import type { JournalCommand } from './shell-marks.ts';
 import { createSeenRows } from './seen-rows.ts';
@@ -12,6 +13,8 @@ export interface TranscriptOptions {
   readonly maxText: number;
   readonly maxRows: number;
   readonly onCommand?: (command: JournalCommand) => void;
+  /** Default: a budget of its own. */
+  readonly budget?: WorkBudget;
 }
 
 /** What a page holds in memory without harm. */
@@ -29,7 +32,7 @@ export class Transcript {
   #text = 0;
   #isFull = false;
 
-  constructor({ maxText, maxRows, onCommand }: TranscriptOptions) {
+  constructor({ maxText, maxRows, onCommand, budget }: TranscriptOptions) {
     const wasSeen = createSeenRows();
     this.#cast = new CastText({
       onRow: ({ at, text }) => {
@@ -44,6 +47,7 @@ export class Transcript {
         this.#hiddenRows.push([at, text]);
       },
       ...(onCommand === undefined ? {} : { onCommand }),
+      ...(budget === undefined ? {} : { budget }),
     });
   }
 
@@ -59,11 +63,13 @@ export class Transcript {
     // a row is given out when it goes: one that stood longer comes after one that began later
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
+    const { stoppedAt } = this.#cast;
     return {
       version: TRANSCRIPT_VERSION,
       rows,
       isPartial: this.#isFull || this.#cast.isPartial,
       hidden: { characters: this.#cast.hidden, rows: this.#hiddenRows },
+      ...(stoppedAt === undefined ? {} : { stoppedAt }),
     };
   }
 }

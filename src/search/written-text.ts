@@ -1,8 +1,10 @@
 /**
  * Text as a program wrote it, where a screen shows it otherwise: with zero-width characters, in another character set, in
  * pieces between movements of the cursor, in invisible colours, or in control strings. Search reads it in addition to the
- * rows of the screen, and its invisible characters are counted. Pure; memory is bounded.
+ * rows of the screen, and its invisible characters are counted. After the budget of the screen is exhausted, every line is
+ * read here. Pure; memory is bounded.
  */
+import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 
 /** A line as it was written. */
@@ -24,6 +26,8 @@ const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
 const SHORT_PIECE = 16;
 /** Maximum length of a line, in UTF-16 code units. */
 const MAX_ROW = 2048;
+/** Work units per character of a line that is given out. */
+const ROW_CHARACTER_WORK = 4;
 /** Control strings that are shorter name nothing. */
 const MIN_STRING = 4;
 /** Titles, links and requests are invisible in honest sessions: so many characters of them count as visible. */
@@ -45,9 +49,14 @@ export class WrittenText {
   #piece = '';
   #isAltered = false;
   #rowHidden = 0;
+  /** The pieces of the line with spaces between them; empty while the screen shows them. */
+  #spaced = '';
+  readonly #budget: WorkBudget | undefined;
 
-  constructor(onRow: ((row: WrittenRow) => void) | undefined) {
+  /** @param budget of the screen; undefined if every line is read elsewhere. */
+  constructor(onRow: ((row: WrittenRow) => void) | undefined, budget: WorkBudget | undefined) {
     this.#onRow = onRow;
+    this.#budget = budget;
   }
 
   /** Printable characters that never became visible. */
@@ -72,6 +81,16 @@ export class WrittenText {
     if (this.#piece.length < MAX_ROW) this.#piece += piece;
   }
 
+  /** Takes printed characters that the screen does not show because the budget is exhausted. */
+  printUnrendered(seconds: number, text: string, isInvisible: boolean): void {
+    for (let at = 0; at < text.length; at += MAX_ROW) {
+      this.print(text, at, Math.min(text.length, at + MAX_ROW), isInvisible ? 'invisible' : 'plain');
+      if (this.#piece.length < MAX_ROW) continue;
+      this.move(seconds);
+      this.#give(seconds);
+    }
+  }
+
   /** Counts characters of the current line that never became visible. */
   hide(characters: number): void {
     this.#hidden += characters;
@@ -90,6 +109,7 @@ export class WrittenText {
     if (!this.#isSplit && BEGINS_WITH_WORD.test(piece) && ENDS_IN_WORD.test(this.#row.slice(-2)))
       this.#isSplit = true;
     this.#row += piece;
+    if (this.#isUnrendered) this.#spaced += `${piece} `;
     this.#wasShort = isShort;
     if (this.#row.length > MAX_ROW) this.#give(seconds);
   }
@@ -97,7 +117,7 @@ export class WrittenText {
   /** The line ends. */
   endLine(seconds: number): void {
     // most lines are one plain piece: a row of the screen
-    if (this.#row === '' && !this.#isAltered) {
+    if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
       return;
     }
@@ -118,14 +138,27 @@ export class WrittenText {
     this.#hidden += hidden;
     for (const line of payload.split(/[\r\n]+/)) {
       const text = cleaned(line);
-      if (text !== '') this.#onRow?.({ at: seconds, text, hidden: Math.min(hidden, text.length) });
+      this.#emit({ at: seconds, text, hidden: Math.min(hidden, text.length) });
     }
   }
 
+  get #isUnrendered(): boolean {
+    return this.#budget?.isExhausted === true;
+  }
+
+  #emit(row: WrittenRow): void {
+    if (row.text === '') return;
+    if (this.#budget !== undefined) this.#budget.spent += row.text.length * ROW_CHARACTER_WORK;
+    this.#onRow?.(row);
+  }
+
   #give(seconds: number): void {
-    const text = this.#isSplit || this.#isAltered ? cleaned(this.#row) : '';
-    if (text !== '') this.#onRow?.({ at: seconds, text, hidden: this.#rowHidden });
+    const text = this.#isSplit || this.#isAltered || this.#isUnrendered ? cleaned(this.#row) : '';
+    this.#emit({ at: seconds, text, hidden: this.#rowHidden });
+    // a movement of the cursor may also have separated two words
+    if (this.#isSplit) this.#emit({ at: seconds, text: cleaned(this.#spaced), hidden: 0 });
     this.#row = '';
+    this.#spaced = '';
     this.#isSplit = false;
     this.#isAltered = false;
     this.#rowHidden = 0;

@@ -127,6 +127,27 @@ describe('a playback', () => {
     expect(text()).toBe('from the frame three'.slice(0, 20));
   });
 
+  it('stops where a recording costs too much to render, says where, and begins again from a keyframe', async () => {
+    const costly = Array.from({ length: 400 }, (_, at) => [at + 1, 'o', '\x1b#8'.repeat(2000)]);
+    const events = [[0.5, 'r', '1000x500'], ...costly, [500, 'o', '\x1b[H\x1b[2Jend']];
+    const lines = events.map((event) => JSON.stringify(event)).join('\n');
+    const { playback, terminal, text } = open(`${lines}\n`, { frames: ['from the frame'] });
+    await playback.seek(1000);
+    const { stoppedAt, playing } = playback.state;
+    expect(stoppedAt).toBeLessThan(100);
+    expect(playing).toBe(false);
+    expect(text()).not.toContain('end');
+    // a screen that is stopped stays as it is
+    await playback.seek(1001);
+    expect(playback.state.stoppedAt).toBe(stoppedAt);
+    const offset = HEADER.length + lines.indexOf('[500');
+    playback.useFrames([{ at: 400, offset, columns: 20, rows: 4 }], 500);
+    await playback.seek(450);
+    expect(playback.state.stoppedAt).toBeUndefined();
+    expect(text()).toBe('from the frame');
+    expect(terminal.budget.isExhausted).toBe(false);
+  });
+
   it('says why it cannot go on, and goes on when it can', async () => {
     let fails = true;
     const { playback, text } = open(EVENTS, { failing: () => fails });

@@ -3,6 +3,7 @@ import { RowJournal } from '../../src/search/row-journal.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 import { castFixture, readCastLines, readWrites, type Write } from '../support/search-text.ts';
 import { terminalPiece } from '../support/terminal-oracle.ts';
+import { WorkBudget } from '../../src/work-budget.ts';
 
 /** The second at which a word could first be read. */
 function secondOf(lines: readonly string[], word: string): number | undefined {
@@ -224,10 +225,59 @@ describe('what output may cost', () => {
     ['inserting', 'x\r\x1b[65535@\x1b[65535L'],
     ['tabs', '\x1b[65535I\x1b[65535Z'],
   ])('is bounded: %s', (_what, output) => {
-    const journal = new RowJournal({ columns: 1000, rows: 500, onRow: () => undefined, maxWork: 5e7 });
-    for (let count = 0; count < 20_000 && !journal.isExhausted; count += 1) journal.write(count, output);
+    const budget = new WorkBudget({ free: 5e7, perCharacter: 0 });
+    const journal = new RowJournal({ columns: 1000, rows: 500, onRow: () => undefined, budget });
+    for (let count = 0; count < 20_000 && !journal.isStopped; count += 1) journal.write(count, output);
     // one more than the limit by what one sequence may do
-    expect(journal.screen.work).toBeLessThan(5e7 + 4e6);
+    expect(journal.isStopped).toBe(true);
+    expect(budget.spent).toBeLessThan(5e7 + 1e7);
+  });
+
+  describe('after the budget of the screen', () => {
+    function read(outputs: readonly string[], columns = 1000): { texts: string[]; journal: RowJournal } {
+      const texts: string[] = [];
+      const journal = new RowJournal({
+        columns,
+        rows: 500,
+        onRow: () => undefined,
+        onWritten: ({ text }) => texts.push(text),
+        budget: new WorkBudget({ free: 3e6, perCharacter: 0 }),
+      });
+      journal.write(0, '\x1b#8'.repeat(100));
+      expect(journal.isStopped).toBe(true);
+      for (const output of outputs) journal.write(1, output);
+      journal.end();
+      return { texts, journal };
+    }
+
+    it('output is read as it was written', () => {
+      const { texts, journal } = read([
+        'a plain ',
+        'line\r\n',
+        'sec\x1b[Dret\r\n',
+        'one\x1b[9Gtwo\r\n',
+        '\x1b[8mconcealed\x1b[m\n',
+        '\x1b]2;a title\x07',
+        'last',
+      ]);
+      for (const text of ['a plain line', 'secret', 'one two', 'concealed', '2;a title', 'last'])
+        expect(texts).toContain(text);
+      expect(journal.isExhausted).toBe(false);
+      expect(journal.hidden).toBe('concealed'.length);
+    });
+
+    it('a long line is read in pieces', () => {
+      const { texts } = read(['word '.repeat(20_000), 'end']);
+      expect(texts.join(' ')).toContain('word end');
+      expect(texts.every((text) => text.length < 10_000)).toBe(true);
+    });
+
+    it('a bounded number of characters is read', () => {
+      const line = `${'x'.repeat(1023)}\n`;
+      const { texts, journal } = read(Array.from({ length: 5000 }, () => line));
+      expect(texts).toHaveLength(4096);
+      expect(journal.isExhausted).toBe(true);
+    });
   });
 
   it.each(['\x1b]0;', '\x1bP', '\x1b_', '\x1b[', '\x1b]133;C;cmdline_url='])(

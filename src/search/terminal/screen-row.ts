@@ -131,6 +131,13 @@ export class ScreenRow {
     this.#changed(column, column + 1, seconds);
   }
 
+  /** Fills the row with one character. */
+  fill(code: number, seconds: number): void {
+    this.#characters.fill(code);
+    this.#widths.fill(1);
+    this.#changed(0, this.columns, seconds);
+  }
+
   /**
    * Writes characters `[start, end)` of a text into cells from `column` on, each as {@link set} would: up to the end of the row, one that
    * is not {@link isPlain}, or a cell whose character nobody has written down.

@@ -3,6 +3,7 @@
  * lost, `keep` is told. What terminals do differently is done as xterm does it.
  */
 import { MAX_SIZE } from '../../terminal/size.ts';
+import type { WorkBudget } from '../../work-budget.ts';
 import { createRows, ScreenRow } from './screen-row.ts';
 
 /** Told before rows lose what they hold. */
@@ -12,6 +13,9 @@ export interface ScreenKeeper {
   /** Row `y` leaves the screen, or its place in a wrapped line. */
   leaving(y: number): void;
 }
+
+/** Work units of a step on a row besides its cells. */
+export const ROW_WORK = 16;
 
 interface Saved {
   readonly x: number;
@@ -37,8 +41,8 @@ export class Screen {
   wrapAround = true;
   origin = false;
   newLineMode = false;
-  /** Cells that were written, moved or cleared: what this screen has cost. */
-  work = 0;
+  /** Counts cells that are written, moved or cleared. */
+  readonly budget: WorkBudget;
   /** Seconds of what is being written. */
   seconds = 0;
   readonly #keeper: ScreenKeeper;
@@ -47,7 +51,8 @@ export class Screen {
   #alternate: Buffer;
   #buffer: Buffer;
 
-  constructor(columns: number, rows: number, keeper: ScreenKeeper) {
+  constructor(columns: number, rows: number, keeper: ScreenKeeper, budget: WorkBudget) {
+    this.budget = budget;
     this.columns = clamp(columns, 2, MAX_SIZE.columns);
     this.rows = clamp(rows, 1, MAX_SIZE.rows);
     this.#keeper = keeper;
@@ -122,6 +127,7 @@ export class Screen {
     for (let left = Math.min(count, this.columns); left > 0; left -= 1) {
       let x = this.x + direction;
       while (x > 0 && x < this.columns && !this.#buffer.tabs.has(x)) x += direction;
+      this.budget.spent += 1 + Math.abs(x - this.x);
       this.x = clamp(x, 0, this.columns - 1);
     }
   }
@@ -212,7 +218,7 @@ export class Screen {
   #moveRows(top: number, bottom: number, count: number, direction: 'up' | 'down'): void {
     const { rows } = this.#buffer;
     const moved = Math.min(count, bottom - top + 1);
-    this.work += rows.length;
+    this.budget.spent += rows.length;
     // a line that the edge of the region cuts is one no more
     if (top > 0) this.#cut(top);
     if (bottom + 1 < rows.length) this.#cut(bottom + 1);
@@ -246,7 +252,7 @@ export class Screen {
   eraseInLine(y: number, from: number, to: number, unwrap: boolean): void {
     const row = this.row(y);
     this.#keeper.losing(y, from, to);
-    this.work += row.end + 1;
+    this.budget.spent += row.end + 1;
     row.erase(from, to);
     if (unwrap) this.#cut(y);
   }
@@ -269,7 +275,7 @@ export class Screen {
   }
 
   #clear(row: ScreenRow): void {
-    this.work += row.end + 1;
+    this.budget.spent += row.end + ROW_WORK;
     this.#serial += 1;
     row.clear(this.#serial);
   }
@@ -301,19 +307,19 @@ export class Screen {
 
   #shift(y: number, x: number, count: number, how: 'insert' | 'delete'): void {
     this.#keeper.losing(y, x % this.columns, this.columns);
-    this.work += this.columns;
+    this.budget.spent += this.columns;
     this.row(y)[how](x, count, this.seconds);
   }
 
   /** Fills the screen with one letter. */
   fill(code: number): void {
     this.place(0, 0);
-    this.work += this.rows * this.columns;
+    this.budget.spent += this.rows * this.columns;
     for (let y = 0; y < this.rows; y += 1) {
       const row = this.row(y);
       this.#keeper.leaving(y);
       this.#clear(row);
-      for (let x = 0; x < this.columns; x += 1) row.set(x, code, 1, this.seconds);
+      row.fill(code, this.seconds);
     }
     this.place(0, 0);
   }
@@ -332,7 +338,9 @@ export class Screen {
     if (this.isAlternate) return;
     this.#leaveAll();
     this.#buffer = this.#alternate;
-    if (this.#buffer.rows.length === 0) this.#buffer.rows = createRows(this.rows, this.columns);
+    if (this.#buffer.rows.length > 0) return;
+    this.budget.spent += this.rows * this.columns;
+    this.#buffer.rows = createRows(this.rows, this.columns);
   }
 
   showNormal(): void {
@@ -371,7 +379,7 @@ export class Screen {
     const above = Math.max(0, this.y + 1 - height);
     for (const buffer of [this.#normal, this.#alternate]) {
       const kept = buffer.rows.slice(above, above + height);
-      if (buffer.rows.length === 0) this.work += height * width;
+      if (buffer.rows.length === 0) this.budget.spent += height * width;
       else buffer.rows = Array.from({ length: height }, (_, y) => this.#resizeRow(kept[y], width));
       buffer.top = 0;
       buffer.bottom = height - 1;
@@ -384,7 +392,7 @@ export class Screen {
   }
 
   #resizeRow(old: ScreenRow | undefined, columns: number): ScreenRow {
-    this.work += columns;
+    this.budget.spent += columns;
     if (old?.columns === columns) return old;
     const row = new ScreenRow(columns);
     if (old === undefined) this.#clear(row);
@@ -393,13 +401,14 @@ export class Screen {
   }
 
   #leaveAll(): void {
+    this.budget.spent += this.rows;
     for (let y = 0; y < this.rows; y += 1) this.#keeper.leaving(y);
   }
 
   /** Most sessions never show the alternate screen: its rows come when it is shown. */
   #createBuffer(made?: ScreenRow[]): Buffer {
     const { columns, rows } = this;
-    this.work += rows * columns;
+    this.budget.spent += made === undefined ? rows * columns : columns;
     const tabs = new Set<number>();
     for (let x = 0; x < columns; x += 8) tabs.add(x);
     return {

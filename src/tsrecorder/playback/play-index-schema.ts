@@ -21,4 +21,5 @@ export const playIndexSchema = z.object({
   isBinary: z.boolean(),
   hidden: z.number(),
   tinySize: z.string().exactOptional(),
+  stoppedAt: z.number().exactOptional(),
 }) satisfies z.ZodType<PlayIndex>;

@@ -28,9 +28,9 @@ export interface PlayIndexOptions {
   readonly directory: string;
   /** Of all files together; the least recently used go first. */
   readonly maxBytes: number;
-  /** Made at a time; others wait. */
+  /** Maximum builds at once. One recorded user has all of them but one: the recordings of others never wait for long builds of one user. */
   readonly maxBuilding: number;
-  /** That may wait: beyond, whoever asks is told to ask again later. */
+  /** Maximum builds in the queue; recorded users share it. More are `RECORDER_BUSY`. */
   readonly maxWaiting: number;
   /** Where output of the recording is missing, and where its parts begin. */
   readonly placesOf: (entry: CatalogEntry) => Promise<readonly KnownPlace[]>;
@@ -70,6 +70,10 @@ const THREAD = new URL(
 const MAX_AHEAD = 4;
 /** A hostile recording ends its thread, not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
+/** CPU time after which a thread is stopped whatever it has counted: several times what a work budget allows. */
+const MIN_CPU_MS = 10_000;
+const CPU_MS_PER_BYTE = 0.01;
+const CPU_CHECK_MS = 1000;
 /** How long `find` waits: most recordings are short, and then the first answer is the index. */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
@@ -158,7 +162,12 @@ function createBuilds(options: PlayIndexOptions): Builds {
   /** A recording of which none could be made is not tried again and again. */
   const failed = new Map<string, Build>();
   const threads = new Set<Worker>();
-  const gatekeeper = createGatekeeper({ maxActive: options.maxBuilding });
+  const { maxBuilding, maxWaiting } = options;
+  const gatekeeper = createGatekeeper({
+    maxActive: maxBuilding,
+    maxActivePerOwner: Math.max(1, maxBuilding - 1),
+    maxWaiting,
+  });
   let closed = false;
 
   async function make(entry: CatalogEntry, { name, bytes }: Covered, state: Build): Promise<void> {
@@ -197,7 +206,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
-      if (gatekeeper.waiting >= options.maxWaiting) throw new TailcastError('RECORDER_BUSY');
+      const owner = ownerOf(entry);
+      if (gatekeeper.isFull(owner)) throw new TailcastError('RECORDER_BUSY');
       const { promise, resolve } = Promise.withResolvers<void>();
       const state: Build = {
         bytes: 0,
@@ -207,7 +217,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
         isGone: false,
       };
       builds.set(name, state);
-      void gatekeeper.run(() => make(entry, covered, state)).finally(resolve);
+      void gatekeeper.run(() => make(entry, covered, state), undefined, owner).finally(resolve);
       return state;
     },
     forget(ids) {
@@ -256,6 +266,11 @@ async function forget(directory: string, gone: ReadonlySet<string>): Promise<voi
   }
 }
 
+/** The recorded user, who decides what a build costs; a tagged node stands for itself. */
+function ownerOf({ recording: { source } }: CatalogEntry): string {
+  return source.user ?? source.node;
+}
+
 /** What an index is made of. */
 interface Covered {
   readonly name: string;
@@ -300,9 +315,12 @@ async function runThread(
   const thread = new Worker(THREAD, {
     workerData: task,
     resourceLimits: RESOURCE_LIMITS,
-    stdout: false,
-    stderr: false,
+    // a parser must not write to the log of the recorder
+    stdout: true,
+    stderr: true,
   });
+  thread.stdout.resume();
+  thread.stderr.resume();
   threads.add(thread);
   const ended = Promise.withResolvers<void>();
   let ahead = 0;
@@ -325,6 +343,16 @@ async function runThread(
   thread.on('error', over);
   thread.on('exit', () => over(new Error('the thread was ended')));
   ended.promise.catch(() => undefined);
+  const watch = setInterval(() => {
+    thread.cpuUsage().then(
+      ({ user, system }) => {
+        if ((user + system) / 1000 > MIN_CPU_MS + state.bytes * CPU_MS_PER_BYTE)
+          over(new Error('this recording costs too much to render'));
+      },
+      // it has ended
+      () => undefined,
+    );
+  }, CPU_CHECK_MS);
   try {
     for await (const chunk of cast) {
       while (ahead >= MAX_AHEAD && !isOver) {
@@ -341,6 +369,7 @@ async function runThread(
     thread.postMessage(null satisfies ThreadPiece);
     await ended.promise;
   } finally {
+    clearInterval(watch);
     threads.delete(thread);
     await thread.terminate();
   }

@@ -9,8 +9,8 @@ import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** At a time, beside everything else that the recorder does. */
-const MAX_BUILDING = 1;
+/** One for any user, and one for another user. */
+const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 
 export function openSpoolIndexes(
