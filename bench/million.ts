@@ -18,7 +18,8 @@ import type { LiveRecording } from '../src/tsrecorder/library/live-recording.ts'
 import type { SessionIndex } from '../src/tsrecorder/library/session-index.ts';
 import { applyRetention } from '../src/tsrecorder/retention/retention-run.ts';
 import type { IndexClient } from '../src/tsrecorder/search/index-client.ts';
-import { startIndexer, type Indexer } from '../src/tsrecorder/search/indexer.ts';
+import type { Indexer } from '../src/tsrecorder/search/index-progress.ts';
+import { startIndexer } from '../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts';
 import { createArchiveStore } from '../src/tsrecorder/store/archive-store.ts';
 import { createDiskStore } from '../src/tsrecorder/store/disk.ts';

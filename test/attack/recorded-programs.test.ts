@@ -138,8 +138,8 @@ async function searchIn(bytes: Uint8Array): Promise<Pick<Views, 'finds' | 'alert
   const index = createIndexHandlers();
   await index.open({ directory, mayWrite: true });
   await index.watch(RULES.map((id) => ({ id, query: query(id), may: 'everything', sinceMs: 0 })));
-  await index.begin({ key: 1, doc: doc('n_1'), isLive: false });
-  const matches = await index.finish({ key: 1, bytes });
+  await index.begin({ key: 1, doc: doc('n_1'), isLive: false, effort: 'full' });
+  const { matches } = await index.finish({ key: 1, bytes });
   await index.flush(null);
   const reader = new IndexReader(directory);
   onTestFinished(() => {

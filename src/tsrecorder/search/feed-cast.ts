@@ -2,10 +2,13 @@
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { readCast } from '../library/replay.ts';
 import type { IndexClient } from './index-client.ts';
+import type { Followed } from './live-waits.ts';
+import type { WorkDone } from './messages.ts';
 
-const FEED_BYTES = 262_144;
+/** Large enough to be fast, small enough that a costly piece does not delay others. */
+const FEED_BYTES = 65_536;
 
-/** Feeds bytes `[start, end)` of a cast, as fast as they are taken. */
+/** Feeds bytes `[start, end)` of a cast, as fast as the process takes them. */
 export async function feedCast(
   index: IndexClient,
   key: number,
@@ -13,28 +16,40 @@ export async function feedCast(
   start: number,
   end: number,
 ): Promise<void> {
-  const rest = await feedBeginning(index, key, entry, start, end);
-  if (rest !== undefined) await index.ask('feed', { key, bytes: rest });
+  for await (const bytes of piecesOf(entry, start, end)) await index.ask('feed', { key, bytes });
 }
 
-/** The same without the last piece. @returns it, if there is one */
-export async function feedBeginning(
-  index: IndexClient,
-  key: number,
+/** Bytes `[start, end)` of a cast in pieces. */
+export async function* piecesOf(
   entry: CatalogEntry,
   start: number,
   end: number,
-): Promise<Uint8Array | undefined> {
+): AsyncGenerator<Uint8Array, void> {
   let parts: Uint8Array[] = [];
   let bytes = 0;
   for await (const chunk of readCast(entry, { start, end })) {
-    if (bytes >= FEED_BYTES) {
-      await index.ask('feed', { key, bytes: Buffer.concat(parts) });
-      parts = [];
-      bytes = 0;
-    }
     parts.push(chunk);
     bytes += chunk.length;
+    if (bytes < FEED_BYTES) continue;
+    yield Buffer.concat(parts);
+    parts = [];
+    bytes = 0;
   }
-  return bytes === 0 ? undefined : Buffer.concat(parts);
+  if (bytes > 0) yield Buffer.concat(parts);
+}
+
+/** Feeds what a running session has written up to `end`, unless it costs too much. @returns the last piece, if there is one */
+export async function feedGrowth(
+  index: IndexClient,
+  followed: Followed,
+  end: number,
+  charge: (done: WorkDone) => void,
+): Promise<Uint8Array | undefined> {
+  let last: Uint8Array | undefined;
+  for await (const bytes of piecesOf(followed.entry, followed.fed, end)) {
+    if (last !== undefined) charge(await index.ask('feed', { key: followed.key, bytes: last }));
+    last = bytes;
+    if (followed.isDone) break;
+  }
+  return last;
 }

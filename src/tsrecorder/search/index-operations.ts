@@ -5,10 +5,13 @@ import { RuleWatch, type WatchedRule } from '../../search/match.ts';
 import { Moments } from '../../search/moments.ts';
 import type { Moment, SessionDoc, SessionNames } from '../../search/search-index.ts';
 import type { ReadingEngine, WritingEngine } from './engine.ts';
-import type { Answer, Ask, IndexOperation } from './messages.ts';
+import { WorkBudget, type WorkLimits } from '../../work-budget.ts';
+import type { Answer, Ask, Effort, IndexOperation, WorkDone } from './messages.ts';
 
 /** Longest line of a cast that is read, in bytes. */
 const MAX_LINE = 16 * 1024 ** 2;
+/** Twice what the output of shells and most full-screen programs takes. */
+const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
 
 /** Each question is answered before the next one is asked. */
 export type IndexHandlers = {
@@ -34,14 +37,15 @@ export function createIndexHandlers(): IndexHandlers {
       rules = watched;
       return null;
     },
-    async begin({ key, doc, isLive }) {
+    async begin({ key, doc, isLive, effort }) {
       if (!isLive && (await written().version(doc.names.id)) === doc.version) return 'same';
-      fed.set(key, new FedRecording(doc, rules));
+      fed.set(key, new FedRecording(doc, rules, effort));
       return 'begun';
     },
     feed({ key, bytes }) {
-      recording(key).feed(bytes);
-      return null;
+      const current = recording(key);
+      current.feed(bytes);
+      return current.workDone();
     },
     async commit({ key, names: known, bytes }) {
       const live = recording(key);
@@ -49,15 +53,12 @@ export function createIndexHandlers(): IndexHandlers {
       const names = live.describe(known);
       await written().append(names, moments, live.isFirst, live.isPartial);
       live.isFirst = false;
-      return live.watch.match(names, moments, false);
+      return { ...live.workDone(), matches: live.watch.match(names, moments, false) };
     },
     async finish({ key, bytes }) {
       const whole = recording(key);
       fed.delete(key);
-      const moments = whole.end(bytes);
-      const doc = { ...whole.doc, names: whole.describe(whole.doc.names) };
-      await written().add({ doc, moments, partial: whole.isPartial });
-      return whole.watch.match(doc.names, moments, true);
+      return finish(whole, written(), bytes);
     },
     async flush() {
       await written().flush();
@@ -97,6 +98,21 @@ export function createIndexHandlers(): IndexHandlers {
   };
 }
 
+async function finish(
+  whole: FedRecording,
+  writer: WritingEngine,
+  bytes: Uint8Array | undefined,
+): Promise<Answer<'finish'>> {
+  const moments = whole.end(bytes);
+  const done = whole.workDone();
+  if (done.isStopped && whole.effort === 'quick') return { ...done, matches: [] };
+  const { stoppedAt } = whole;
+  const names = whole.describe(whole.doc.names);
+  const doc = { ...whole.doc, names, ...(stoppedAt === undefined ? {} : { stoppedAt }) };
+  await writer.add({ doc, moments, partial: whole.isPartial });
+  return { ...done, matches: whole.watch.match(doc.names, moments, true) };
+}
+
 interface OpenEngine {
   readonly writer: WritingEngine | undefined;
   readonly reader: ReadingEngine | undefined;
@@ -117,16 +133,21 @@ async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
 class FedRecording {
   readonly doc: SessionDoc;
   readonly watch: RuleWatch;
+  readonly effort: Effort;
   isFirst = true;
+  readonly #budget: WorkBudget;
   readonly #cast: CastText;
   readonly #cut: Moments;
   #moments: Moment[] = [];
   #rest: Uint8Array[] = [];
   #restBytes = 0;
   #skipped = false;
+  #workBefore = 0;
 
-  constructor(doc: SessionDoc, rules: readonly WatchedRule[]) {
+  constructor(doc: SessionDoc, rules: readonly WatchedRule[], effort: Effort) {
     this.doc = doc;
+    this.effort = effort;
+    this.#budget = new WorkBudget(effort === 'quick' ? QUICK : undefined);
     this.watch = new RuleWatch(rules);
     this.#cut = new Moments({ text: doc.text, onMoment: (moment) => this.#moments.push(moment) });
     this.#cast = new CastText({
@@ -134,7 +155,18 @@ class FedRecording {
       onCommand: (command) => this.#cut.command(command),
       onWritten: (row) => this.#cut.written(row),
       onOutput: (characters) => this.#cut.printed(characters),
+      budget: this.#budget,
     });
+  }
+
+  get stoppedAt(): number | undefined {
+    return this.#cast.stoppedAt;
+  }
+
+  workDone(): WorkDone {
+    const work = this.#budget.spent - this.#workBefore;
+    this.#workBefore = this.#budget.spent;
+    return { work, isStopped: this.#cast.stoppedAt !== undefined, isDone: this.#cast.isExhausted };
   }
 
   get isPartial(): boolean {

@@ -5,23 +5,29 @@
  */
 import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/within.ts';
+import { FairQueue } from '../../async/fair-queue.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
-import { EXTRACTOR, type IndexStatus } from '../../search/search-index.ts';
+import { EXTRACTOR } from '../../search/search-index.ts';
 import { castBytes } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { compareWithStore } from './compare-store.ts';
-import { feedBeginning } from './feed-cast.ts';
+import { feedGrowth } from './feed-cast.ts';
+import { feedRecording } from './feed-recording.ts';
 import type { IndexClient } from './index-client.ts';
+import type { Indexer, IndexProgress } from './index-progress.ts';
 import { IndexCounts } from './index-counts.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
+import { LongRecordings, recordedNode, type Reading, type ReadingSteps } from './long-recordings.ts';
+import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
@@ -47,30 +53,6 @@ export interface IndexerOptions {
   readonly log: Logger;
 }
 
-/** How far the index is. */
-export interface IndexProgress extends IndexStatus {
-  readonly state: 'ready' | 'building' | 'unavailable';
-  /** Recordings that are stored and not in the index. */
-  readonly backlog: number;
-  /** How long the oldest durable byte of a running session waits. */
-  readonly lagSeconds: number;
-  /** Why it is unavailable. */
-  readonly problem?: string;
-}
-
-export interface Indexer {
-  /** A recording has come into the store, or another part of it. */
-  stored(id: string): void;
-  /** Recordings of the store that are not in the index as they are now; undefined before they were compared. */
-  pending(): PendingIds | undefined;
-  /** Recordings have left the store: they leave the files of the index as well. */
-  removed(ids: readonly string[]): void;
-  progress(): Promise<IndexProgress>;
-  /** Resolves when nothing is to do. */
-  settled(): Promise<void>;
-  close(): Promise<void>;
-}
-
 /** Running sessions that are followed at a time; more are read when they end. */
 const MAX_LIVE = 500;
 /** One that may have ended is looked at so seldom: a session of several uploads grows for hours behind its first. */
@@ -82,6 +64,10 @@ const CLOSE_MS = 2000;
 /** What is written together at most: recordings, and bytes of their casts. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
+/** Longer recordings are read piece by piece, between others. */
+const MAX_QUICK_BYTES = 4 * 1024 ** 2;
+/** Work units for running sessions before stored recordings have their turn: about 100 ms. */
+const FOLLOW_WORK = 25e6;
 
 /** One per recorder. */
 export function startIndexer(options: IndexerOptions): Indexer {
@@ -91,7 +77,11 @@ export function startIndexer(options: IndexerOptions): Indexer {
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
   /** What is to do: those that have just come before those of the backlog. */
-  readonly #fresh = new Set<string>();
+  readonly #fresh = new FairQueue<string>(recordedNode);
+  /** Recordings that are too long or too costly for a quick reading. */
+  readonly #long = new LongRecordings();
+  /** Work units of running sessions. */
+  #followWork = 0;
   /** All that is not in the index as it is now: also what is being read, what cannot be, and what grows. */
   readonly #pending = new PendingRecordings();
   /** What of these is in the index for searches, and not for lists. */
@@ -175,7 +165,7 @@ class StoreIndexer implements Indexer {
 
   /** Recordings that wait to be read, are read, or are on their way into the index. */
   #unwritten(): number {
-    const taken = new Set(this.#read);
+    const taken = new Set([...this.#read, ...this.#long.ids()]);
     if (this.#current !== undefined) taken.add(this.#current);
     let count = this.#fresh.size + this.#pending.backlog;
     for (const id of taken) if (!this.#fresh.has(id)) count += 1;
@@ -202,6 +192,7 @@ class StoreIndexer implements Indexer {
     this.#wake.resolve();
     if (!(await settledWithin(CLOSE_MS, this.#running))) this.#client?.kill();
     await this.#running;
+    await this.#long.clear();
     await this.#client?.close();
   }
 
@@ -232,6 +223,7 @@ class StoreIndexer implements Indexer {
     this.#waits.drop(this.#followed);
     this.#followed.clear();
     this.#read.clear();
+    await this.#long.clear();
     this.#apart.clear();
     this.#readBytes = 0;
     this.#problem = errorText(error);
@@ -252,12 +244,18 @@ class StoreIndexer implements Indexer {
     }
     await this.#remove(index);
     await this.#follow(index);
+    if (this.#read.size >= MAX_READ || this.#readBytes >= MAX_READ_BYTES) await this.#flush(index);
+    if (this.#long.isDue) {
+      await this.#advanceLong(index);
+      return;
+    }
     const id = this.#takeNext();
     if (id !== undefined) {
-      if (this.#read.has(id) || this.#read.size >= MAX_READ || this.#readBytes >= MAX_READ_BYTES)
-        await this.#flush(index);
-      if (await this.#indexStored(index, id)) this.#read.add(id);
-      this.#current = undefined;
+      await this.#indexNext(index, id);
+      return;
+    }
+    if (this.#long.isLeft) {
+      await this.#advanceLong(index);
       return;
     }
     if (this.#read.size > 0) {
@@ -282,9 +280,8 @@ class StoreIndexer implements Indexer {
   }
 
   #takeNext(): string | undefined {
-    const [first] = this.#fresh;
-    if (first !== undefined) this.#fresh.delete(first);
-    this.#current = first ?? this.#pending.take();
+    do this.#current = this.#fresh.take() ?? this.#pending.take();
+    while (this.#current !== undefined && this.#long.isQueued(this.#current));
     return this.#current;
   }
 
@@ -293,20 +290,13 @@ class StoreIndexer implements Indexer {
     return this.#keys;
   }
 
-  /** @returns whether the index has it as it is now. */
-  async #indexStored(index: IndexClient, id: string): Promise<boolean> {
-    const { catalog, text, log } = this.#options;
-    this.#apart.delete(id);
-    const entry = await catalog.find(id);
-    if (entry === undefined) {
-      this.#removals.add(id);
-      return true;
-    }
-    // it was just stored, and is described as what it was: nobody says so again
-    if (entry.version === undefined || entry.live !== undefined) {
-      this.#growing.set(id, this.#options.now() + GROWING_TICKS * this.#options.liveMs);
-      return false;
-    }
+  /** Begins to read a stored recording, a piece for each step. `costly`: it is too long or too costly for a quick reading. */
+  async *#indexStored(index: IndexClient, id: string, effort: Effort): ReadingSteps {
+    const entry = await this.#findStored(id);
+    if (typeof entry === 'string') return entry;
+    const { text } = this.#options;
+    const bytes = text === 'off' ? 0 : castBytes(entry);
+    if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
     // it came before what its session began with
     if (entry.recording.id !== id) {
       await this.#flush(index);
@@ -322,27 +312,52 @@ class StoreIndexer implements Indexer {
       text,
       ...(listing === undefined ? {} : { listing }),
     };
-    if ((await index.ask('begin', { key, doc, isLive: false })) === 'same') return true;
-    let matches: readonly RuleMatch[];
-    try {
-      const rest = text === 'off' ? undefined : await feedBeginning(index, key, entry, 0, castBytes(entry));
-      // most recordings are short: each message is work for who writes
-      matches = await index.ask('finish', { key, ...(rest === undefined ? {} : { bytes: rest }) });
-    } catch (error) {
-      if (index.isGone) throw error;
-      await index.ask('drop', { key });
-      // the store, not the index: the next comparison brings it again
-      this.#options.metrics.unreadable();
-      log.warn(
-        { error: errorText(error), recording: id },
-        'a recording could not be read for the search index',
-      );
-      return false;
+    if ((await index.ask('begin', { key, doc, isLive: false, effort })) === 'same') return 'read';
+    const reading = yield* feedRecording({
+      ...this.#options,
+      index,
+      id,
+      key,
+      entry,
+      bytes,
+      effort,
+      beforeFinish: async () => (this.#read.has(id) ? this.#flush(index) : undefined),
+    });
+    if (reading === 'read') this.#readBytes += bytes;
+    return reading;
+  }
+
+  async #findStored(id: string): Promise<CatalogEntry | Reading> {
+    this.#apart.delete(id);
+    const entry = await this.#options.catalog.find(id);
+    if (entry === undefined) {
+      this.#removals.add(id);
+      return 'read';
     }
-    // durable before the next flush: a process that ends in between reads the recording again
-    await this.#options.matched?.(entry.recording, matches);
-    this.#readBytes += text === 'off' ? 0 : castBytes(entry);
-    return true;
+    // it was just stored, and is described as what it was: nobody says so again
+    if (entry.version === undefined || entry.live !== undefined) {
+      this.#growing.set(id, this.#options.now() + GROWING_TICKS * this.#options.liveMs);
+      return 'later';
+    }
+    return entry;
+  }
+
+  /** Reads the next recording quickly, or leaves it for later. */
+  async #indexNext(index: IndexClient, id: string): Promise<void> {
+    const steps = this.#indexStored(index, id, 'quick');
+    let step = await steps.next();
+    for (; step.done !== true; step = await steps.next()) {
+      this.#fresh.charge(recordedNode(id), step.value);
+      this.#long.earn(step.value);
+    }
+    if (step.value === 'read') this.#read.add(id);
+    if (step.value === 'costly') this.#long.add(id);
+    this.#current = undefined;
+  }
+
+  async #advanceLong(index: IndexClient): Promise<void> {
+    const id = await this.#long.advance((begun) => this.#indexStored(index, begun, 'full'));
+    if (id !== undefined) this.#read.add(id);
   }
 
   /** Lists go on looking at these by name. */
@@ -361,7 +376,14 @@ class StoreIndexer implements Indexer {
       this.#followed.delete(id);
       await index.ask('drop', { key });
     }
-    for (const [id, { recording }] of live) {
+    const cost = (id: string): number => this.#fresh.costOf(recordedNode(id));
+    const before = this.#followWork;
+    for (const [id, { recording }] of [...live].toSorted(([left], [right]) => cost(left) - cost(right))) {
+      if (this.#followWork - before > FOLLOW_WORK) {
+        // the others have their turn soon
+        this.#wake.resolve();
+        return;
+      }
       const mayBegin = this.#followed.size < MAX_LIVE;
       const known = this.#followed.get(id) ?? (mayBegin ? await this.#begin(index, id) : undefined);
       if (known !== undefined) await this.#feedLive(index, known, recording);
@@ -375,20 +397,30 @@ class StoreIndexer implements Indexer {
       known.waitingSince = undefined;
       return;
     }
+    if (known.isDone) {
+      known.fed = end;
+      return;
+    }
     known.waitingSince ??= now();
-    const rest =
-      text === 'off' ? undefined : await feedBeginning(index, known.key, known.entry, known.fed, end);
+    const node = recordedNode(known.entry.recording.id);
+    const charge = ({ work, isDone }: WorkDone): void => {
+      this.#fresh.charge(node, work);
+      this.#followWork += work;
+      known.isDone ||= isDone;
+    };
+    const rest = text === 'off' ? undefined : await feedGrowth(index, known, end, charge);
     known.fed = end;
     // the session's, also when this is a later part of it
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
     const names = sessionNames(session);
-    const matches = await index.ask('commit', {
+    const done = await index.ask('commit', {
       key: known.key,
       names,
       ...(rest === undefined ? {} : { bytes: rest }),
     });
-    await this.#options.matched?.(session, matches);
+    charge(done);
+    await this.#options.matched?.(session, done.matches);
     known.waitingSince = undefined;
   }
 
@@ -398,8 +430,8 @@ class StoreIndexer implements Indexer {
     if (entry?.live === undefined) return undefined;
     const key = this.#newKey();
     const doc = { names: sessionNames(entry.recording), version: '', text };
-    await index.ask('begin', { key, doc, isLive: true });
-    const begun: Followed = { key, entry, fed: 0, waitingSince: this.#waits.begin(id) };
+    await index.ask('begin', { key, doc, isLive: true, effort: 'quick' });
+    const begun: Followed = { key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
     this.#followed.set(id, begun);
     return begun;
   }
@@ -408,6 +440,7 @@ class StoreIndexer implements Indexer {
     if (this.#removals.size === 0) return;
     await this.#flush(index);
     const ids = [...this.#removals];
+    await this.#long.drop((id) => this.#removals.has(id));
     await index.ask('remove', { ids, compact: true });
     for (const id of ids) {
       this.#removals.delete(id);
@@ -432,7 +465,7 @@ class StoreIndexer implements Indexer {
       const { missing, unlisted } = await compareWithStore(index, listed, text, signal);
       for (const id of openIds()) open.add(id);
       for (const id of unlisted) if (!open.has(id) && !this.#fresh.has(id)) this.#removals.add(id);
-      this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys()]);
+      this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys(), ...this.#long.ids()]);
       this.#hasCompared = true;
     } catch (error) {
       if (!signal.aborted) throw error;

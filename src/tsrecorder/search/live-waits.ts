@@ -7,6 +7,8 @@ export interface Followed {
   readonly key: number;
   readonly entry: CatalogEntry;
   fed: number;
+  /** True if nothing more of it is read while it runs: the rest is read when it has ended. */
+  isDone: boolean;
   /** When the oldest byte that cannot be found yet was first seen. */
   waitingSince: number | undefined;
 }

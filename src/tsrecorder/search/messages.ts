@@ -19,6 +19,22 @@ import type { ServerIndex } from './opensearch/server-index.ts';
 /** Where an index is: in files, or at a server. */
 export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
+/**
+ * How much work a recording may take: `quick` is enough for nearly all recordings, so that costly ones do not delay them; `full` is what a transcript
+ * gets.
+ */
+export type Effort = 'quick' | 'full';
+
+/** What reading a recording has cost. */
+export interface WorkDone {
+  /** Work units since the last answer. */
+  readonly work: number;
+  /** True if the budget is exhausted: the rest is read as it was written, without a screen. */
+  readonly isStopped: boolean;
+  /** True if nothing more is read. */
+  readonly isDone: boolean;
+}
+
 /** What can be asked, and what comes back. */
 export interface IndexOperations {
   /** Opens the files, or finds the server; to be asked first. */
@@ -26,17 +42,29 @@ export interface IndexOperations {
   /** Of what is fed from now on it is said which of these are true; to be asked before. */
   watch(ask: readonly WatchedRule[]): null;
   /** A recording is going to be fed: `same` when the index has this version already. */
-  begin(ask: { readonly key: number; readonly doc: SessionDoc; readonly isLive: boolean }): 'begun' | 'same';
+  begin(ask: {
+    readonly key: number;
+    readonly doc: SessionDoc;
+    readonly isLive: boolean;
+    readonly effort: Effort;
+  }): 'begun' | 'same';
   /** Bytes of its cast. */
-  feed(ask: { readonly key: number; readonly bytes: Uint8Array }): null;
+  feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
   /** What was fed of a running session, and these bytes, if any, can be found from now on. @returns the rules that have become true of it */
   commit(ask: {
     readonly key: number;
     readonly names: SessionNames;
     readonly bytes?: Uint8Array;
-  }): readonly RuleMatch[];
-  /** These bytes, if any, are its end: with the next flush it replaces what there was. @returns the rules that are true of it */
-  finish(ask: { readonly key: number; readonly bytes?: Uint8Array }): readonly RuleMatch[];
+  }): WorkDone & { readonly matches: readonly RuleMatch[] };
+  /**
+   * These bytes, if any, are its end: with the next flush it replaces what there was. A recording that is too costly for a quick reading is dropped.
+   *
+   * @returns the rules that are true of it
+   */
+  finish(ask: {
+    readonly key: number;
+    readonly bytes?: Uint8Array;
+  }): WorkDone & { readonly matches: readonly RuleMatch[] };
   /** What was finished can be found from now on. */
   flush(ask: null): null;
   /** It is not going to be fed to its end. */

@@ -128,6 +128,7 @@ async function checkText(
     key,
     doc: { names: sessionNames(entry.recording), version: '', text },
     isLive: true,
+    effort: 'full',
   });
   try {
     if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));

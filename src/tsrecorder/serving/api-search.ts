@@ -4,7 +4,7 @@
  * steps of time, because a word that only others have seen takes longer than one that nobody has (ADR 38).
  *
  * ```
- * /api/v1/search                     {sessions: [{recording, hits, more, partial}], next?, index}; q, limit, cursor
+ * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index}; q, limit, cursor
  * /api/v1/search/facets              what the newest sessions found have in common; q
  * /api/v1/recordings/:id/search      {hits, more, index}: where in one recording; q, limit
  *     ?view=1 on these: a page that stays open, which is one access event however often it asks the same
@@ -19,7 +19,7 @@ import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { termsOf } from '../library/indexed-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
-import type { IndexProgress } from '../search/indexer.ts';
+import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import { addIndexApi } from './api-index.ts';
 import type { ViewerAccess } from './viewer-access.ts';
@@ -83,9 +83,9 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       sessions.map(({ id }) => id),
       access.scope(viewer),
     );
-    return sessions.flatMap(({ hits, more, partial }, at) => {
+    return sessions.flatMap(({ id: _id, ...found }, at) => {
       const recording = shown[at];
-      return recording === undefined ? [] : [{ recording, hits, more, partial }];
+      return recording === undefined ? [] : [{ recording, ...found }];
     });
   }
 

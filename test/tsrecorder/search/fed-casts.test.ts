@@ -27,7 +27,7 @@ async function openIndex(): Promise<FedIndex> {
   return {
     async feed(id, pieces) {
       key += 1;
-      await index.begin({ key, doc: doc(id), isLive: false });
+      await index.begin({ key, doc: doc(id), isLive: false, effort: 'full' });
       for (const bytes of pieces) await index.feed({ key, bytes });
       await index.finish({ key });
       await index.flush(null);

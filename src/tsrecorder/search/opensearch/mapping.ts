@@ -67,6 +67,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         version: { type: 'keyword' },
         reach: { type: 'integer' },
         partial: { type: 'boolean' },
+        stopped: { type: 'double' },
         owner: { type: 'keyword' },
         touched: { type: 'long' },
         ord: { type: 'keyword' },
@@ -85,6 +86,7 @@ export interface SessionState {
   /** No moment has this number, or a higher one. */
   readonly reach: number;
   readonly partial: boolean;
+  readonly stopped?: number;
   /** Who follows it while it runs, and when that one wrote last. */
   readonly owner?: string;
   readonly touched?: number;

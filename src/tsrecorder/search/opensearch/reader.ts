@@ -49,6 +49,7 @@ const SOURCE = z.object({
   session: z.string().default(''),
   order: z.string().default(''),
   partial: z.boolean().default(false),
+  stopped: z.number().exactOptional(),
   content: z.string().default(''),
   version: z.string().default(''),
   ord: z.string().default(''),
@@ -244,6 +245,7 @@ export class ServerIndexReader implements ReadingEngine {
             .flatMap(({ _source }) => hitsOf(_source.content, compiled)),
           more: moments.length > HITS_PER_SESSION,
           partial: document._source.partial,
+          ...(document._source.stopped === undefined ? {} : { stoppedAt: document._source.stopped }),
         },
       ];
     });
@@ -254,7 +256,7 @@ export class ServerIndexReader implements ReadingEngine {
     const docs = ids.map((id) => ({
       _id: documentId(id),
       routing: id,
-      _source: ['partial', 'version'],
+      _source: ['partial', 'stopped', 'version'],
     }));
     const answer = await this.#server.ask({
       method: 'POST',

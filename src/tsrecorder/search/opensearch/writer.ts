@@ -172,8 +172,9 @@ export class ServerIndexWriter implements WritingEngine {
       if (session !== undefined && isUnfit) session.partial = true;
     }
     this.#options.onStep('moments');
-    const finished = own.map(({ doc: { names, version, listing }, moments, partial, known }) => {
-      const state = { version, reach: moments.length, partial };
+    const finished = own.map(({ doc: { names, version, listing, stoppedAt }, moments, partial, known }) => {
+      const stopped = stoppedAt === undefined ? {} : { stopped: stoppedAt };
+      const state = { version, reach: moments.length, partial, ...stopped };
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     expectTaken(await this.#bulk(finished));

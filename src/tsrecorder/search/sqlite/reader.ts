@@ -337,10 +337,18 @@ function describer(
   sessions: DatabaseSync,
   { where, values }: CompiledQuery,
 ): (n: number) => Omit<FoundSession, 'hits' | 'more'> | undefined {
-  const statement = sessions.prepare(`SELECT id, partial FROM s WHERE n = ? AND kind <> '' AND (${where})`);
+  const statement = sessions.prepare(
+    `SELECT id, partial, stopped FROM s WHERE n = ? AND kind <> '' AND (${where})`,
+  );
   return (n) => {
     const row = statement.get(n, ...values);
-    return row === undefined ? undefined : { id: String(row['id']), partial: row['partial'] === 1 };
+    if (row === undefined) return undefined;
+    const stoppedAt = row['stopped'];
+    return {
+      id: String(row['id']),
+      partial: row['partial'] === 1,
+      ...(typeof stoppedAt === 'number' ? { stoppedAt } : {}),
+    };
   };
 }
 

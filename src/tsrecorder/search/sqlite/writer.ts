@@ -376,7 +376,12 @@ export class IndexWriter implements WritingEngine {
       );
   }
 
-  #finish(begun: Begun, { names, version, listing }: SessionDoc, moments: number, partial: boolean): void {
+  #finish(
+    begun: Begun,
+    { names, version, listing, stoppedAt }: SessionDoc,
+    moments: number,
+    partial: boolean,
+  ): void {
     const { n, isNew, words, facets } = begun;
     if (!isNew) {
       this.#statements.run('UPDATE s SET usr = ?, ns = ?, pod = ? WHERE n = ?', ...searchedColumns(names), n);
@@ -389,7 +394,7 @@ export class IndexWriter implements WritingEngine {
     }
     this.#statements.run(
       `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-         dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
+         dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, stopped = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
       version,
       JSON.stringify(names.tags),
       names.container ?? null,
@@ -402,6 +407,7 @@ export class IndexWriter implements WritingEngine {
       names.hidden ?? null,
       moments,
       partial ? 1 : 0,
+      stoppedAt ?? null,
       n,
     );
     if (listing !== undefined) {

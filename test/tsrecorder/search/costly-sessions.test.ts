@@ -1,0 +1,203 @@
+/** Sessions that cost too much to render do not delay the others, and the index says where it stops reading them. */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it } from 'vitest';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createIndexHandlers } from '../../../src/tsrecorder/search/index-operations.ts';
+import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
+import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
+import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
+import type { Found } from '../../../src/search/search-index.ts';
+import { parseQuery } from '../../../src/search/query.ts';
+import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import { COSTLY_PROGRAMS, costlyCast, withLargeScreen } from '../../support/costly-programs.ts';
+import { createRig, HEADER, until, type Rig } from '../recorder-rig.ts';
+
+const COSTLY = 200;
+/** Work units of a quick reading of 36 KB, with the step that exceeds it. */
+const QUICK_WORK = 8e6;
+
+const cleanUps: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
+});
+
+async function put(rig: Rig, node: string, casts: readonly string[], second = 0): Promise<readonly string[]> {
+  await mkdir(join(rig.directory, node), { recursive: true });
+  return Promise.all(
+    casts.map(async (cast, at) => {
+      const time = `2026-01-02T03:04:${String(second).padStart(2, '0')}.${String(at).padStart(9, '0')}Z`;
+      await writeFile(join(rig.directory, node, `${time}.cast`), cast);
+      return `${node}_${time}`;
+    }),
+  );
+}
+
+/** An index in this process, and the work that was done in it. */
+async function openIndex(directory: string): Promise<{
+  readonly client: IndexClient;
+  readonly find: (text: string) => Promise<Found>;
+  /** Work units until now. */
+  readonly work: () => number;
+  /** Sessions that were finished, with the work until then. */
+  readonly finished: ReadonlyMap<string, number>;
+}> {
+  const handlers = createIndexHandlers();
+  const reading = createIndexHandlers();
+  cleanUps.push(() => reading.close(null));
+  const finished = new Map<string, number>();
+  const names = new Map<unknown, string>();
+  let work = 0;
+  const client = {
+    isGone: false,
+    unanswered: 0,
+    async ask(operation: keyof typeof handlers, ask: Record<string, unknown>): Promise<unknown> {
+      const act: (ask: never) => unknown = handlers[operation];
+      const answer = await Reflect.apply(act, handlers, [ask]);
+      if (operation === 'begin') names.set(ask['key'], (ask['doc'] as { names: { id: string } }).names.id);
+      work += (answer as { work?: number } | null)?.work ?? 0;
+      if (operation === 'finish') finished.set(names.get(ask['key']) ?? '', work);
+      return answer;
+    },
+    kill: () => undefined,
+    close: async () => handlers.close(null),
+  } as unknown as IndexClient;
+  await client.ask('open', { directory, mayWrite: true });
+  return {
+    client,
+    async find(text) {
+      await reading.open({ directory, mayWrite: false });
+      return reading.find({ query: parseQuery(text, 0), may: 'everything', page: { limit: 50 } });
+    },
+    work: () => work,
+    finished,
+  };
+}
+
+async function open(): Promise<{
+  readonly rig: Rig;
+  readonly index: Awaited<ReturnType<typeof openIndex>>;
+  readonly start: () => Promise<Indexer>;
+}> {
+  const rig = await createRig();
+  const index = await openIndex(join(rig.spool, 'index'));
+  cleanUps.push(() => rig[Symbol.asyncDispose]());
+  return {
+    rig,
+    index,
+    async start() {
+      const indexer = startIndexer({
+        store: await createDiskStore(rig.directory, { readOnly: true }),
+        catalog: rig.recorder.catalog,
+        live: () => [],
+        text: 'all',
+        start: async () => index.client,
+        now: () => performance.now(),
+        liveMs: 5,
+        reconcileMs: 1e9,
+        restartMs: 1,
+        metrics: createSearchMetrics(),
+        log: createSilentLogger(),
+      });
+      cleanUps.push(() => indexer.close());
+      return indexer;
+    },
+  };
+}
+
+const costly = COSTLY_PROGRAMS.map(([, events]) => costlyCast(events, withLargeScreen(HEADER)));
+const hostile = Array.from({ length: COSTLY }, (_, at) => costly[at % costly.length] ?? '');
+const innocent = `${HEADER}[1,"o","needle\\r\\n"]\n`;
+
+describe('an index', () => {
+  it('reads a session of another node before the costly sessions that came first', async () => {
+    const { rig, index, start } = await open();
+    const indexer = await start();
+    await indexer.settled();
+    const ids = await put(rig, 'nHOSTILE', hostile);
+    const [id = ''] = await put(rig, 'nINNOCENT', [innocent]);
+    for (const each of ids) indexer.stored(each);
+    indexer.stored(id);
+    await expect.poll(() => index.finished.has(id)).toBe(true);
+    expect(index.finished.get(id)).toBeLessThan(3 * QUICK_WORK);
+  });
+
+  it('reads a session of the same node after a quick reading of the costly sessions', async () => {
+    const { rig, index, start } = await open();
+    const indexer = await start();
+    await indexer.settled();
+    const ids = await put(rig, 'nSAME', hostile);
+    const [id = ''] = await put(rig, 'nSAME', [innocent], 1);
+    for (const each of ids) indexer.stored(each);
+    indexer.stored(id);
+    await expect.poll(() => index.finished.has(id), { timeout: 60_000 }).toBe(true);
+    // costly sessions get a tenth more
+    expect(index.finished.get(id)).toBeLessThan(1.1 * (COSTLY + 1) * QUICK_WORK + 1e8);
+  });
+
+  it('has the beginning of a costly session, and says where it stops', async () => {
+    const { rig, index, start } = await open();
+    await put(rig, 'nHOSTILE', costly);
+    const indexer = await start();
+    await indexer.settled();
+    expect(indexer.pending()?.size).toBe(0);
+    const { sessions } = await index.find('"the first line"');
+    expect(sessions).toHaveLength(costly.length);
+    expect(sessions.filter(({ stoppedAt }) => stoppedAt !== undefined).length).toBeGreaterThan(2);
+    for (const { partial, stoppedAt } of sessions) expect(partial).toBe(stoppedAt !== undefined);
+    // in all less than twice what the budgets allow
+    const bytes = costly.reduce((sum, { length }) => sum + length, 0);
+    expect(index.work()).toBeLessThan(2 * (costly.length * 60e6 + 500 * bytes));
+  });
+});
+
+describe('text after the second at which rendering stops', () => {
+  const after = (cast: string, text: string): string =>
+    `${cast.trimEnd()}\n${JSON.stringify([60, 'o', `${text}\r\n`])}\n`;
+
+  it('is found', async () => {
+    const { rig, index, start } = await open();
+    await put(
+      rig,
+      'nHOSTILE',
+      costly.map((cast) => after(cast, 'the hidden kestrel')),
+    );
+    const indexer = await start();
+    await indexer.settled();
+    const { sessions } = await index.find('"hidden kestrel"');
+    expect(sessions).toHaveLength(costly.length);
+  });
+
+  it('makes a rule true of a session that is running', async () => {
+    const { rig } = await open();
+    const index = createIndexHandlers();
+    cleanUps.push(() => index.close(null));
+    await index.open({ directory: join(rig.spool, 'alerts'), mayWrite: true });
+    const query = parseQuery('kestrel', 0);
+    await index.watch([{ id: 'bird', query, may: 'everything', sinceMs: 0 }]);
+    const startedAtMs = Date.parse('2026-01-02T03:04:05Z');
+    const id = 'nLIVE_2026-01-02T03:04:05.000000001Z';
+    const names = { id, startedAtMs, tags: [], nodes: [], kind: 'shell', state: 'live' };
+    const doc = { names, version: '', text: 'all' } as const;
+    await index.begin({ key: 1, doc, isLive: true, effort: 'quick' });
+    const bytes = Buffer.from(after(costly[0] ?? '', 'the hidden kestrel'));
+    const { matches, isStopped, isDone } = await index.commit({ key: 1, names, bytes });
+    expect({ isStopped, isDone }).toEqual({ isStopped: true, isDone: false });
+    expect(matches).toMatchObject([{ rule: 'bird' }]);
+  });
+});
+
+describe('a recorder', () => {
+  it('marks a costly session in the answer of a search', async () => {
+    await using rig = await createRig({ searchText: 'all' });
+    await put(rig, 'nHOSTILE', [costly[0] ?? '']);
+    await using again = await rig.restart();
+    const found = await until(async () => {
+      const { status, body } = await again.get('/api/v1/search?q=first');
+      const { sessions = [] } = status === 200 ? (JSON.parse(body) as { sessions?: unknown[] }) : {};
+      return sessions[0];
+    });
+    expect(found).toMatchObject({ partial: true, stoppedAt: expect.any(Number) });
+  });
+});
