@@ -217,8 +217,8 @@ function indexTests(): readonly IndexTest[] {
       ['store*', ['n_2', 'n_1']],
       ['"store_failed again"', ['n_2']],
       ['"again store_failed"', []],
-      ['store_failed -again', ['n_1']],
-      ['-store_failed', ['n_3', 'n_1']],
+      ['store_failed NOT again', ['n_1']],
+      ['NOT store_failed', ['n_3', 'n_1']],
       ['日本', ['n_2']],
       ['本語', ['n_2']],
       ['語', ['n_2']],
@@ -263,7 +263,7 @@ function indexTests(): readonly IndexTest[] {
       ['cmd:kubectl -cmd:delete', ['n_3']],
       ['cmd:kubectl -text:delete', ['n_1']],
       ['-cmd:kubectl', ['n_2', 'n_1']],
-      ['-kubectl', ['n_1']],
+      ['NOT kubectl', ['n_1']],
       ['cmd:delete OR text:delete', ['n_3', 'n_2', 'n_1']],
       // the words of a command and those of its rows are no phrase
       ['"web 2 pod"', []],
@@ -411,7 +411,7 @@ function indexTests(): readonly IndexTest[] {
     const queries = [
       '',
       'store_failed',
-      '-nothing',
+      'NOT nothing',
       'user:bob@example.com OR user:alice@example.com',
       'store_failed OR web',
       'exit:!=0',

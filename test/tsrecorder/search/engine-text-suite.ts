@@ -190,8 +190,8 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // never another one: but for `-`, which is the language's, and what is nothing but a space to it
-          if (sign !== '-' && alone.trim() !== '')
+          // never another one: but for `!`, which is the language's, and what is nothing but a space to it
+          if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),
               JSON.stringify(alone),

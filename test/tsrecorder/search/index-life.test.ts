@@ -47,7 +47,7 @@ const QUERIES = [
   '"ls needle"',
   'need*',
   'user:b@example.com',
-  'needle -beta',
+  'needle NOT beta',
   'cmd:ls',
   'absent',
 ];

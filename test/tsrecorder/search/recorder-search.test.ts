@@ -119,7 +119,7 @@ describe('a recorder with an index', () => {
     await ready(rig, 2);
     viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
     // who somebody is does not change while a connection lasts: each request has its own
-    for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', '-open']) {
+    for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', 'NOT open']) {
       const { sessions } = await search(rig, query);
       expect(JSON.stringify(sessions), query).not.toContain('"prod"');
     }

@@ -128,7 +128,7 @@ function questions(): readonly string[] {
     'text:needle',
     'need*',
     '"needle secret1"',
-    '-absent',
+    'NOT absent',
     'needle OR absent',
     'kind:exec',
   ];
