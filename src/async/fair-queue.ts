@@ -11,18 +11,14 @@ const MAX_IDLE = 10_000;
 
 /** One owner's items are first in, first out. An item is in the queue once. */
 export class FairQueue<T> implements Iterable<T> {
-  readonly #ownerOf: (item: T) => string;
+  /** Owner of each item. */
+  readonly #owners = new Map<T, string>();
   readonly #shares = new Map<string, Share<T>>();
   /** Cost of the owner that came last: owners that come later start there, so that they owe nothing and have saved nothing. */
   #virtualTime = 0;
-  #size = 0;
-
-  constructor(ownerOf: (item: T) => string) {
-    this.#ownerOf = ownerOf;
-  }
 
   get size(): number {
-    return this.#size;
+    return this.#owners.size;
   }
 
   /** Owners that have items. */
@@ -38,27 +34,30 @@ export class FairQueue<T> implements Iterable<T> {
   }
 
   has(item: T): boolean {
-    return this.#shares.get(this.#ownerOf(item))?.items.has(item) === true;
+    return this.#owners.has(item);
   }
 
   *[Symbol.iterator](): Generator<T> {
     for (const { items } of this.#shares.values()) yield* items;
   }
 
-  add(item: T): void {
-    const { items } = this.#shareOf(this.#ownerOf(item));
-    if (items.has(item)) return;
-    items.add(item);
-    this.#size += 1;
+  /** Adds an item. An item that is in the queue keeps its owner and its place. */
+  add(item: T, owner: string): void {
+    if (this.#owners.has(item)) return;
+    this.#owners.set(item, owner);
+    this.#shareOf(owner).items.add(item);
   }
 
   delete(item: T): void {
-    if (this.#shares.get(this.#ownerOf(item))?.items.delete(item) === true) this.#size -= 1;
+    const owner = this.#owners.get(item);
+    if (owner === undefined) return;
+    this.#owners.delete(item);
+    this.#shares.get(owner)?.items.delete(item);
   }
 
   clear(): void {
     this.#shares.clear();
-    this.#size = 0;
+    this.#owners.clear();
   }
 
   /**

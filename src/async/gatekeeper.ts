@@ -37,7 +37,7 @@ export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
     maxWaiting = Number.POSITIVE_INFINITY,
     full = () => new Error('too many wait'),
   } = options;
-  const queue = new FairQueue<Waiting>(({ owner }) => owner);
+  const queue = new FairQueue<Waiting>();
   const activeOf = new Map<string, number>();
   let active = 0;
   const canStart = (owner: string): boolean =>
@@ -84,7 +84,7 @@ export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
         reject(signal?.reason instanceof Error ? signal.reason : new Error('aborted'));
       };
       signal?.addEventListener('abort', leave, { once: true });
-      queue.add(waiting);
+      queue.add(waiting, owner);
     });
   }
 

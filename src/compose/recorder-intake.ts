@@ -17,6 +17,7 @@ import {
 } from '../tsrecorder/intake/recorder-metrics.ts';
 import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
 import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
+import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
 import { roomFor } from '../tsrecorder/store/free-room.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
@@ -80,10 +81,10 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     issueTime,
     log,
     onOutcome: ({ state }) => metrics.recordings.inc({ state }),
-    onStored({ bytes, id }) {
+    onStored({ bytes, id, source }) {
       metrics.storedBytes.inc(bytes);
       catalog.changed();
-      told.search?.stored(id);
+      told.search?.stored(id, recordedOwner({ source }));
     },
   });
   const events = await openRecorderEvents({

@@ -183,9 +183,9 @@ describe('a gatekeeper', () => {
 
 describe('a fair queue', () => {
   it('takes from the owner whose items have cost least, and an owner that comes later owes nothing', () => {
-    const queue = new FairQueue<string>((item) => item[0] ?? '');
-    for (const item of ['a1', 'a2', 'a3', 'b1', 'b2']) queue.add(item);
-    queue.add('a1');
+    const queue = new FairQueue<string>();
+    for (const item of ['a1', 'a2', 'a3', 'b1', 'b2']) queue.add(item, item[0] ?? '');
+    queue.add('a1', 'b');
     expect([queue.size, queue.owners, queue.sizeOf('a')]).toEqual([5, 2, 3]);
     expect(queue.take()).toBe('a1');
     queue.charge('a', 100);
@@ -194,8 +194,8 @@ describe('a fair queue', () => {
     expect(queue.take((owner) => owner === 'b')).toBeUndefined();
     expect(queue.take()).toBe('a2');
     // another owner does not have all turns until it has cost as much
-    queue.add('c1');
-    queue.add('c2');
+    queue.add('c1', 'c');
+    queue.add('c2', 'c');
     queue.charge('c', 1);
     expect([queue.take(), queue.take(), queue.take(), queue.take()]).toEqual(['a3', 'c1', 'c2', undefined]);
     expect([...queue]).toEqual([]);

@@ -19,6 +19,7 @@ import type { Logger } from '../../observe/logger.ts';
 import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { recordedOwner } from '../library/recorded-owner.ts';
 import { castBytes, readCast } from '../library/replay.ts';
 import type { KnownPlace } from '../../bundle/build-index.ts';
 import { playIndexSchema } from './play-index-schema.ts';
@@ -206,7 +207,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
-      const owner = ownerOf(entry);
+      const owner = recordedOwner(entry.recording);
       if (gatekeeper.isFull(owner)) throw new TailcastError('RECORDER_BUSY');
       const { promise, resolve } = Promise.withResolvers<void>();
       const state: Build = {
@@ -264,11 +265,6 @@ async function forget(directory: string, gone: ReadonlySet<string>): Promise<voi
   for (const file of await listed(directory)) {
     if (gone.has(idOf(file))) await rm(join(directory, file), { force: true });
   }
-}
-
-/** The recorded user, who decides what a build costs; a tagged node stands for itself. */
-function ownerOf({ recording: { source } }: CatalogEntry): string {
-  return source.user ?? source.node;
 }
 
 /** What an index is made of. */

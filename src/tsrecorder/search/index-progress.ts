@@ -14,8 +14,8 @@ export interface IndexProgress extends IndexStatus {
 }
 
 export interface Indexer {
-  /** A recording has come into the store, or another part of it. */
-  stored(id: string): void;
+  /** A recording has come into the store, or another part of it. `owner`: of `recordedOwner`; default: the node that uploaded it. */
+  stored(id: string, owner?: string): void;
   /** Recordings of the store that are not in the index as they are now; undefined before they were compared. */
   pending(): PendingIds | undefined;
   /** Recordings have left the store: they leave the files of the index as well. */

@@ -15,6 +15,7 @@ import { castBytes } from '../library/replay.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { recordedOwner } from '../library/recorded-owner.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
@@ -26,7 +27,7 @@ import type { IndexClient } from './index-client.ts';
 import type { Indexer, IndexProgress } from './index-progress.ts';
 import { IndexCounts } from './index-counts.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
-import { LongRecordings, recordedNode, type Reading, type ReadingSteps } from './long-recordings.ts';
+import { LongRecordings, type Reading, type ReadingSteps } from './long-recordings.ts';
 import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
 import type { SearchMetrics } from './search-metrics.ts';
@@ -77,7 +78,7 @@ export function startIndexer(options: IndexerOptions): Indexer {
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
   /** What is to do: those that have just come before those of the backlog. */
-  readonly #fresh = new FairQueue<string>(recordedNode);
+  readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
   /** Work units of running sessions. */
@@ -87,7 +88,7 @@ class StoreIndexer implements Indexer {
   /** What of these is in the index for searches, and not for lists. */
   readonly #apart = new Set<string>();
   /** Stored, and still growing for who describes it: when each is looked at again. */
-  readonly #growing = new Map<string, number>();
+  readonly #growing = new Map<string, { readonly at: number; readonly owner: string }>();
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
   /** Recordings that are read and not written yet, and how much they are. */
@@ -115,10 +116,10 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = options.now();
     this.#checkAt = options.now() + CHECK_MS;
     this.#timer = setInterval(() => {
-      for (const [id, at] of this.#growing) {
+      for (const [id, { at, owner }] of this.#growing) {
         if (options.now() < at) continue;
         this.#growing.delete(id);
-        this.#fresh.add(id);
+        this.#fresh.add(id, owner);
       }
       this.#noteWaits();
       this.#wake.resolve();
@@ -126,10 +127,11 @@ class StoreIndexer implements Indexer {
     this.#running = this.#run();
   }
 
-  stored(id: string): void {
-    if (parseRecordingId(id) === undefined) return;
+  stored(id: string, owner?: string): void {
+    const key = parseRecordingId(id);
+    if (key === undefined) return;
     this.#idle = Promise.withResolvers();
-    this.#fresh.add(id);
+    this.#fresh.add(id, owner ?? key.nodeId);
     this.#pending.add(id);
     this.#wake.resolve();
   }
@@ -291,9 +293,15 @@ class StoreIndexer implements Indexer {
   }
 
   /** Begins to read a stored recording, a piece for each step. `costly`: it is too long or too costly for a quick reading. */
-  async *#indexStored(index: IndexClient, id: string, effort: Effort): ReadingSteps {
+  async *#indexStored(
+    index: IndexClient,
+    id: string,
+    effort: Effort,
+    onOwner?: (owner: string) => void,
+  ): ReadingSteps {
     const entry = await this.#findStored(id);
     if (typeof entry === 'string') return entry;
+    onOwner?.(recordedOwner(entry.recording));
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
@@ -336,7 +344,8 @@ class StoreIndexer implements Indexer {
     }
     // it was just stored, and is described as what it was: nobody says so again
     if (entry.version === undefined || entry.live !== undefined) {
-      this.#growing.set(id, this.#options.now() + GROWING_TICKS * this.#options.liveMs);
+      const at = this.#options.now() + GROWING_TICKS * this.#options.liveMs;
+      this.#growing.set(id, { at, owner: recordedOwner(entry.recording) });
       return 'later';
     }
     return entry;
@@ -344,14 +353,17 @@ class StoreIndexer implements Indexer {
 
   /** Reads the next recording quickly, or leaves it for later. */
   async #indexNext(index: IndexClient, id: string): Promise<void> {
-    const steps = this.#indexStored(index, id, 'quick');
+    let owner = '';
+    const steps = this.#indexStored(index, id, 'quick', (found) => {
+      owner = found;
+    });
     let step = await steps.next();
     for (; step.done !== true; step = await steps.next()) {
-      this.#fresh.charge(recordedNode(id), step.value);
+      this.#fresh.charge(owner, step.value);
       this.#long.earn(step.value);
     }
     if (step.value === 'read') this.#read.add(id);
-    if (step.value === 'costly') this.#long.add(id);
+    if (step.value === 'costly') this.#long.add(id, owner);
     this.#current = undefined;
   }
 
@@ -376,9 +388,9 @@ class StoreIndexer implements Indexer {
       this.#followed.delete(id);
       await index.ask('drop', { key });
     }
-    const cost = (id: string): number => this.#fresh.costOf(recordedNode(id));
+    const cost = ({ recording }: LiveRecording): number => this.#fresh.costOf(recordedOwner(recording));
     const before = this.#followWork;
-    for (const [id, { recording }] of [...live].toSorted(([left], [right]) => cost(left) - cost(right))) {
+    for (const [id, { recording }] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
       if (this.#followWork - before > FOLLOW_WORK) {
         // the others have their turn soon
         this.#wake.resolve();
@@ -402,9 +414,9 @@ class StoreIndexer implements Indexer {
       return;
     }
     known.waitingSince ??= now();
-    const node = recordedNode(known.entry.recording.id);
+    const owner = recordedOwner(known.entry.recording);
     const charge = ({ work, isDone }: WorkDone): void => {
-      this.#fresh.charge(node, work);
+      this.#fresh.charge(owner, work);
       this.#followWork += work;
       known.isDone ||= isDone;
     };

@@ -1,6 +1,5 @@
 /** Recordings that are too long or too costly for a quick reading: read piece by piece, between others. */
 import { FairQueue } from '../../async/fair-queue.ts';
-import { parseRecordingId } from '../store/key.ts';
 
 /** What became of a recording that was to be read; `later`: it cannot be read now. */
 export type Reading = 'read' | 'later' | 'costly';
@@ -14,18 +13,13 @@ interface Job {
 
 /** Work of these recordings in proportion to the work of others, while others wait. */
 const SHARE = 0.1;
-/** Recordings that are read at a time, each of another node. */
+/** Recordings that are read at a time, each of another user. */
 const MAX_JOBS = 8;
-
-/** The node of the recorded user: nodes share the work of the index. */
-export function recordedNode(id: string): string {
-  return parseRecordingId(id)?.nodeId ?? '';
-}
 
 /** One per indexer. */
 export class LongRecordings {
-  readonly #queue = new FairQueue<string>(recordedNode);
-  /** By node. */
+  readonly #queue = new FairQueue<string>();
+  /** By recorded user. */
   readonly #jobs = new Map<string, Job>();
   /** Work units that may be used while others wait. */
   #credit = 0;
@@ -50,8 +44,8 @@ export class LongRecordings {
     return this.#queue.has(id);
   }
 
-  add(id: string): void {
-    this.#queue.add(id);
+  add(id: string, owner: string): void {
+    this.#queue.add(id, owner);
   }
 
   /** Work units that a quick reading has taken. */
@@ -60,32 +54,32 @@ export class LongRecordings {
   }
 
   /**
-   * Reads one more piece, of the node whose recordings have cost least.
+   * Reads one more piece, of the user whose recordings have cost least.
    *
    * @param read begins to read a recording
    * @returns the recording if it has been read
    */
   async advance(read: (id: string) => ReadingSteps): Promise<string | undefined> {
-    const node = this.#nextNode();
-    if (node === undefined) return undefined;
-    const job = this.#jobs.get(node) ?? this.#begin(node, read);
+    const owner = this.#nextOwner();
+    if (owner === undefined) return undefined;
+    const job = this.#jobs.get(owner) ?? this.#begin(owner, read);
     if (job === undefined) return undefined;
     const step = await job.steps.next();
     if (step.done !== true) {
-      this.#queue.charge(node, step.value);
+      this.#queue.charge(owner, step.value);
       this.#credit -= step.value;
       return undefined;
     }
-    this.#jobs.delete(node);
+    this.#jobs.delete(owner);
     if (!this.isLeft) this.#credit = 0;
     return step.value === 'read' ? job.id : undefined;
   }
 
   /** Stops reading: files are closed, and the process forgets what it has read. */
   async drop(isDropped: (id: string) => boolean): Promise<void> {
-    for (const [node, { id, steps }] of this.#jobs) {
+    for (const [owner, { id, steps }] of this.#jobs) {
       if (!isDropped(id)) continue;
-      this.#jobs.delete(node);
+      this.#jobs.delete(owner);
       await steps.return('later').catch(() => undefined);
     }
   }
@@ -97,18 +91,18 @@ export class LongRecordings {
     this.#credit = 0;
   }
 
-  #nextNode(): string | undefined {
-    let next = this.#jobs.size < MAX_JOBS ? this.#queue.first((node) => !this.#jobs.has(node)) : undefined;
-    for (const node of this.#jobs.keys())
-      if (next === undefined || this.#queue.costOf(node) < this.#queue.costOf(next)) next = node;
+  #nextOwner(): string | undefined {
+    let next = this.#jobs.size < MAX_JOBS ? this.#queue.first((owner) => !this.#jobs.has(owner)) : undefined;
+    for (const owner of this.#jobs.keys())
+      if (next === undefined || this.#queue.costOf(owner) < this.#queue.costOf(next)) next = owner;
     return next;
   }
 
-  #begin(node: string, read: (id: string) => ReadingSteps): Job | undefined {
-    const id = this.#queue.take((owner) => owner === node);
+  #begin(owner: string, read: (id: string) => ReadingSteps): Job | undefined {
+    const id = this.#queue.take((each) => each === owner);
     if (id === undefined) return undefined;
     const job = { id, steps: read(id) };
-    this.#jobs.set(node, job);
+    this.#jobs.set(owner, job);
     return job;
   }
 }

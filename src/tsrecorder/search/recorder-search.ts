@@ -108,9 +108,9 @@ class IndexedSearch implements RecorderSearch {
     for (const id of ids) this.stored(id);
   }
 
-  stored(id: string): void {
-    this.#indexer.stored(id);
-    this.#building?.stored(id);
+  stored(id: string, owner?: string): void {
+    this.#indexer.stored(id, owner);
+    this.#building?.stored(id, owner);
   }
 
   removed(ids: readonly string[]): void {

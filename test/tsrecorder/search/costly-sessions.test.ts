@@ -23,7 +23,8 @@ afterEach(async () => {
   for (const cleanUp of cleanUps.splice(0).reverse()) await cleanUp();
 });
 
-async function put(rig: Rig, node: string, casts: readonly string[], second = 0): Promise<readonly string[]> {
+async function put(rig: Rig, casts: readonly string[], second = 0): Promise<readonly string[]> {
+  const node = 'nGATEWAY';
   await mkdir(join(rig.directory, node), { recursive: true });
   return Promise.all(
     casts.map(async (cast, at) => {
@@ -106,31 +107,34 @@ async function open(): Promise<{
   };
 }
 
-const costly = COSTLY_PROGRAMS.map(([, events]) => costlyCast(events, withLargeScreen(HEADER)));
+const HOSTILE = 'hostile@example.com';
+const INNOCENT = 'innocent@example.com';
+const by = (user: string): string => HEADER.replace('a@example.com', user);
+const costly = COSTLY_PROGRAMS.map(([, events]) => costlyCast(events, withLargeScreen(by(HOSTILE))));
 const hostile = Array.from({ length: COSTLY }, (_, at) => costly[at % costly.length] ?? '');
-const innocent = `${HEADER}[1,"o","needle\\r\\n"]\n`;
+const needle = '[1,"o","needle\\r\\n"]\n';
 
 describe('an index', () => {
-  it('reads a session of another node before the costly sessions that came first', async () => {
+  it('reads a session of another user behind the same gateway before the costly sessions that came first', async () => {
     const { rig, index, start } = await open();
     const indexer = await start();
     await indexer.settled();
-    const ids = await put(rig, 'nHOSTILE', hostile);
-    const [id = ''] = await put(rig, 'nINNOCENT', [innocent]);
-    for (const each of ids) indexer.stored(each);
-    indexer.stored(id);
+    const ids = await put(rig, hostile);
+    const [id = ''] = await put(rig, [by(INNOCENT) + needle], 1);
+    for (const each of ids) indexer.stored(each, HOSTILE);
+    indexer.stored(id, INNOCENT);
     await expect.poll(() => index.finished.has(id)).toBe(true);
     expect(index.finished.get(id)).toBeLessThan(3 * QUICK_WORK);
   });
 
-  it('reads a session of the same node after a quick reading of the costly sessions', async () => {
+  it('reads a session of the same user after a quick reading of the costly sessions', async () => {
     const { rig, index, start } = await open();
     const indexer = await start();
     await indexer.settled();
-    const ids = await put(rig, 'nSAME', hostile);
-    const [id = ''] = await put(rig, 'nSAME', [innocent], 1);
-    for (const each of ids) indexer.stored(each);
-    indexer.stored(id);
+    const ids = await put(rig, hostile);
+    const [id = ''] = await put(rig, [by(HOSTILE) + needle], 1);
+    for (const each of ids) indexer.stored(each, HOSTILE);
+    indexer.stored(id, HOSTILE);
     await expect.poll(() => index.finished.has(id), { timeout: 60_000 }).toBe(true);
     // costly sessions get a tenth more
     expect(index.finished.get(id)).toBeLessThan(1.1 * (COSTLY + 1) * QUICK_WORK + 1e8);
@@ -138,7 +142,7 @@ describe('an index', () => {
 
   it('has the beginning of a costly session, and says where it stops', async () => {
     const { rig, index, start } = await open();
-    await put(rig, 'nHOSTILE', costly);
+    await put(rig, costly);
     const indexer = await start();
     await indexer.settled();
     expect(indexer.pending()?.size).toBe(0);
@@ -160,7 +164,6 @@ describe('text after the second at which rendering stops', () => {
     const { rig, index, start } = await open();
     await put(
       rig,
-      'nHOSTILE',
       costly.map((cast) => after(cast, 'the hidden kestrel')),
     );
     const indexer = await start();
@@ -191,7 +194,7 @@ describe('text after the second at which rendering stops', () => {
 describe('a recorder', () => {
   it('marks a costly session in the answer of a search', async () => {
     await using rig = await createRig({ searchText: 'all' });
-    await put(rig, 'nHOSTILE', [costly[0] ?? '']);
+    await put(rig, [costly[0] ?? '']);
     await using again = await rig.restart();
     const found = await until(async () => {
       const { status, body } = await again.get('/api/v1/search?q=first');
