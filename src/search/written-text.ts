@@ -136,7 +136,7 @@ export class WrittenText {
       hidden -= free;
     }
     this.#hidden += hidden;
-    for (const line of payload.split(/[\r\n]+/)) {
+    for (const line of decoded(payload).split(/[\r\n]+/)) {
       const text = cleaned(line);
       this.#emit({ at: seconds, text, hidden: Math.min(hidden, text.length) });
     }
@@ -170,6 +170,17 @@ const BEGINS_WITH_WORD = /^[\p{L}\p{N}_]/u;
 
 function printableLength(text: string): number {
   return text.match(PRINTABLE)?.length ?? 0;
+}
+
+/** Decodes the percent signs of links and command lines: filters for secrets read plain text. */
+function decoded(text: string): string {
+  return text.replaceAll(/(?:%[0-9a-f]{2})+/gi, (bytes) => {
+    try {
+      return decodeURIComponent(bytes);
+    } catch {
+      return bytes;
+    }
+  });
 }
 
 /** Without characters that have no width, and without controls. */
