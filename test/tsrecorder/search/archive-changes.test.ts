@@ -147,7 +147,15 @@ it('an index that is built anew answers the same bytes', async () => {
   await ready(rig, 4);
   const answers = async (): Promise<readonly string[]> => {
     const all: string[] = [];
-    for (const query of ['', 'needle', '"needle beta"', 'need*', 'needle NOT alpha', 'old OR gamma', 'absent']) {
+    for (const query of [
+      '',
+      'needle',
+      '"needle beta"',
+      'need*',
+      'needle NOT alpha',
+      'old OR gamma',
+      'absent',
+    ]) {
       const q = encodeURIComponent(query);
       for (const path of [
         `search?q=${q}`,

@@ -52,13 +52,18 @@ const QUERIES = [
   'absent',
 ];
 
+/** A recorder trusts its own signatures: the evidence is not a part of the index. */
+function withoutTrust(name: string, value: unknown): unknown {
+  return name === 'trust' || name === 'trustReason' ? undefined : value;
+}
+
 /** Everything that can be asked, byte for byte, without how large the index is. */
 async function answers(rig: Rig): Promise<readonly string[]> {
   const all: string[] = [];
   const ask = async (path: string): Promise<string> => {
     const { status, body } = await rig.get(`/api/v1/${path}`);
     expect(status, `${path}: ${body}`).toBe(200);
-    const { index: _index, ...kept } = JSON.parse(body) as Record<string, unknown>;
+    const { index: _index, ...kept } = JSON.parse(body, withoutTrust) as Record<string, unknown>;
     // the cursor of a list is sealed by the process that gave it
     if (path.startsWith('recordings?')) kept['next'] = typeof kept['next'];
     all.push(`${path} ${JSON.stringify(kept)}`);
@@ -126,7 +131,8 @@ describe('the index of an archive', () => {
     // each may have found a cast of the other before its sidecar was there, and reads it once more then
     await until(async () => (isDeepStrictEqual(await answers(two), await answers(one)) ? true : undefined));
     const [left, right] = [await found(one, 'needle', 3), await found(two, 'needle', 3)];
-    expect(right.sessions).toEqual(left.sessions);
+    const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value), withoutTrust);
+    expect(plain(right.sessions)).toEqual(plain(left.sessions));
   });
 
   it('is that of the finished recording where its sidecar came after it was indexed', async () => {
