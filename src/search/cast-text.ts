@@ -5,7 +5,8 @@ import { WireError } from '../wire/wire-error.ts';
 import { readSize } from '../terminal/size.ts';
 import { WorkBudget } from '../work-budget.ts';
 import { LineJournal } from './line-journal.ts';
-import { RowJournal, type TextJournal, type JournalRow } from './row-journal.ts';
+import { RowJournal } from './row-journal.ts';
+import type { JournalRow, TextJournal } from './text-journal.ts';
 import type { JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
 

@@ -5,7 +5,7 @@
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { UNKNOWN_SIZE } from '../terminal/size.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
-import { MAX_LINE, QUIET_SECONDS, type TextJournal, type RowJournalOptions } from './row-journal.ts';
+import { MAX_LINE, QUIET_SECONDS, type TextJournal, type RowJournalOptions } from './text-journal.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;

@@ -1,6 +1,6 @@
 /** Cuts what could be read in a session into moments, small enough to be a hit, and bounds how much there is. Pure. */
 import type { JournalCommand } from './shell-marks.ts';
-import type { JournalRow } from './row-journal.ts';
+import type { JournalRow } from './text-journal.ts';
 import { createSecretFilter, replaceSecrets } from './secrets.ts';
 import { createSeenRows } from './seen-rows.ts';
 import type { WrittenRow } from './written-text.ts';

@@ -10,30 +10,11 @@ import { TextAllowance, WorkBudget } from '../work-budget.ts';
 import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Pen } from './pen.ts';
-import { WrittenText, type WrittenRow } from './written-text.ts';
+import { MAX_LINE, QUIET_SECONDS, type RowJournalOptions, type TextJournal } from './text-journal.ts';
+import { WrittenText } from './written-text.ts';
 import { ROW_WORK, Screen, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
-import { createShellMarks, guessCommand, type JournalCommand } from './shell-marks.ts';
-
-/** A line as it stood on the screen. Rows that one line was wrapped into are joined. */
-export interface JournalRow {
-  /** Seconds of the session at which it was last changed: then all of it could be read. */
-  readonly at: number;
-  readonly text: string;
-  /** It stood on the alternate screen, where editors and pagers are. */
-  readonly isAlternate: boolean;
-}
-
-export interface RowJournalOptions {
-  readonly columns: number;
-  readonly rows: number;
-  readonly onRow: (row: JournalRow) => void;
-  readonly onCommand?: (command: JournalCommand) => void;
-  /** Called with each line that the screen shows otherwise than it was written, or that it does not show since the budget is exhausted. */
-  readonly onWritten?: (row: WrittenRow) => void;
-  /** Output that comes after the budget is exhausted is not rendered. Default: a budget of its own. */
-  readonly budget?: WorkBudget;
-}
+import { createShellMarks, guessCommand } from './shell-marks.ts';
 
 /** Work units of a control sequence or a run of characters besides the cells that it changes. */
 const SEQUENCE_WORK = 8;
@@ -42,32 +23,10 @@ const CONTROL_WORK = 4;
 const CHARACTER_WORK = 2;
 /** Work units per character of a row that is given out: filters and an index read each row several times. */
 const ROW_CHARACTER_WORK = 4;
-/** A row that has not changed for so long is given out. */
-export const QUIET_SECONDS = 0.5;
 /** What stood for so long counts as seen, even when only a part of the row goes. */
 const SEEN_SECONDS = 0.1;
 /** Controls after which a mark joins nothing. */
 const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x84, 0x85, 0x88]);
-/** Longest line that is given out as one, in characters. */
-export const MAX_LINE = 16_384;
-
-/** Reads the output of a session. */
-export interface TextJournal {
-  /** True if rows are missing because the budget is exhausted. */
-  readonly isStopped: boolean;
-  /** True if nothing more is read, neither rows nor text as it was written. */
-  readonly isExhausted: boolean;
-  /** Printable characters that were written and never became visible. */
-  readonly hidden: number;
-  write(seconds: number, text: string): void;
-  resize(seconds: number, columns: number, rows: number): void;
-  tick(seconds: number): void;
-  /** Gives out what can be read now; more may follow. */
-  flush(): void;
-  /** The session has ended. */
-  end(): void;
-}
-
 /** One per session with a terminal. */
 export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #options: RowJournalOptions;

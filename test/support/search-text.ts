@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CastText } from '../../src/search/cast-text.ts';
 import { Moments, type IndexedText, type Moment } from '../../src/search/moments.ts';
-import { RowJournal, type JournalRow } from '../../src/search/row-journal.ts';
+import { RowJournal } from '../../src/search/row-journal.ts';
+import type { JournalRow } from '../../src/search/text-journal.ts';
 import type { JournalCommand } from '../../src/search/shell-marks.ts';
 
 /** Output at a second. */

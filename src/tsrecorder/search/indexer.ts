@@ -7,52 +7,24 @@ import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/within.ts';
 import { FairQueue } from '../../async/fair-queue.ts';
 import { errorText } from '../../errors.ts';
-import type { Logger } from '../../observe/logger.ts';
-import type { RuleMatch } from '../../search/match.ts';
-import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR } from '../../search/search-index.ts';
 import { castBytes } from '../library/replay.ts';
-import type { Recording } from '../../wire/recorder-api/recording.ts';
-import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
-import type { RecordingStore } from '../store/store.ts';
 import { compareWithStore } from './compare-store.ts';
 import { feedGrowth } from './feed-cast.ts';
 import { feedRecording } from './feed-recording.ts';
 import type { IndexClient } from './index-client.ts';
-import type { Indexer, IndexProgress } from './index-progress.ts';
+import type { Indexer, IndexerOptions, IndexProgress } from './index-progress.ts';
 import { IndexCounts } from './index-counts.ts';
 import { LiveWaits, type Followed } from './live-waits.ts';
 import { LongRecordings, type Reading, type ReadingSteps } from './long-recordings.ts';
 import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
-import type { SearchMetrics } from './search-metrics.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
-
-export interface IndexerOptions {
-  /** What is to be in the index. */
-  readonly store: Pick<RecordingStore, 'list'>;
-  readonly catalog: Pick<Catalog, 'find'>;
-  readonly live: () => readonly LiveRecording[];
-  readonly text: IndexedText;
-  /** Starts the process that writes, until `signal` aborts. @throws Error with a sentence */
-  readonly start: (signal: AbortSignal) => Promise<IndexClient>;
-  /** Told which rules are true of a session, before it counts as indexed. */
-  readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
-  /** Milliseconds of a monotonic clock. */
-  readonly now: () => number;
-  readonly liveMs: number;
-  /** How often store and index are compared. */
-  readonly reconcileMs: number;
-  /** Pause before a process that ended is started again. */
-  readonly restartMs: number;
-  readonly metrics: Pick<SearchMetrics, 'failed' | 'unreadable'>;
-  readonly log: Logger;
-}
 
 /** Running sessions that are followed at a time; more are read when they end. */
 const MAX_LIVE = 500;

@@ -6,7 +6,8 @@ import { EXTRACTOR } from '../../../src/search/search-index.ts';
 import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
-import { startIndexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
+import type { IndexerOptions } from '../../../src/tsrecorder/search/index-progress.ts';
+import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import {
   formatTime,

@@ -6,7 +6,8 @@ import type { CatalogEntry } from '../../../src/tsrecorder/library/catalog-entry
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import type { IndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 import type { Indexer } from '../../../src/tsrecorder/search/index-progress.ts';
-import { startIndexer, type IndexerOptions } from '../../../src/tsrecorder/search/indexer.ts';
+import type { IndexerOptions } from '../../../src/tsrecorder/search/index-progress.ts';
+import { startIndexer } from '../../../src/tsrecorder/search/indexer.ts';
 import { createSearchMetrics } from '../../../src/tsrecorder/search/search-metrics.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
