@@ -34,9 +34,9 @@ describe('a query on the page', () => {
   });
 
   it('has parts that can be taken out one by one', () => {
-    const query = read('user:alice a OR "b c" -d');
-    expect(partsOf(query)).toEqual(['user:alice', 'a OR "b c"', '-d']);
-    expect(withoutPart(query, 1)).toBe('user:alice -d');
+    const query = read('user:alice a OR "b c" NOT d');
+    expect(partsOf(query)).toEqual(['user:alice*', 'a OR "b c"', 'NOT d']);
+    expect(withoutPart(query, 1)).toBe('user:alice* NOT d');
     expect(withoutPart(read('a'), 0)).toBe('');
   });
 
@@ -76,7 +76,7 @@ describe('a query on the page', () => {
       '',
     ]);
     expect(begunWith(read('ns:prod depl'), NOW)).toBe('ns:prod depl*');
-    expect(['depl*', 'de', '-depl', 'user:al', ''].map((text) => begunWith(read(text), NOW))).toEqual(
+    expect(['depl*', 'de', 'NOT depl', 'user:al', ''].map((text) => begunWith(read(text), NOW))).toEqual(
       Array.from({ length: 5 }),
     );
   });
