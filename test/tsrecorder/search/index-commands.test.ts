@@ -80,7 +80,8 @@ describe('tailcast index', () => {
     await uploadWhole(rig.recorder, `${HEADER}[1,"o","needle"]\n`);
     const directory = indexDirectory(rig.spool);
     await rig.recorder.close();
-    await mkdir(`${directory}.next`);
+    // the recorder may have closed before it made the folder
+    await mkdir(`${directory}.next`, { recursive: true });
     await mkdir(join(directory, '..', 'v1'));
     const again = await rig.restart();
     await until(async () => ((await readdir(join(directory, '..'))).length === 1 ? true : undefined));

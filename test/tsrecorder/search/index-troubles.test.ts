@@ -116,8 +116,13 @@ describe('an index below which something is wrong', () => {
       let problem: string | undefined;
       const full = problemOf(recorder).then((said) => (problem = said));
       while (problem === undefined && sessions < MOST) {
+        const word = `w${sessions}x1`;
         await uploadWhole(recorder, cast([1, `needle ${wordsOf(sessions)}`]));
         sessions += 1;
+        // later sessions must fit on the disk without the ballast
+        await until(async () =>
+          problem !== undefined || (await found(recorder, word)) === 1 ? true : undefined,
+        );
       }
       expect(await full).toMatch(FULL);
       await uploadWhole(recorder, cast([1, 'needle later']));

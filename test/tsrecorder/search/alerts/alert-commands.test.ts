@@ -84,7 +84,7 @@ describe('a file of alerts', () => {
   ])('says what is wrong, where, and what to do: %#', (content, said) =>
     withFile(content, async (file) => {
       const { code, err } = await run('alerts', 'test', file, '--no-search');
-      expect(code).toBe(1);
+      expect(code).toBe(2);
       expect(err.replaceAll(file, 'FILE')).toContain(said);
     }),
   );
@@ -130,7 +130,7 @@ describe('a recorder with a file of alerts', () => {
           log: createSilentLogger(),
         });
       await expect(start({ ...role, search: 'false' })).rejects.toThrow(
-        'alerts needs search: rules are held against what is indexed, so set search to true',
+        'alerts needs search: rules are compared with what is indexed, so set search to true',
       );
       const recorder = await start(role);
       const body = '[1,"o","\\u001b]133;B\\u0007kubectl delete pod\\u001b]133;C\\u0007\\r\\n"]\n';
