@@ -71,9 +71,9 @@ export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeader
 
 /**
  * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may name itself: `Impersonate-User` equals the
- * caller's own user, and `Impersonate-Group`, if the client sends it, names exactly the caller's own groups. The request
- * then runs as it does without these headers. A subset of the groups is refused, because the request would run with more
- * groups than the client named.
+ * caller's own user, and `Impersonate-Group` names exactly the caller's own groups. The request then runs as it does without
+ * these headers. A subset of the groups, or none of them, is refused, because the request would run with more groups than the
+ * client named.
  *
  * @param rawHeaders as received; headers of other families are skipped
  * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown member of the family
@@ -96,8 +96,11 @@ export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: Im
   }
   if (!impersonates) return;
   if (!namesUser) throw new TailcastError('IMPERSONATION_REFUSED', 'impersonate-user is missing');
-  if (named.size > 0 && [...ownGroups].some((group) => !named.has(group))) {
-    throw new TailcastError('IMPERSONATION_REFUSED', 'impersonate-group names only some of your own groups');
+  if ([...ownGroups].some((group) => group !== EVERY_USER && !named.has(group))) {
+    throw new TailcastError(
+      'IMPERSONATION_REFUSED',
+      'impersonate-group does not name all of your own groups. Leave out --as to use all of them',
+    );
   }
 }
 

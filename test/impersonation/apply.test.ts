@@ -144,10 +144,12 @@ describe('auth mode', () => {
   });
 
   it.each([
-    { own: 'the own user', raw: ['Impersonate-User', 'foo@example.com'] },
     {
-      own: 'the own user twice',
-      raw: ['impersonate-user', 'foo@example.com', 'IMPERSONATE-USER', 'foo@example.com'],
+      own: 'the own user twice and all groups',
+      raw: ['impersonate-user', 'foo@example.com', 'IMPERSONATE-USER', 'foo@example.com'].concat(
+        ['Impersonate-Group', 'g1'],
+        ['Impersonate-Group', 'g2'],
+      ),
     },
     {
       own: 'the own user and all groups',
@@ -164,10 +166,19 @@ describe('auth mode', () => {
     expect(auth(['Accept', 'a', ...raw])).toEqual(['Host', HOST, 'Accept', 'a', ...OURS]);
   });
 
+  it.each([[[]], [['system:authenticated']]])('accepts the own user if its groups are %j', (groups) => {
+    const target = { user: 'foo@example.com', groups };
+    expect(auth(['Impersonate-User', 'foo@example.com'], target)).toContain('foo@example.com');
+  });
+
+  it('names the option to leave out in the refusal of the own user without its groups', () => {
+    expect(() => auth(['Impersonate-User', 'foo@example.com'])).toThrow(/Leave out --as/);
+  });
+
   it('compares names outside ASCII as the bytes of the header', () => {
     const user = 'jürgen@例え';
     const bytes = Buffer.from(user).toString('latin1');
-    expect(auth(['Impersonate-User', bytes], { user })).toContain(bytes);
+    expect(auth(['Impersonate-User', bytes], { user, groups: [] })).toContain(bytes);
     expect(() => auth(['Impersonate-User', user], { user })).toThrow(REFUSED);
     expect(() => auth(['Impersonate-User', Buffer.from('jurgen@例え').toString('latin1')], { user })).toThrow(
       IMPERSONATION_REFUSED,
@@ -180,6 +191,7 @@ describe('auth mode', () => {
     { other: 'no user', raw: ['Impersonate-User', ''] },
     { other: 'groups without the user', raw: ['Impersonate-Group', 'g1', 'Impersonate-Group', 'g2'] },
     { other: 'the group of every user without the user', raw: ['Impersonate-Group', 'system:authenticated'] },
+    { other: 'the own user without its groups', raw: ['Impersonate-User', 'foo@example.com'] },
     { other: 'some groups', raw: ['Impersonate-User', 'foo@example.com', 'Impersonate-Group', 'g1'] },
     {
       other: 'only the group of every user',
