@@ -32,6 +32,8 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
     const text = new TextDecoder('utf-8', { fatal: true }).decode(body);
     const json: unknown = JSON.parse(text);
     if (countMembers(json) !== countColons(text)) return { body: NOTHING, unread: 'a member is repeated' };
+    if (Array.isArray(json) && json.some((item) => hidesValue(item, shape)))
+      return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
     const kept = Array.isArray(json) ? json.map((item) => keepOperation(item, shape)) : keep(json, shape);
     return { body: new TextEncoder().encode(JSON.stringify(kept)) };
   } catch {
@@ -108,6 +110,20 @@ function keepOperation(operation: unknown, shape: Shape): unknown {
     const path: unknown = typeof operation === 'object' ? Reflect.get(operation ?? {}, 'path') : undefined;
     return name === 'value' && typeof path === 'string' ? keep(value, shapeAt(shape, path)) : REDACTED;
   });
+}
+
+/** Operations whose value is in the patch. */
+const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
+
+/**
+ * Returns true if an operation of a JSON patch may write a value to a kept part that the operation does not contain. The
+ * value is in the stored object, or in a part of the patch that events redact.
+ */
+function hidesValue(operation: unknown, shape: Shape): boolean {
+  if (typeof operation !== 'object' || operation === null) return false;
+  const path: unknown = Reflect.get(operation, 'path');
+  if (PLAIN_OPERATIONS.has(Reflect.get(operation, 'op'))) return false;
+  return typeof path !== 'string' || shapeAt(shape, path) !== undefined;
 }
 
 /** @param pointer RFC 6901 */

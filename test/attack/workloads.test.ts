@@ -217,6 +217,17 @@ describe.each(TRANSPORTS)('a request that carries commands (%s)', (transport) =>
       'application/json',
       `${DEPLOYMENT.slice(0, -1)},"sp\\u0065c":{}}`,
     ],
+    // the value is in the stored object, or in a part of the patch that events redact
+    [
+      'a JSON patch that copies a command',
+      'application/json-patch+json',
+      '[{"op":"add","path":"/metadata/annotations/x","value":"command-of-it"},{"op":"copy","from":"/metadata/annotations/x","path":"/spec/containers/0/command/2"},{"op":"copy","from":"/metadata/annotations/x","path":"/spec/template/spec/containers/0/command/2"}]',
+    ],
+    [
+      'a JSON patch that moves a command',
+      'application/json-patch+json',
+      '[{"op":"move","from":"/metadata/annotations/x","path":"/spec"}]',
+    ],
     [
       'a member of an operation that is repeated',
       'application/json-patch+json',

@@ -423,6 +423,26 @@ describe('the body of an event', () => {
     expect(read('{"spec":{"a":[{"b":1,"b":2}]}}')).toBe('a member is repeated');
   });
 
+  it.each([
+    [[{ op: 'copy', from: '/metadata/annotations/x', path: '/spec/containers/0/command/2' }], false],
+    [[{ op: 'move', from: '/metadata/labels/x', path: '/spec/containers/0' }], false],
+    [[{ op: 'copy', from: '/metadata/annotations/x', path: '' }], false],
+    [
+      [
+        { op: 'add', path: '/metadata/labels/x', value: 'a' },
+        { op: 'copy', from: '/spec' },
+      ],
+      false,
+    ],
+    [[{ op: 'test', path: '/spec', value: {} }], true],
+    [[{ op: 'remove', path: '/spec/containers/0' }], true],
+    [[{ op: 'copy', from: '/metadata/labels/x', path: '/metadata/annotations/x' }], true],
+  ])('of the patch %j can be read: %s', (patch, isRead) => {
+    const info = parseRequestInfo('PATCH', parseTarget('/api/v1/namespaces/n/pods/p'));
+    const { unread } = redactBody(info, utf8(JSON.stringify(patch)), false);
+    expect(unread).toBe(isRead ? undefined : 'it is a JSON patch that copies or moves a value');
+  });
+
   it('of a custom resource holds its containers, and no other value', () => {
     const container = { name: 'c', image: 'i', command: ['sh'], args: ['x'] };
     const kept = redacted(
