@@ -17,8 +17,8 @@ import type { RequestInfo } from './request-info.ts';
  *   gateway: Secrets (one of type `service-account-token` is filled with a token), tokens, certificates, RBAC, webhooks,
  *   admission policies, custom resource definitions (which name conversion webhooks), and who serves an API group
  * - `workload`: a create, update or patch of an object of Kubernetes that contains a pod template, and with it commands
- * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have; its
- *   controller may start programs for it
+ * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have, or of a
+ *   subresource of it; its controller may start programs for it
  * - `secretRead`: a get, list or watch of Secrets, which may hold credentials
  * - `unknownSubresource`: a write to a subresource that Kubernetes itself does not have, which may do anything (connect,
  *   run, start); anything behind the name of such a subresource; a write to a path that is no resource
@@ -83,8 +83,8 @@ function classOfPlain(info: RequestInfo): RequestClass {
 
 /** Of a create, update or patch of an object that may start programs. */
 function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
-  if (!EPHEMERAL_WRITES.has(info.verb) || info.subresource !== '') return undefined;
-  if (isWorkload(info)) return 'workload';
+  if (!EPHEMERAL_WRITES.has(info.verb)) return undefined;
+  if (isWorkload(info)) return info.subresource === '' ? 'workload' : undefined;
   if (info.apiPrefix === 'apis' && !KUBERNETES_GROUPS.has(info.apiGroup)) return 'customResource';
   return undefined;
 }

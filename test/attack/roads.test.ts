@@ -340,6 +340,10 @@ describe('other roads', () => {
     ['POST', '/apis/certificates.k8s.io/v1/certificatesigningrequests'],
     ['PUT', '/apis/certificates.k8s.io/v1/certificatesigningrequests/c/approval'],
     ['POST', '/api/v1/namespaces/n/serviceaccounts/s/token'],
+    ['PUT', '/apis/argoproj.io/v1/namespaces/n/workflows/w/status'],
+    ['POST', '/apis/x.example/v1/namespaces/n/foos/f/token'],
+    ['PUT', '/apis/x.example/v1/namespaces/n/foos/f/binding'],
+    ['PATCH', '/apis/x.example/v1/namespaces/n/foos/f/scale'],
     ['POST', '/apis/rbac.authorization.k8s.io/v1/clusterrolebindings'],
   ];
   it.each(TOLD)('E9 are told to a recorder first: %s %s', async (method, target) => {
@@ -367,7 +371,6 @@ describe('other roads', () => {
     ['GET', '/apis/apps/v1/namespaces/n/deployments'],
     ['DELETE', '/api/v1/namespaces/n/pods/p'],
     ['PUT', '/apis/coordination.k8s.io/v1/namespaces/n/leases/l'],
-    ['PUT', '/apis/argoproj.io/v1/namespaces/n/workflows/w/status'],
     ['GET', '/openapi/v3/apis/apps/v1'],
   ])('E10 do not close what is none: %s %s', async (method, target) => {
     const before = arena.recorder.events.length;

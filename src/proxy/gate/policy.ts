@@ -24,7 +24,7 @@ import type { ProgramPages } from './browser-pages.ts';
  * - `accessChange`: a write to RBAC, admission rules, registered APIs and custom resource definitions, certificate requests, Secrets or tokens of service
  *   accounts
  * - `workload`: a create, update or patch of pods, pod templates and the workloads of Kubernetes, which carry commands
- * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have
+ * - `customResource`: a create, update or patch of an object or subresource of an API group that Kubernetes itself does not have
  * - `secretRead`: a get, list or watch of Secrets
  * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and what is behind such a subresource
  * - `streamUpgrade`: a watch or a log over WebSocket
