@@ -5,25 +5,43 @@ import type { Socket } from 'node:net';
 /** Methods of requests that may be sent again when their connection is lost. RFC 9110 §9.2.1 "safe". */
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
+/**
+ * Maximum time from sending a request to the loss of its connection, in milliseconds, for which the peer counts as having
+ * closed the connection before the request arrived. Later, the peer may have worked on the request.
+ */
+export const STALE_MS = 50;
+
+/** Starts at the sending of a request. Returns a function that returns true for {@link STALE_MS}. */
+export function staleWindow(nowMs: () => number = () => performance.now()): () => boolean {
+  const sentAtMs = nowMs();
+  return () => nowMs() - sentAtMs <= STALE_MS;
+}
+
 const LOST: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
 
 /**
  * To be called before the request has a connection.
  *
  * @returns whether this error of the request means that its connection was an old one that the other side had left: closed
- *   before a byte came back. Then it may be sent once more, over a new one, if nobody minds that it is done twice
+ *   at once ({@link STALE_MS}) and before a byte came back. Then it may be sent once more, over a new one
+ * @param nowMs monotonic clock
  */
-export function watchForLeft(request: ClientRequest): (error: unknown) => boolean {
+export function watchForLeft(
+  request: ClientRequest,
+  nowMs: () => number = () => performance.now(),
+): (error: unknown) => boolean {
   let socket: Socket | undefined;
   let before = 0;
+  let isRecent = (): boolean => true;
   request.once('socket', (taken) => {
     socket = taken;
     before = taken.bytesRead;
+    isRecent = staleWindow(nowMs);
   });
   return (error) =>
     request.reusedSocket &&
     error instanceof Error &&
     'code' in error &&
     LOST.has(error.code) &&
-    (socket === undefined || socket.bytesRead === before);
+    (socket === undefined || (socket.bytesRead === before && isRecent()));
 }

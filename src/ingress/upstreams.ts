@@ -4,7 +4,7 @@ import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } f
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
-import { SAFE_METHODS, watchForLeft } from '../kept-connections.ts';
+import { SAFE_METHODS, staleWindow, watchForLeft } from '../kept-connections.ts';
 import { asHttp2, isFinalStatus, type FieldList } from './fields.ts';
 
 /** One request to a Service. */
@@ -245,6 +245,7 @@ function askStream(
     ':authority': typeof host === 'string' ? host : '',
   };
   const wasUsed = opened.used;
+  const isRecent = staleWindow();
   const stream: ClientHttp2Stream = opened.session.request(head, { endStream: body === undefined, signal });
   opened.streams += 1;
   let trailers: FieldList = [];
@@ -278,7 +279,7 @@ function askStream(
       // RFC 9113 §8.7: what is refused, or comes after the last stream of a GOAWAY, has not been begun
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
       if ((stream.id ?? 0) > opened.lastStream) return true;
-      return wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
+      return isRecent() && wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
     },
   };
 }

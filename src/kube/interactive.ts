@@ -199,6 +199,17 @@ function classOfSubresource(info: RequestInfo): RequestClass | undefined {
   }
 }
 
+/**
+ * Returns true if a request with a safe method only reads what the API server stores, or the log of a container. Such a
+ * request may be repeated. Programs behind a proxy or an unknown subresource may act on any request.
+ */
+export function isPureRead({ subresource }: RequestInfo, requestClass: RequestClass): boolean {
+  if (!PURE_READS.has(requestClass)) return false;
+  return subresource === '' || subresource === 'log' || KNOWN_SUBRESOURCES.has(subresource);
+}
+
+const PURE_READS: ReadonlySet<RequestClass> = new Set(['plain', 'longRunning', 'secretRead']);
+
 function isStream(info: RequestInfo): boolean {
   if (info.verb === 'watch') return info.subresource === '';
   return info.verb === 'get' && isPod(info) && info.subresource === 'log';

@@ -11,6 +11,7 @@ import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import { withoutHeader } from '../../kube/header-lines.ts';
+import { isPureRead } from '../../kube/interactive.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Events } from '../../observe/events.ts';
@@ -298,7 +299,8 @@ export class Pump implements ExchangeOwner {
     const headers =
       expectsContinue && early === NO_BODY ? admission.headers : withoutHeader(admission.headers, 'expect');
     const target = this.#deps.basePath + admission.target.raw;
-    const exchange = startExchange({ method, target, headers, framing }, this, this.#deps.pool);
+    const repeatable = isPureRead(admission.info, admission.requestClass);
+    const exchange = startExchange({ method, target, headers, framing, repeatable }, this, this.#deps.pool);
     this.#exchange = exchange;
     // of every request: what class it is of says nothing about how long an API server takes to answer it
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>

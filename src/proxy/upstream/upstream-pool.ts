@@ -155,7 +155,8 @@ export const DEFAULT_POOL_LIMITS: PoolLimits = { maxConnections: 16_384, maxIdle
 export class UpstreamPool {
   readonly #connector: PoolConnector;
   readonly #limits: PoolLimits;
-  readonly #nowMs: () => number;
+  /** Monotonic clock, in milliseconds. */
+  readonly nowMs: () => number;
   /** Last used last. */
   readonly #idle: UpstreamConnection[] = [];
   readonly #connections = new Set<UpstreamConnection>();
@@ -170,7 +171,7 @@ export class UpstreamPool {
   constructor(connector: PoolConnector, limits: PoolLimits, nowMs: () => number) {
     this.#connector = connector;
     this.#limits = limits;
-    this.#nowMs = nowMs;
+    this.nowMs = nowMs;
     this.#sweep = setInterval(() => this.#closeStale(), Math.max(10, limits.idleMs / 4)).unref();
   }
 
@@ -211,7 +212,7 @@ export class UpstreamPool {
       this.#waiters.delete(next);
       return this.#hand(connection, next);
     }
-    connection.idleSinceMs = this.#nowMs();
+    connection.idleSinceMs = this.nowMs();
     this.#idle.push(connection);
     if (this.#idle.length > this.#limits.maxIdle) this.#idle.shift()?.destroy();
   }
@@ -276,7 +277,7 @@ export class UpstreamPool {
   }
 
   #closeStale(): void {
-    const limit = this.#nowMs() - this.#limits.idleMs;
+    const limit = this.nowMs() - this.#limits.idleMs;
     while ((this.#idle[0]?.idleSinceMs ?? Infinity) <= limit) this.#idle[0]?.destroy();
   }
 }

@@ -3,11 +3,12 @@
  * string, the body as it comes; the response is passed to a sink without being rebuilt.
  *
  * What it never does: follow a redirect, decode a body, time out a response, or send a request twice that may have
- * reached the API server. The one exception to the last is a safe method without a body on a connection that had been
- * idle and turned out to be closed before a single byte came back: that is sent once more, on a fresh connection.
+ * reached the API server. The one exception to the last is a pure read on a keep-alive connection that closes at once,
+ * before a single byte came back: the API server had closed it before the request arrived. The read is sent once more, on a
+ * fresh connection.
  */
 import { TailcastError } from '../../errors.ts';
-import { SAFE_METHODS } from '../../kept-connections.ts';
+import { SAFE_METHODS, staleWindow } from '../../kept-connections.ts';
 import type { ResponseSink } from './response-reader.ts';
 import type { ConnectionUser, UpstreamConnection, UpstreamPool, Waiter } from './upstream-pool.ts';
 
@@ -24,6 +25,8 @@ export interface UpstreamRequest {
   /** Flat list, complete but for connection and framing. */
   readonly headers: readonly string[];
   readonly framing: RequestFraming;
+  /** True if the request, with a safe method and without a body, may be sent twice. */
+  readonly repeatable: boolean;
 }
 
 /** Who an exchange works for: takes the response, and hears of everything else. */
@@ -69,6 +72,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   #connection: UpstreamConnection | undefined;
   #over = false;
   #retried = false;
+  #isRecent = (): boolean => true;
   #paused = false;
   /** Body bytes still owed, of a request with a length. */
   #owed: number;
@@ -92,6 +96,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   connected(connection: UpstreamConnection): void {
     this.#connection = connection;
     connection.begin(this, this.#owner, this.#request.method);
+    this.#isRecent = staleWindow(this.#pool.nowMs);
     const { socket } = connection;
     if (this.#paused) socket.pause();
     if (this.#request.framing.kind === 'none') {
@@ -170,9 +175,9 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   connectionLost(error: TailcastError): void {
     const connection = this.#connection;
     this.#connection = undefined;
-    const stale = connection !== undefined && connection.uses > 1 && !connection.responseStarted;
-    const { framing, method } = this.#request;
-    if (stale && !this.#retried && framing.kind === 'none' && SAFE_METHODS.has(method)) {
+    const stale =
+      connection !== undefined && connection.uses > 1 && !connection.responseStarted && this.#isRecent();
+    if (stale && !this.#retried && this.#isRepeatable()) {
       this.#retried = true;
       try {
         return this.open(true);
@@ -181,6 +186,11 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
       }
     }
     this.#fail(error);
+  }
+
+  #isRepeatable(): boolean {
+    const { repeatable, framing, method } = this.#request;
+    return repeatable && framing.kind === 'none' && SAFE_METHODS.has(method);
   }
 
   #send({ socket }: UpstreamConnection, chunk: Uint8Array): boolean {

@@ -1,3 +1,4 @@
+import { STALE_MS } from '../../../src/kept-connections.ts';
 import { once } from 'node:events';
 import { connect, createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer } from 'node:tls';
@@ -48,6 +49,7 @@ describe('the head of a request', () => {
     target: '/api',
     headers: ['Host', 'a'],
     framing: { kind: 'none' },
+    repeatable: true,
   };
   const length = (bytes: number): UpstreamRequest => ({ ...good, framing: { kind: 'length', bytes } });
   const withHeaders = (...headers: string[]): UpstreamRequest => ({ ...good, headers });
@@ -154,6 +156,7 @@ describe('a body that is not as long as it was said to be', () => {
         target: '/api',
         headers: ['Host', 'a'],
         framing: { kind: 'length', bytes: 5 },
+        repeatable: false,
       },
       {
         wantsPayload: false,
@@ -212,7 +215,13 @@ describe('an exchange', () => {
     const failed = Promise.withResolvers<void>();
     const nothing = (): void => {};
     const exchange = startExchange(
-      { method: 'POST', target: '/api', headers: ['Host', 'a'], framing: { kind: 'length', bytes: 5 } },
+      {
+        method: 'POST',
+        target: '/api',
+        headers: ['Host', 'a'],
+        framing: { kind: 'length', bytes: 5 },
+        repeatable: false,
+      },
       {
         wantsPayload: false,
         informational: nothing,
@@ -269,6 +278,28 @@ describe('exchanges with the API server', () => {
       ...(body === undefined ? {} : { body, headers: ['Content-Length', String(body.length)] }),
     });
     expect(answer.status).toBe(502);
+    expect(rig.upstreams).toHaveLength(1);
+  });
+
+  it.each(['/api/v1/namespaces/n/pods/p/proxy/x', '/apis/x.example/v1/machines/m/run'])(
+    'send a GET of %s, which may have side effects, at most once',
+    async (path) => {
+      const [rig, client] = await rigWith(staleAfterFirst());
+      await client.ask({ path: '/one' });
+      expect((await client.ask({ path })).status).toBe(502);
+      expect(rig.upstreams).toHaveLength(1);
+    },
+  );
+
+  it('send a GET not again when the API server had time to work on it', async () => {
+    const [rig, client] = await rigWith((connection) =>
+      connection.socket.on('data', () => {
+        if (requestsIn(connection.received()) === 1) connection.socket.write(OK);
+        else setTimeout(() => connection.socket.destroy(), 2 * STALE_MS);
+      }),
+    );
+    await client.ask({ path: '/one' });
+    expect((await client.ask({ path: '/two' })).status).toBe(502);
     expect(rig.upstreams).toHaveLength(1);
   });
 
