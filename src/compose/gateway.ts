@@ -1,4 +1,5 @@
 /** Builds the gateway role: the only place that knows all of its parts. */
+import { openAccountRefusals } from './account-refusals.ts';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
@@ -213,6 +214,7 @@ async function openServer(parts: {
     metrics,
     accessLog,
     rechecks,
+    accountRefusals: openAccountRefusals(config, apiServer),
     recordApiRequest: requestEvents.record.bind(requestEvents),
     keepCookies: config.mode === 'noauth',
     monotonicMs,

@@ -479,21 +479,10 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
   });
 
   it('sends a refusal of its own account as 503 that may be retried, and counts it', async () => {
-    const message =
-      'users "alice@example.com" is forbidden: User "gw" cannot impersonate resource "users" in API group "" at the cluster scope';
-    const body = JSON.stringify({
-      kind: 'Status',
-      message,
-      reason: 'Forbidden',
-      details: { kind: 'users', name: 'alice@example.com' },
-      code: 403,
-    });
-    const rig = await rigWith((connection) => {
-      void connection.until(headEnd).then(() => {
-        // the head and the pieces of the body come in reads of their own
-        connection.socket.write(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n`);
-        connection.socket.write(body.slice(0, 40), () => connection.socket.write(body.slice(40)));
-      });
+    const rig = await rigWith(answering('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'), {
+      accountRefusals: {
+        find: () => Promise.resolve(new TailcastError('UPSTREAM_REFUSED_ACCOUNT', 'users is forbidden')),
+      },
     });
     const answer = await clientOf(name, rig).ask({ path: '/api/v1/pods' });
     expect(answer.status).toBe(503);
@@ -503,6 +492,32 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     expect(await rig.metrics.registry.metrics()).toContain(
       'tailcast_upstream_failures_total{code="UPSTREAM_REFUSED_ACCOUNT"} 1',
     );
+  });
+
+  it('sends a long 403 for the caller unchanged after the gateway has checked its own account', async () => {
+    const body = 'x'.repeat(1024 * 1024);
+    const checked = Promise.withResolvers<undefined>();
+    const rig = await rigWith(
+      (connection) => {
+        void connection.until(headEnd).then(() => {
+          connection.socket.write(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n`);
+          connection.socket.write(body);
+        });
+      },
+      {
+        accountRefusals: {
+          find: () => {
+            setImmediate(() => checked.resolve(undefined));
+            return checked.promise;
+          },
+        },
+      },
+    );
+    const client = clientOf(name, rig);
+    const answer = await client.ask({ path: '/api/v1/pods' });
+    expect(answer.status).toBe(403);
+    expect(answer.body.toString() === body).toBe(true);
+    expect(rig.access).toMatchObject([{ status: 403, responseBytes: body.length }]);
   });
 
   it('gives the body to the event first and to the API server unchanged', async () => {

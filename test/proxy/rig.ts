@@ -14,6 +14,7 @@ import type { AccessEntry } from '../../src/observe/access-log.ts';
 import { createEvents } from '../../src/observe/events.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createMetrics, type Metrics } from '../../src/observe/metrics.ts';
+import type { AccountRefusals } from '../../src/proxy/gate/account-refusals.ts';
 import { createGate } from '../../src/proxy/gate/gate.ts';
 import type { ApiRequestRecord } from '../../src/proxy/front/pump.ts';
 import {
@@ -100,6 +101,7 @@ export interface RigOptions {
   readonly recordApiRequest?: (record: ApiRequestRecord) => Promise<void>;
   readonly server?: Partial<Pick<ProxyServerOptions, 'upgrade' | 'own' | 'sessions' | 'late' | 'limits'>>;
   readonly maxInFlight?: number;
+  readonly accountRefusals?: AccountRefusals;
   readonly eventBodyBytes?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
@@ -160,6 +162,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
         }),
       eventBodyBytes: options.eventBodyBytes ?? 1024,
       maxInFlight: options.maxInFlight ?? 10_000,
+      ...(options.accountRefusals === undefined ? {} : { accountRefusals: options.accountRefusals }),
       keepCookies: options.mode === 'noauth',
       monotonicMs: () => performance.now(),
     },

@@ -9,7 +9,6 @@
  */
 import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
-import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import { withoutHeader } from '../../kube/header-lines.ts';
 import { isPureRead } from '../../kube/interactive.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
@@ -19,6 +18,7 @@ import { keptOfBody } from '../../recording/kept-fields.ts';
 import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
+import type { AccountRefusals } from '../gate/account-refusals.ts';
 import { headBytes, responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
@@ -52,6 +52,8 @@ export interface PumpDeps extends AccountDeps {
   readonly keepCookies: boolean;
   /** The API server answered 401 to our own credential; the next request should come with a new one. */
   readonly credentialRefused?: () => void;
+  /** Tells a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the caller. */
+  readonly accountRefusals?: AccountRefusals;
   readonly draining: () => boolean;
   /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -115,6 +117,8 @@ interface WithheldResponse {
   readonly head: ResponseHead;
   readonly framing: BodyFraming;
   readonly body: Buffer[];
+  /** Present once the response is complete. */
+  trailers?: readonly string[];
 }
 
 export class Pump implements ExchangeOwner {
@@ -131,7 +135,7 @@ export class Pump implements ExchangeOwner {
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
   readonly #longHeadBytes: number;
-  /** A response whose body is read before its head is sent: it may be a refusal of the gateway's own account. */
+  /** A response that waits until it is known whether it refuses the gateway's own account. */
   #withheld: WithheldResponse | undefined;
   #over = false;
 
@@ -181,7 +185,7 @@ export class Pump implements ExchangeOwner {
   clientDrained(): void {
     this.#guard(() => {
       this.#hold(this.#collectedBytes);
-      this.#exchange?.resume();
+      if (this.#withheld === undefined) this.#exchange?.resume();
     });
   }
 
@@ -196,13 +200,13 @@ export class Pump implements ExchangeOwner {
     if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
       this.#deps.credentialRefused?.();
     }
-    if (this.#isWithheld(head, framing)) {
-      // the bytes of a head are its connection's read buffer, which the next read reuses
-      const bytes = Buffer.from(head.bytes.subarray(head.start, head.end));
-      this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
-    } else {
-      this.#sendHead(head, framing);
-    }
+    const refusal = this.#refusalIn(head);
+    if (refusal === undefined) return this.#sendHead(head, framing);
+    // the bytes of a head are its connection's read buffer, which the next read reuses
+    const bytes = Buffer.from(head.bytes.subarray(head.start, head.end));
+    this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
+    this.#exchange?.pause();
+    void refusal.then((error) => this.#guard(() => this.#release(error)));
   }
 
   /** Counts bytes that wait for the user, and the head of the request if it is long. */
@@ -210,10 +214,27 @@ export class Pump implements ExchangeOwner {
     this.#place?.hold(bytes + this.#longHeadBytes);
   }
 
-  #isWithheld(head: ResponseHead, framing: BodyFraming): boolean {
-    if (head.status !== FORBIDDEN || framing.kind !== 'length') return false;
-    if (this.#admission?.impersonation === undefined) return false;
-    return mayBeAccountRefusal(head.status, framing.bytes, headerList(head));
+  #refusalIn(head: ResponseHead): Promise<TailcastError | undefined> | undefined {
+    const admission = this.#admission;
+    // the header list of every other response would be parsed for nothing
+    if (head.status !== FORBIDDEN || admission === undefined) return undefined;
+    return this.#deps.accountRefusals?.find(admission, head.status, headerList(head));
+  }
+
+  /** @param error of a response that refuses the gateway's own account */
+  #release(error: TailcastError | undefined): void {
+    const withheld = this.#withheld;
+    if (this.#over || withheld === undefined) return;
+    this.#withheld = undefined;
+    if (error !== undefined) {
+      this.#exchange?.abort();
+      return this.refuse(error);
+    }
+    this.#exchange?.resume();
+    this.#sendHead(withheld.head, withheld.framing);
+    for (const chunk of withheld.body) this.body(chunk, 0, chunk.length);
+    if (withheld.trailers === undefined) this.flush();
+    else this.end(withheld.trailers);
   }
 
   #sendHead(head: ResponseHead, framing: BodyFraming): void {
@@ -244,12 +265,8 @@ export class Pump implements ExchangeOwner {
     if (this.#over) return;
     const withheld = this.#withheld;
     if (withheld !== undefined) {
-      this.#withheld = undefined;
-      const body = Buffer.concat(withheld.body);
-      const refusal = accountRefusal(body);
-      if (refusal !== undefined) return this.refuse(new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal));
-      this.#sendHead(withheld.head, withheld.framing);
-      this.body(body, 0, body.length);
+      withheld.trailers = trailers;
+      return;
     }
     this.#client.end(trailers);
     this.#finish();

@@ -3,11 +3,8 @@
  * handed back to be relayed as it came. The handshake itself goes through Node's HTTP client; nothing is parsed here.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
-import { Readable, type Duplex } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import type { Duplex, Readable } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
-import { accountRefusal, mayBeAccountRefusal } from '../../kube/account-refusal.ts';
-import { headerLines } from '../../kube/header-lines.ts';
 
 /** Opens a connection to the API server, with its own time limit; see `upstream-connect.ts`. */
 export type ConnectUpstream = () => Promise<Duplex>;
@@ -183,34 +180,4 @@ function chosenSubprotocol(response: IncomingMessage, dial: UpgradeDial): string
   if (dial.subprotocol === undefined) return '';
   const value = response.headers[dial.subprotocol.header];
   return (Array.isArray(value) ? value.join(', ') : (value ?? '')).trim();
-}
-
-/**
- * Returns the answer, unless the API server refuses the gateway's own account.
- *
- * @throws TailcastError `UPSTREAM_REFUSED_ACCOUNT`; `UPSTREAM_BROKEN` if a body that must be read breaks off
- */
-export async function refuseAccountRefusal(
-  answer: UpgradeAnswer,
-  timeoutMs: number,
-  signal: AbortSignal,
-): Promise<UpgradeAnswer> {
-  if (answer.kind !== 'refused') return answer;
-  const length = Number(headerLines(answer.rawHeaders, 'content-length')[0] ?? 0);
-  if (!mayBeAccountRefusal(answer.status, length, answer.rawHeaders)) return answer;
-  const chunks: Buffer[] = [];
-  try {
-    const collect = async (source: AsyncIterable<Buffer>): Promise<void> => {
-      for await (const chunk of source) chunks.push(chunk);
-    };
-    await pipeline(answer.body, collect, {
-      signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
-    });
-  } catch (error) {
-    throw new TailcastError('UPSTREAM_BROKEN', 'its answer broke off', { cause: error });
-  }
-  const body = Buffer.concat(chunks);
-  const refusal = accountRefusal(body);
-  if (refusal !== undefined) throw new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
-  return { ...answer, body: Readable.from([body]) };
 }

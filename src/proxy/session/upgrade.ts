@@ -26,15 +26,10 @@ import { RecordingSession, type RecordingLimits } from '../../recording/session.
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
-import {
-  dialUpgrade,
-  refuseAccountRefusal,
-  type ConnectUpstream,
-  type UpgradeAnswer,
-  type UpgradeDial,
-} from './dial.ts';
+import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
+import type { AccountRefusals } from '../gate/account-refusals.ts';
 import { responseWarnings, type Admission, type Gate } from '../gate/gate.ts';
 import type { PortRange } from '../gate/policy.ts';
 import type { Rechecks } from '../gate/recheck.ts';
@@ -76,6 +71,8 @@ export interface UpgradeDeps
   /** How many sessions there may be. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
+  /** Tells a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the caller. */
+  readonly accountRefusals?: AccountRefusals;
   /** Ports that no port-forward may open. */
   readonly refusedPorts?: readonly PortRange[];
   /** Sends an API request event; throws when policy says the request must not go on without. */
@@ -336,9 +333,11 @@ function beginRecording(
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
     const answer = await dialUpgrade(dial, attempt.signal);
-    return admission.impersonation === undefined
-      ? answer
-      : await refuseAccountRefusal(answer, dial.responseTimeoutMs, attempt.signal);
+    if (answer.kind === 'switched') return answer;
+    const refusal = await attempt.deps.accountRefusals?.find(admission, answer.status, answer.rawHeaders);
+    if (refusal === undefined) return answer;
+    answer.body.destroy();
+    throw refusal;
   } catch (error) {
     if (error instanceof TailcastError) {
       attempt.deps.events.upstreamFailed({ id: admission.id, code: error.code, reason: error.message });

@@ -1,0 +1,24 @@
+/** The gateway's requests about its own account, over connections of their own. */
+import { createApiClient } from '../doctor/api-client.ts';
+import { ACCOUNT_REVIEW, accountRefusal } from '../kube/account-refusal.ts';
+import type { ApiServer } from '../kube/api-server.ts';
+import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
+import { createAccountRefusals, type AccountRefusals } from '../proxy/gate/account-refusals.ts';
+
+/** @param auditExtras true if requests have extras, so that the account needs the right to set them as well */
+export function openAccountRefusals(
+  { auditExtras }: { readonly auditExtras: boolean },
+  apiServer: ApiServer,
+): AccountRefusals {
+  const client = createApiClient(apiServer, Date.now);
+  const extra = auditExtras ? Object.values(AUDIT_EXTRA).map((key) => [key, 'tailcast'] as const) : [];
+  return createAccountRefusals(
+    async ({ user, groups }, signal) => {
+      const { path, body } = ACCOUNT_REVIEW;
+      const answer = await client.post(path, body, signal, { user, groups, extra });
+      if (answer.status === 401) apiServer.refused();
+      return accountRefusal(answer.status, answer.body);
+    },
+    () => performance.now(),
+  );
+}
