@@ -1,11 +1,12 @@
 /**
- * The output of a session without a terminal, line by line: nothing moves a cursor, so nothing is overwritten or hidden. Pure;
+ * The output of a session without a terminal, line by line: nothing moves a cursor, so nothing is overwritten. Pure;
  * memory and work are bounded.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { UNKNOWN_SIZE } from '../terminal/size.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
 import { MAX_LINE, QUIET_SECONDS, type TextJournal, type RowJournalOptions } from './text-journal.ts';
+import { Pen } from './pen.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;
@@ -17,6 +18,7 @@ export class LineJournal implements TerminalActions, TextJournal {
   readonly #options: Omit<RowJournalOptions, 'columns' | 'rows'>;
   readonly #parser: EscapeParser;
   readonly #written: WrittenText;
+  readonly #pen = new Pen();
   #seconds = 0;
   #line = '';
   /** Seconds at which the line last changed; undefined if it has been given out as it is. */
@@ -69,10 +71,11 @@ export class LineJournal implements TerminalActions, TextJournal {
   end(): void {
     this.#parser.end();
     this.flush();
+    this.#written.flush(this.#seconds);
   }
 
   print(text: string, start: number, end: number): void {
-    this.#written.print(text, start, end, 'plain');
+    this.#written.print(text, start, end, this.#pen.isInvisible ? 'invisible' : 'plain');
     this.#changedAt = this.#seconds;
     this.#line += text.slice(start, end);
     while (this.#line.length > MAX_LINE) {
@@ -94,7 +97,10 @@ export class LineJournal implements TerminalActions, TextJournal {
     }
   }
 
-  csi(): void {}
+  csi(name: string, parameters: readonly number[], text: string): void {
+    if (name === 'm') this.#pen.take(text);
+    else if (name === '$x') this.#written.fill(this.#seconds, parameters, UNKNOWN_SIZE.columns);
+  }
 
   escape(): void {}
 

@@ -12,7 +12,7 @@ import { EscapeParser, type StringKind, type TerminalActions } from '../terminal
 import { Pen } from './pen.ts';
 import { MAX_LINE, QUIET_SECONDS, type RowJournalOptions, type TextJournal } from './text-journal.ts';
 import { WrittenText } from './written-text.ts';
-import { ROW_WORK, Screen, type ScreenKeeper } from './terminal/screen.ts';
+import { ROW_WORK, Screen, type Rendition, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand } from './shell-marks.ts';
 
@@ -111,7 +111,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   /** Gives out what is left on the screen. */
   flush(): void {
-    this.#written.endLine(this.#seconds);
+    this.#written.flush(this.#seconds);
     this.#giveQuiet(Infinity);
   }
 
@@ -210,6 +210,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#returned = false;
     if (name === 'm') this.#pen.take(text);
     else if (name !== 'b') this.#written.move(this.#seconds);
+    if (name === '$x') this.#written.fill(this.#seconds, parameters, this.screen.columns);
     if (!this.#budget.spend(SEQUENCE_WORK)) return;
     if (name === 'b') this.#repeat(parameter(parameters, 0));
     else CONTROL_SEQUENCES.get(name)?.(this, parameters);
@@ -233,12 +234,17 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   // ---- what sequences need besides the screen
 
-  get charset(): ReadonlyMap<number, number> | undefined {
-    return this.#charset;
+  get written(): WrittenText {
+    return this.#written;
   }
 
-  set charset(charset: ReadonlyMap<number, number> | undefined) {
-    this.#charset = charset;
+  get rendition(): Rendition {
+    return { charset: this.#charset, pen: this.#pen.state };
+  }
+
+  restore(rendition: Rendition | undefined): void {
+    this.#charset = rendition?.charset;
+    this.#pen.restore(rendition?.pen);
   }
 
   /** Names the charset of a level. */
@@ -466,7 +472,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #reset(): void {
     this.screen.reset();
     this.resetCharsets();
-    this.#pen.reset();
+    this.#pen.restore();
   }
 
   /** How the screen shows printed characters. */

@@ -1,6 +1,6 @@
 /**
  * Text as a program wrote it, where a screen shows it otherwise: with zero-width characters, in another character set, in
- * pieces between movements of the cursor, in invisible colours, or in control strings. Search reads it in addition to the
+ * pieces between movements of the cursor, in invisible colours, in rectangles, or in control strings. Search reads it in addition to the
  * rows of the screen, and its invisible characters are counted. After the budget of the screen is exhausted, every line is
  * read here. Pure; memory is bounded.
  */
@@ -19,6 +19,24 @@ export interface WrittenRow {
 /** Characters without width, and strokes through a character: nobody sees that they divide a word. */
 const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
+/** Ranges of a character class. */
+const SELECTORS = String.raw`\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}`;
+const TAGS = String.raw`\u{e0020}-\u{e007e}`;
+const MARKS = String.raw`\p{M}`;
+const NON_ASCII = /[^\0-\x7f]/;
+/** The flag of a region, e.g. of Scotland: the only use of tag characters. */
+const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
+const TAG = new RegExp(`[${TAGS}]`, 'gu');
+/**
+ * Characters that show nothing where they stand: tag characters, variation selectors without a character to vary, more than
+ * two characters without width, and more marks than the player shows.
+ */
+const UNSEEN = new RegExp(
+  String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${MARKS}{8})${MARKS}`,
+  'gu',
+);
+/** UTF-16 code units before a piece that decide whether its characters are {@link UNSEEN}. */
+const CONTEXT = 32;
 const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
 /** Letters that stand for the lines of a drawing in the character set for it. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
@@ -28,18 +46,57 @@ const SHORT_PIECE = 16;
 const MAX_ROW = 2048;
 /** Work units per character of a line that is given out. */
 const ROW_CHARACTER_WORK = 4;
-/** Control strings that are shorter name nothing. */
+/** Shorter control strings name nothing; many of them may spell a text. */
 const MIN_STRING = 4;
-/** Titles, links and requests are invisible in honest sessions: so many characters of them count as visible. */
-const FREE_CHARACTERS = { start: 512, perVisible: 8, most: 1024 };
-/** Longer control strings that are neither title nor link count in full. */
+/** Numbers, colour queries and shell marks in an OSC string: no text. */
+const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|[1-9]\d+)(?:;[\d;?]*)?|[16]33;[A-D](?:;\d{1,3})?)$/;
+/** Longer control strings that are neither title nor link count in full. So do longer titles of `ESC k`. */
 const SHORT_STRING = 64;
+/** Maximum number of titles of `ESC k` that are kept. */
+const MAX_TITLES = 16;
+
+/** Honest sessions write some text that is invisible. An allowance of it counts as visible; visible output refills it. */
+class Allowance {
+  #left: number;
+  readonly #perVisible: number;
+  readonly #most: number;
+
+  /** @param perVisible refill for each visible character. */
+  constructor({ start, perVisible, most }: { start: number; perVisible: number; most: number }) {
+    this.#left = start;
+    this.#perVisible = perVisible;
+    this.#most = most;
+  }
+
+  refill(visible: number): void {
+    this.#left = Math.min(this.#most, this.#left + visible * this.#perVisible);
+  }
+
+  /** Returns how many of the wanted ones are allowed. */
+  take(wanted: number): number {
+    const taken = Math.min(Math.floor(this.#left), wanted);
+    this.#left -= taken;
+    return taken;
+  }
+}
 
 /** One per session. */
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
-  #free = FREE_CHARACTERS.start;
+  /** Characters of window titles, links and requests. */
+  readonly #freeCharacters = new Allowance({ start: 512, perVisible: 8, most: 1024 });
+  /** Characters of control strings shorter than {@link MIN_STRING}. */
+  readonly #freeFragments = new Allowance({ start: 8, perVisible: 0.5, most: 16 });
+  /** Different titles of `ESC k`: a few for each screenful. */
+  readonly #freeTitles = new Allowance({ start: 4, perVisible: 1 / 240, most: 4 });
+  readonly #titles = new Set<string>();
+  /** The line before this one, if all of it was visible: a shell repeats its command in the title. */
+  #lineBefore = '';
+  /** Short control strings and text in rectangles: nothing of it is between the characters of the lines. */
+  #fragments = '';
+  #fragmentsHidden = 0;
+  #drawnRow = 0;
   /** Pieces of the line before that one. */
   #row = '';
   #wasShort = false;
@@ -75,9 +132,13 @@ export class WrittenText {
       this.#piece += ' ';
       return;
     }
-    if (how !== 'plain' || HAS_WITHOUT_WIDTH.test(piece)) this.#isAltered = true;
+    if (how !== 'plain') this.#isAltered = true;
+    if (NON_ASCII.test(piece)) {
+      if (HAS_WITHOUT_WIDTH.test(piece)) this.#isAltered = true;
+      this.hide(unseenLength(this.#piece.slice(-CONTEXT), piece));
+    }
     if (how === 'invisible') this.hide(printableLength(piece));
-    else this.#free = Math.min(FREE_CHARACTERS.most, this.#free + piece.length * FREE_CHARACTERS.perVisible);
+    else this.#refill(piece.trim().length);
     if (this.#piece.length < MAX_ROW) this.#piece += piece;
   }
 
@@ -116,6 +177,7 @@ export class WrittenText {
 
   /** The line ends. */
   endLine(seconds: number): void {
+    this.#lineBefore = this.#rowHidden === 0 ? this.#row + this.#piece : '';
     // most lines are one plain piece: a row of the screen
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
@@ -127,19 +189,88 @@ export class WrittenText {
 
   /** Takes the text of a control string. */
   string(seconds: number, kind: StringKind, payload: string): void {
-    const characters = printableLength(payload);
-    if (characters < MIN_STRING) return;
-    let hidden = characters;
-    if (kind === 'osc' || kind === 'title' || payload.length <= SHORT_STRING) {
-      const free = Math.min(this.#free, characters);
-      this.#free -= free;
-      hidden -= free;
+    if (kind === 'osc' && OSC_WITHOUT_TEXT.test(payload)) return;
+    const fragment = kind === 'osc' ? payload.replace(/^\d+;*/, '') : payload;
+    const fragmentLength = printableLength(fragment);
+    if (fragmentLength < MIN_STRING) {
+      this.#addFragment(seconds, fragment, fragmentLength - this.#freeFragments.take(fragmentLength));
+      return;
     }
+    const characters = printableLength(payload);
+    let hidden = characters;
+    if (kind === 'title') hidden = this.#isFreeTitle(payload) ? 0 : characters;
+    else if (kind === 'osc' || payload.length <= SHORT_STRING)
+      hidden -= this.#freeCharacters.take(characters);
     this.#hidden += hidden;
     for (const line of decoded(payload).split(/[\r\n]+/)) {
       const text = cleaned(line);
       this.#emit({ at: seconds, text, hidden: Math.min(hidden, text.length) });
     }
+  }
+
+  /**
+   * Takes the parameters of DECFRA (`CSI … $ x`): a character, top, left, bottom and right of the rectangle that it fills.
+   * Other terminals than the player draw it.
+   *
+   * @param columns of the screen.
+   */
+  fill(
+    seconds: number,
+    [code = 0, top = 1, left = 1, , right = 0]: readonly number[],
+    columns: number,
+  ): void {
+    if (code < 0x20 || (code > 0x7e && code < 0xa0)) return;
+    const width = Math.min(right || columns, columns) + 1 - Math.max(left, 1);
+    // a large rectangle is a surface, not text
+    const text = String.fromCodePoint(code)
+      .toWellFormed()
+      .repeat(Math.max(0, Math.min(width, SHORT_PIECE)));
+    this.draw(seconds, top, text);
+  }
+
+  /** Takes text that a sequence draws at a row and that no view shows. */
+  draw(seconds: number, row: number, text: string): void {
+    if (row !== this.#drawnRow) this.#addFragment(seconds, ' ', 0);
+    this.#drawnRow = row;
+    this.#addFragment(seconds, text, printableLength(text));
+  }
+
+  /** The session has ended, or all that was written until now is read. */
+  flush(seconds: number): void {
+    this.endLine(seconds);
+    this.#giveFragments(seconds);
+  }
+
+  #refill(visible: number): void {
+    this.#freeCharacters.refill(visible);
+    this.#freeFragments.refill(visible);
+    this.#freeTitles.refill(visible);
+  }
+
+  /** Terminals other than screen and tmux print the title of `ESC k`, so a user may have read it. */
+  #isFreeTitle(title: string): boolean {
+    if (title.length > SHORT_STRING) return false;
+    const isKnown = this.#titles.delete(title) || this.#lineBefore.includes(title);
+    const [oldest] = this.#titles;
+    if (oldest !== undefined && this.#titles.size >= MAX_TITLES) this.#titles.delete(oldest);
+    this.#titles.add(title);
+    return isKnown || this.#freeTitles.take(1) === 1;
+  }
+
+  #addFragment(seconds: number, text: string, hidden: number): void {
+    this.#hidden += hidden;
+    this.#fragmentsHidden += hidden;
+    if (text.trim() !== '') this.#fragments += text;
+    else if (text !== '' && !this.#fragments.endsWith(' ')) this.#fragments += ' ';
+    if (this.#fragments.length > MAX_ROW) this.#giveFragments(seconds);
+  }
+
+  #giveFragments(seconds: number): void {
+    const text = cleaned(this.#fragments);
+    if (text.length >= MIN_STRING || this.#fragmentsHidden > 0)
+      this.#emit({ at: seconds, text, hidden: this.#fragmentsHidden });
+    this.#fragments = '';
+    this.#fragmentsHidden = 0;
   }
 
   get #isUnrendered(): boolean {
@@ -183,9 +314,17 @@ function decoded(text: string): string {
   });
 }
 
-/** Without characters that have no width, and without controls. */
+/** Number of {@link UNSEEN} characters of a piece. */
+function unseenLength(before: string, piece: string): number {
+  const count = (text: string): number => text.replaceAll(REGION_FLAG, '').match(UNSEEN)?.length ?? 0;
+  return Math.max(0, count(before + piece) - count(before));
+}
+
+/** Without characters that have no width, and without controls. Tag characters become the letters that they stand for. */
 function cleaned(text: string): string {
   return text
+    .replaceAll(REGION_FLAG, '\u{1f3f4}')
+    .replaceAll(TAG, (tag) => String.fromCodePoint((tag.codePointAt(0) ?? 0) - 0xe0000))
     .replaceAll(WITHOUT_WIDTH, '')
     .replaceAll(/\p{Cc}/gu, ' ')
     .trim();

@@ -268,6 +268,89 @@ describe('text that a screen shows otherwise', () => {
   });
 });
 
+describe('text that no view of the player shows', () => {
+  const text = 'cat /etc/shadow: root kestrel';
+  const letters = Array.from(text);
+  const pieces = text.match(/.{1,3}/g) ?? [];
+  const fill = (letter: string, index: number): string =>
+    `\x1b[${letter.charCodeAt(0)};3;${index + 1};3;${index + 1}$x`;
+  const alphabet = [...new Set(letters)].join('');
+  const copy = (letter: string, index: number): string => {
+    const column = alphabet.indexOf(letter) + 1;
+    return `\x1b[2;${column};2;${column};1;9;${index + 1};1$v`;
+  };
+  const selector = (letter: string): string => String.fromCodePoint(0xe0100 + letter.charCodeAt(0));
+  const tag = (letter: string): string => String.fromCodePoint(0xe0000 + letter.charCodeAt(0));
+  const noTerminal = { width: 0, height: 0 };
+
+  it.each<[how: string, output: string, size?: Size]>([
+    ['a long title of ESC k', `\x1bk${text}${'.'.repeat(60)}\x1b\\`],
+    [
+      'many titles of ESC k',
+      Array.from({ length: 20 }, (_, row) => `good\r\n\x1bk${text} ${row}\x1b\\`).join(''),
+    ],
+    ['titles of ESC k with three letters', pieces.map((piece) => `\x1bk${piece}\x1b\\`).join('')],
+    ['strings of three letters', pieces.map((piece) => `\x1b_${piece}\x1b\\`).join('')],
+    ['window titles of one letter', letters.map((letter) => `\x1b]0;${letter}\x07`).join('')],
+    ['rectangles that are filled', letters.map(fill).join('')],
+    ['rectangles that are filled without a terminal', `${letters.map(fill).join('')}\n`, noTerminal],
+    ['letters that are copied', `${alphabet}\r\n${letters.map(copy).join('')}`],
+    ['a saved cursor', `\x1b[8m\x1b7\x1b[28m\x1b8${text}`],
+    ['a saved cursor of SCO', `\x1b[8m\x1b[s\x1b[28m\x1b[u${text}`],
+    ['a saved cursor of mode 1048', `\x1b[8m\x1b[?1048h\x1b[0m\x1b[?1048l${text}`],
+    ['a saved cursor of mode 1049', `\x1b[8m\x1b[?1049h\x1b[0m\x1b[?1049l${text}`],
+    ['concealed text after an empty parameter', `\x1b[;8m${text}`],
+    ['parameters that the emulator ignores', `\x1b[${'1;'.repeat(31)}8;28m${text}`],
+    ['concealed text without a terminal', `\x1b[8m${text}\x1b[0m\n`, noTerminal],
+    ['equal colours without a terminal', `\x1b[30;40m${text}\x1b[0m\n`, noTerminal],
+    ['equal colours of palette and RGB', `\x1b[38;5;16;48;2;0;0;0m${text}`],
+    ['equal colours with leading zeros', `\x1b[38;02;0;0;0;48;2;00;0;0m${text}`],
+    ['equal colours with empty values', `\x1b[38;2;0;0;0;48;2;;;m${text}`],
+    ['nearly equal colours', `\x1b[38;2;1;1;1;48;2;0;0;0m${text}`],
+    ['the default background as palette colour', `\x1b[30m${text}`],
+    ['the default background as RGB', `\x1b[38;2;16;20;24m${text}`],
+    ['the default foreground as background', `\x1b[48;2;214;219;224m${text}`],
+    ['tag characters', `hi${letters.map(tag).join('')}`],
+  ])('by %s is counted, shown on request, and searched', async (_how, output, size) => {
+    const views = await viewsOf(['$ id\r\n', output], size);
+    expect(views.index.hidden).toBeGreaterThan(0);
+    expect(views.transcript.hidden.characters).toBe(views.index.hidden);
+    expect(views.transcript.hidden.rows.map(([, row]) => row).join('\n')).toContain(text);
+    expect(views.exported).toContain(text);
+    expect(views.notices).toContain('characters were written but never visible');
+    expect(views.finds('kestrel')).toBe(true);
+    expect(views.alerts('hidden:>0')).toBe(true);
+  });
+
+  it.each([
+    ['variation selectors', [`hi${letters.map(selector).join('')}`]],
+    ['variation selectors in pieces', ['hi', ...letters.map(selector)]],
+    ['letters above letters', [`x${'\u0363\u0364\u0365\u0366'.repeat(10)}`]],
+    ['characters without width', [`hi${'\u200b\u200c\u2060\u200c'.repeat(10)}`]],
+  ])('by %s is counted', async (_how, writes) => {
+    const views = await viewsOf(['$ id\r\n', ...writes]);
+    expect(views.index.hidden).toBeGreaterThanOrEqual(28);
+    expect(views.alerts('hidden:>0')).toBe(true);
+  });
+
+  it('is not counted in an honest session', async () => {
+    const shell = Array.from(
+      { length: 40 },
+      (_, line) =>
+        `\x1b]133;A\x07\x1bkbash\x1b\\\x1b]0;~\x07web-0:~$ ls dir${line}\r\n\x1bkls dir${line}\x1b\\\x1b]133;C\x07file\r\n\x1b]133;D;0\x07`,
+    );
+    const views = await viewsOf([
+      ...shell,
+      '\x1b]8;;http://a/b\x07link\x1b]8;;\x07 \x1b]11;?\x07\x1b]104\x07\x1b]112\x07\x1bP$qm\x1b\\',
+      '\x1b[32;1;1;24;80$x\x1b[1;1;23;80;1;2;1;1$v',
+      '👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3 葛\u{e0100} \u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} e\u0301',
+      '\x1b[7;37mtab\x1b[0m \x1b[38;5;240mfaint\x1b[0m \x1b[30;47mbar\x1b[0m \x1b[8m\x1b7\x1b[0mshown\x1b[8m\x1b[!pshown',
+    ]);
+    expect(views.index.hidden).toBe(0);
+    expect(views.alerts('hidden:>0')).toBe(false);
+  });
+});
+
 describe('the size that a client reports', () => {
   it.each([
     { width: 1, height: 1 },
@@ -315,7 +398,8 @@ describe('a session without a terminal', () => {
     expect(plainText(views.played)).toEqual(lines);
     expect(views.finds('"twothree0 kestrel"')).toBe(true);
     expect(views.alerts('fivesix')).toBe(true);
-    expect(views.index.hidden).toBe(0);
+    // the concealed text is in every view, but people cannot see it in the player
+    expect(views.index.hidden).toBe(lines.slice(1).join('').length - 'two'.length);
   });
 });
 

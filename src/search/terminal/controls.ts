@@ -1,10 +1,14 @@
 /** What control sequences and escapes do to a screen. Those that change no text are not here. */
-import type { Screen } from './screen.ts';
+import type { WrittenText } from '../written-text.ts';
+import type { Rendition, Screen } from './screen.ts';
 
 /** What sequences work on. */
 export interface Controlled {
   readonly screen: Screen;
-  charset: ReadonlyMap<number, number> | undefined;
+  readonly written: Pick<WrittenText, 'draw'>;
+  readonly rendition: Rendition;
+  /** Restores the charset and the colours; undefined restores the default. */
+  restore(rendition: Rendition | undefined): void;
   designate(level: number, charset: ReadonlyMap<number, number> | undefined): void;
   shift(level: number): void;
   resetCharsets(): void;
@@ -98,9 +102,24 @@ function switchScreen({ screen }: Controlled, toAlternate: boolean): void {
 }
 
 function keepCursor(terminal: Controlled, save: boolean): void {
-  if (save) terminal.screen.save(terminal.charset);
-  else terminal.charset = terminal.screen.restore();
+  if (save) terminal.screen.save(terminal.rendition);
+  else terminal.restore(terminal.screen.restore());
 }
+
+/** Maximum cells of a copied rectangle that count as text. */
+const MAX_COPIED = 128;
+
+/** DECCRA: no view copies the rectangle. A large one moves rows; small ones may arrange letters to a text. */
+const copyRectangle: Sequence = ({ screen, written }, parameters) => {
+  const last = (index: number, most: number): number => Math.min(parameters[index] ?? most, most) || most;
+  const top = parameter(parameters, 0);
+  const left = parameter(parameters, 1);
+  const bottom = last(2, screen.rows);
+  const right = last(3, screen.columns);
+  if (bottom < top || right < left || (bottom + 1 - top) * (right + 1 - left) > MAX_COPIED) return;
+  for (let y = top; y <= bottom; y += 1)
+    written.draw(screen.seconds, parameter(parameters, 5) + y - top, screen.row(y - 1).text(left - 1, right));
+};
 
 /** By private prefix, intermediates and final byte. */
 export const CONTROL_SEQUENCES: ReadonlyMap<string, Sequence> = new Map<string, Sequence>([
@@ -152,6 +171,7 @@ export const CONTROL_SEQUENCES: ReadonlyMap<string, Sequence> = new Map<string, 
       if (what === 0 || what === 3) screen.clearTab(what === 3);
     },
   ],
+  ['$v', copyRectangle],
   ['h', setMode(true)],
   ['l', setMode(false)],
   ['?h', setPrivateMode(true)],
@@ -164,6 +184,7 @@ export const CONTROL_SEQUENCES: ReadonlyMap<string, Sequence> = new Map<string, 
     (terminal) => {
       terminal.screen.softReset();
       terminal.resetCharsets();
+      terminal.restore(undefined);
     },
   ],
 ]);

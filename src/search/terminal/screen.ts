@@ -4,6 +4,7 @@
  */
 import { MAX_SIZE } from '../../terminal/size.ts';
 import type { WorkBudget } from '../../work-budget.ts';
+import type { PenState } from '../pen.ts';
 import { createRows, ScreenRow } from './screen-row.ts';
 
 /** Told before rows lose what they hold. */
@@ -17,10 +18,17 @@ export interface ScreenKeeper {
 /** Work units of a step on a row besides its cells. */
 export const ROW_WORK = 16;
 
+/** How characters are shown: saved and restored with the cursor. */
+export interface Rendition {
+  readonly charset: ReadonlyMap<number, number> | undefined;
+  readonly pen: PenState;
+}
+
 interface Saved {
   readonly x: number;
   readonly y: number;
-  readonly charset: ReadonlyMap<number, number> | undefined;
+  /** Undefined for the default. */
+  readonly rendition: Rendition | undefined;
 }
 
 /** One of the two buffers. */
@@ -108,16 +116,16 @@ export class Screen {
     this.moveBy(0, room >= 0 ? Math.min(room, count) : count);
   }
 
-  save(charset: Saved['charset']): void {
-    this.#buffer.saved = { x: this.x, y: this.y, charset };
+  save(rendition: Rendition): void {
+    this.#buffer.saved = { x: this.x, y: this.y, rendition };
   }
 
-  restore(): Saved['charset'] {
-    const { x, y, charset } = this.#buffer.saved;
+  restore(): Rendition | undefined {
+    const { x, y, rendition } = this.#buffer.saved;
     this.x = x;
     this.y = Math.max(0, y);
     this.restrict();
-    return charset;
+    return rendition;
   }
 
   // ---- tabs
@@ -357,7 +365,7 @@ export class Screen {
     this.insertMode = false;
     this.wrapAround = true;
     this.origin = false;
-    this.#buffer.saved = { x: 0, y: 0, charset: undefined };
+    this.#buffer.saved = { x: 0, y: 0, rendition: undefined };
   }
 
   reset(): void {
@@ -416,7 +424,7 @@ export class Screen {
       top: 0,
       bottom: rows - 1,
       tabs,
-      saved: { x: 0, y: 0, charset: undefined },
+      saved: { x: 0, y: 0, rendition: undefined },
     };
   }
 }
