@@ -18,6 +18,7 @@ import type { ByteRange } from '../tsrecorder/files/file-range.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
 import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
 import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
+import { sessionMark } from '../tsrecorder/library/session-part.ts';
 import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';
 
 /** An error of a recorder, or the `Status` of a gateway in front of it. */
@@ -146,7 +147,9 @@ export function elsewhereAtRecorder(
         const key = parseRecordingId(recording.id);
         if (key === undefined) throw notARecorder(base);
         const describe = async (): Promise<DescribedPart> => describeListed(base, key, recording, signal);
-        found.push({ key, sessionMark: recording.part?.session, describe });
+        const { part } = recording;
+        const mark = part === undefined ? undefined : sessionMark(key.nodeId, part.session);
+        found.push({ key, sessionMark: mark, describe });
       }
       cursor = page.next ?? undefined;
     }

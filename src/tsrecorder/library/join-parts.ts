@@ -58,6 +58,7 @@ export async function joinParts(
     resizeOrder: first.resizeOrder,
     pieces,
     live: last.entry.live,
+    parts: joined.map(({ entry }) => entry.key),
     ...(joined.length === 1 ? {} : { joinedNotes: () => joinNotes(joined) }),
     ...(areSeenAlike(parts.map(({ entry }) => entry.recording)) ? {} : { isSeenApart: true }),
     version: lengths.includes(undefined) ? undefined : lengths.join('-'),
