@@ -9,7 +9,7 @@ import { jsonOrUndefined } from '../wire/json-value.ts';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { splitSignature } from '../wire/recorder-api/sidecar-signature.ts';
 import { buildPlayIndex, type KnownPlace } from './build-index.ts';
-import { BUNDLE_PIECE_BYTES } from './bundle-format.ts';
+import { BUNDLE_PIECE_BYTES, missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
 
 /** The paths of the read API that show one recording, as `player/archive` asks for them. */
@@ -111,7 +111,14 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   const recording = decodeRecording(listed);
   if (recording === undefined)
     throw new Error('The description of the recording in this file cannot be read.');
-  return recording;
+  const missing = missingBeginning(sidecar);
+  if (missing === undefined) return recording;
+  const { state, problem } = recording;
+  return {
+    ...recording,
+    state: state === 'closed' ? 'interrupted' : state,
+    problem: problem === undefined ? missing : `${missing}; ${problem}`,
+  };
 }
 
 /** What the recorder wrote down about the session, in the form of the answer of `/evidence`. */

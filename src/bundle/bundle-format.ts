@@ -52,6 +52,18 @@ export function parseManifest(text: string): BundleManifest | undefined {
   return { version: BUNDLE_VERSION, id, madeAt, parts, files: known };
 }
 
+/**
+ * Returns a sentence about the beginning of a session that is not in the bundle, from the signed sidecar of its recording;
+ * undefined if nothing is missing.
+ */
+export function missingBeginning(sidecar: unknown): string | undefined {
+  const part: unknown = isObject(sidecar) ? sidecar['part'] : undefined;
+  const offset: unknown = isObject(part) ? part['offset'] : undefined;
+  return typeof offset === 'number' && offset > 0
+    ? `the beginning of the session is missing: ${offset} bytes of the upload are in another recording, or lost`
+    : undefined;
+}
+
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
 }

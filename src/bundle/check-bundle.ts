@@ -5,12 +5,13 @@
  */
 import { decodeBase64 } from '../wire/base64.ts';
 import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
+import { missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
 
 /** `sound`: all of it is what the key signed. `none`: there is nothing to hold it against. `unable`: not here. */
 export interface BundleCheck {
   readonly verdict: 'sound' | 'faulty' | 'none' | 'unable';
-  /** What is wrong, or why nothing can be said. */
+  /** Faults, the reason for a verdict, or the part of the session that is missing. */
   readonly findings: readonly string[];
   /** What the page shows and the verdict covers, one phrase each; empty unless it is `sound`. */
   readonly covers: readonly string[];
@@ -67,6 +68,8 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
   else if (bundle.has('notes')) findings.push('there are notes, and there were none');
   if (findings.length > 0) return { verdict: 'faulty', findings, covers: [], keyId };
+  const missing = missingBeginning(JSON.parse(sidecar));
+  if (missing !== undefined) findings.push(missing);
   return { verdict: 'sound', findings, covers: coveredBy(evidence), keyId };
 }
 
