@@ -18,7 +18,6 @@ import type { ByteRange } from '../tsrecorder/files/file-range.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
 import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
 import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
-import { sessionMark } from '../tsrecorder/library/session-part.ts';
 import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';
 
 /** An error of a recorder, or the `Status` of a gateway in front of it. */
@@ -147,9 +146,7 @@ export function elsewhereAtRecorder(
         const key = parseRecordingId(recording.id);
         if (key === undefined) throw notARecorder(base);
         const describe = async (): Promise<DescribedPart> => describeListed(base, key, recording, signal);
-        const { part } = recording;
-        const mark = part === undefined ? undefined : sessionMark(key.nodeId, part.session);
-        found.push({ key, sessionMark: mark, describe });
+        found.push({ key, sessionMark: recording.part?.session, describe });
       }
       cursor = page.next ?? undefined;
     }
@@ -209,6 +206,7 @@ function describeListed(
       ...(after === undefined ? {} : { after }),
     },
     files: { cast, notes },
+    ...(place === undefined ? {} : { mark: place.session }),
     bodyEnd: to,
     gapCount: 0,
   };

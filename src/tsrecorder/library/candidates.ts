@@ -141,8 +141,9 @@ async function provenParts(uploads: readonly Candidate[]): Promise<readonly Cand
 function isPart(described: DescribedPart | undefined, mark: string | undefined): boolean {
   if (described === undefined) return false;
   const { entry, part } = described;
+  const proven = described.mark ?? sessionMark(entry.key.nodeId, part.session);
   const { trust = 'verified' } = entry.recording;
-  return trust === 'verified' && sessionMark(entry.key.nodeId, part.session) === mark;
+  return trust === 'verified' && proven === mark;
 }
 
 /** Returns the session of an upload; undefined if an earlier upload represents the session. */

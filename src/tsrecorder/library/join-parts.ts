@@ -13,6 +13,8 @@ import type { SessionPart } from './session-part.ts';
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;
+  /** Mark of the session, if a recorder has computed it. */
+  readonly mark?: string;
   readonly files: PartFiles;
   /** Byte of the session up to which the part reaches. */
   readonly bodyEnd: number;
