@@ -295,6 +295,7 @@ function requestLimits(config: GatewayConfig): { readonly requests: number; read
       requests,
       connections: config.connectionsPerUser ?? requests,
       bytes: config.bytesPerUser ?? capacity.bytesPerUser,
+      headBytes: capacity.headBytes,
     }),
   };
 }

@@ -31,7 +31,7 @@ export interface Target {
 /** Decoded name-value pairs of a query string, in order, repeats kept. */
 export type TargetQuery = readonly (readonly [name: string, value: string])[];
 
-/** The whole target, path and query. The API server's own limit for all headers together is 1 MiB. */
+/** The whole target, path and query. The limit for target and headers together is the same. */
 export const MAX_TARGET_LENGTH = 256 * 1024;
 /** The path alone. */
 export const MAX_PATH_LENGTH = 16 * 1024;

@@ -14,6 +14,8 @@ export interface Capacity {
   readonly requests: number;
   readonly requestsPerUser: number;
   readonly bytesPerUser: number;
+  /** Maximum bytes of request heads whose sender is not known yet, of all connections together. */
+  readonly headBytes: number;
   /** Output of sessions that may wait in memory: of all of them, and of one. */
   readonly outputBytes: number;
   readonly outputBytesPerSession: number;
@@ -28,6 +30,8 @@ const MIN_REQUESTS = 300;
 /** One user may have a third: two who overdo it leave room. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
+/** The strings of a head with short lines need about twice its bytes. */
+const SHARE_FOR_HEADS = 1 / 16;
 /**
  * What does not fit waits on disk, where the recorder beside it may be syncing: a disk that is late makes the API server wait,
  * and one that has finished loses what then is not read.
@@ -59,6 +63,7 @@ export function capacityOf(memory: Memory): Capacity {
     requests,
     requestsPerUser: Math.floor(requests / USERS),
     bytesPerUser: Math.floor(bytes * SHARE_OF_BYTES),
+    headBytes: Math.floor(bytes * SHARE_FOR_HEADS),
     outputBytes,
     outputBytesPerSession: Math.max(MIN_SESSION_OUTPUT, Math.floor(outputBytes / SESSIONS)),
   };

@@ -20,6 +20,7 @@ describe('the capacity of a process', () => {
     expect(capacity.requests).toBe(requests);
     expect(capacity.requestsPerUser).toBe(Math.floor(requests / 3));
     expect(capacity.bytesPerUser).toBeGreaterThan(0);
+    expect(capacity.headBytes).toBeGreaterThan(0);
   });
 
   it('is that of this process', () => {

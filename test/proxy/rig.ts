@@ -99,7 +99,9 @@ export interface RigOptions {
   readonly mode?: 'auth' | 'noauth';
   readonly pool?: Partial<PoolLimits>;
   readonly recordApiRequest?: (record: ApiRequestRecord) => Promise<void>;
-  readonly server?: Partial<Pick<ProxyServerOptions, 'upgrade' | 'own' | 'sessions' | 'late' | 'limits'>>;
+  readonly server?: Partial<
+    Pick<ProxyServerOptions, 'upgrade' | 'own' | 'sessions' | 'late' | 'limits' | 'users'>
+  >;
   readonly maxInFlight?: number;
   readonly accountRefusals?: AccountRefusals;
   readonly eventBodyBytes?: number;

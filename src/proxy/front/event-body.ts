@@ -1,6 +1,6 @@
 /** Reads the beginning of a request body for an API request event; the rest stays in the stream. */
 import type { Readable } from 'node:stream';
-import { TailcastError } from '../../errors.ts';
+import { asTailcastError, TailcastError } from '../../errors.ts';
 
 export interface CollectedBody {
   /** At least `limit` bytes unless `complete`; to be forwarded before anything else. */
@@ -9,25 +9,51 @@ export interface CollectedBody {
   readonly complete: boolean;
 }
 
+const EMPTY = Buffer.alloc(0);
+const FIRST_BYTES = 4096;
+
 /**
- * Reads until `limit` bytes are there or the body ends, then leaves the stream paused.
+ * Reads until over `limit` bytes are there or the body ends, then leaves the stream paused. Bytes are copied into one
+ * buffer: a body of chunks of one byte would otherwise need a hundred times its size.
+ * @param held called with the number of bytes in memory, each time before it grows; may throw
  * @throws TailcastError `WIRE_MALFORMED` when the stream closes before its end
  */
-export function collectBody(stream: Readable, limit: number): Promise<CollectedBody> {
+export function collectBody(
+  stream: Readable,
+  limit: number,
+  held: (bytes: number) => void,
+): Promise<CollectedBody> {
   return new Promise((resolve, reject) => {
-    const chunks: Buffer[] = [];
+    let buffer = EMPTY;
     let size = 0;
-    const settle = (complete: boolean): void => {
+    const detach = (): void => {
       stream.off('data', onData);
       stream.off('end', onEnd);
       stream.off('close', onClose);
+    };
+    const settle = (complete: boolean, rest: readonly Buffer[] = []): void => {
+      detach();
       if (!complete) stream.pause();
-      resolve({ chunks, complete });
+      resolve({ chunks: [buffer.subarray(0, size), ...rest], complete });
+    };
+    const grow = (bytes: number): void => {
+      const length = Math.max(bytes, Math.min(limit, Math.max(2 * buffer.length, FIRST_BYTES)));
+      held(length);
+      const larger = Buffer.allocUnsafeSlow(length);
+      larger.set(buffer.subarray(0, size));
+      buffer = larger;
     };
     const onData = (chunk: Buffer): void => {
-      chunks.push(chunk);
+      if (size + chunk.length > limit) return settle(false, [chunk]);
+      try {
+        if (size + chunk.length > buffer.length) grow(size + chunk.length);
+      } catch (error) {
+        detach();
+        stream.pause();
+        return reject(asTailcastError(error));
+      }
+      buffer.set(chunk, size);
       size += chunk.length;
-      if (size > limit) settle(false);
     };
     const onEnd = (): void => settle(true);
     const onClose = (): void => reject(new TailcastError('WIRE_MALFORMED', 'the body ended early'));

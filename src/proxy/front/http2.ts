@@ -20,8 +20,8 @@ import type { Peer } from '../../tailnet/identity.ts';
 import type { InboundRequest } from '../gate/gate.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
-import { HEADER_LINE_BYTES, MAX_HEAD_BYTES } from '../gate/gate.ts';
-import { MAX_TARGET_LENGTH } from '../../kube/canonical-target.ts';
+import { HEADER_LINE_BYTES, MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
+import { MAX_REJECTED_STREAMS, MAX_SESSION_MEGABYTES, type UnreadStreams } from './http2-heads.ts';
 import { http2Fields } from '../../http2-fields.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
 import {
@@ -42,13 +42,12 @@ const HTTP2_LIMITS = {
    * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with more, and
    * does not report it, so the gate has a smaller limit, whose refusal is a Status.
    */
-  maxHeaderListBytes: MAX_HEAD_BYTES + MAX_TARGET_LENGTH,
+  maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
    * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so that is how long a section
    * may be after compression. Go's client uses frames of this size.
    */
-  maxFrameBytes: 160 * 1024,
-  maxSessionMegabytes: 32,
+  maxFrameBytes: 64 * 1024,
   /** Of one head or trailer section on its way to the client, as nghttp2 counts; twice the longest head there is. */
   maxSentHeadBytes: 2 * MAX_RESPONSE_HEAD_BYTES,
 } as const;
@@ -65,68 +64,17 @@ export function createHttp2Server(): Http2Server {
       enablePush: false,
     },
     maxHeaderListPairs: HTTP2_LIMITS.maxHeaderListBytes / HEADER_LINE_BYTES,
-    maxSessionMemory: HTTP2_LIMITS.maxSessionMegabytes,
+    maxSessionMemory: MAX_SESSION_MEGABYTES,
     maxSendHeaderBlockLength: HTTP2_LIMITS.maxSentHeadBytes,
     maxSettings: 32,
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,
-    maxSessionRejectedStreams: 100,
+    maxSessionRejectedStreams: MAX_REJECTED_STREAMS,
     // rapid reset: this many resets at once, then so many per second, then GOAWAY
     streamResetBurst: 1000,
     streamResetRate: 100,
   });
 }
-
-/** Finds streams that nghttp2 refused: it resets them, or ends the connection, without a report to the application. */
-export interface UnreadStreams {
-  /** A stream has arrived. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
-  arrived(id: number): void;
-  /** The session has failed. */
-  failed(error: Error): void;
-  /** The session has ended; `bytes` were received on its connection. */
-  ended(bytes: number): void;
-}
-
-/** @param refused called with the reason for each refusal that is found */
-export function createUnreadStreams(refused: (error: TailcastError) => void): UnreadStreams {
-  let last = -1;
-  let isReported = false;
-  const report = (error: TailcastError): void => {
-    isReported = true;
-    refused(error);
-  };
-  return {
-    arrived(id) {
-      const skipped = (id - last) / 2 - 1;
-      last = id;
-      if (skipped > 0) {
-        const detail = `${skipped} HTTP/2 streams were reset: malformed or too large headers, or too many streams`;
-        report(new TailcastError('REQUEST_MALFORMED', detail));
-      }
-    },
-    failed(error) {
-      const code = 'code' in error ? String(error.code) : '';
-      // other errors are clients that left
-      if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
-      const isLong = error.message.includes('CONTINUATION');
-      report(
-        new TailcastError(
-          isLong ? 'HEADERS_TOO_LARGE' : 'REQUEST_MALFORMED',
-          `the HTTP/2 connection failed: ${errorText(error)}`,
-        ),
-      );
-    },
-    ended(bytes) {
-      if (last !== -1 || isReported || bytes < MIN_REQUEST_BYTES) return;
-      report(
-        new TailcastError('REQUEST_MALFORMED', 'the HTTP/2 connection ended without a readable request'),
-      );
-    },
-  };
-}
-
-/** A connection with fewer bytes has sent no more than its preface and settings. */
-const MIN_REQUEST_BYTES = 1024;
 
 /** Prepares a new session. */
 export function adoptSession(session: ServerHttp2Session, socket: Socket, unread: UnreadStreams): void {
@@ -143,7 +91,12 @@ export function adoptSession(session: ServerHttp2Session, socket: Socket, unread
 export function serveStream(
   stream: ServerHttp2Stream,
   rawHeaders: readonly string[],
-  context: { readonly deps: PumpDeps; readonly peer: Peer; readonly signal: AbortSignal },
+  context: {
+    readonly deps: PumpDeps;
+    readonly peer: Peer;
+    readonly signal: AbortSignal;
+    readonly refusal?: TailcastError | undefined;
+  },
 ): void {
   const { inbound, problem, framing } = mapStream(rawHeaders, context.peer);
   const body: RequestBody = {
@@ -155,7 +108,8 @@ export function serveStream(
   stream.on('error', ignore);
   stream.on('close', () => pump.clientGone());
   stream.on('drain', () => pump.clientDrained());
-  if (problem !== undefined) pump.refuse(problem);
+  const refusal = context.refusal ?? problem;
+  if (refusal !== undefined) pump.refuse(refusal);
   else void pump.run(context.signal);
 }
 

@@ -8,7 +8,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { STATUS_CODES } from 'node:http';
-import { TailcastError } from '../../errors.ts';
+import { asTailcastError, TailcastError } from '../../errors.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse, STATUS_HEADERS, type StatusResponse } from '../../kube/status.ts';
 import { formatWarning } from '../../kube/warning.ts';
@@ -17,6 +17,7 @@ import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody 
 import { Account } from '../gate/account.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
+import type { HeadPlace } from './user-limits.ts';
 import type { RelayResponse } from './relay-response.ts';
 import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
@@ -48,19 +49,63 @@ export class PlainConnection {
   #linger: NodeJS.Timeout | undefined;
   readonly #acceptedMs = performance.now();
   #used = false;
+  /** Count of a head that is not complete, see {@link countHeads}. */
+  readonly #head: HeadPlace | undefined;
+  #headBytes = 0;
+  #latest: IncomingMessage | undefined;
+  #isBody = false;
+  #hasArrived = false;
+  readonly #onData = (chunk: Buffer): void => this.#received(chunk.length);
 
   constructor(socket: Socket, peer: Peer, deps: PumpDeps) {
     this.socket = socket;
     this.peer = peer;
     this.#deps = deps;
+    this.#head = deps.users?.head(peer);
     socket.on('drain', () => this.#current?.clientDrained());
     socket.on('close', () => {
       clearTimeout(this.#linger);
+      this.#head?.leave();
       this.#abort.abort();
       const current = this.#current;
       this.#current = undefined;
       current?.clientGone();
     });
+  }
+
+  /** Counts the bytes of incomplete heads from now on. Called once, after Node's parser has got the socket. */
+  countHeads(): void {
+    if (this.#head !== undefined) this.socket.on('data', this.#onData);
+  }
+
+  /** A head is complete. */
+  arrived(request: IncomingMessage): void {
+    this.#latest = request;
+    this.#hasArrived = true;
+    this.#headBytes = 0;
+    this.#head?.leave();
+  }
+
+  /** The protocol is switched, and no further heads follow. */
+  switched(): void {
+    this.socket.off('data', this.#onData);
+  }
+
+  /** Called after Node's parser has read that many bytes. Bytes in the same read as a body or a complete head do not count. */
+  #received(bytes: number): void {
+    const wasBody = this.#isBody || this.#hasArrived;
+    this.#isBody = this.#latest?.complete === false;
+    this.#hasArrived = false;
+    if (wasBody || this.#isBody || this.#closing) return;
+    this.#headBytes += bytes;
+    try {
+      this.#head?.hold(this.#headBytes);
+    } catch (error) {
+      this.malformed(asTailcastError(error));
+      // the parser gets no more of it
+      this.socket.removeAllListeners('data');
+      this.socket.resume();
+    }
   }
 
   /** True while a request is being answered or waits for its turn. */
@@ -381,7 +426,7 @@ export function clientError(code: string): TailcastError | undefined {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return new TailcastError('HEADERS_TOO_LARGE', 'the request line and the headers are over 1.25 MiB');
+      return new TailcastError('HEADERS_TOO_LARGE', 'the request line and the headers are over 320 KiB');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new TailcastError('REQUEST_TIMEOUT');
     default:

@@ -22,7 +22,7 @@ import type { AccountRefusals } from '../gate/account-refusals.ts';
 import { headBytes, responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
-import type { RequestPlace, UserLimits } from './user-limits.ts';
+import { USUAL_HEAD_BYTES, type HeadPlace, type RequestPlace, type UserLimits } from './user-limits.ts';
 import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import {
   startExchange,
@@ -45,7 +45,7 @@ export interface PumpDeps extends AccountDeps {
   /** Requests served at the same time, long-running ones included; above, `OVERLOADED`. */
   readonly maxInFlight: number;
   /** What one user may have of them; none: no limit. */
-  readonly users?: Pick<UserLimits, 'enter'> | undefined;
+  readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;
   /** Shared count of requests now being served. */
   readonly load: { inFlight: number };
   /** True when cookies of the API server belong to the client: not in auth mode. */
@@ -108,8 +108,6 @@ export interface HeadExtra {
   readonly requestComplete: boolean;
 }
 
-/** Request heads up to this size do not count for the bytes of a user. */
-const USUAL_HEAD_BYTES = 16 * 1024;
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;
 
@@ -131,6 +129,8 @@ export class Pump implements ExchangeOwner {
   #exchange: Exchange | undefined;
   #stopRechecks: (() => void) | undefined;
   #place: RequestPlace | undefined;
+  /** Count of the head until the gate has admitted the request. */
+  readonly #head: HeadPlace | undefined;
   /** Of the request, read ahead for its event. */
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
@@ -145,6 +145,7 @@ export class Pump implements ExchangeOwner {
     this.#inbound = inbound;
     this.#body = body;
     this.#account = new Account(client.protocol, inbound, deps);
+    this.#head = deps.users?.head(inbound.peer);
     const bytes = headBytes(inbound);
     this.#longHeadBytes = bytes > USUAL_HEAD_BYTES ? bytes : 0;
     deps.load.inFlight += 1;
@@ -159,12 +160,14 @@ export class Pump implements ExchangeOwner {
     try {
       const { load, maxInFlight, gate } = this.#deps;
       if (load.inFlight > maxInFlight) throw new TailcastError('OVERLOADED');
+      this.#head?.hold(this.#longHeadBytes);
       const admission = await gate.admit(this.#inbound, signal);
       this.#admission = admission;
       this.#account.recognised(admission);
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
       if (this.#over) return;
       this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
+      this.#head?.leave();
       this.#hold(0);
       const early = admission.event ? await this.#recordEvent(admission) : NO_BODY;
       if (!this.#over) this.#start(admission, early);
@@ -295,9 +298,10 @@ export class Pump implements ExchangeOwner {
     if (wanted) {
       // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
       if (expectsContinue) this.#client.sendContinue();
-      collected = await collectBody(stream, this.#deps.eventBodyBytes);
-      this.#collectedBytes = collected.chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-      if (!this.#over) this.#hold(this.#collectedBytes);
+      collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {
+        this.#collectedBytes = bytes;
+        if (!this.#over) this.#place?.reserve(bytes + this.#longHeadBytes);
+      });
     }
     if (this.#over) return NO_BODY;
     await this.#deps.recordApiRequest({
@@ -397,6 +401,7 @@ export class Pump implements ExchangeOwner {
     this.#over = true;
     this.#stopRechecks?.();
     this.#place?.leave();
+    this.#head?.leave();
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);
     this.#account.close();

@@ -22,19 +22,26 @@ import {
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
-import { MAX_TARGET_LENGTH } from '../../kube/canonical-target.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 import { drainConnections, type DrainResult } from './drain.ts';
-import { adoptSession, createHttp2Server, createUnreadStreams, serveStream } from './http2.ts';
+import { adoptSession, createHttp2Server, serveStream } from './http2.ts';
+import {
+  createHeadRate,
+  createHeadWatch,
+  createUnreadStreams,
+  HEAD_CHECK_MS,
+  TOO_MANY_LONG_HEADS,
+  type HeadWatch,
+} from './http2-heads.ts';
 import { clientError, PlainConnection } from './plain.ts';
 import type { PumpDeps } from './pump.ts';
-import type { UserLimits } from './user-limits.ts';
+import { USUAL_HEAD_BYTES, type UserLimits } from './user-limits.ts';
 import { RelayResponse } from './relay-response.ts';
-import { HEADER_LINE_BYTES, MAX_HEAD_BYTES } from '../gate/gate.ts';
+import { headBytes, HEADER_LINE_BYTES, MAX_HEAD_BYTES, MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import type { UpgradeHandler } from '../session/upgrade.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
 
@@ -83,7 +90,7 @@ export interface ServerLimits {
 const DEFAULT_LIMITS: ServerLimits = {
   headersTimeoutMs: 30_000,
   keepAliveMs: 90_000,
-  maxHeaderBytes: MAX_HEAD_BYTES + MAX_TARGET_LENGTH,
+  maxHeaderBytes: MAX_PARSED_HEAD_BYTES,
   maxConnections: 20_000,
 };
 /** Node drops further header lines silently. The gate refuses that many lines, so no line is lost. */
@@ -104,6 +111,7 @@ export interface ProxyServer {
 }
 
 const MAX_SOCKET_LISTENERS = 20;
+const TOO_LONG_FOR_OWN = new TailcastError('HEADERS_TOO_LARGE', 'together they are over 16 KiB');
 const TOO_MANY = new TailcastError('OVERLOADED', 'too many connections');
 const BEHIND_ANOTHER = new TailcastError(
   'UPGRADE_REFUSED',
@@ -252,37 +260,35 @@ function createPlainFront(
       state.plain.add(connection);
       socket.once('close', () => state.plain.delete(connection));
       server.emit('connection', socket);
+      connection.countHeads();
     },
   };
   const serve = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void => {
     const connection = connections.get(request.socket);
     if (connection === undefined) return void request.socket.destroy();
+    connection.arrived(request);
     if (!isFor(options.own, request.url) || surplus.has(request.socket))
       return connection.request(request, response, expectsContinue);
+    if (isLong(request.url, request.rawHeaders)) return connection.malformed(TOO_LONG_FOR_OWN, request);
     if (!connection.occupy(response)) return;
     if (state.draining) response.shouldKeepAlive = false;
     countWhileOpen(response, load);
     options.own.request(request, response, connection.peer);
   };
-  /** Whatever is thrown in an event of a connection ends that connection alone. */
-  const guard = (socket: Duplex, act: () => void): void => {
-    try {
-      act();
-    } catch (error) {
-      options.log.error({ error: errorText(error) }, 'connection failed');
-      socket.destroy();
-    }
-  };
   const onRequest = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void =>
-    guard(request.socket, () => serve(request, response, expectsContinue));
+    guard(options.log, request.socket, () => serve(request, response, expectsContinue));
   server.on('request', (request, response) => onRequest(request, response, false));
   server.on('checkContinue', (request, response) => onRequest(request, response, true));
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
     // behind a request that is still being answered, a switch of protocols would take over that answer's connection
     if (connection === undefined || connection.closing) return void socket.destroy();
+    connection.arrived(request);
+    connection.switched();
     if (connection.busy) return connection.drop(BEHIND_ANOTHER, request);
     if (surplus.has(socket)) return connection.malformed(TOO_MANY, request);
+    if (isFor(options.own, request.url) && isLong(request.url, request.rawHeaders))
+      return connection.malformed(TOO_LONG_FOR_OWN, request);
     state.plain.delete(connection);
     if (isFor(options.own, request.url)) return options.own.upgrade(request, socket, head, connection.peer);
     options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
@@ -290,7 +296,9 @@ function createPlainFront(
       socket.destroy();
     });
   };
-  server.on('upgrade', (request, socket, head) => guard(socket, () => upgrade(request, socket, head)));
+  server.on('upgrade', (request, socket, head) =>
+    guard(options.log, socket, () => upgrade(request, socket, head)),
+  );
   server.on('connect', (request, socket) => {
     socket.on('error', () => socket.destroy());
     connections.get(socket)?.malformed(new TailcastError('METHOD_REFUSED', 'CONNECT'), request);
@@ -307,6 +315,20 @@ function createPlainFront(
   return front;
 }
 
+/** An error in an event of a connection ends that connection and no other. */
+function guard(log: Logger, socket: Duplex, act: () => void): void {
+  try {
+    act();
+  } catch (error) {
+    log.error({ error: errorText(error) }, 'connection failed');
+    socket.destroy();
+  }
+}
+
+function isLong(target: string | undefined, rawHeaders: readonly string[]): boolean {
+  return headBytes({ target: target ?? '', rawHeaders }) > USUAL_HEAD_BYTES;
+}
+
 function isFor(own: OwnService | undefined, url: string | undefined): own is OwnService {
   return own !== undefined && url?.startsWith(own.prefix) === true;
 }
@@ -317,6 +339,17 @@ function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { 
   response.once('close', () => (load.inFlight -= 1));
 }
 
+function refuseUnread({ events }: PumpDeps, peer: Peer, error: TailcastError): void {
+  events.requestRefused({
+    code: error.code,
+    reason: error.message,
+    protocol: 'h2',
+    peer: peer.address,
+    method: '',
+    path: '',
+  });
+}
+
 function createHttp2Front(parts: {
   readonly options: ProxyServerOptions;
   readonly state: FrontState;
@@ -324,6 +357,11 @@ function createHttp2Front(parts: {
 }): { accept(socket: Socket, peer: Peer, service: Service): void; close(): void } {
   const { options, state, load } = parts;
   const server = createHttp2Server();
+  const watches = new Set<HeadWatch>();
+  const limitMs = options.limits?.headersTimeoutMs ?? DEFAULT_LIMITS.headersTimeoutMs;
+  const timer = setInterval(() => {
+    for (const watch of watches) watch.check();
+  }, HEAD_CHECK_MS).unref();
   const adopt = (
     session: ServerHttp2Session,
     socket: Socket,
@@ -334,15 +372,26 @@ function createHttp2Front(parts: {
     const unread = createUnreadStreams((error) => refuseUnread(deps, peer, error));
     adoptSession(session, socket, unread);
     state.sessions.add(session);
+    const watch = createHeadWatch(session, socket, { unread, head: deps.users?.head(peer), limitMs });
+    watches.add(watch);
+    const rate = createHeadRate();
     session.once('close', () => {
       abort.abort();
       state.sessions.delete(session);
+      watch.stop();
+      watches.delete(watch);
     });
     const serve = (...[stream, headers, , rawHeaders]: StreamEvent): void => {
       if (stream.id !== undefined) unread.arrived(stream.id);
       if (surplus) session.close();
       const path = headers[':path'];
-      if (!isFor(options.own, path) || surplus) return serveStream(stream, rawHeaders, context);
+      const bytes = headBytes({ target: '', rawHeaders });
+      const refusal = rate.take(bytes);
+      if (rate.isExcessive) return unread.end(session, TOO_MANY_LONG_HEADS);
+      if (!isFor(options.own, path) || surplus || refusal !== undefined)
+        return serveStream(stream, rawHeaders, { ...context, refusal });
+      if (bytes > USUAL_HEAD_BYTES)
+        return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
       // the portal takes the compatibility objects, which Node makes by itself only for 'request' listeners
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
@@ -362,15 +411,6 @@ function createHttp2Front(parts: {
   server.on('sessionError', (error) =>
     options.log.debug({ error: errorText(error) }, 'HTTP/2 session failed'),
   );
-  const refuseUnread = ({ events }: PumpDeps, peer: Peer, error: TailcastError): void =>
-    events.requestRefused({
-      code: error.code,
-      reason: error.message,
-      protocol: 'h2',
-      peer: peer.address,
-      method: '',
-      path: '',
-    });
   return {
     accept(socket, peer, service) {
       const onSession = (session: ServerHttp2Session): void => adopt(session, socket, { ...service, peer });
@@ -379,6 +419,9 @@ function createHttp2Front(parts: {
       server.emit('connection', socket);
       server.off('session', onSession);
     },
-    close: () => server.close(),
+    close() {
+      clearInterval(timer);
+      server.close();
+    },
   };
 }

@@ -13,10 +13,31 @@ export interface UserLimitValues {
   readonly connections: number;
   /** Bytes of bodies, in both directions, above which nothing new is begun. */
   readonly bytes: number;
+  /** Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of them. */
+  readonly headBytes: number;
+}
+
+/** Request heads up to this size are not counted, neither for addresses nor for users. */
+export const USUAL_HEAD_BYTES = 16 * 1024;
+
+/** A request head that is being received, or whose request the gate has not admitted yet. */
+export interface HeadPlace {
+  /**
+   * Sets the size of the head, in bytes.
+   * @throws TailcastError `OVERLOADED` if the heads of its address or of all addresses are too large together
+   */
+  hold(bytes: number): void;
+  /** Ends the count. Can be called again. */
+  leave(): void;
 }
 
 /** The place of one request. */
 export interface RequestPlace {
+  /**
+   * Like `hold`, for bytes that the gateway does not have to accept.
+   * @throws TailcastError `OVERLOADED` if the user has too many bytes in memory
+   */
+  reserve(bytes: number): void;
   /** So many bytes wait for it now. */
   hold(bytes: number): void;
   /** It is over. Can be called again. */
@@ -28,6 +49,8 @@ export interface UserLimits {
   connected(peer: Peer): boolean;
   /** It is closed. */
   disconnected(peer: Peer): void;
+  /** Returns the count of one request head from this peer's address. */
+  head(peer: Pick<Peer, 'address'>): HeadPlace;
   /** @throws TailcastError `OVERLOADED` saying which limit it is */
   enter(user: string, peer: Peer): RequestPlace;
 }
@@ -57,6 +80,11 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
     else waiting.set(user, sum);
   }
 
+  function refuseTooMuch(user: string): void {
+    if ((waiting.get(user) ?? 0) > limits.bytes)
+      throw new TailcastError('OVERLOADED', 'too much of what you have asked for waits for your clients');
+  }
+
   return {
     connected(peer) {
       // many users may stand behind an address of this machine
@@ -71,14 +99,14 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
       connection?.address();
       connection?.user?.();
     },
+    head: createHeadLimit(limits.headBytes),
     enter(user, peer) {
       if (requests.takenBy(user) >= limits.requests)
         throw new TailcastError(
           'OVERLOADED',
           `you have ${limits.requests} requests in flight, and no more are served`,
         );
-      if ((waiting.get(user) ?? 0) > limits.bytes)
-        throw new TailcastError('OVERLOADED', 'too much of what you have asked for waits for your clients');
+      refuseTooMuch(user);
       takeConnection(user, peer);
       const leave = requests.take(user);
       let held = 0;
@@ -90,6 +118,10 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
       };
       return {
         hold,
+        reserve(size) {
+          hold(size);
+          refuseTooMuch(user);
+        },
         leave() {
           hold(0);
           left = true;
@@ -97,5 +129,27 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
         },
       };
     },
+  };
+}
+
+function createHeadLimit(limitBytes: number): UserLimits['head'] {
+  const heads = createPlaceCount();
+  return ({ address }) => {
+    let release: (() => void) | undefined;
+    const leave = (): void => {
+      release?.();
+      release = undefined;
+    };
+    return {
+      hold(bytes) {
+        leave();
+        if (bytes <= USUAL_HEAD_BYTES) return;
+        const isTooMuch = heads.takenBy(address) + bytes > limitBytes - heads.total - bytes;
+        release = heads.take(address, bytes);
+        if (isTooMuch)
+          throw new TailcastError('OVERLOADED', 'too many bytes of request heads arrive at the same time');
+      },
+      leave,
+    };
   };
 }

@@ -151,10 +151,13 @@ export const GATE_METHODS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Maximum size of the request target and all header lines together, in bytes. The API server accepts 1 MiB of them
- * (`MaxHeaderBytes` in `k8s.io/apiserver/pkg/server/secure_serving.go`). Each line also counts {@link HEADER_LINE_BYTES}.
+ * Maximum size of the request target and all header lines together, in bytes. Each line also counts
+ * {@link HEADER_LINE_BYTES}. It has space for 4,000 groups. The API server accepts 1 MiB (`MaxHeaderBytes` in
+ * `k8s.io/apiserver/pkg/server/secure_serving.go`), but the gateway stores heads before it knows their sender.
  */
-export const MAX_HEAD_BYTES = 1024 * 1024;
+export const MAX_HEAD_BYTES = 256 * 1024;
+/** Maximum size of a head that is parsed, in bytes. A head between the two limits gets a Status of the gate. */
+export const MAX_PARSED_HEAD_BYTES = MAX_HEAD_BYTES + 64 * 1024;
 /** Bytes that a header line counts besides its name and value (RFC 9113 §6.5.2): they bound the number of lines. */
 export const HEADER_LINE_BYTES = 32;
 /** Maximum length of one header name, in bytes; far longer than the names that Kubernetes clients send. */
@@ -293,7 +296,7 @@ function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserF
   if (!GATE_METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   refuseLongTarget(target);
   if (headBytes({ target, rawHeaders }) > MAX_HEAD_BYTES) {
-    throw new TailcastError('HEADERS_TOO_LARGE', 'together they are over 1 MiB');
+    throw new TailcastError('HEADERS_TOO_LARGE', 'together they are over 256 KiB');
   }
   const hosts: string[] = [];
   const origins: string[] = [];

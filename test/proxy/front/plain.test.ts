@@ -217,7 +217,7 @@ describe('HTTP/1.1 connections', () => {
       [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(40_000)}\r\n`, 431],
       [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'A: b\r\n'.repeat(100_000)}\r\n`, 431],
       [`GET /api?${'x'.repeat(300_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
-      [`GET /api?${'x'.repeat(1_200_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
+      [`GET /api?${'x'.repeat(1_200_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 431],
       [`GET /${'x'.repeat(20_000)} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, 414],
       [`GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${'n'.repeat(65_536)}: v\r\n\r\n`, 431],
       ['GET /api HTTP/1.1\r\nHost: a\r\nConnection: close\r\nImpersonate-Foo: x\r\n\r\n', 400],

@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { createUserLimits, type UserLimits } from '../../../src/proxy/front/user-limits.ts';
+import { createUserLimits, USUAL_HEAD_BYTES, type UserLimits } from '../../../src/proxy/front/user-limits.ts';
 import type { Peer } from '../../../src/tailnet/identity.ts';
 
 const ALICE = 'alice@example.com';
 const BOB = 'bob@example.com';
 const peerFrom = (address: string): Peer => ({ address, port: 1, source: 'socket' });
 const limitsOf = (values: Partial<Parameters<typeof createUserLimits>[0]>): UserLimits =>
-  createUserLimits({ requests: 100, connections: 100, bytes: 1000, ...values });
+  createUserLimits({ requests: 100, connections: 100, bytes: 1000, headBytes: 100_000, ...values });
 
 /** An open connection of somebody. */
 function connect(limits: UserLimits, address = '100.64.0.1'): Peer {
@@ -82,4 +82,37 @@ describe('what one user may have at a time', () => {
     place.hold(5000);
     limits.enter(ALICE, peer);
   });
+});
+
+describe('request heads before admission', () => {
+  const LONG = 30_000;
+
+  it('may use half of the bytes for one address, and the rest is for others', () => {
+    const limits = limitsOf({});
+    const greedy = peerFrom('100.64.0.1');
+    const first = limits.head(greedy);
+    first.hold(LONG);
+    const second = limits.head(greedy);
+    expect(refusalOf(() => second.hold(LONG))).toContain('request heads');
+    second.leave();
+    limits.head(peerFrom('100.64.0.2')).hold(LONG);
+    first.leave();
+    first.leave();
+    limits.head(greedy).hold(LONG);
+  });
+
+  it('up to the usual size do not count', () => {
+    const limits = limitsOf({ headBytes: 0 });
+    limits.head(peerFrom('100.64.0.1')).hold(USUAL_HEAD_BYTES);
+    expect(refusalOf(() => limits.head(peerFrom('100.64.0.1')).hold(USUAL_HEAD_BYTES + 1))).not.toBe('');
+  });
+});
+
+it('a request cannot reserve more bytes than its user may have', () => {
+  const limits = limitsOf({ bytes: 1000 });
+  const place = limits.enter(ALICE, connect(limits));
+  place.reserve(1000);
+  expect(refusalOf(() => place.reserve(1001))).not.toBe('');
+  place.leave();
+  limits.enter(ALICE, connect(limits)).reserve(1000);
 });

@@ -1,0 +1,166 @@
+/** Heads of HTTP/2 requests that Node does not report, or that cost more than others: they are logged, counted and bounded. */
+import { constants, type ServerHttp2Session } from 'node:http2';
+import type { Socket } from 'node:net';
+import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
+import { MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
+import { USUAL_HEAD_BYTES, type HeadPlace } from './user-limits.ts';
+
+/** Maximum memory of one connection in nghttp2, in MiB. */
+export const MAX_SESSION_MEGABYTES = 32;
+/** Maximum number of streams of one connection that Node rejects before it closes the connection. */
+export const MAX_REJECTED_STREAMS = 100;
+
+/** Finds streams that nghttp2 refused: it resets them, or ends the connection, without a report to the application. */
+export interface UnreadStreams {
+  /** A stream has arrived. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
+  arrived(id: number): void;
+  /** Largest id of the streams that have arrived, or -1. */
+  readonly last: number;
+  /** Logs and counts the refusal, and ends the session. */
+  end(session: ServerHttp2Session, error: TailcastError): void;
+  /** The session has failed. */
+  failed(error: Error): void;
+  /** The session has ended; `bytes` were received on its connection. */
+  ended(bytes: number): void;
+}
+
+/** @param refused called with the reason for each refusal that is found */
+export function createUnreadStreams(refused: (error: TailcastError) => void): UnreadStreams {
+  let last = -1;
+  let isReported = false;
+  const report = (error: TailcastError): void => {
+    isReported = true;
+    refused(error);
+  };
+  return {
+    get last() {
+      return last;
+    },
+    end(session, error) {
+      report(error);
+      session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    },
+    arrived(id) {
+      const skipped = (id - last) / 2 - 1;
+      last = id;
+      if (skipped > 0) {
+        const detail = `${skipped} HTTP/2 streams were reset: malformed or too large headers, too many streams, or over ${MAX_SESSION_MEGABYTES} MiB in memory`;
+        report(new TailcastError('REQUEST_MALFORMED', detail));
+      }
+    },
+    failed(error) {
+      const code = 'code' in error ? String(error.code) : '';
+      // other errors are clients that left
+      if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
+      if (error.message === REJECTED_STREAMS) return report(TOO_MANY_REJECTED);
+      const isLong = error.message.includes('CONTINUATION');
+      report(
+        new TailcastError(
+          isLong ? 'HEADERS_TOO_LARGE' : 'REQUEST_MALFORMED',
+          `the HTTP/2 connection failed: ${errorText(error)}`,
+        ),
+      );
+    },
+    ended(bytes) {
+      if (last !== -1 || isReported || bytes < MIN_REQUEST_BYTES) return;
+      report(
+        new TailcastError('REQUEST_MALFORMED', 'the HTTP/2 connection ended without a readable request'),
+      );
+    },
+  };
+}
+
+/** nghttp2's text for an error of Node's callbacks. Node returns one if it has rejected too many streams. */
+const REJECTED_STREAMS = 'The user callback function failed';
+const TOO_MANY_REJECTED = new TailcastError(
+  'OVERLOADED',
+  `the HTTP/2 connection was closed: over ${MAX_REJECTED_STREAMS} streams were rejected because the connection has too many streams or over ${MAX_SESSION_MEGABYTES} MiB in memory`,
+);
+
+/** Interval at which sessions are checked for incomplete heads, in milliseconds. */
+export const HEAD_CHECK_MS = 250;
+
+/** Finds heads that begin and are not completed. */
+export interface HeadWatch {
+  /** Counts the bytes of an incomplete head, and ends the session if there are too many or it takes too long. */
+  check(): void;
+  stop(): void;
+}
+
+/**
+ * Node reports a stream when its head is complete. The last stream id of the session is larger before that, and also after
+ * nghttp2 has reset the stream. A client cannot send the response to a PING before its head is complete, so the response
+ * tells the two apart.
+ */
+export function createHeadWatch(
+  session: ServerHttp2Session,
+  socket: Socket,
+  parts: { readonly unread: UnreadStreams; readonly head: HeadPlace | undefined; readonly limitMs: number },
+): HeadWatch {
+  const { unread, head, limitMs } = parts;
+  let checkedBytes = 0;
+  let settled = 0;
+  let begun: { readonly id: number; readonly ms: number } | undefined;
+  return {
+    check() {
+      const bytes = socket.bytesRead;
+      if (session.destroyed || (begun === undefined && bytes === checkedBytes)) return;
+      const id = session.state.lastProcStreamID ?? 0;
+      if (id <= Math.max(unread.last, settled)) {
+        begun = undefined;
+        checkedBytes = bytes;
+        head?.leave();
+        return;
+      }
+      if (begun?.id !== id) {
+        begun = { id, ms: performance.now() };
+        session.ping((error) => {
+          if (error === null) settled = id;
+        });
+      }
+      if (performance.now() - begun.ms > limitMs)
+        return unread.end(session, new TailcastError('REQUEST_TIMEOUT', 'its HTTP/2 headers are incomplete'));
+      try {
+        head?.hold(Math.min(bytes - checkedBytes, MAX_PARSED_HEAD_BYTES));
+      } catch (error) {
+        unread.end(session, asTailcastError(error));
+      }
+    },
+    stop: () => head?.leave(),
+  };
+}
+
+/** Bytes of long heads that a connection may send at once, and again per second. Compressed, they have a thousandth of it. */
+const HEAD_BYTES_PER_SECOND = 4 * 1024 * 1024;
+export const TOO_MANY_LONG_HEADS = new TailcastError(
+  'OVERLOADED',
+  'the connection sends over 4 MiB of long request heads per second',
+);
+
+/** Bounds the CPU time for decompressed heads of one connection. */
+export interface HeadRate {
+  /** Returns the refusal of a request with this size of head, if there is one. */
+  take(bytes: number): TailcastError | undefined;
+  /** True if the client goes on although its requests are refused. */
+  readonly isExcessive: boolean;
+}
+
+export function createHeadRate(now: () => number = () => performance.now()): HeadRate {
+  let used = 0;
+  let atMs = now();
+  return {
+    take(bytes) {
+      if (bytes <= USUAL_HEAD_BYTES) return undefined;
+      const nowMs = now();
+      used = Math.max(0, used - ((nowMs - atMs) / 1000) * HEAD_BYTES_PER_SECOND) + bytes;
+      atMs = nowMs;
+      return used > HEAD_BYTES_PER_SECOND ? TOO_MANY_LONG_HEADS : undefined;
+    },
+    get isExcessive() {
+      return used > 2 * HEAD_BYTES_PER_SECOND;
+    },
+  };
+}
+
+/** A connection with fewer bytes has sent no more than its preface and settings. */
+const MIN_REQUEST_BYTES = 1024;

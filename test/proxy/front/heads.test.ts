@@ -1,0 +1,213 @@
+/** Heads that are incomplete, or whose request nobody has admitted: they are bounded in bytes and in time. */
+import { once } from 'node:events';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { PassThrough } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { collectBody } from '../../../src/proxy/front/event-body.ts';
+import { createHeadRate, HEAD_CHECK_MS } from '../../../src/proxy/front/http2-heads.ts';
+import { createUserLimits } from '../../../src/proxy/front/user-limits.ts';
+import {
+  encodeBlock,
+  encodeFrame,
+  FLAG,
+  FRAME,
+  PREFACE,
+  readFrames,
+  type Field,
+} from '../../attack/raw-http2.ts';
+import { openRig, rawClient, type Rig, type RigOptions } from '../rig.ts';
+
+const KIB = 1024;
+const cleanups: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
+
+/** The gateway may have 240 KiB of heads: one address half of them. */
+async function rigWith(options: Partial<RigOptions> = {}, headersTimeoutMs = 30_000): Promise<Rig> {
+  const users = createUserLimits({ requests: 100, connections: 100, bytes: 1e6, headBytes: 240 * KIB });
+  const rig = await openRig({
+    upstream: ({ socket }) =>
+      socket.on('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')),
+    ...options,
+    server: { users, limits: { headersTimeoutMs } },
+  });
+  cleanups.push(() => rig.close());
+  return rig;
+}
+
+const HOST = 'Host: gateway.test\r\n';
+const refusals = async (rig: Rig, code: string): Promise<boolean> =>
+  (await rig.metrics.registry.metrics()).includes(`code="${code}"`);
+
+async function h2Socket(rig: Rig): Promise<TLSSocket> {
+  const socket = connectTls({
+    port: rig.port,
+    host: '127.0.0.1',
+    servername: 'localhost',
+    ca: rig.pki.ca,
+    ALPNProtocols: ['h2'],
+  });
+  cleanups.push(() => void socket.destroy());
+  socket.on('error', () => {});
+  await once(socket, 'secureConnect');
+  socket.write(Buffer.concat([PREFACE, encodeFrame(FRAME.settings, 0, 0, Buffer.alloc(0))]));
+  return socket;
+}
+
+const REQUEST: readonly Field[] = [
+  [':method', 'GET'],
+  [':scheme', 'https'],
+  [':path', '/version'],
+  [':authority', 'gateway.test'],
+];
+const fieldsOf = (bytes: number): readonly Field[] =>
+  Array.from({ length: bytes / KIB }, (_, index): Field => [`x-${index}`, 'v'.repeat(KIB)]);
+
+describe('incomplete heads over HTTP/1.1', () => {
+  it('are refused by a Status as soon as their address has too many bytes of them', async () => {
+    const rig = await rigWith();
+    const part = `GET /version HTTP/1.1\r\n${HOST}A: ${'x'.repeat(100 * KIB)}`;
+    const first = await rawClient(rig);
+    first.socket.write(part);
+    const second = await rawClient(rig);
+    second.socket.write(part);
+    // either of them is the one that is too much
+    const text = await Promise.race(
+      [first, second].map((client) => client.until((got) => got.includes('OVERLOADED'))),
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 429 /);
+    expect(await refusals(rig, 'OVERLOADED')).toBe(true);
+  });
+
+  it('do not count once they are complete, nor does the body behind them', async () => {
+    const rig = await rigWith();
+    const client = await rawClient(rig);
+    for (const count of [1, 2, 3]) {
+      client.socket.write(`GET /version HTTP/1.1\r\n${HOST}A: ${'x'.repeat(100 * KIB)}\r\n\r\n`);
+      await client.until((got) => got.split('HTTP/1.1 200').length === count + 1);
+    }
+    client.socket.write(
+      `POST /version HTTP/1.1\r\n${HOST}Content-Length: ${600 * KIB}\r\n\r\n${'x'.repeat(600 * KIB)}`,
+    );
+    expect(await client.until((got) => got.split('HTTP/1.1 200').length === 5)).not.toContain('429');
+  });
+});
+
+describe('incomplete heads over HTTP/2', () => {
+  it('end their connection when the time for a head is over', async () => {
+    const rig = await rigWith({}, 2 * HEAD_CHECK_MS);
+    const socket = await h2Socket(rig);
+    const closed = once(socket, 'close');
+    socket.resume();
+    const [frame] = encodeBlock(REQUEST, FLAG.endStream);
+    frame![4] = FLAG.endStream;
+    socket.write(frame!);
+    await closed;
+    expect(await refusals(rig, 'REQUEST_TIMEOUT')).toBe(true);
+  });
+
+  it('end their connection when there are too many bytes of them', async () => {
+    const rig = await rigWith();
+    const socket = await h2Socket(rig);
+    const closed = once(socket, 'close');
+    socket.resume();
+    const frames = encodeBlock([...REQUEST, ...fieldsOf(140 * KIB)], FLAG.endStream);
+    for (const frame of frames.slice(0, -1)) socket.write(frame);
+    await closed;
+    expect(await refusals(rig, 'OVERLOADED')).toBe(true);
+  });
+
+  it('are told from a stream that was reset', async () => {
+    const rig = await rigWith({}, 2 * HEAD_CHECK_MS);
+    const socket = await h2Socket(rig);
+    const reset = Promise.withResolvers<void>();
+    const answered = Promise.withResolvers<void>();
+    let pings = 0;
+    readFrames(socket, ({ type, flags, streamId, payload }) => {
+      if (type === FRAME.reset) reset.resolve();
+      if (type === FRAME.headers && streamId === 3) answered.resolve();
+      if (type !== FRAME.ping || (flags & FLAG.ack) !== 0) return;
+      pings += 1;
+      socket.write(encodeFrame(FRAME.ping, FLAG.ack, 0, payload));
+      // long after the time for a head
+      setTimeout(() => socket.write(encodeBlock(REQUEST, FLAG.endStream, 3)[0]!), 6 * HEAD_CHECK_MS);
+    });
+    socket.write(encodeBlock([...REQUEST, ['connection', 'close']], FLAG.endStream)[0]!);
+    await reset.promise;
+    await answered.promise;
+    expect(pings).toBe(1);
+    expect(await refusals(rig, 'REQUEST_TIMEOUT')).toBe(false);
+  });
+});
+
+describe('long heads of one HTTP/2 connection', () => {
+  it('are refused above a rate, and far above it the connection has to end', () => {
+    let now = 0;
+    const rate = createHeadRate(() => now);
+    const take = (): string | undefined => rate.take(256 * KIB)?.code;
+    for (let count = 0; count < 16; count += 1) expect(take()).toBeUndefined();
+    expect(take()).toBe('OVERLOADED');
+    expect(rate.isExcessive).toBe(false);
+    now = 1000;
+    expect(take()).toBeUndefined();
+    for (let count = 0; count < 32; count += 1) take();
+    expect(rate.isExcessive).toBe(true);
+    expect(rate.take(16 * KIB)).toBeUndefined();
+  });
+
+  it('end the connection, logged and counted, although each is small when compressed', async () => {
+    const rig = await rigWith();
+    const socket = await h2Socket(rig);
+    const closed = once(socket, 'close');
+    socket.resume();
+    const [first] = encodeBlock([...REQUEST], FLAG.endStream);
+    // a literal with indexing of 4,000 bytes, then the index of it 60 times
+    const value = Buffer.alloc(4000, 'v');
+    const literal = Buffer.concat([
+      Buffer.of(0x40, 3),
+      Buffer.from('x-a'),
+      Buffer.of(127, 0xa1, 0x1e),
+      value,
+    ]);
+    const block = (streamId: number): Buffer =>
+      encodeFrame(
+        FRAME.headers,
+        FLAG.endStream | FLAG.endHeaders,
+        streamId,
+        Buffer.concat([
+          first!.subarray(9),
+          streamId === 1 ? literal : Buffer.alloc(0),
+          Buffer.alloc(60, 0xbe),
+        ]),
+      );
+    for (let streamId = 1; streamId < 120; streamId += 2) socket.write(block(streamId));
+    await closed;
+    expect(await refusals(rig, 'OVERLOADED')).toBe(true);
+  });
+});
+
+describe('the body for an event', () => {
+  it('is one buffer, however small its chunks are, and is counted before it grows', async () => {
+    const stream = new PassThrough();
+    const held: number[] = [];
+    const collected = collectBody(stream, 64 * KIB, (bytes) => held.push(bytes));
+    for (let count = 0; count < 10_000; count += 1) stream.write('x');
+    stream.end();
+    const { chunks, complete } = await collected;
+    expect(complete).toBe(true);
+    expect(chunks).toHaveLength(1);
+    expect(Buffer.concat(chunks).toString()).toBe('x'.repeat(10_000));
+    expect(held).toEqual([4096, 8192, 16_384]);
+  });
+
+  it('is left where it is when there is no more space for it', async () => {
+    const stream = new PassThrough();
+    const collected = collectBody(stream, 64 * KIB, () => {
+      throw new Error('full');
+    });
+    stream.write('x');
+    await expect(collected).rejects.toThrow('full');
+    expect(stream.isPaused()).toBe(true);
+  });
+});
