@@ -95,9 +95,14 @@ export interface HeadWatch {
 export function createHeadWatch(
   session: ServerHttp2Session,
   socket: Socket,
-  parts: { readonly unread: UnreadStreams; readonly head: HeadPlace | undefined; readonly limitMs: number },
+  parts: {
+    readonly unread: UnreadStreams;
+    readonly head: HeadPlace | undefined;
+    readonly limitMs: number;
+    readonly now: () => number;
+  },
 ): HeadWatch {
-  const { unread, head, limitMs } = parts;
+  const { unread, head, limitMs, now } = parts;
   let checkedBytes = 0;
   let settled = 0;
   let begun: { readonly id: number; readonly ms: number } | undefined;
@@ -113,12 +118,12 @@ export function createHeadWatch(
         return;
       }
       if (begun?.id !== id) {
-        begun = { id, ms: performance.now() };
+        begun = { id, ms: now() };
         session.ping((error) => {
           if (error === null) settled = id;
         });
       }
-      if (performance.now() - begun.ms > limitMs)
+      if (now() - begun.ms > limitMs)
         return unread.end(session, new TailcastError('REQUEST_TIMEOUT', 'its HTTP/2 headers are incomplete'));
       try {
         head?.hold(Math.min(bytes - checkedBytes, MAX_PARSED_HEAD_BYTES));
@@ -145,7 +150,7 @@ export interface HeadRate {
   readonly isExcessive: boolean;
 }
 
-export function createHeadRate(now: () => number = () => performance.now()): HeadRate {
+export function createHeadRate(now: () => number): HeadRate {
   let used = 0;
   let atMs = now();
   return {

@@ -372,9 +372,14 @@ function createHttp2Front(parts: {
     const unread = createUnreadStreams((error) => refuseUnread(deps, peer, error));
     adoptSession(session, socket, unread);
     state.sessions.add(session);
-    const watch = createHeadWatch(session, socket, { unread, head: deps.users?.head(peer), limitMs });
+    const watch = createHeadWatch(session, socket, {
+      unread,
+      head: deps.users?.head(peer),
+      limitMs,
+      now: deps.monotonicMs,
+    });
     watches.add(watch);
-    const rate = createHeadRate();
+    const rate = createHeadRate(deps.monotonicMs);
     session.once('close', () => {
       abort.abort();
       state.sessions.delete(session);
