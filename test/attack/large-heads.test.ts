@@ -96,10 +96,12 @@ describe.each([
     );
   });
 
-  it('4,000 groups arrive', async () => {
+  // Node's HTTP/2 client sends at most 64 KiB of headers
+  const most = ask === overHttp2 ? 2000 : 4000;
+  it(`${most} groups arrive`, async () => {
     const before = arena.apiServer.requests.length;
-    expect(await ask(groups(4000))).toMatchObject({ kind: 'response', status: 200 });
-    expect(valuesOf(arena.apiServer.requests[before]!, 'impersonate-group')).toHaveLength(4000);
+    expect(await ask(groups(most))).toMatchObject({ kind: 'response', status: 200 });
+    expect(valuesOf(arena.apiServer.requests[before]!, 'impersonate-group')).toHaveLength(most);
   });
 
   it('a target of 60 KiB arrives', async () => {
