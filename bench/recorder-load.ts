@@ -1,5 +1,5 @@
 /**
- * Sessions that upload as a gateway does, in a process of their own: `node recorder-load.ts <json>`. Prints one JSON line.
+ * Sessions that upload as a gateway of the reference does, in a process of their own: `node recorder-load.ts <json>`. Prints one JSON line.
  *
  * `flood`: every session sends as fast as it may for a while, then ends. `idle`: every session sends one short line a
  * second, and the time to its acknowledgement is measured.
@@ -54,11 +54,7 @@ interface Session {
 
 function open(index: number): Session {
   const http = connect(plan.urls[index % plan.urls.length] ?? '');
-  const stream = http.request({
-    ':method': 'POST',
-    ':path': '/v2/record',
-    'tailcast-session': `bench-${process.pid}-${index}`,
-  });
+  const stream = http.request({ ':method': 'POST', ':path': '/v2/record' });
   const parser = createAckParser();
   const over = new Promise<void>((resolve, reject) => {
     stream.once('close', resolve);

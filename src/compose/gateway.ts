@@ -264,7 +264,6 @@ async function openRecorders(
     nowMs: () => performance.now(),
     log,
     nodeOf: tailnet.nodeOf,
-    frames: config.recorderFrames,
     limits: { maxPendingBytes: config.recorderWindow },
     lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
     journals,

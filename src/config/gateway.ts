@@ -129,11 +129,6 @@ export const GATEWAY_SETTINGS = {
     byteSize(0, 1024 ** 3),
     8 * 1024 ** 2,
   ),
-  recorderFrames: setting(
-    'send output to recorders that take it so as it is, for them to write the lines of the recording, and not as these lines',
-    flag,
-    true,
-  ),
   execUpstream: setting(
     'what the API server is asked for where a client wants a recorded exec or attach over WebSocket; spdy: in auth mode SPDY, which loses nothing where a server between would translate; same: a WebSocket',
     oneOf('spdy', 'same'),

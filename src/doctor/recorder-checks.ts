@@ -2,7 +2,7 @@
 import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
-import { decodeOffers } from '../wire/recorder-api/upload-headers.ts';
+import { offersUpgrade } from '../wire/recorder-api/upload-headers.ts';
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 import type { CallerGrant } from './grants-check.ts';
 
@@ -18,8 +18,8 @@ export interface RecorderFacts {
 /** What a recorder said to `HEAD /v2/record`. */
 export interface RecorderAnswer {
   readonly status: number;
-  readonly annotations: boolean;
-  readonly resumable: boolean;
+  /** True if it takes the uploads of tailcast's gateways. */
+  readonly upgrades: boolean;
 }
 
 const MAX_RECORDERS = 16;
@@ -110,11 +110,8 @@ function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
       refused = true;
       bad.push(`${name} refuses this node (403)`);
     } else if (outcome.status !== 200) plain.push(`${name} answers HEAD /v2/record with ${outcome.status}`);
-    else if (outcome.annotations && outcome.resumable) good.push(`${name} (v2, annotations, resume)`);
-    else
-      plain.push(
-        `${name} (v2${outcome.annotations ? ', annotations' : ''}${outcome.resumable ? ', resume' : ''})`,
-      );
+    else if (outcome.upgrades) good.push(`${name} (tailcast)`);
+    else plain.push(`${name} (v2)`);
   }
   const remedy = refused ? ADMIT : REACH;
   const working = [...good, ...plain].join('; ');
@@ -155,7 +152,7 @@ export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promis
     stream.once('response', (headers) => {
       answer.resolve({
         status: headers[':status'] ?? 0,
-        ...decodeOffers(headers),
+        upgrades: offersUpgrade(headers),
       });
       stream.close(constants.NGHTTP2_NO_ERROR);
     });

@@ -136,7 +136,7 @@ export class LateDeliveries {
     this.#sessions += 1;
     this.#heldBytes += heldBytes;
     const sinceMs = this.#deps.nowMs() - (end.waitedMs ?? 0);
-    const { part, offset, lineBytes = offset } = rest;
+    const { part, lineBytes } = rest;
     const waiting = { ...end, sinceMs, heldBytes, acknowledged: 0, lineBytes, part, fruitless: 0 };
     const key = end.recorders.join(' ');
     const known = this.#lines.get(key);
@@ -251,7 +251,7 @@ export class LateDeliveries {
     const intent = {
       sessionId,
       offset,
-      ...(rest.lineBytes === undefined ? {} : { frames: rest.offset + waiting.acknowledged }),
+      frames: rest.offset + waiting.acknowledged,
       part: waiting.part + 1,
       preamble: rest.preamble.before(offset),
       recorders,
@@ -271,7 +271,7 @@ export class LateDeliveries {
         const bytes = Math.min(upTo - rest.offset, rest.bytes.length);
         if (bytes <= waiting.acknowledged) return;
         waiting.acknowledged = bytes;
-        waiting.lineBytes = rest.lineBytes === undefined ? rest.offset + bytes : lineBytes;
+        waiting.lineBytes = lineBytes;
         waiting.fruitless = 0;
         stall.extend();
       },

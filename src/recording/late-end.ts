@@ -3,12 +3,12 @@ import type { Preamble } from './preamble.ts';
 
 /** The end of a recording that no recorder has acknowledged. */
 export interface UploadRest {
-  /** From here to the end of the recording, in memory of its own: lines, or frames. */
+  /** From here to the end of the recording, in memory of its own. */
   readonly bytes: Uint8Array;
   /** Where in the recording that begins. */
   readonly offset: number;
-  /** They are frames, and before them are so many bytes of lines. */
-  readonly lineBytes?: number;
+  /** Bytes of lines before them. */
+  readonly lineBytes: number;
   readonly preamble: Preamble;
   /** Counts the uploads of the session until now. */
   readonly part: number;

@@ -15,8 +15,7 @@ import type { LateEvents } from './late-end.ts';
 import { createCandidates, type RecorderCandidates, type RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, SessionIntent, UploadIntent } from './recorder-connection.ts';
 import { MAX_NEIGHBOURS } from '../wire/recorder-api/upload-headers.ts';
-import { createKnownUpgrades } from './known-upgrades.ts';
-import { openUploadAt, type OpenContext } from './recorder-open.ts';
+import { KnownUpgrades, openUploadAt, type OpenContext } from './recorder-open.ts';
 import {
   createUpload,
   DEFAULT_PENDING_BYTES,
@@ -67,10 +66,6 @@ export interface RecorderClientDeps {
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
-  /** Whether frames are sent to recorders that take them. Default true; otherwise everybody gets lines. */
-  readonly frames?: boolean;
-  /** Whether frames go over upgraded connections to recorders that take them so. Default true; otherwise over HTTP/2. */
-  readonly upgrade?: boolean;
   /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
   readonly journals?: Journals | undefined;
 }
@@ -111,14 +106,11 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     suspectMs: limits.suspectMs,
   });
   const closing = new AbortController();
-  const { frames = true, upgrade = true } = deps;
   const context: Context = {
     dial: deps.dial,
     nowMs: deps.nowMs,
     log: deps.log,
-    frames,
-    upgrade,
-    upgrades: createKnownUpgrades(deps.nowMs),
+    upgrades: new KnownUpgrades(),
     limits,
     candidates,
     closing: closing.signal,
@@ -148,7 +140,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       }
       const failures: string[] = [];
       const { recorders, sessionId } = request;
-      const begin = { offset: 0, part: 1, preamble: new Uint8Array(), ...(frames ? { frames: 0 } : {}) };
+      const begin = { offset: 0, part: 1, preamble: new Uint8Array(), frames: 0 };
       const intent = { sessionId, ...begin, recorders };
       const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),

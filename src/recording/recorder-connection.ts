@@ -44,11 +44,8 @@ export interface UploadIntent {
   readonly sessionId: string;
   /** How many bytes of the session's lines were acknowledged before this connection. */
   readonly offset: number;
-  /**
-   * Of a session that is kept as frames: how many bytes of these that was. The first upload of a session is one of lines all the same
-   * where the recorder takes no frames, and `frames` of the connection says so.
-   */
-  readonly frames?: number;
+  /** How many bytes of frames that was. */
+  readonly frames: number;
   /** Counts the uploads of this session, from 1. */
   readonly part: number;
   /** What a recorder that does not have the session must know of its beginning: whole lines, none for the first upload. */

@@ -1,39 +1,56 @@
 /**
- * Opens an upload at one recorder, over the best that both speak.
+ * Opens an upload at one recorder: over an upgraded connection at one of ours, over the newest protocol of the reference elsewhere.
  *
  * ```
  *   known to upgrade ──► GET /v2/record, 101
  *        │ no, or not any more
  *        ▼
- *   HEAD /v2/record over HTTP/2 ──offers it──► GET /v2/record on a connection beside it, 101
- *        │ no v2                     │ not offered, or without success
+ *   HEAD /v2/record over HTTP/2 ──offers it──► GET /v2/record on another connection, 101
+ *        │ no v2                     │ not offered
  *        ▼                           ▼
  *   POST /record (v1)            POST /v2/record on the connection of the HEAD
  * ```
  *
- * Only what is kept as frames goes over an upgraded connection. A session can only be continued over v2.
+ * A session can only be continued over an upgraded connection.
  */
 import type { Logger } from '../observe/logger.ts';
 import { errorText } from '../errors.ts';
-import type { KnownUpgrades } from './known-upgrades.ts';
 import type { RecorderNode } from './recorder-candidates.ts';
 import type { DialRecorder, RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { dialNode } from './recorder-dial.ts';
-import { NotUpgradedError, openUpgraded, UploadRefusedError } from './recorder-upgrade.ts';
+import { NotUpgradedError, openUpgraded } from './recorder-upgrade.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, probeV2, type ProbedRecorder } from './recorder-v2.ts';
 
-/** How long a recorder may take for the upgrade that it has just offered, the connection included. */
-const OFFERED_UPGRADE_MS = 2_000;
+/** Maximum number of recorders that are remembered; beyond it the oldest is forgotten. */
+const MAX_KNOWN_UPGRADES = 256;
+
+/** Recorders that took an upgrade: the next upload begins with it and saves a round trip. */
+export class KnownUpgrades {
+  readonly #keys = new Set<string>();
+
+  has(key: string): boolean {
+    return this.#keys.has(key);
+  }
+
+  add(key: string): void {
+    this.#keys.delete(key);
+    this.#keys.add(key);
+    for (const oldest of this.#keys) {
+      if (this.#keys.size <= MAX_KNOWN_UPGRADES) break;
+      this.#keys.delete(oldest);
+    }
+  }
+
+  delete(key: string): void {
+    this.#keys.delete(key);
+  }
+}
 
 export interface OpenContext {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Whether frames may be sent to recorders that take them. */
-  readonly frames: boolean;
-  /** Whether they may be sent over an upgraded connection. */
-  readonly upgrade: boolean;
   readonly upgrades: KnownUpgrades;
 }
 
@@ -80,75 +97,48 @@ class Opening {
   }
 
   async open(): Promise<RecorderConnection> {
-    const { upgrade, frames, upgrades } = this.#context;
+    const { upgrades, nowMs } = this.#context;
     const { key, addresses } = this.#node;
-    const mayUpgrade = upgrade && frames && this.#intent.frames !== undefined;
-    if (!mayUpgrade || !upgrades.knows(key)) {
-      return this.#probe(addresses, this.#limits.probeTimeoutMs, mayUpgrade && upgrades.mayTry(key));
-    }
-    const { address, socket } = await this.#dial(addresses);
     const { probeTimeoutMs } = this.#limits;
-    const askedMs = this.#context.nowMs();
+    if (!upgrades.has(key)) return this.#probe(addresses, probeTimeoutMs);
+    const { address, socket } = await this.#dial(addresses);
+    const askedMs = nowMs();
     try {
-      return await this.#upgrade(address, socket, probeTimeoutMs, this.#signal);
+      return await this.#upgrade(address, socket);
     } catch (error) {
-      upgrades.forget(key);
+      upgrades.delete(key);
       if (!(error instanceof NotUpgradedError)) throw error;
-      this.#tell(error);
+      this.#logRefusal(error);
     }
-    // the two questions have the time that one has elsewhere
-    const leftMs = Math.max(0, probeTimeoutMs - (this.#context.nowMs() - askedMs));
-    return this.#probe([address], leftMs, false);
+    // both requests together have the time of one
+    return this.#probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
   }
 
-  async #probe(
-    addresses: readonly string[],
-    probeTimeoutMs: number,
-    mayUpgrade: boolean,
-  ): Promise<RecorderConnection> {
+  async #probe(addresses: readonly string[], probeTimeoutMs: number): Promise<RecorderConnection> {
     const { address, socket } = await this.#dial(addresses);
-    const { ackWindowMs, waits, probeTimeoutMs: postTimeoutMs } = this.#limits;
-    const { frames } = this.#context;
-    const how = { address, probeTimeoutMs, postTimeoutMs, ackWindowMs, waits, frames, intent: this.#intent };
+    const { ackWindowMs, probeTimeoutMs: postTimeoutMs } = this.#limits;
+    const options = { address, probeTimeoutMs, postTimeoutMs, ackWindowMs };
+    const isFirst = this.#intent.part === 1;
     let probed: ProbedRecorder;
     try {
-      probed = await probeV2(socket, how, this.#signal);
+      probed = await probeV2(socket, options, this.#signal);
     } catch (error) {
-      if (!(error instanceof NotV2Error) || this.#intent.part > 1) throw error;
+      if (!(error instanceof NotV2Error) || !isFirst) throw error;
       return this.#openV1(address);
     }
-    const upgraded = mayUpgrade && probed.offers.upgrade ? await this.#offered(address, probed) : undefined;
-    return upgraded ?? probed.post(this.#signal);
+    if (!probed.upgrades && isFirst) return probed.post(this.#signal);
+    probed.close();
+    if (!probed.upgrades) throw new Error('the recorder does not continue sessions of others');
+    const { socket: another } = await this.#dial([address]);
+    const upgraded = await this.#upgrade(address, another);
+    this.#context.upgrades.add(this.#node.key);
+    return upgraded;
   }
 
-  /** Takes the offer. @returns undefined when that did not work */
-  async #offered(address: string, probed: ProbedRecorder): Promise<RecorderConnection | undefined> {
-    const { upgrades } = this.#context;
-    const timeoutMs = Math.min(this.#limits.probeTimeoutMs, OFFERED_UPGRADE_MS);
-    try {
-      const { socket } = await dialNode([address], this.#context.dial, timeoutMs, this.#signal);
-      const upgraded = await this.#upgrade(address, socket, timeoutMs, this.#signal);
-      upgrades.worked(this.#node.key);
-      probed.close();
-      return upgraded;
-    } catch (error) {
-      if (this.#signal.aborted) probed.close();
-      this.#signal.throwIfAborted();
-      // the POST will be refused as well, and say why
-      if (!(error instanceof UploadRefusedError)) upgrades.failed(this.#node.key);
-      this.#tell(error);
-      return undefined;
-    }
-  }
-
-  #upgrade(
-    address: string,
-    socket: Parameters<typeof openUpgraded>[0],
-    timeoutMs: number,
-    signal: AbortSignal,
-  ): Promise<RecorderConnection> {
-    const { ackWindowMs, waits } = this.#limits;
-    return openUpgraded(socket, { address, timeoutMs, ackWindowMs, waits, intent: this.#intent }, signal);
+  #upgrade(address: string, socket: Parameters<typeof openUpgraded>[0]): Promise<RecorderConnection> {
+    const { ackWindowMs, waits, probeTimeoutMs: timeoutMs } = this.#limits;
+    const options = { address, timeoutMs, ackWindowMs, waits, intent: this.#intent };
+    return openUpgraded(socket, options, this.#signal);
   }
 
   async #openV1(address: string): Promise<RecorderConnection> {
@@ -161,10 +151,10 @@ class Opening {
     return dialNode(addresses, this.#context.dial, this.#limits.dialTimeoutMs, this.#signal);
   }
 
-  #tell(error: unknown): void {
+  #logRefusal(error: unknown): void {
     this.#context.log.debug(
       { recorder: this.#node.addresses, reason: errorText(error) },
-      'recorder did not upgrade, trying HTTP/2',
+      'recorder did not upgrade, asking over HTTP/2',
     );
   }
 }

@@ -1,12 +1,12 @@
 /**
  * Upload over HTTP/1.1 that is upgraded for it: `GET /v2/record` on a connection of its own, and after the 101 both directions are
- * records (`wire/recorder-api/upload-record.ts`) with what the POST of v2 and its answer have. It costs both sides half of
- * the CPU of HTTP/2. Only recorders of ours know it, and only frames are sent so.
+ * records (`wire/recorder-api/upload-record.ts`): frames to the recorder, acknowledgements from it. It costs both sides half of
+ * the CPU of HTTP/2. Only recorders of ours know it.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { within } from '../async/within.ts';
-import { decodeOffers, type RecorderOffers } from '../wire/recorder-api/upload-headers.ts';
+import { encodeUploadFields } from '../wire/recorder-api/upload-headers.ts';
 import {
   createRecordReader,
   encodeRecords,
@@ -16,7 +16,6 @@ import {
   RECORD_PROTOCOL,
 } from '../wire/recorder-api/upload-record.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
-import { fieldsOf } from './recorder-v2.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
 /** The recorder does not upgrade this connection: another protocol may work on a new one. */
@@ -36,7 +35,6 @@ export interface UpgradeOptions {
   readonly ackWindowMs: number;
   /** Somebody waits for each byte to be durable. */
   readonly waits: boolean;
-  /** With `frames`. */
   readonly intent: UploadIntent;
 }
 
@@ -62,17 +60,26 @@ export async function openUpgraded(
     });
     const { statusCode: status = 0, headers } = response;
     if (REFUSALS.has(status)) throw new UploadRefusedError(`GET /v2/record answered ${status}`);
-    const offers = decodeOffers(headers);
-    const speaks = status === 101 && headers.upgrade === RECORD_PROTOCOL;
-    if (!speaks || !offers.frames || !offers.annotations || !offers.resumable) {
+    if (status !== 101 || headers.upgrade !== RECORD_PROTOCOL) {
       throw new NotUpgradedError(`GET /v2/record answered ${status}`);
     }
     if (head.length > 0) socket.unshift(head);
-    return createConnection(socket, options, offers);
+    return createConnection(socket, options);
   } catch (error) {
     socket.destroy();
     throw error;
   }
+}
+
+/** Header fields of the upload. */
+function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
+  const { sessionId: session, offset, frames, part: number, preamble, neighbours } = intent;
+  return encodeUploadFields({
+    session,
+    at: { offset, frames, number, preambleBytes: preamble.length },
+    waits,
+    ...(neighbours === undefined ? {} : { neighbours }),
+  });
 }
 
 interface UpgradeAnswer {
@@ -91,7 +98,7 @@ async function upgrade(socket: Duplex, options: UpgradeOptions, signal: AbortSig
         host: options.address,
         connection: 'Upgrade',
         upgrade: RECORD_PROTOCOL,
-        ...fieldsOf(options, options.intent.frames),
+        ...fieldsOf(options),
       },
       createConnection: () => socket,
     });
@@ -107,7 +114,6 @@ async function upgrade(socket: Duplex, options: UpgradeOptions, signal: AbortSig
 function createConnection(
   socket: Duplex,
   { address, ackWindowMs, intent }: UpgradeOptions,
-  { annotations, resumable }: RecorderOffers,
 ): RecorderConnection {
   const writer = createRecordWriter(socket);
   const dispose = (): void => {
@@ -126,8 +132,8 @@ function createConnection(
   return {
     address,
     protocol: 'v2',
-    annotations,
-    resumable,
+    annotations: true,
+    resumable: true,
     frames: true,
     attach(events) {
       answer.attach(events);

@@ -366,10 +366,10 @@ class Upload implements RecorderUpload {
     if (this.#fruitless > this.#options.maxFruitlessMoves) return this.#giveUp(error);
     this.#part += 1;
     this.#deps.journal?.moved(this.#part);
-    const offset = this.frames ? this.#lineBytes : this.#kept.start;
+    const offset = this.#lineBytes;
     const intent = {
       offset,
-      ...(this.frames ? { frames: this.#kept.start } : {}),
+      frames: this.#kept.start,
       part: this.#part,
       preamble: this.#preamble.before(offset),
     };
@@ -405,7 +405,7 @@ class Upload implements RecorderUpload {
     const rest = {
       bytes: this.#kept.take(),
       offset,
-      ...(this.frames ? { lineBytes: this.#lineBytes } : {}),
+      lineBytes: this.#lineBytes,
       preamble: this.#preamble,
       part: this.#part,
       resumable,

@@ -45,7 +45,6 @@ beforeAll(async () => {
     dial: dialLoopback,
     nowMs: () => performance.now(),
     log: createSilentLogger(),
-    frames: false,
     limits: { moveTimeoutMs: 20_000, moveRetryMs: 20, suspectMs: 100 },
   });
   const moved = Promise.withResolvers<void>();
@@ -54,12 +53,12 @@ beforeAll(async () => {
     new AbortController().signal,
   );
   const before = HEADER + SESSION + '[1,"o","first"]\n';
-  await upload.write(Buffer.from(before));
+  await upload.write(before);
   await until(async () => (((await one.list())[0]?.bytes ?? 0) > HEADER.length ? true : undefined));
   // it is back, without the gateway, and gives the session up
   one = await one.restart({ timing: { resumeGraceMs: 1, listRefreshMs: 0 } });
   await moved.promise;
-  await upload.write(Buffer.from(`[2,"o","second"]\n${END}`));
+  await upload.write(`[2,"o","second"]\n${END}`);
   await upload.end();
   client.close();
   // what is still on its way into the store is interrupted, too, and does not tell its place in the session yet

@@ -168,7 +168,7 @@ describe('the recorders check', () => {
     grant({ recorderAddrs: [recorder.address], enforceRecorder: true });
     expect((await examine())['recorders']).toMatchObject({
       status: 'ok',
-      summary: `${recorder.address} (v2, annotations, resume)`,
+      summary: `${recorder.address} (tailcast)`,
     });
     expect(recorder.uploads).toHaveLength(0);
   });
@@ -201,7 +201,7 @@ describe('the recorders check', () => {
   });
 
   it('warns of a recorder that cannot take a session over', async () => {
-    const recorder = await openRecorder({ annotations: false });
+    const recorder = await openRecorder({ upgradeOffered: false });
     grant({ recorderAddrs: [recorder.address] });
     expect((await examine())['recorders']).toMatchObject({
       status: 'warning',

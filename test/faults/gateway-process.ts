@@ -1,8 +1,7 @@
 /**
  * The recording half of a gateway in a process of its own, to be killed: `node gateway-process.ts <json>`. It writes its
  * sessions as fast as their recorder acknowledges, reports over IPC, and ends them when told to. A session whose recorder is
- * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered. With
- * `TEST_FRAMES=0` in the environment it sends lines, otherwise frames.
+ * lost for good ends with what a gateway would say then, and is reported as confirmed when that has been delivered.
  */
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -24,8 +23,6 @@ export interface GatewayPlan {
   readonly moveTimeoutMs?: number;
   /** Where it keeps what is not acknowledged, and delivers what others left there until it is told to end. */
   readonly journals?: string;
-  /** Frames go over upgraded connections, as by default, and not over HTTP/2. */
-  readonly upgrade?: boolean;
 }
 
 const FLOOD_BYTES = 80 * 1024;
@@ -64,8 +61,6 @@ const client = createRecorderClient({
   limits: { maxPendingBytes: 256 * 1024, moveTimeoutMs: plan.moveTimeoutMs ?? 30_000, suspectMs: 500 },
   lateLimits: { retryMs: 50, maxRetryMs: 300 },
   journals,
-  frames: process.env['TAILCAST_RECORDER_FRAMES'] !== 'false',
-  upgrade: plan.upgrade ?? true,
 });
 
 /** Output goes as it is. */
@@ -122,7 +117,7 @@ async function run(session: number): Promise<void> {
   let sent = 0;
   const ends: { readonly kept: number; readonly lines: number }[] = [];
   const write = (...lines: readonly string[]): void | Promise<void> => {
-    const pieces = lines.map((line) => (opened.frames ? frameOf(line) : Buffer.from(line)));
+    const pieces = lines.map((line) => frameOf(line));
     const room = opened.write(pieces);
     for (const [index, line] of lines.entries()) {
       sent += pieces[index]?.length ?? 0;
@@ -172,7 +167,7 @@ async function run(session: number): Promise<void> {
     lost ??= String(error);
     report(false);
     written += CUT_END.length;
-    opened.leave(opened.frames ? frameOf(CUT_END) : Buffer.from(CUT_END));
+    opened.leave(frameOf(CUT_END));
     report(await late.promise);
   }
 }

@@ -81,14 +81,8 @@ export interface GatewayProcess {
   kill(): Promise<void>;
 }
 
-let gateways = 0;
-
-/** Every second one uploads over HTTP/2, the others over upgraded connections. */
 export function startGateway(plan: GatewayPlan): GatewayProcess {
-  gateways += 1;
-  const child = fork(join(here, 'gateway-process.ts'), [
-    JSON.stringify({ upgrade: gateways % 2 === 1, ...plan }),
-  ]);
+  const child = fork(join(here, 'gateway-process.ts'), [JSON.stringify(plan)]);
   const ended = once(child, 'exit');
   let latest: readonly SessionReport[] = [];
   child.on('message', (message) => {

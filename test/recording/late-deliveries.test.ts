@@ -8,6 +8,7 @@ import type { RecorderConnection } from '../../src/recording/recorder-connection
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
 import {
+  framed,
   startRecorderDouble,
   type RecorderBehaviour,
   type RecorderDouble,
@@ -97,9 +98,9 @@ describe('an upload whose recorder is lost for good', () => {
     acknowledged: number,
     events: LateEvents,
     lines = '[1,"o","a"]\n',
-  ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: string }> {
+  ): Promise<{ readonly upload: RecorderUpload; readonly port: number; readonly body: Buffer }> {
     const { first, upload } = await openUpload(client, events);
-    const body = HEADER + SESSION + lines;
+    const body = framed(HEADER + SESSION, lines);
     void upload.write(HEADER + SESSION);
     void upload.write(lines);
     await first.until(() => first.uploads[0]?.size === body.length);
@@ -113,11 +114,11 @@ describe('an upload whose recorder is lost for good', () => {
   it('is delivered where the acknowledgements ended, with its beginning and its last lines', async () => {
     const client = createClient();
     const { events, told, until } = listener();
-    const acknowledged = (HEADER + SESSION).length;
+    const acknowledged = framed(HEADER + SESSION).length;
     const { upload, port, body } = await lostUpload(client, acknowledged, events);
-    upload.leave(utf8(END));
-    upload.leave(utf8('[2,"o","too late"]\n'));
-    const bytes = body.length - acknowledged + END.length;
+    upload.leave(framed(END));
+    upload.leave(framed('[2,"o","too late"]\n'));
+    const bytes = body.length - acknowledged + framed(END).length;
     expect(client.late.sessions).toBe(1);
     const back = await recorder({}, port);
     expect(await until('delivered')).toEqual({ bytes, recorder: back.address });
@@ -125,10 +126,12 @@ describe('an upload whose recorder is lost for good', () => {
     expect(back.uploads[0]!.headers).toMatchObject({
       'tailcast-session': 's1',
       'tailcast-offset': String(acknowledged),
-      'tailcast-preamble': String(acknowledged),
+      'tailcast-preamble': String((HEADER + SESSION).length),
     });
     expect(Number(back.uploads[0]!.headers['tailcast-part'])).toBeGreaterThan(1);
-    expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION + body.slice(acknowledged) + END);
+    expect(back.uploads[0]!.body).toEqual(
+      Buffer.concat([utf8(HEADER + SESSION), body.subarray(acknowledged), framed(END)]),
+    );
     expect(back.uploads[0]!.ended).toBe(true);
     expect(told.map(([event]) => event)).toEqual(['left', 'delivered']);
     expect(client.late.sessions).toBe(0);
@@ -139,14 +142,14 @@ describe('an upload whose recorder is lost for good', () => {
     const { events, told, until } = listener();
     const { first, upload } = await openUpload(client, events);
     void upload.write(HEADER + SESSION + END);
-    await first.until(() => first.uploads[0]?.size === (HEADER + SESSION + END).length);
+    await first.until(() => first.uploads[0]?.size === framed(HEADER + SESSION + END).length);
     const ended = upload.end();
     await first.close();
     expect(await ended).toBe('left');
     expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
     const back = await recorder({}, first.port);
     await until('delivered');
-    expect(back.uploads[0]!.body.toString()).toBe(HEADER + SESSION + END);
+    expect(back.uploads[0]!.body).toEqual(framed(HEADER + SESSION + END));
     expect(told).toHaveLength(2);
   });
 
@@ -154,8 +157,9 @@ describe('an upload whose recorder is lost for good', () => {
     const client = createClient();
     const { events, told, until } = listener();
     const { first, upload } = await openUpload(client, events);
-    const body = HEADER + SESSION + '[1,"o","a"]\n' + END;
-    void upload.write(body);
+    const lines = HEADER + SESSION + '[1,"o","a"]\n' + END;
+    const body = framed(lines);
+    void upload.write(lines);
     await first.until(() => first.uploads[0]?.size === body.length);
     first.uploads[0]!.ack(body.length);
     while (upload.pendingBytes > 0) await new Promise((go) => setImmediate(go));
@@ -172,7 +176,7 @@ describe('an upload whose recorder is lost for good', () => {
   it('is not delivered when its recorder cannot continue a session, and that is told', async () => {
     const client = createClient();
     const { events, told } = listener();
-    const { first, upload } = await openUpload(client, events, { resume: false });
+    const { first, upload } = await openUpload(client, events, { upgradeOffered: false });
     void upload.write('12345\n');
     await first.until(() => first.uploads[0]?.size === 6);
     await first.close();
@@ -191,10 +195,10 @@ describe('an upload whose recorder is lost for good', () => {
     const { upload, body } = await lostUpload(client, HEADER.length, events);
     const later = listener();
     const moving = await lostUpload(client, 0, later.events);
-    upload.leave(utf8(END));
+    upload.leave(framed(END));
     client.close();
-    moving.upload.leave(utf8(END));
-    const bytes = body.length - HEADER.length + END.length;
+    moving.upload.leave(framed(END));
+    const bytes = body.length - HEADER.length + framed(END).length;
     expect(told.at(-1)).toEqual(['dropped', { bytes, ofBytes: bytes, reason: 'the gateway has ended' }]);
     expect(later.told.at(-1)).toMatchObject(['dropped', { reason: 'the gateway has ended' }]);
     expect(client.late.sessions).toBe(0);
@@ -204,7 +208,7 @@ describe('an upload whose recorder is lost for good', () => {
     const client = createClient({ retryMs: 600_000, maxRetryMs: 600_000, hurriedRetryMs: 10 });
     const { events, until } = listener();
     const { upload, port } = await lostUpload(client, 0, events);
-    upload.leave(utf8(END));
+    upload.leave(framed(END));
     const { address } = await recorder({}, port);
     client.late.hurry();
     expect(await until('delivered')).toMatchObject({ recorder: address });
@@ -276,7 +280,14 @@ describe('late deliveries', () => {
 
   function end(events: LateEvents, about: { sessionId?: string; bytes?: number; recorders?: string[] } = {}) {
     const { sessionId = 's1', bytes = 100, recorders = ['192.0.2.1:80'] } = about;
-    const rest = { bytes: new Uint8Array(bytes), offset: 50, preamble: preamble(), part: 3, resumable: true };
+    const rest = {
+      bytes: new Uint8Array(bytes),
+      offset: 50,
+      lineBytes: 50,
+      preamble: preamble(),
+      part: 3,
+      resumable: true,
+    };
     return { sessionId, recorders, rest, events };
   }
 

@@ -9,6 +9,7 @@ import {
 import type { DialRecorder } from '../../src/recording/recorder-connection.ts';
 import { dialBlackHole, dialLoopback } from '../support/recorder-dial.ts';
 import {
+  framed,
   startRecorderDouble,
   type RecorderBehaviour,
   type RecorderDouble,
@@ -57,15 +58,14 @@ describe('recorder client', () => {
   });
 
   it('uploads a mebibyte over v2 on one connection and never calls v1', async () => {
-    const double = await recorder();
+    const double = await recorder({ upgradeOffered: false });
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
-    expect(upload).toMatchObject({ protocol: 'v2', annotations: true });
+    expect(upload).toMatchObject({ protocol: 'v2', annotations: false });
     await upload.write(MEBIBYTE);
     await upload.end();
     expect(double.uploads.map(({ protocol }) => protocol)).toEqual(['v2']);
     expect(sha256(double.uploads[0]!.body)).toBe(sha256(MEBIBYTE));
     expect(double.connections).toBe(1);
-    expect(double.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '0' });
     expect(upload.pendingBytes).toBe(0);
   });
 
@@ -79,7 +79,7 @@ describe('recorder client', () => {
   });
 
   it('loses a recorder that does not acknowledge within the window, after all data arrived', async () => {
-    const double = await recorder({ acks: 'none', resume: false });
+    const double = await recorder({ acks: 'none', upgradeOffered: false });
     const upload = await client({ ackWindowMs: 2000 }).open(
       { recorders: [double.address], sessionId: 's1' },
       never,
@@ -107,7 +107,7 @@ describe('recorder client', () => {
   });
 
   it('makes the writer wait when too much is not acknowledged, and goes on when it is', async () => {
-    const double = await recorder({ acks: 'alive' });
+    const double = await recorder({ acks: 'alive', upgradeOffered: false });
     const upload = await client({ maxPendingBytes: 1000 }).open(
       { recorders: [double.address], sessionId: 's1' },
       never,
@@ -138,15 +138,15 @@ describe('recorder client', () => {
     expect(upload.room()).toBeUndefined();
     const room = upload.write('one\n');
     expect(room).toBeInstanceOf(Promise);
-    await double.until(() => double.uploads[0]?.body.length === 4);
+    await double.until(() => double.uploads[0]?.body.length === 9);
     expect(double.uploads[0]!.headers).toMatchObject({ 'tailcast-waits': '1' });
     let resolved = false;
     void Promise.resolve(room).then(() => (resolved = true));
-    double.uploads[0]!.ack(3);
+    double.uploads[0]!.ack(8);
     await expect.poll(() => upload.pendingBytes).toBe(1);
     expect(resolved).toBe(false);
     expect(upload.room()).toBeInstanceOf(Promise);
-    double.uploads[0]!.ack(4);
+    double.uploads[0]!.ack(9);
     await room;
     expect(upload.room()).toBeUndefined();
     upload.abort();
@@ -154,7 +154,7 @@ describe('recorder client', () => {
   });
 
   it.each([
-    ['acknowledges what need not be durable', { acks: 'alive', resume: false }],
+    ['acknowledges what need not be durable', { acks: 'alive', upgradeOffered: false }],
     ['acknowledges nothing', { v2: false }],
   ] as const)('without a window does not wait for a recorder that %s', async (_, behaviour) => {
     const double = await recorder(behaviour);
@@ -175,7 +175,7 @@ describe('recorder client', () => {
   });
 
   it('loses a recorder that is alive but makes no progress with a full queue', async () => {
-    const double = await recorder({ acks: 'alive', resume: false });
+    const double = await recorder({ acks: 'alive', upgradeOffered: false });
     const upload = await client({ maxPendingBytes: 10, stallWindowMs: 80 }).open(
       { recorders: [double.address], sessionId: 's1' },
       never,
@@ -191,7 +191,7 @@ describe('recorder client', () => {
       ['endEarly', 'ended the upload before the session'],
       ['cut', 'closed'],
     ] as const) {
-      const double = await recorder({ resume: false });
+      const double = await recorder({ upgradeOffered: false });
       const upload = await client().open({ recorders: [double.address], sessionId: act }, never);
       void upload.write('line\n');
       await double.until(() => double.uploads[0]?.body.length === 5);
@@ -226,7 +226,7 @@ describe('choosing a recorder', () => {
     const closed = await recorder();
     await closed.close();
     closers.pop();
-    const refusing = await recorder({ uploadStatus: 500 });
+    const refusing = await recorder({ upgrade: 500 });
     const good = await recorder();
     const upload = await client().open(
       { recorders: [closed.address, refusing.address, good.address], sessionId: 's1' },
@@ -238,7 +238,7 @@ describe('choosing a recorder', () => {
   });
 
   it('says of every recorder why it did not accept', async () => {
-    const refusing = await recorder({ uploadStatus: 507 });
+    const refusing = await recorder({ upgrade: 507 });
     const h1 = await recorder({ v2: false, uploadStatus: 403 });
     const opened = client().open({ recorders: [refusing.address, h1.address], sessionId: 's1' }, never);
     await expect(opened).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
@@ -276,11 +276,11 @@ describe('choosing a recorder', () => {
     const request = { recorders: [dead, good.address], sessionId: 's1' };
     (await recorders.open(request, never)).abort();
     (await recorders.open(request, never)).abort();
-    expect(dialled).toEqual([dead, good.address, good.address]);
+    expect(dialled).toEqual([dead, good.address, good.address, good.address]);
   });
 
   it('still tries a dead recorder when there is no other, and forgives it when it answers', async () => {
-    const double = await recorder({ uploadStatus: 503 });
+    const double = await recorder({ upgrade: 503 });
     const recorders = client();
     const request = { recorders: [double.address], sessionId: 's1' };
     await expect(recorders.open(request, never)).rejects.toMatchObject({ code: 'RECORDER_UNAVAILABLE' });
@@ -342,17 +342,16 @@ describe('a recorder lost in mid-session', () => {
     );
     void upload.write('one\n');
     void upload.write('two\n');
-    await double(first, 8);
-    first.uploads[0]!.ack(6);
+    await double(first, 18);
+    first.uploads[0]!.ack(16);
     await until(() => upload.pendingBytes === 2);
     await first.close();
     closers.splice(0, 1);
     void upload.write('three\n');
-    await second.until(() => second.uploads[0]?.body.length === 8);
-    expect(second.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '6' });
-    expect(first.uploads[0]!.body.subarray(0, 6).toString() + second.uploads[0]!.body.toString()).toBe(
-      'one\ntwo\nthree\n',
-    );
+    await second.until(() => second.uploads[0]?.body.length === 13);
+    expect(second.uploads[0]!.headers).toMatchObject({ 'tailcast-session': 's1', 'tailcast-offset': '16' });
+    const bodies = [first.uploads[0]!.body.subarray(0, 16), second.uploads[0]!.body];
+    expect(Buffer.concat(bodies)).toEqual(framed('one\n', 'two\n', 'three\n'));
     expect(moves).toEqual([second.address]);
     await upload.end();
     expect(upload.pendingBytes).toBe(0);
@@ -366,7 +365,7 @@ describe('a recorder lost in mid-session', () => {
       never,
     );
     const room = upload.write('one\n');
-    await double(first, 4);
+    await double(first, 9);
     first.uploads[0]!.cut();
     await expect(room).rejects.toMatchObject({ code: 'RECORDER_LOST' });
     expect(second.uploads.length).toBeGreaterThan(0);
@@ -380,23 +379,23 @@ describe('a recorder lost in mid-session', () => {
       never,
     );
     void upload.write('one\n');
-    await double(first, 4);
+    await double(first, 9);
     await first.close();
     closers.pop();
     const back = await recorder({}, first.port);
     await upload.end();
-    expect(back.uploads[0]!.body.toString()).toBe('one\n');
+    expect(back.uploads[0]!.body).toEqual(framed('one\n'));
   });
 
   it('is lost for good when nobody takes over in time', async () => {
     const first = await recorder({ acks: 'alive' });
-    const foreign = await recorder({ annotations: false });
+    const foreign = await recorder({ upgradeOffered: false });
     const upload = await client({ moveTimeoutMs: 100, moveRetryMs: 10 }).open(
       { recorders: [first.address, foreign.address], sessionId: 's1' },
       never,
     );
     void upload.write('one\n');
-    await double(first, 4);
+    await double(first, 9);
     await first.close();
     closers.splice(0, 1);
     expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });
@@ -420,7 +419,7 @@ describe('a recorder lost in mid-session', () => {
       never,
     );
     void upload.write('one\n');
-    await double(first, 4);
+    await double(first, 9);
     await first.close();
     closers.pop();
     await upload.lost;
@@ -432,7 +431,7 @@ describe('a recorder lost in mid-session', () => {
   });
 
   it('is not replaced when it does not continue sessions', async () => {
-    const first = await recorder({ annotations: false });
+    const first = await recorder({ upgradeOffered: false });
     const second = await recorder();
     const upload = await client().open(
       { recorders: [first.address, second.address], sessionId: 's1' },
@@ -455,7 +454,7 @@ describe('a recorder lost in mid-session', () => {
     );
     void upload.write('one\n');
     for (let round = 0; round < 3; round += 1) {
-      await first.until(() => first.uploads[round]?.body.length === 4);
+      await first.until(() => first.uploads[round]?.body.length === 9);
       first.uploads[round]!.cut();
     }
     expect(await upload.lost).toMatchObject({ code: 'RECORDER_LOST' });

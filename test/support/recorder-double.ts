@@ -2,6 +2,7 @@
  * A recorder on loopback that speaks HTTP/1.1 and prior-knowledge HTTP/2 on one port, keeps every upload in memory and
  * misbehaves on request. It shares no code with the recorder of this project.
  */
+import { isUtf8 } from 'node:buffer';
 import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
@@ -12,10 +13,6 @@ export interface RecorderBehaviour {
   readonly v2?: boolean;
   /** Speaks `/record`. Default true. */
   readonly v1?: boolean;
-  /** Answers the probe with our annotation header. Default true. */
-  readonly annotations?: boolean;
-  /** Answers the probe with our resume header. Default: as `annotations`. */
-  readonly resume?: boolean;
   /** `auto`: acknowledges what arrived, at once. `alive`: only `{}`, every 10 ms. `none`: never. */
   readonly acks?: 'auto' | 'alive' | 'none';
   /** Status of the POST that opens an upload. Default 200. */
@@ -24,13 +21,11 @@ export interface RecorderBehaviour {
   readonly silent?: boolean;
   /** Stops reading the body of uploads, so that TCP pushes back. */
   readonly stalled?: boolean;
-  /** Answers the probe with our header of frames. Default false. */
-  readonly frames?: boolean;
-  /** Answers the probe with our header of upgrades. Default false. */
+  /** Answers the probe with our header of upgrades, as a recorder of the reference does not. Default true. */
   readonly upgradeOffered?: boolean;
   /**
    * What becomes of an upgrade: `take`, a status that refuses it, `close`, `silent`, or these bytes and the end of the connection.
-   * Default 404.
+   * Default: `take`, and 404 where it is not offered.
    */
   readonly upgrade?: 'take' | 'close' | 'silent' | number | Buffer;
   readonly eventProbeStatus?: number;
@@ -129,14 +124,10 @@ export async function startRecorderDouble(
     }
     if (method === 'HEAD') {
       probes.push('v2');
-      const annotations = behaviour.annotations ?? true;
       stream.respond(
         {
           ':status': 200,
-          ...(annotations ? { 'tailcast-annotations': '1' } : {}),
-          ...((behaviour.resume ?? annotations) ? { 'tailcast-resume': '1' } : {}),
-          ...(behaviour.frames === true ? { 'tailcast-frames': '1, 2' } : {}),
-          ...(behaviour.upgradeOffered === true ? { 'tailcast-upgrade': '1' } : {}),
+          ...(behaviour.upgradeOffered === false ? {} : { 'tailcast-upgrade': '1' }),
         },
         { endStream: true },
       );
@@ -149,8 +140,6 @@ export async function startRecorderDouble(
       if (!stream.destroyed && !stream.writableEnded) stream.write(`${JSON.stringify(frame)}\n`);
     };
     const acks = behaviour.acks ?? 'auto';
-    // An acknowledgement counts the bytes of the session, not those of the connection.
-    const before = Number(headers['tailcast-offset'] ?? 0);
     const upload = newUpload('v2', headers, {
       ack: (bytes) => say(bytes === 0 ? {} : { ack: bytes }),
       fail: (text) => {
@@ -161,7 +150,7 @@ export async function startRecorderDouble(
       cut: () => stream.session?.destroy(),
     });
     const alive = setInterval(() => {
-      if (acks !== 'none') say(acks === 'auto' ? { ack: before + upload.size } : {});
+      if (acks !== 'none') say(acks === 'auto' ? { ack: upload.size } : {});
     }, 10);
     stream.once('close', () => {
       clearInterval(alive);
@@ -173,11 +162,11 @@ export async function startRecorderDouble(
       changed();
     });
     track(upload, stream, (bytes) => {
-      if (acks === 'auto') say({ ack: before + bytes });
+      if (acks === 'auto') say({ ack: bytes });
     });
     stream.once('end', () => {
       if (stream.aborted || acks === 'none') return;
-      say(acks === 'auto' ? { ack: before + upload.size } : {});
+      say(acks === 'auto' ? { ack: upload.size } : {});
       stream.end();
     });
   });
@@ -236,7 +225,7 @@ export async function startRecorderDouble(
   h1.on('upgrade', (request: IncomingMessage, socket: Socket) => {
     probes.push('upgrade');
     socket.on('error', () => {});
-    const { upgrade = 404 } = behaviour;
+    const { upgrade = behaviour.upgradeOffered === false ? 404 : 'take' } = behaviour;
     changed();
     if (upgrade === 'silent') return;
     if (upgrade === 'close') return void socket.destroy();
@@ -302,9 +291,19 @@ export async function startRecorderDouble(
   };
 }
 
-const YES =
-  'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n' +
-  'tailcast-annotations: 1\r\ntailcast-resume: 1\r\ntailcast-frames: 1, 2\r\ntailcast-upgrade: 1\r\n\r\n';
+const YES = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n\r\n';
+
+/** Frames of whole lines, one for each text. */
+export function framed(...texts: readonly (string | Buffer)[]): Buffer {
+  return Buffer.concat(
+    texts.map((text) => {
+      const lines = Buffer.from(text);
+      const lead = Buffer.alloc(5, 1);
+      lead.writeUInt32BE(lines.length, 1);
+      return Buffer.concat([lead, lines]);
+    }),
+  );
+}
 
 /** The records of an acknowledgement, or of any other text. */
 export function recordOf(text: string): Buffer {
@@ -364,7 +363,39 @@ function takeUpgraded(
     if (!upload.ended) upload.aborted = true;
     changed();
   });
-  return Object.assign(upload, { records, say });
+  const preambleBytes = Number(headers['tailcast-preamble'] ?? 0);
+  return Object.assign(upload, {
+    records,
+    say,
+    lines: () =>
+      upload.body
+        .toString('utf8', 0, preambleBytes)
+        .split('\n')
+        .slice(0, -1)
+        .concat(linesOfFrames(upload.body.subarray(preambleBytes))),
+  });
+}
+
+/** The lines of frames that are complete: what a recorder would store of them. */
+function linesOfFrames(frames: Buffer): string[] {
+  const lines: string[] = [];
+  for (let at = 0; at + 5 <= frames.length;) {
+    const end = at + 5 + frames.readUInt32BE(at + 1);
+    if (end > frames.length) break;
+    const kind = frames[at];
+    const content = frames.subarray(at + 5, end);
+    at = end;
+    if (kind === 1) {
+      lines.push(...content.toString().split('\n').slice(0, -1));
+      continue;
+    }
+    const seconds = Number(content.readBigUInt64BE()) / 1e6;
+    const output = content.subarray(8);
+    if (!isUtf8(output)) lines.push(JSON.stringify({ kind: 'raw', base64: output.toString('base64') }));
+    const text = kind === 3 ? `[not text: ${output.length} B]\r\n` : output.toString();
+    lines.push(JSON.stringify([seconds, 'o', text]));
+  }
+  return lines;
 }
 
 function newUpload(

@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
 import { Journals } from '../../src/recording/journal/journals.ts';
@@ -12,8 +12,8 @@ import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 import { FrameBatch, type FrameForm } from '../../src/wire/recorder-api/upload-frame.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
-import { startRecorderDouble, type RecorderDouble } from '../support/recorder-double.ts';
-import { createRig, HEADER, openUpload, road, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
+import { startRecorderDouble } from '../support/recorder-double.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, type Rig } from './recorder-rig.ts';
 
 const SESSION = '{"kind":"session","id":"s","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n';
 const END = '{"kind":"end","outcome":"completed","outputBytes":6,"outputLines":3}\n';
@@ -86,18 +86,14 @@ async function stored(rig: Rig, id: string): Promise<{ readonly cast: string; re
   return { cast, notes: notes.join('\n') };
 }
 
-describe.each(['h2', 'upgrade'] as const)('a recorder that is sent frames over %s', (over) => {
-  beforeAll(() => {
-    road.over = over;
-  });
-
+describe('a recorder that is sent frames', () => {
   it('says that it takes them, and stores what it would store of the lines', async () => {
     await using rig = await createRig();
     const framed = openUpload(rig.recorder, fieldsOf('frames', PLACES[0]!));
     framed.write(FRAMES);
     framed.end();
     await framed.over;
-    const plain = openUpload(rig.recorder, { 'tailcast-session': 'lines' });
+    const plain = openUpload(rig.recorder);
     plain.write(LINES);
     plain.end();
     await plain.over;
@@ -176,8 +172,8 @@ describe.each(['h2', 'upgrade'] as const)('a recorder that is sent frames over %
     for (const { id } of recordings) expect((await stored(rig, id)).cast).toBe(CAST);
   });
 
-  it('takes a session over in the middle, from frames or as lines, as parts of one recording', async () => {
-    for (const asLines of [false, true]) {
+  it('takes a session over in the middle, as parts of one recording', async () => {
+    {
       const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-shared-'));
       const timing = { resumeGraceMs: 20, listRefreshMs: 0 };
       const one = await createRig({ spoolDirectory: join(directory, '.spool-0'), timing }, directory);
@@ -190,15 +186,13 @@ describe.each(['h2', 'upgrade'] as const)('a recorder that is sent frames over %
         await begin.ack(({ ack }) => ack === PLACES[5]!.lines);
         begin.close();
         await begin.over;
-        const { 'tailcast-frames': position = '', ...fields } = fieldsOf('one', place, 2);
         const upload = openUpload(two.recorder, {
-          ...fields,
-          ...(asLines ? {} : { 'tailcast-frames': position }),
+          ...fieldsOf('one', place, 2),
           'tailcast-preamble': String(REPEATED.length),
         });
         upload.write(REPEATED.slice(0, 50));
         upload.write(REPEATED.slice(50));
-        upload.write(asLines ? LINES.subarray(place.lines) : FRAMES.subarray(place.frames));
+        upload.write(FRAMES.subarray(place.frames));
         upload.end();
         await upload.over;
         const recording = await until(async () => {
@@ -261,7 +255,7 @@ function put(batch: FrameBatch | LineBatch, item: Item): void {
   else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
 
-describe('a gateway and recorders of several versions', () => {
+describe('a gateway and its recorders', () => {
   function client(deps: Partial<RecorderClientDeps> = {}): ReturnType<typeof createRecorderClient> {
     return createRecorderClient({
       dial: dialLoopback,
@@ -294,29 +288,25 @@ describe('a gateway and recorders of several versions', () => {
     expect((await stored(rig, only!.id)).cast).toBe(CAST);
   }
 
-  it.each([
-    ['frames', true],
-    ['lines', false],
-  ])('agree on %s without being told about each other', async (_, frames) => {
+  it('agree on frames without being told about each other', async () => {
     await using rig = await createRig();
-    const upload = await open(client({ frames }), [addressOf(rig)]);
-    expect(upload.frames).toBe(frames);
+    const upload = await open(client(), [addressOf(rig)]);
+    expect(upload.frames).toBe(true);
     await write(upload, ITEMS);
     expect(await upload.end()).toBe('confirmed');
     await expectWhole(rig);
   });
 
-  it('send lines to a recorder that takes no frames, byte by byte as ever', async () => {
-    for (const annotations of [true, false]) {
-      const double = await startRecorderDouble({ annotations });
-      const upload = await open(client(), [double.address]);
-      expect(upload.frames).toBe(false);
-      await write(upload, ITEMS);
-      await upload.end();
-      expect(double.uploads[0]!.body.equals(LINES)).toBe(true);
-      expect(double.uploads[0]!.headers).not.toHaveProperty('tailcast-frames');
-      await double.close();
-    }
+  it('agree on lines at a recorder of the reference, and say nothing else to it', async () => {
+    const double = await startRecorderDouble({ upgradeOffered: false });
+    const upload = await open(client(), [double.address]);
+    expect(upload.frames).toBe(false);
+    await write(upload, ITEMS);
+    await upload.end();
+    const [only] = double.uploads;
+    expect(only!.body.equals(LINES)).toBe(true);
+    expect(Object.keys(only!.headers).filter((name) => name.startsWith('tailcast-'))).toEqual([]);
+    await double.close();
   });
 
   it('show nothing that is not durable when nothing may wait', async () => {
@@ -335,50 +325,7 @@ describe('a gateway and recorders of several versions', () => {
     await expectWhole(rig);
   });
 
-  /** Everything that this recorder has of the session, as lines. */
-  const linesOf = ({ uploads }: RecorderDouble): Buffer => {
-    const upload = uploads.at(-1)!;
-    return upload.body.subarray(Number(upload.headers['tailcast-preamble'] ?? 0));
-  };
-
-  it('translate frames where a session goes on at a recorder that takes lines, from the last place', async () => {
-    for (let until = 3; until < ITEMS.length; until += 1) {
-      const rig = await createRig();
-      const double = await startRecorderDouble({ acks: 'none' });
-      const moved = Promise.withResolvers<void>();
-      const upload = await client().open(
-        {
-          recorders: [addressOf(rig), double.address],
-          sessionId: 'one',
-          moved: () => moved.resolve(),
-        },
-        new AbortController().signal,
-      );
-      await write(upload, ITEMS.slice(0, until));
-      while (upload.pendingBytes > 0) await new Promise((resolve) => setImmediate(resolve));
-      await rig.recorder.close();
-      await moved.promise;
-      for (const item of ITEMS.slice(until)) await write(upload, [item]);
-      const place = PLACES[until]!;
-      await double.until(() => linesOf(double).length === LINES.length - place.lines);
-      expect(linesOf(double).equals(LINES.subarray(place.lines))).toBe(true);
-      expect(double.uploads.at(-1)!.headers).toMatchObject({ 'tailcast-offset': String(place.lines) });
-      // in the middle of what a frame stands for: that frame is kept
-      double.uploads.at(-1)!.ack(LINES.length - 1);
-      const last = LAST.frames - PLACES.at(-2)!.frames;
-      await eventually(() => upload.pendingBytes === last);
-      double.uploads.at(-1)!.ack(LINES.length);
-      await eventually(() => upload.pendingBytes === 0);
-      upload.abort();
-      await double.close();
-      await rig[Symbol.asyncDispose]();
-    }
-  });
-
-  it.each([
-    ['a recorder that takes frames', true],
-    ['one that takes lines', false],
-  ])('deliver from the disk of a gateway that is gone to %s', async (_, takesFrames) => {
+  it('deliver from the disk of a gateway that is gone', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tcjournals-'));
     const delivered = Promise.withResolvers<void>();
     const openJournals = (): Promise<Journals> =>
@@ -424,7 +371,7 @@ describe('a gateway and recorders of several versions', () => {
       rig.directory,
     );
     const others = await openJournals();
-    const next = client({ journals: others, frames: takesFrames });
+    const next = client({ journals: others });
     await delivered.promise;
     next.close();
     await others.close();

@@ -7,6 +7,7 @@ import { TailcastError } from '../../src/errors.ts';
 import { holdRecording } from '../../src/tsrecorder/retention/retention-run.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
 import { createRig, HEADER, openUpload, request, STORED_HEADER, until, uploadWhole } from './recorder-rig.ts';
+import { framed } from '../support/recorder-double.ts';
 
 const LINE = '[1,"o","x"]\n';
 const SESSION = { 'tailcast-session': 'one' };
@@ -36,10 +37,10 @@ describe('the metrics of a recorder', () => {
     const registry = new Registry();
     await using rig = await createRig({ registry });
     const upload = openUpload(rig.recorder, SESSION);
-    upload.write(HEADER + LINE + LINE.slice(0, 4));
+    upload.write(HEADER + LINE);
     await upload.ack(({ ack }) => ack === HEADER.length + LINE.length);
     expect(await valueOf(registry, 'tailcast_recorder_received_bytes_total')).toBe(
-      HEADER.length + LINE.length + 4,
+      framed(HEADER + LINE).length,
     );
     expect(await valueOf(registry, 'tailcast_recorder_durable_bytes_total')).toBe(
       HEADER.length + LINE.length,
@@ -49,7 +50,7 @@ describe('the metrics of a recorder', () => {
     expect(await valueOf(registry, 'tailcast_recorder_spool_bytes')).toBeGreaterThan(
       STORED_HEADER.length + LINE.length,
     );
-    upload.write(LINE.slice(4));
+    upload.write(LINE);
     upload.end();
     await upload.over;
     const cast = STORED_HEADER.length + 2 * LINE.length;

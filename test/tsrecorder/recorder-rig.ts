@@ -18,6 +18,7 @@ import {
   MAX_ACK_RECORD_BYTES,
   MAX_UPLOAD_RECORD_BYTES,
 } from '../../src/wire/recorder-api/upload-record.ts';
+import { framed } from '../support/recorder-double.ts';
 
 export const UPLOADER = {
   kind: 'accepted',
@@ -116,17 +117,6 @@ export async function readAnswer(response: IncomingMessage): Promise<Answer> {
 
 type AnswerHeaders = IncomingHttpHeaders & IncomingHttpStatusHeader;
 
-/** What uploads travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that is upgraded for it. */
-export type UploadRoad = 'h2' | 'upgrade';
-
-/** What those of {@link openUpload} take in this file of tests. */
-export const road: { over: UploadRoad } = { over: 'h2' };
-
-/** What says yes to them. */
-export function acceptedStatus(): number {
-  return road.over === 'h2' ? 200 : 101;
-}
-
 export interface Upload {
   /** The body. */
   readonly stream: Writable;
@@ -145,16 +135,43 @@ export interface Upload {
   reset(): void;
 }
 
-/** Opens an upload over a connection of its own. */
+/**
+ * Opens an upload over a connection of its own: of lines over HTTP/2, or of a session, which has a name, over an upgraded connection.
+ * Lines that are written to the latter become frames, unless `headers` say that frames are written.
+ */
 export function openUpload(
   recorder: Pick<RunningRecorder, 'url'>,
   headers: Record<string, string> = {},
 ): Upload {
-  return road.over === 'h2' ? openPost(recorder, headers) : openUpgrade(recorder, headers);
+  if (Object.keys(headers).length === 0) return openPost(recorder);
+  if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
+  // a recorder takes the place in frames as it is given
+  const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
+  return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
 
-/** What both roads tell of an answer. */
-function createAnswer() {
+/** Makes frames of whole lines behind a preamble; half a line waits for its rest. */
+function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
+  let preambleLeft = preambleBytes;
+  let rest: Buffer = Buffer.alloc(0);
+  return (written) => {
+    const preamble = written.subarray(0, preambleLeft);
+    preambleLeft -= preamble.length;
+    const all = Buffer.concat([rest, written.subarray(preamble.length)]);
+    const whole = all.lastIndexOf('\n') + 1;
+    rest = all.subarray(whole);
+    if (whole === 0) return preamble;
+    return Buffer.concat([preamble, framed(all.subarray(0, whole))]);
+  };
+}
+
+/** The same without the place in frames. */
+function withoutFrames({ ack, error }: Ack): Ack {
+  return { ack, ...(error === undefined ? {} : { error }) };
+}
+
+/** What both protocols tell of an answer. */
+function createAnswer(onlyLines = false) {
   const acks: Ack[] = [];
   const waiting = new Set<() => void>();
   let finished = false;
@@ -168,7 +185,8 @@ function createAnswer() {
   return {
     answered,
     push(chunk: Uint8Array) {
-      acks.push(...parser.push(chunk));
+      const told = parser.push(chunk);
+      acks.push(...(onlyLines ? told.map(withoutFrames) : told));
       notify();
     },
     closed() {
@@ -200,10 +218,10 @@ function createAnswer() {
 }
 
 /** `POST /v2/record`, prior knowledge. */
-function openPost({ url }: Pick<RunningRecorder, 'url'>, headers: Record<string, string>): Upload {
+function openPost({ url }: Pick<RunningRecorder, 'url'>): Upload {
   const session = connect(url);
   session.on('error', () => undefined);
-  const stream = session.request({ ':method': 'POST', ':path': '/v2/record', ...headers });
+  const stream = session.request({ ':method': 'POST', ':path': '/v2/record' });
   const { answered, push, closed, view } = createAnswer();
   stream.on('data', push);
   stream.on('response', (received) => answered.resolve(received));
@@ -223,10 +241,14 @@ function openPost({ url }: Pick<RunningRecorder, 'url'>, headers: Record<string,
 }
 
 /** `GET /v2/record` and an upgrade. What is written waits for the 101. */
-function openUpgrade({ url }: Pick<RunningRecorder, 'url'>, headers: Record<string, string>): Upload {
+function openUpgrade(
+  { url }: Pick<RunningRecorder, 'url'>,
+  headers: Record<string, string>,
+  translate?: (written: Buffer) => Buffer,
+): Upload {
   const { hostname, port } = new URL(url);
   const socket = tcpConnect(Number(port), hostname.replaceAll(/[[\]]/g, ''));
-  const { answered, push, closed, view } = createAnswer();
+  const { answered, push, closed, view } = createAnswer(translate !== undefined);
   const records = createRecordReader(MAX_ACK_RECORD_BYTES, push);
   const asked = httpRequest({
     path: '/v2/record',
@@ -252,7 +274,7 @@ function openUpgrade({ url }: Pick<RunningRecorder, 'url'>, headers: Record<stri
   };
   const stream = new Writable({
     write: (chunk: Buffer, _encoding, done) =>
-      put(Buffer.concat(encodeRecords([chunk], MAX_UPLOAD_RECORD_BYTES)), done),
+      put(Buffer.concat(encodeRecords([translate?.(chunk) ?? chunk], MAX_UPLOAD_RECORD_BYTES)), done),
     final: (done) => put(endOfRecords(), done),
   });
   stream.on('error', () => undefined);

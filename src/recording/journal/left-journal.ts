@@ -70,7 +70,7 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   const rest = {
     bytes: Buffer.concat(pieces),
     offset: start,
-    ...(frames ? { lineBytes: acknowledgedLines + mostLines(start - acknowledged) } : {}),
+    lineBytes: acknowledgedLines + (frames ? mostLines(start - acknowledged) : start - acknowledged),
     preamble: preambleOf(first.file),
     part,
     resumable: true,

@@ -135,7 +135,7 @@ export class SessionJournal {
   }
 
   /** Writes what is missing of everything that is not acknowledged. @returns as `append` */
-  complete({ offset, lineBytes = offset, bytes, preamble }: UploadRest): boolean {
+  complete({ offset, lineBytes, bytes, preamble }: UploadRest): boolean {
     const written = this.#end - offset;
     if (written >= 0 && written <= bytes.length) {
       return this.append(this.#end, bytes.subarray(written), preamble);

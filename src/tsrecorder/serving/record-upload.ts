@@ -1,7 +1,11 @@
 /** Uploads with acknowledgements (`/v2/record`): from the yes to the last word, whatever they travel over. */
 import type { TailcastError } from '../../errors.ts';
 import { encodeAck, type Ack } from '../../wire/recorder-api/ack.ts';
-import { encodeDurableOffset, type UploadFields } from '../../wire/recorder-api/upload-headers.ts';
+import {
+  encodeDurableOffset,
+  FROM_START,
+  type UploadFields,
+} from '../../wire/recorder-api/upload-headers.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { UploadOrigin } from '../intake/upload-session.ts';
@@ -45,14 +49,18 @@ const LOST = 'the connection was lost';
 
 /**
  * Brings the body into a session while acks flow back.
+ * @param fields of an upload of frames; without them it is lines, and a session that cannot be continued
  * @throws TailcastError before the yes
  */
 export async function takeRecording(
   { ingest, metrics, idleAckMs }: RecordUploadDeps,
   uploader: Pick<UploadOrigin, 'nodeId' | 'nodeName' | 'address'>,
   transport: UploadTransport,
-  { session: token, at, waits, neighbours }: UploadFields,
+  fields?: UploadFields,
 ): Promise<void> {
+  const { session: token, neighbours } = fields ?? {};
+  const at = fields?.at ?? FROM_START;
+  const waits = fields?.waits === true;
   const acks = createAckWriter(transport, idleAckMs);
   const origin = {
     ...uploader,

@@ -71,13 +71,8 @@ export interface UpgradedTransport extends UploadTransport {
 /**
  * `GET /v2/record` that asks for {@link RECORD_PROTOCOL}.
  * @param head bytes that came with the request. They and what comes before the 101 are read as what comes after it.
- * @param offers fields of every yes
  */
-export function overUpgrade(
-  asked: Duplex,
-  head: Uint8Array,
-  offers: Readonly<Record<string, string>>,
-): UpgradedTransport {
+export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport {
   let socket = asked;
   let accepted = false;
   let whenDrained = (): void => undefined;
@@ -86,7 +81,7 @@ export function overUpgrade(
     if (accepted) return;
     accepted = true;
     const upgraded = { connection: 'Upgrade', upgrade: RECORD_PROTOCOL };
-    socket.write(answerHead(101, { ...upgraded, ...offers, ...fields }));
+    socket.write(answerHead(101, { ...upgraded, ...fields }));
   };
   const endWith = (bytes: Uint8Array | string): void => {
     socket.end(bytes);

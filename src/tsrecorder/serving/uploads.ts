@@ -3,9 +3,9 @@
  *
  * | request           | over  | answer                                                                            |
  * |-------------------|-------|-----------------------------------------------------------------------------------|
- * | `HEAD /v2/record` | h2    | 200, with our extensions announced                                                  |
- * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes; last ack and end when the upload is kept    |
- * | `GET /v2/record`  | h1    | 101 to `tailcast-record/1`, then as the POST, in records (`upload-record.ts`)         |
+ * | `HEAD /v2/record` | h2    | 200, with our upgrade announced                                                     |
+ * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes of lines; last ack and end when it is kept   |
+ * | `GET /v2/record`  | h1    | 101 to `tailcast-record/1`, then acks of frames, in records (`upload-record.ts`)      |
  * | `POST /record`    | h1    | `100 Continue`, 200 when the upload is kept                                          |
  * | `HEAD /v2/event`  | both  | 200                                                                                 |
  * | `POST /v2/event`  | both  | 200 when the event is durable                                                       |
@@ -28,8 +28,8 @@ import { createDeadline } from '../../async/deadline.ts';
 import { createPlaceCount, type PlaceCount } from '../../place-count.ts';
 import {
   decodeUploadFields,
-  encodeOffers,
   FROM_START,
+  UPGRADE_OFFER,
   type UploadFields,
 } from '../../wire/recorder-api/upload-headers.ts';
 import { RECORD_PROTOCOL } from '../../wire/recorder-api/upload-record.ts';
@@ -97,9 +97,6 @@ interface UploadState extends UploadOptions {
 }
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
-/** Everything that `upload-headers` knows. */
-const OFFERS = encodeOffers({ annotations: true, resumable: true, frames: true, upgrade: true });
-
 /** One per recorder. */
 export function createUploads(given: UploadOptions): Uploads {
   const options: UploadState = { ...given, eventBytes: createPlaceCount(), peers: new WeakMap() };
@@ -129,7 +126,7 @@ export function createUploads(given: UploadOptions): Uploads {
     upgrade(request, socket, head) {
       const path = pathOf(request.url);
       if (path !== '/v2/record') return false;
-      const transport = overUpgrade(socket, head, OFFERS);
+      const transport = overUpgrade(socket, head);
       void answerUpgrade(options, request, socket, transport).catch((error: unknown) => {
         const refusal = refusalOf(error, path);
         transport.refuse(refusal, refusalBody(refusal));
@@ -200,8 +197,8 @@ async function answerStream(
     return;
   }
   await requireRoom(options);
-  if (method === 'HEAD') respond(stream, { ':status': 200, ...OFFERS }, undefined);
-  else await takeRecording(options, uploader, overHttp2(stream), readFields(headers));
+  if (method === 'HEAD') respond(stream, { ':status': 200, ...UPGRADE_OFFER }, undefined);
+  else await takeRecording(options, uploader, overHttp2(stream));
 }
 
 /** Puts an upload on a connection that was made for it alone. */

@@ -1,10 +1,10 @@
 /**
  * Annotation lines: our extension of the upload to a recorder. After the header line, a line that is a JSON object
- * annotates the recording (cast events are JSON arrays). They are sent only to a recorder that answered
- * `HEAD /v2/record` with `tailcast-annotations: 1`; it keeps them out of the `.cast` and in the sidecar.
+ * annotates the recording (cast events are JSON arrays). They are sent only to a recorder of ours, over an upgraded connection
+ * (`upload-record.ts`); it keeps them out of the `.cast` and in the sidecar.
  *
- * Read strictly: an unknown kind, an unknown key or a value of a wrong type is an error, because a recorder that
- * announces version 1 must not lose what it was told.
+ * Read strictly: an unknown kind, an unknown key or a value of a wrong type is an error, because a recorder must not
+ * lose an annotation.
  */
 import { decodeBase64 } from '../base64.ts';
 import { parseJsonObject } from '../json-value.ts';
@@ -72,10 +72,6 @@ export type Annotation =
   | GapAnnotation
   | ExitAnnotation
   | EndAnnotation;
-
-/** Response header of `HEAD /v2/record` and the value that means this file. */
-export const ANNOTATIONS_HEADER = 'tailcast-annotations';
-export const ANNOTATIONS_VERSION = '1';
 
 /** Longest annotation line in UTF-16 code units: room for the base64 of the longest output line. */
 export const MAX_ANNOTATION_LENGTH = 4 * 1024 * 1024;

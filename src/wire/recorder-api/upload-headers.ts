@@ -1,29 +1,24 @@
 /**
- * What an upload (`POST /v2/record`) says in its header fields, and what a recorder answers in its own. With them a session
- * goes on over another connection, at another recorder too. A recorder of the reference knows none of them.
+ * Header fields of an upload to a recorder of ours: a connection of HTTP/1.1 that is upgraded for it (`upload-record.ts`). With them a
+ * session goes on over another connection, at another recorder too. A recorder says in its response to `HEAD /v2/record` that it takes
+ * such uploads; one of the reference does not.
  *
  * ```
  * HEAD /v2/record                               200
- *                                               tailcast-annotations: 1
- *                                               tailcast-resume: 1
- *                                               tailcast-frames: 1, 2
  *                                               tailcast-upgrade: 1
- * POST /v2/record                               200
+ * GET /v2/record                                101
+ * upgrade: tailcast-record/1                    upgrade: tailcast-record/1
  * tailcast-session: 6f1c…                       tailcast-offset: 81920
  * tailcast-offset: 81920
+ * tailcast-frames: 65011
  * tailcast-part: 2
  * tailcast-preamble: 512
- * tailcast-frames: 65011
  * tailcast-waits: 1
  * tailcast-before: 100.64.0.8:80
  * tailcast-after: 100.64.0.9:80,100.64.0.10:80
  * ```
- *
- * An upload over a connection that is upgraded for it (`upload-record.ts`) has the fields of the POST in its request, and those of both answers in the 101.
  */
 import { WireError } from '../wire-error.ts';
-import { ANNOTATIONS_HEADER, ANNOTATIONS_VERSION } from './annotation.ts';
-import { FRAMES_VERSION } from './upload-frame.ts';
 
 const SESSION = 'tailcast-session';
 const OFFSET = 'tailcast-offset';
@@ -33,12 +28,8 @@ const WAITS = 'tailcast-waits';
 const BEFORE = 'tailcast-before';
 const AFTER = 'tailcast-after';
 const FRAMES = 'tailcast-frames';
-const RESUME = 'tailcast-resume';
-const RESUME_VERSION = '1';
 const UPGRADE = 'tailcast-upgrade';
 const UPGRADE_VERSION = '1';
-/** Gateways that know only the first send frames without bulk. */
-const FRAMES_VERSIONS = `1, ${FRAMES_VERSION}`;
 
 /** How an upload continues a session whose beginning is elsewhere. */
 export interface Continuation {
@@ -53,7 +44,7 @@ export interface Continuation {
   readonly preambleBytes: number;
   /**
    * The body is frames (see `upload-frame.ts`), behind the preamble, which is lines: `offset` bytes of lines are so many bytes of
-   * frames. Offsets count bytes of lines all the same.
+   * frames. Offsets count bytes of lines all the same. Absent from an upload over a protocol of the reference, which is lines.
    */
   readonly frames?: number;
 }
@@ -73,25 +64,13 @@ export const MAX_NEIGHBOURS = 16;
 
 /** What an upload says of itself. */
 export interface UploadFields {
-  /** Names the session, so that it can be continued: 1 to 128 visible ASCII characters. Undefined: it cannot be. */
-  readonly session: string | undefined;
-  readonly at: Continuation;
+  /** Names the session, so that it can be continued: 1 to 128 visible ASCII characters. */
+  readonly session: string;
+  readonly at: Continuation & Required<Pick<Continuation, 'frames'>>;
   /** The uploader shows nothing before it is acknowledged, so it is not to wait for company to be committed. */
   readonly waits: boolean;
-  /** Absent where there are none, and from a session that cannot be continued. */
+  /** Absent where there are none. */
   readonly neighbours?: Neighbours;
-}
-
-/** What a recorder can do besides what the reference's can. */
-export interface RecorderOffers {
-  /** Takes annotation lines (see `annotation.ts`). */
-  readonly annotations: boolean;
-  /** Continues sessions. */
-  readonly resumable: boolean;
-  /** Takes frames instead of lines. */
-  readonly frames: boolean;
-  /** Takes uploads of frames over a connection of HTTP/1.1 that is upgraded for it. */
-  readonly upgrade: boolean;
 }
 
 /** Fields by their lower-case names, as Node gives them. */
@@ -109,17 +88,13 @@ export function encodeUploadFields({
   neighbours: { before, after } = NO_NEIGHBOURS,
 }: UploadFields): Record<string, string> {
   return {
-    ...(session === undefined
-      ? {}
-      : {
-          [SESSION]: session,
-          [OFFSET]: String(at.offset),
-          [PART]: String(at.number),
-          [PREAMBLE]: String(at.preambleBytes),
-          ...(at.frames === undefined ? {} : { [FRAMES]: String(at.frames) }),
-          ...addressField(BEFORE, before === undefined ? [] : [before]),
-          ...addressField(AFTER, after),
-        }),
+    [SESSION]: session,
+    [OFFSET]: String(at.offset),
+    [FRAMES]: String(at.frames),
+    [PART]: String(at.number),
+    [PREAMBLE]: String(at.preambleBytes),
+    ...addressField(BEFORE, before === undefined ? [] : [before]),
+    ...addressField(AFTER, after),
     ...(waits ? { [WAITS]: '1' } : {}),
   };
 }
@@ -128,10 +103,6 @@ export function encodeUploadFields({
 export function decodeUploadFields(fields: HeaderFields): UploadFields {
   const session = fields[SESSION];
   const waits = fields[WAITS] === '1';
-  if (session === undefined) {
-    if (fields[FRAMES] !== undefined) throw new WireError('malformed', `${FRAMES} are of no session`);
-    return { session, at: FROM_START, waits };
-  }
   if (typeof session !== 'string' || !SESSION_NAME.test(session)) {
     throw new WireError('malformed', `${SESSION} is not a session name`);
   }
@@ -141,11 +112,11 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
   // a session that begins here repeats nothing
   if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
-  const frames = fields[FRAMES] === undefined ? undefined : readCount(fields, FRAMES, 0);
-  if (frames !== undefined && (frames === 0) !== (offset === 0)) {
+  const frames = readCount(fields, FRAMES, 0);
+  if ((frames === 0) !== (offset === 0)) {
     throw new WireError('malformed', `${FRAMES} and ${OFFSET} begin together`);
   }
-  const at = { offset, number, preambleBytes, ...(frames === undefined ? {} : { frames }) };
+  const at = { offset, frames, number, preambleBytes };
   return { session, at, waits, ...readNeighbours(fields) };
 }
 
@@ -175,40 +146,17 @@ function readAddresses(fields: HeaderFields, name: string): readonly string[] {
   return addresses;
 }
 
-/** The answer to an upload that can be continued: so many body bytes of its session are durable already. */
+/** Fields of the 101: so many bytes of lines of the session are durable already. */
 export function encodeDurableOffset(bytes: number): Record<string, string> {
   return { [OFFSET]: String(bytes) };
 }
 
-/**
- * The answer to `HEAD /v2/record`. A recorder that speaks a newer version as well names all it speaks, as `1, 2`: who knows
- * only the first goes on with that.
- */
-export function encodeOffers({
-  annotations,
-  resumable,
-  frames,
-  upgrade,
-}: RecorderOffers): Record<string, string> {
-  return {
-    ...(annotations ? { [ANNOTATIONS_HEADER]: ANNOTATIONS_VERSION } : {}),
-    ...(resumable ? { [RESUME]: RESUME_VERSION } : {}),
-    ...(frames ? { [FRAMES]: FRAMES_VERSIONS } : {}),
-    ...(upgrade ? { [UPGRADE]: UPGRADE_VERSION } : {}),
-  };
-}
+/** Fields of the response to `HEAD /v2/record` of a recorder that takes uploads over an upgraded connection. */
+export const UPGRADE_OFFER: Readonly<Record<string, string>> = { [UPGRADE]: UPGRADE_VERSION };
 
-export function decodeOffers(fields: HeaderFields): RecorderOffers {
-  return {
-    annotations: speaks(fields[ANNOTATIONS_HEADER], ANNOTATIONS_VERSION),
-    resumable: speaks(fields[RESUME], RESUME_VERSION),
-    frames: speaks(fields[FRAMES], String(FRAMES_VERSION)),
-    upgrade: speaks(fields[UPGRADE], UPGRADE_VERSION),
-  };
-}
-
-function speaks(field: HeaderFields[string], version: string): boolean {
-  return typeof field === 'string' && field.split(',').some((word) => word.trim() === version);
+/** Returns whether these are the fields of {@link UPGRADE_OFFER}. */
+export function offersUpgrade(fields: HeaderFields): boolean {
+  return fields[UPGRADE] === UPGRADE_VERSION;
 }
 
 function readCount(fields: HeaderFields, name: string, fallback: number): number {

@@ -275,7 +275,7 @@ describe('a recorded exec', () => {
   });
 
   it('is recorded at a recorder of the reference kind: plain asciicast, nothing else', async () => {
-    for (const behaviour of [{ annotations: false }, { v2: false }]) {
+    for (const behaviour of [{ upgradeOffered: false }, { v2: false }]) {
       const recorderDouble = await recorder(behaviour);
       const { rig: gateway } = await rig(
         webSocketExec([serverMessage(2, utf8('err\n'))]),
@@ -507,7 +507,7 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost: the session ends with a reason the user sees', async () => {
-    const recorderDouble = await recorder({ resume: false });
+    const recorderDouble = await recorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
     const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
@@ -525,7 +525,7 @@ describe('fail modes', () => {
   });
 
   it('enforced, recorder lost in the middle of a frame: the connection is cut', async () => {
-    const recorderDouble = await recorder({ resume: false });
+    const recorderDouble = await recorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
     const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
@@ -561,13 +561,13 @@ describe('fail modes', () => {
   });
 
   it('if possible, recorder lost: the session runs on, and the gap is told', async () => {
-    const recorderDouble = await recorder({ resume: false });
+    const recorderDouble = await recorder({ upgradeOffered: false });
     const { script, peer } = openEnded();
     const { rig: gateway } = await rig(script, policy('failOpen', [recorderDouble.address]));
     const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     const server = await peer;
     server.write(serverMessage(1, utf8('before')));
-    await recorderDouble.until(() => recorderDouble.uploads[0]!.lines().length === 3);
+    await recorderDouble.until(() => recorderDouble.uploads[0]!.lines().length === 2);
     recorderDouble.uploads[0]!.cut();
     expect(await gateway.until('recorderLost')).toMatchObject({ mode: 'failOpen', resumed: false });
     server.write(serverMessage(1, utf8('after')));

@@ -278,7 +278,7 @@ interface Run {
 
 /** A rig's programs see nothing of the environment but what every program needs, and how gateways are to send what they record. */
 function inherited(): Record<string, string> {
-  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ', 'TAILCAST_RECORDER_FRAMES'];
+  const names = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'TZ'];
   return Object.fromEntries(
     names.flatMap((name) => {
       const value = process.env[name];

@@ -371,7 +371,7 @@ describe('a recording through the tailnet', () => {
     cleanups.push(() => session.destroy());
     const probe = session.request({ ':method': 'HEAD', ':path': '/v2/record' });
     const [headers] = (await once(probe, 'response')) as [Record<string, unknown>];
-    expect(headers).toMatchObject({ ':status': 200, 'tailcast-annotations': '1' });
+    expect(headers).toMatchObject({ ':status': 200, 'tailcast-upgrade': '1' });
   });
 });
 

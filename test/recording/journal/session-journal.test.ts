@@ -264,7 +264,7 @@ describe('the journal of a session', () => {
     writer.journal.acknowledged(3);
     const all = Buffer.concat([writer.written, utf8('{"kind":"end"}\n')]);
     const { preamble } = writer;
-    const end = { bytes: all.subarray(3), offset: 3, preamble, part: 1, resumable: true };
+    const end = { bytes: all.subarray(3), offset: 3, lineBytes: 3, preamble, part: 1, resumable: true };
     expect(writer.journal.complete(end)).toBe(true);
     writer.journal.note();
     expect(Buffer.from((await readLeft(files(), key))!.rest.bytes).toString()).toBe(

@@ -4,33 +4,19 @@ import { connect as http2Connect } from 'node:http2';
 import { connect, type Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { takeRecording } from '../../../src/tsrecorder/serving/record-upload.ts';
 import { overUpgrade } from '../../../src/tsrecorder/serving/upload-transports.ts';
 import { createRecorderMetrics } from '../../../src/tsrecorder/intake/recorder-metrics.ts';
 import type { UploadEvents } from '../../../src/tsrecorder/intake/upload-connection.ts';
+import { FrameBatch } from '../../../src/wire/recorder-api/upload-frame.ts';
+import { encodeRecords, MAX_UPLOAD_RECORD_BYTES } from '../../../src/wire/recorder-api/upload-record.ts';
 import { recordOf } from '../../support/recorder-double.ts';
-import {
-  createRig,
-  HEADER,
-  openUpload,
-  road,
-  STORED_HEADER,
-  until,
-  UPLOADER,
-  type Rig,
-} from '../recorder-rig.ts';
+import { createRig, HEADER, openUpload, STORED_HEADER, until, UPLOADER, type Rig } from '../recorder-rig.ts';
 
 const LINE = '[0.5,"o","hello\\r\\n"]\n';
 const END = Buffer.alloc(4);
-
-beforeAll(() => {
-  road.over = 'upgrade';
-});
-afterAll(() => {
-  road.over = 'h2';
-});
 
 async function dial(rig: Rig, allowHalfOpen = false): Promise<Socket> {
   const { host, port } = rig.recorder.address;
@@ -43,13 +29,30 @@ async function dial(rig: Rig, allowHalfOpen = false): Promise<Socket> {
 const ask = (fields: Record<string, string> = {}, start = 'GET /v2/record HTTP/1.1'): string =>
   [
     start,
-    ...Object.entries({ Host: 'x', Connection: 'Upgrade', Upgrade: 'tailcast-record/1', ...fields })
+    ...Object.entries({
+      Host: 'x',
+      Connection: 'Upgrade',
+      Upgrade: 'tailcast-record/1',
+      ...another(),
+      ...fields,
+    })
       .filter(([, value]) => value !== '')
       .map(([name, value]) => `${name}: ${value}`),
     '\r\n',
   ].join('\r\n');
 
 const named = (name: string): Record<string, string> => ({ 'tailcast-session': name });
+
+/** A record with a frame of whole lines. */
+function frameOf(lines: string): Buffer {
+  const batch = new FrameBatch();
+  batch.text(lines);
+  return Buffer.concat(encodeRecords([batch.take()], MAX_UPLOAD_RECORD_BYTES));
+}
+
+let sessions = 0;
+/** A name of its own for each upload. */
+const another = (): Record<string, string> => named(`a${(sessions += 1)}`);
 
 /** All that comes until the connection ends. */
 async function receiveAll(socket: Socket): Promise<string> {
@@ -65,20 +68,19 @@ async function states(rig: Rig): Promise<readonly string[]> {
 }
 
 describe('GET /v2/record', () => {
-  it('has in its 101 what the answers to HEAD and POST have', async () => {
+  it('is announced to HEAD, and says in its 101 what is durable', async () => {
     await using rig = await createRig();
     const session = http2Connect(rig.recorder.url);
     const [head] = await once(session.request({ ':method': 'HEAD', ':path': '/v2/record' }), 'response');
     session.destroy();
     const offers = Object.entries(head as object).filter(([name]) => name.startsWith('tailcast-'));
-    expect(Object.fromEntries(offers)).toMatchObject({ 'tailcast-upgrade': '1', 'tailcast-frames': '1, 2' });
+    expect(Object.fromEntries(offers)).toEqual({ 'tailcast-upgrade': '1' });
     const upload = openUpload(rig.recorder, named('s'));
     expect(await upload.headers).toMatchObject({
       ':status': 101,
       connection: 'Upgrade',
       upgrade: 'tailcast-record/1',
       'tailcast-offset': '0',
-      ...Object.fromEntries(offers),
     });
     upload.close();
   });
@@ -89,7 +91,14 @@ describe('GET /v2/record', () => {
     ['a newer version alone', ask({ Upgrade: 'tailcast-record/2' }), 400, 'UPLOAD_MALFORMED'],
     ['a body', `${ask({ 'Content-Length': '2' })}{}`, 400, 'UPLOAD_MALFORMED'],
     ['an odd name', ask(named('a b')), 400, 'UPLOAD_MALFORMED'],
-    ['a middle that is not here', ask({ ...named('a'), 'tailcast-offset': '5' }), 409, 'UPLOAD_CONFLICT'],
+    ['no name', ask(named('')), 400, 'UPLOAD_MALFORMED'],
+    ['no place in frames', ask({ 'tailcast-offset': '5' }), 400, 'UPLOAD_MALFORMED'],
+    [
+      'a middle that is not here',
+      ask({ 'tailcast-offset': '5', 'tailcast-frames': '5' }),
+      409,
+      'UPLOAD_CONFLICT',
+    ],
   ])('with %s is refused like any request', async (_, request, status, code) => {
     await using rig = await createRig();
     const socket = await dial(rig);
@@ -121,7 +130,7 @@ describe('GET /v2/record', () => {
     await using rig = await createRig({ ...options, registry });
     const socket = await dial(rig);
     // a peer that does not wait for the answer
-    socket.write(Buffer.concat([Buffer.from(ask()), recordOf(HEADER), END]));
+    socket.write(Buffer.concat([Buffer.from(ask()), frameOf(HEADER), END]));
     expect(await receiveAll(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
     expect(await registry.getSingleMetricAsString('tailcast_recorder_refused_total')).toMatch(/\} 1$/m);
     expect(await rig.list()).toEqual([]);
@@ -149,12 +158,12 @@ describe('GET /v2/record', () => {
 describe('an upgraded upload', () => {
   it('takes what was sent before the 101, in one segment or byte by byte', async () => {
     await using rig = await createRig();
-    const bytes = Buffer.concat([Buffer.from(ask()), recordOf(HEADER + LINE), END]);
+    const bytes = (): Buffer => Buffer.concat([Buffer.from(ask()), frameOf(HEADER + LINE), END]);
     const quick = await dial(rig);
-    quick.write(bytes);
+    quick.write(bytes());
     expect(await receiveAll(quick)).toMatch(/^HTTP\/1\.1 101 [^]*\0\0\0\0$/);
     const slow = await dial(rig);
-    for (const byte of bytes) slow.write(Uint8Array.of(byte));
+    for (const byte of bytes()) slow.write(Uint8Array.of(byte));
     expect(await receiveAll(slow)).toMatch(/^HTTP\/1\.1 101 [^]*\0\0\0\0$/);
     expect(await states(rig)).toEqual(['closed', 'closed']);
   });
@@ -163,9 +172,9 @@ describe('an upgraded upload', () => {
     'that is cut after any byte is no whole one: %s',
     async (how) => {
       await using rig = await createRig({ timing: { resumeGraceMs: 1 } });
-      const records = Buffer.concat([recordOf(HEADER), recordOf(LINE), recordOf(LINE), END]);
+      const records = Buffer.concat([frameOf(HEADER), frameOf(LINE), frameOf(LINE), END]);
       const cuts = Array.from({ length: records.length }, (_, sent) => sent).filter(
-        (sent) => sent < 6 || sent > 4 + HEADER.length - 2,
+        (sent) => sent < 11 || sent > 9 + HEADER.length - 2,
       );
       const cut = async (sent: number): Promise<void> => {
         const upload = await dial(rig);
@@ -179,7 +188,7 @@ describe('an upgraded upload', () => {
       };
       for (let start = 0; start < cuts.length; start += 20)
         await Promise.all(cuts.slice(start, start + 20).map(cut));
-      const whole = how === 'end' ? cuts.filter((sent) => sent >= 4 + HEADER.length).length : undefined;
+      const whole = how === 'end' ? cuts.filter((sent) => sent >= 9 + HEADER.length).length : undefined;
       await until(async () => {
         const found = await states(rig);
         const settled = found.every((state) => state === 'interrupted');
@@ -215,7 +224,7 @@ describe('an upgraded upload', () => {
     const socket = await dial(rig);
     socket.write(ask());
     await once(socket, 'data');
-    socket.write(Buffer.concat([recordOf(HEADER), recordOf(LINE), bytes]));
+    socket.write(Buffer.concat([frameOf(HEADER), frameOf(LINE), bytes]));
     const received = await receiveAll(socket);
     expect(received).toContain(words);
     expect(received).not.toMatch(/\0\0\0\0$/);
@@ -233,9 +242,9 @@ describe('an upgraded upload', () => {
     await once(socket, 'data');
     const line = `[1,"o","${'x'.repeat(1_000_000)}"]\n`;
     const lines = HEADER + line.repeat(4);
-    const body = lines + `[2,"o","${'y'.repeat(4 * 1024 * 1024 - lines.length - 11)}"]\n`;
-    expect(body).toHaveLength(4 * 1024 * 1024);
-    socket.write(Buffer.concat([recordOf(body), END]));
+    const body = lines + `[2,"o","${'y'.repeat(4 * 1024 * 1024 - 5 - lines.length - 11)}"]\n`;
+    expect(body).toHaveLength(4 * 1024 * 1024 - 5);
+    socket.write(Buffer.concat([frameOf(body), END]));
     expect(await receiveAll(socket)).toMatch(/\0\0\0\0$/);
     expect(await states(rig)).toEqual(['closed']);
   });
@@ -245,7 +254,7 @@ describe('an upgraded upload', () => {
     const socket = await dial(rig, true);
     socket.write(ask());
     await once(socket, 'data');
-    socket.end(Buffer.concat([recordOf(HEADER + LINE), END]));
+    socket.end(Buffer.concat([frameOf(HEADER + LINE), END]));
     await receiveAll(socket);
     await expect.poll(() => states(rig)).toEqual(['closed']);
   });
@@ -260,7 +269,7 @@ describe('an upgraded upload', () => {
     });
     const sockets = [true, false].map(async (withBody) => {
       const socket = await dial(rig, true);
-      socket.end(Buffer.concat([Buffer.from(ask()), ...(withBody ? [recordOf(HEADER + LINE)] : [])]));
+      socket.end(Buffer.concat([Buffer.from(ask()), ...(withBody ? [frameOf(HEADER + LINE)] : [])]));
       return receiveAll(socket);
     });
     await until(async () => ((await rig.get('/healthz')).status === 200 ? true : undefined));
@@ -279,7 +288,7 @@ describe('an upgraded upload', () => {
         return once(socket, 'data');
       }),
     );
-    const upload = openUpload(rig.recorder);
+    const upload = openUpload(rig.recorder, another());
     upload.write(HEADER + LINE);
     upload.end();
     await upload.over;
@@ -327,8 +336,8 @@ describe('the acknowledgements of an upgraded upload', () => {
         },
       },
       { ...UPLOADER, address: '192.0.2.1' },
-      overUpgrade(socket, Buffer.alloc(0), {}),
-      { session: 's', at: { offset: 0, number: 1, preambleBytes: 0 }, waits: false },
+      overUpgrade(socket, Buffer.alloc(0)),
+      { session: 's', at: { offset: 0, frames: 0, number: 1, preambleBytes: 0 }, waits: false },
     );
     for (let ack = 1; ack <= 10_000; ack += 1) events!.durable({ ack });
     expect(socket.writableLength).toBeLessThan(300);

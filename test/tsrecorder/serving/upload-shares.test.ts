@@ -4,17 +4,16 @@ import { request as httpRequest } from 'node:http';
 import { connect } from 'node:http2';
 import { connect as tcpConnect, type Socket } from 'node:net';
 import { Registry } from 'prom-client';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
+import type { RunningRecorder } from '../../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import {
-  acceptedStatus,
   createRig,
   HEADER,
   openUpload,
   readAnswer,
   request,
-  road,
   until,
   UPLOADER,
   uploadWhole,
@@ -60,12 +59,9 @@ async function dial(rig: Rig, from: string): Promise<Socket> {
 }
 
 describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
-  beforeAll(() => {
-    road.over = over;
-  });
-  afterAll(() => {
-    road.over = 'h2';
-  });
+  let sessions = 0;
+  const open = (recorder: RunningRecorder): Upload =>
+    openUpload(recorder, over === 'h2' ? {} : { 'tailcast-session': `s${(sessions += 1)}` });
 
   it.each([
     ['sends nothing', ''],
@@ -77,7 +73,7 @@ describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
       timing: { headerTimeoutMs: 50 },
       registry,
     });
-    const silent = openUpload(rig.recorder);
+    const silent = open(rig.recorder);
     silent.write(text);
     await silent.over;
     expect(silent.acks.at(-1)?.error).toMatch(/no complete header line within 50 ms/);
@@ -91,7 +87,7 @@ describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
 
   it('that has sent its header may be silent for longer', async () => {
     await using rig = await createRig({ timing: { headerTimeoutMs: 20, idleAckMs: 10 } });
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     upload.write(HEADER);
     await upload.ack(({ ack }) => ack === HEADER.length);
     const count = upload.acks.length;
@@ -110,9 +106,9 @@ describe.each(['h2', 'upgrade'] as const)('an upload over %s', (over) => {
     const accepted: Upload[] = [];
     const refused: Upload[] = [];
     for (let count = 0; count < 8; count += 1) {
-      const upload = openUpload(rig.recorder);
+      const upload = open(rig.recorder);
       const { ':status': status } = await upload.headers;
-      (status === acceptedStatus() ? accepted : refused).push(upload);
+      (status === (over === 'h2' ? 200 : 101) ? accepted : refused).push(upload);
     }
     expect(accepted).toHaveLength(4);
     nodeId = 'nInnocent';

@@ -6,20 +6,21 @@ import { connect as tcpConnect } from 'node:net';
 import { join } from 'node:path';
 import { once } from 'node:events';
 import { Registry } from 'prom-client';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import {
   createRig,
   HEADER,
   openUpload,
   readAnswer,
   request,
-  road,
   STORED_HEADER,
   until,
   UPLOADER,
   uploadWhole,
   type Rig,
+  type Upload,
 } from '../recorder-rig.ts';
+import type { RunningRecorder } from '../../../src/compose/recorder-parts.ts';
 
 const LINE = '[0.5,"o","hello\\r\\n"]\n';
 
@@ -29,12 +30,12 @@ async function stored(rig: Rig): Promise<string> {
 }
 
 describe('/v2/record', () => {
-  it('takes HEAD and POST over one connection, announces our extensions and answers before any body', async () => {
+  it('takes HEAD and POST over one connection, announces our upgrade and answers before any body', async () => {
     await using rig = await createRig();
     const session = connect(rig.recorder.url);
     const head = session.request({ ':method': 'HEAD', ':path': '/v2/record' });
     const [answer] = await once(head, 'response');
-    expect(answer).toMatchObject({ ':status': 200, 'tailcast-annotations': '1', 'tailcast-resume': '1' });
+    expect(answer).toMatchObject({ ':status': 200, 'tailcast-upgrade': '1' });
     head.resume();
     const post = session.request({ ':method': 'POST', ':path': '/v2/record' });
     const [response] = await once(post, 'response');
@@ -47,16 +48,13 @@ describe('/v2/record', () => {
 });
 
 describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
-  beforeAll(() => {
-    road.over = over;
-  });
-  afterAll(() => {
-    road.over = 'h2';
-  });
+  let sessions = 0;
+  const open = (recorder: RunningRecorder): Upload =>
+    openUpload(recorder, over === 'h2' ? {} : { 'tailcast-session': `s${(sessions += 1)}` });
 
   it('acknowledges without any data, and goes on in silence', async () => {
     await using rig = await createRig({ timing: { idleAckMs: 30 } });
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     await upload.ack(() => true);
     await until(async () => (upload.acks.length >= 5 ? true : undefined));
     expect(new Set(upload.acks.map(({ ack }) => ack))).toEqual(new Set([0]));
@@ -69,7 +67,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
 
   it('acknowledges whole lines only, and within 200 ms', async () => {
     await using rig = await createRig();
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     upload.write(HEADER);
     await upload.ack(({ ack }) => ack === HEADER.length);
     const took: number[] = [];
@@ -180,7 +178,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     ['a header without end', Buffer.from(HEADER.slice(0, 50))],
   ])('refuses %s with an error frame and stores nothing', async (_name, body) => {
     await using rig = await createRig();
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     if (body.length > 0) upload.write(body);
     upload.end();
     await upload.over;
@@ -238,7 +236,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
 
   it('ends a session that is longer than allowed, with one error frame', async () => {
     await using rig = await createRig({ limits: { maxSessionBytes: HEADER.length + 10 * LINE.length } });
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     upload.write(HEADER + LINE.repeat(10));
     await upload.ack(({ ack }) => ack === HEADER.length + 10 * LINE.length);
     upload.write(LINE);
@@ -249,7 +247,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
 
   it('makes a flooding uploader wait while its acks go on, in little memory', async () => {
     await using rig = await createRig({ limits: { maxPendingBytes: 262_144 } });
-    const upload = openUpload(rig.recorder);
+    const upload = open(rig.recorder);
     const chunk = Buffer.from(`[1,"o","${'y'.repeat(65_000)}"]\n`);
     const total = HEADER.length + chunk.length * 3000;
     const before = process.memoryUsage().arrayBuffers;
@@ -270,7 +268,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
 
   it('does not let an uploader wait for company that says it waits', async () => {
     await using rig = await createRig({ timing: { commitWindowMs: 600_000 } });
-    const upload = openUpload(rig.recorder, { 'tailcast-waits': '1' });
+    const upload = openUpload(rig.recorder, { 'tailcast-session': 'waits', 'tailcast-waits': '1' });
     upload.write(HEADER);
     for (let count = 0; count <= 5; count += 1) {
       await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
@@ -281,7 +279,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
 
   it('takes many sessions at once and mixes none', async () => {
     await using rig = await createRig();
-    const uploads = Array.from({ length: 60 }, () => openUpload(rig.recorder));
+    const uploads = Array.from({ length: 60 }, () => open(rig.recorder));
     for (const upload of uploads) upload.write(HEADER);
     for (let round = 0; round < 20; round += 1) {
       for (const [index, upload] of uploads.entries())

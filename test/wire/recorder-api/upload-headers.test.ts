@@ -1,12 +1,11 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
-  decodeOffers,
   decodeUploadFields,
   encodeDurableOffset,
-  encodeOffers,
   encodeUploadFields,
-  FROM_START,
+  offersUpgrade,
+  UPGRADE_OFFER,
 } from '../../../src/wire/recorder-api/upload-headers.ts';
 import { WireError } from '../../../src/wire/wire-error.ts';
 
@@ -32,19 +31,16 @@ describe('the fields of an upload', () => {
   it('read back as they were written', () => {
     fc.assert(
       fc.property(
-        fc.option(fc.stringMatching(/^[!-~]{1,128}$/), { nil: undefined }),
+        fc.stringMatching(/^[!-~]{1,128}$/),
         fc.nat(),
         fc.integer({ min: 1, max: 1000 }),
         fc.boolean(),
         fc.array(fc.stringMatching(/^[0-9A-Za-z.:[\]%_-]{3,200}$/), { minLength: 1, maxLength: 16 }),
         fc.boolean(),
-        fc.boolean(),
-        (session, offset, number, waits, [before = '', ...after], isFirst, isFrames) => {
-          const place = isFrames ? { frames: 3 * offset } : {};
-          const at =
-            session === undefined ? FROM_START : { offset, number, preambleBytes: offset >> 1, ...place };
-          const told = isFirst ? { after: [before, ...after] } : { before, after };
-          const fields = { session, at, waits, ...(session === undefined ? {} : { neighbours: told }) };
+        (session, offset, number, waits, [before = '', ...after], isFirst) => {
+          const at = { offset, frames: 3 * offset, number, preambleBytes: offset >> 1 };
+          const neighbours = isFirst ? { after: [before, ...after] } : { before, after };
+          const fields = { session, at, waits, neighbours };
           expect(decodeUploadFields(encodeUploadFields(fields))).toEqual(fields);
         },
       ),
@@ -55,20 +51,16 @@ describe('the fields of an upload', () => {
     const after = ['bad host:80', 'a,b', ...Array.from({ length: 20 }, (_, index) => `10.0.0.${index}:80`)];
     const fields = encodeUploadFields({
       session: 's',
-      at: FROM_START,
+      at: { offset: 0, frames: 0, number: 1, preambleBytes: 0 },
       waits: false,
       neighbours: { before: 'x\n', after },
     });
     expect(decodeUploadFields(fields).neighbours).toEqual({ after: after.slice(2, 18) });
   });
 
-  it('are none from an uploader that does not know them', () => {
-    expect(decodeUploadFields({ 'tailcast-part': 'x' })).toEqual({
-      session: undefined,
-      at: FROM_START,
-      waits: false,
-    });
-    expect(decodeUploadFields({ 'tailcast-session': 's' }).at).toEqual(FROM_START);
+  it('begin the session where they name nothing else', () => {
+    const at = { offset: 0, frames: 0, number: 1, preambleBytes: 0 };
+    expect(decodeUploadFields({ 'tailcast-session': 's' })).toEqual({ session: 's', at, waits: false });
   });
 
   it.each([
@@ -80,7 +72,11 @@ describe('the fields of an upload', () => {
     [{ 'tailcast-session': 's', 'tailcast-offset': '1e3' }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-offset': '1'.repeat(16) }, 'tailcast-offset is not a number'],
     [{ 'tailcast-session': 's', 'tailcast-frames': 'x' }, 'tailcast-frames is not a number'],
-    [{ 'tailcast-frames': '0' }, 'tailcast-frames are of no session'],
+    [{ 'tailcast-frames': '0' }, 'tailcast-session is not a session name'],
+    [
+      { 'tailcast-session': 's', 'tailcast-offset': '1' },
+      'tailcast-frames and tailcast-offset begin together',
+    ],
     [
       { 'tailcast-session': 's', 'tailcast-frames': '1' },
       'tailcast-frames and tailcast-offset begin together',
@@ -103,46 +99,18 @@ describe('the fields of an upload', () => {
   });
 });
 
-const NOTHING = { annotations: false, resumable: false, frames: false, upgrade: false };
-
-describe('what a recorder offers', () => {
-  it('is these fields, and reads back', () => {
-    const all = { annotations: true, resumable: true, frames: true, upgrade: true };
-    expect(encodeOffers(all)).toEqual({
-      'tailcast-annotations': '1',
-      'tailcast-resume': '1',
-      'tailcast-frames': '1, 2',
-      'tailcast-upgrade': '1',
-    });
-    for (const offers of [
-      all,
-      { ...all, annotations: false },
-      { ...all, resumable: false },
-      { ...all, frames: false },
-      { ...all, upgrade: false },
-    ])
-      expect(decodeOffers(encodeOffers(offers))).toEqual(offers);
+describe('the response to HEAD', () => {
+  it('of a recorder of ours offers the upgrade', () => {
+    expect(UPGRADE_OFFER).toEqual({ 'tailcast-upgrade': '1' });
+    expect(offersUpgrade({ ...UPGRADE_OFFER })).toBe(true);
   });
 
-  it('is what both speak, when a newer recorder names more', () => {
-    const fields = {
-      'tailcast-annotations': '1, 2',
-      'tailcast-resume': '2,1',
-      'tailcast-frames': '2,3',
-      'tailcast-upgrade': '2, 1',
-    };
-    expect(decodeOffers(fields)).toEqual({ annotations: true, resumable: true, frames: true, upgrade: true });
-    const newer = {
-      'tailcast-annotations': '11',
-      'tailcast-resume': '2',
-      'tailcast-frames': '3',
-      'tailcast-upgrade': '2',
-    };
-    expect(decodeOffers(newer)).toEqual(NOTHING);
-  });
-
-  it('is nothing where another version, or none, is named', () => {
-    expect(decodeOffers({})).toEqual(NOTHING);
-    expect(decodeOffers({ 'tailcast-annotations': '2', 'tailcast-resume': ['1', '1'] })).toEqual(NOTHING);
+  it.each([
+    {},
+    { 'tailcast-upgrade': '11' },
+    { 'tailcast-upgrade': '2' },
+    { 'tailcast-upgrade': ['1', '1'] },
+  ])('of any other recorder offers none: %j', (fields) => {
+    expect(offersUpgrade(fields)).toBe(false);
   });
 });
