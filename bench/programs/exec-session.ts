@@ -31,8 +31,7 @@ export interface Session {
 
 /** How a session is asked for. */
 export interface SessionRequest {
-  /** `POST` is SPDY, everything else WebSocket. */
-  readonly method: string;
+  /** Value of `Sec-WebSocket-Key`; empty for SPDY. */
   readonly webSocketKey: string;
   /** Bytes behind the head of the request. */
   readonly rest: Buffer;
@@ -44,7 +43,7 @@ export function serveSession(
   request: SessionRequest,
   begin: (session: Session) => void,
 ): void {
-  if (request.method === 'POST') serveSpdy(socket, request.rest, begin);
+  if (request.webSocketKey === '') serveSpdy(socket, request.rest, begin);
   else serveWebSocket(socket, request, begin);
 }
 

@@ -12,9 +12,8 @@ export function serveExec(socket: TLSSocket, head: string, rest: Buffer): void {
   const [line = ''] = head.split('\r\n');
   const query = new URLSearchParams(line.slice(line.indexOf('?') + 1, line.lastIndexOf(' ')));
   const [, program = '', ...args] = query.getAll('command');
-  const method = line.slice(0, line.indexOf(' '));
   const webSocketKey = /\r\nsec-websocket-key: ([^\r]+)/i.exec(head)?.[1] ?? '';
-  serveSession(socket, { method, webSocketKey, rest }, (session) => run(session, program, args));
+  serveSession(socket, { webSocketKey, rest }, (session) => run(session, program, args));
 }
 
 function run(session: Session, program: string, args: readonly string[]): void {

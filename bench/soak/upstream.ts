@@ -68,7 +68,7 @@ server.on('upgrade', (request, socket, rest: Buffer) => {
   socket.on('error', () => socket.destroy());
   if (program !== SHELL) return void socket.destroy();
   const webSocketKey = request.headers['sec-websocket-key'] ?? '';
-  serveSession(socket, { method: request.method ?? '', webSocketKey, rest }, (session) =>
+  serveSession(socket, { webSocketKey, rest }, (session) =>
     runShell(session, Number(number)),
   );
 });

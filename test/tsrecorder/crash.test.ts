@@ -222,7 +222,7 @@ describe('a disk that takes no more', () => {
     await upload.over;
     const errors = upload.acks.filter(({ error }) => error !== undefined);
     expect(errors).toHaveLength(1);
-    expect(upload.acks.at(-1)?.error).toMatch('the disk is full');
+    expect(upload.acks.at(-1)?.error).toMatch('the file is too large');
     const other = openUpload(process);
     other.write(HEADER);
     other.end();

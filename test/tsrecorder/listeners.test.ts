@@ -75,7 +75,7 @@ it('has live views for viewers alone', async () => {
 
 it('gives each listener connections of its own, and counts them', async () => {
   const registry = new Registry();
-  const { recorder, read } = await openRig({ registry, limits: { maxConnections: 2 } });
+  const { recorder, read } = await openRig({ registry, limits: { maxConnections: 3 } });
   const sockets = [1, 2].map(() => connectTcp(Number(read.port), read.hostname));
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
   const surplus = connectTcp(Number(read.port), read.hostname);
