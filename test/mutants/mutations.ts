@@ -214,7 +214,7 @@ const IMPERSONATION = [
     ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
     ['impersonation of others', 'if (impersonates) refuseOtherIdentity(request.rawHeaders, target);', ''],
     ['another user', "name === 'impersonate-user' && value === ownUser", "name === 'impersonate-user'"],
-    ['some groups', 'if (named.size > 0 && [...ownGroups]', 'if (named.size > 1e9 && [...ownGroups]'],
+    ['some groups', 'group !== EVERY_USER && !named.has(group)', 'false'],
   ),
   ...inFile(
     'src/impersonation/target.ts',
@@ -275,7 +275,7 @@ const CLASSES = inFile(
     "return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';",
     "return 'streamUpgrade';",
   ],
-  ['workloads', "if (isWorkload(info)) return 'workload';", ''],
+  ['workloads', "if (isWorkload(info)) return info.subresource === '' ? 'workload' : undefined;", ''],
   ['custom resources', "return 'customResource';", "return 'plain';"],
   ['Secrets that are read', "if (isSecretRead(info)) return 'secretRead';", ''],
   ['identities of resources', "return resource.split(':', 1)[0] ?? '';", 'return resource;'],
