@@ -206,7 +206,6 @@ function describeListed(
       ...(after === undefined ? {} : { after }),
     },
     files: { cast, notes },
-    ...(place === undefined ? {} : { mark: place.session }),
     bodyEnd: to,
     gapCount: 0,
   };

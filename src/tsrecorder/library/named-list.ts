@@ -2,9 +2,7 @@
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import {
   addUpload,
-  createPartFinder,
   groupSessions,
-  isNamed,
   newestFirst,
   sessionOf,
   withoutCopies,
@@ -50,13 +48,12 @@ export interface BesideUploads {
   readonly sessions: readonly Candidate[];
 }
 
-export async function besideUploads(
+export function besideUploads(
   beside: readonly Candidate[],
   byMark: NamedUploads<Candidate>['byMark'],
-): Promise<BesideUploads> {
+): BesideUploads {
   const marks = new Set(beside.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const sessions = await sessionsOf(beside, marks, byMark);
-  return { ids: new Set(beside.map(({ id }) => id)), marks, sessions };
+  return { ids: new Set(beside.map(({ id }) => id)), marks, sessions: sessionsOf(beside, marks, byMark) };
 }
 
 /** Newest first, each session once: the first upload of a session stands for all of them. */
@@ -68,7 +65,6 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
   const turns = createLoopTurns();
   const startOf = <U extends object>(list: readonly U[], orderAt: (item: U) => string): number =>
     before === undefined ? 0 : firstOf(list, (item) => orderAt(item) < before);
-  const findParts = createPartFinder(byMark);
   const found: Candidate[] = [];
   let next = startOf(sessions, ({ order }) => order);
   const addBeside = (order: string): void => {
@@ -86,7 +82,7 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
     const { mark, id } = upload;
     if (ids.has(id) || (mark !== undefined && marks.has(mark))) continue;
     addBeside(upload.order);
-    const session = mark === undefined ? upload : await sessionOf(upload, findParts);
+    const session = mark === undefined ? upload : sessionOf(upload, byMark.get(mark) ?? []);
     if (session !== undefined && found.length < limit) found.push(session);
   }
   addBeside('');
@@ -94,11 +90,11 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
 }
 
 /** Sessions of which at least one upload is `beside` others. Newest first. */
-async function sessionsOf(
+function sessionsOf(
   beside: readonly Candidate[],
   marks: ReadonlySet<string>,
   byMark: ReadonlyMap<string, readonly Candidate[]>,
-): Promise<readonly Candidate[]> {
+): readonly Candidate[] {
   const uploads = withoutCopies(
     beside,
     [...marks].flatMap((mark) => byMark.get(mark) ?? []),
@@ -107,15 +103,14 @@ async function sessionsOf(
 }
 
 /** The session of an upload. */
-export async function sessionWith(
+export function sessionWith(
   named: Candidate | undefined,
   live: readonly Candidate[],
   byMark: ReadonlyMap<string, readonly Candidate[]>,
-): Promise<Candidate | undefined> {
+): Candidate | undefined {
   if (named?.mark === undefined) return named;
   const ofSession = live.filter(({ mark }) => mark === named.mark);
-  const sessions = await sessionsOf(ofSession, new Set([named.mark]), byMark);
-  return sessions.find((session) => isNamed(session, named.id));
+  return sessionsOf(ofSession, new Set([named.mark]), byMark)[0];
 }
 
 /** What somebody may see. */
