@@ -68,9 +68,7 @@ server.on('upgrade', (request, socket, rest: Buffer) => {
   socket.on('error', () => socket.destroy());
   if (program !== SHELL) return void socket.destroy();
   const webSocketKey = request.headers['sec-websocket-key'] ?? '';
-  serveSession(socket, { webSocketKey, rest }, (session) =>
-    runShell(session, Number(number)),
-  );
+  serveSession(socket, { webSocketKey, rest }, (session) => runShell(session, Number(number)));
 });
 server.listen(0, '127.0.0.1', () =>
   tell({ kind: 'listening', port: (server.address() as AddressInfo).port }),

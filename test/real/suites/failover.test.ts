@@ -1,4 +1,5 @@
 /** A shell through the gateway while its recorders die: real kubectl on a terminal, recorders in processes of their own. */
+import { generateKeyPairSync } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -65,8 +66,13 @@ async function startSite(
   await using stack = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'tcshell-'));
   stack.defer(() => rm(folder, { recursive: true, force: true }));
+  // Recorders of one store trust each other's signatures if they have one key.
+  const evidenceKey = join(folder, 'key.pem');
+  const { privateKey } = generateKeyPairSync('ed25519');
+  await writeFile(evidenceKey, privateKey.export({ format: 'pem', type: 'pkcs8' }), { mode: 0o600 });
   const plan = (machine: string, port = 0): RecorderPlan => ({
     port,
+    evidenceKey,
     directory: join(folder, 'store'),
     spoolDirectory: join(folder, machine),
     timing: { resumeGraceMs: 500, listRefreshMs: 0, checkpointMs: 1000, leaseMs: 20_000, closeGraceMs: 100 },
