@@ -34,10 +34,11 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
   try {
     const last = yield* feed(begun);
     if (last === 'costly') return 'costly';
+    // from here on, an error is one of the index, such as a full disk
+    isOpen = false;
     await beforeFinish();
     // most recordings are short: each message is work for who writes
     const done = await index.ask('finish', { key, ...(last === undefined ? {} : { bytes: last }) });
-    isOpen = false;
     yield done.work;
     if (done.isStopped && effort === 'quick') return 'costly';
     if (done.isStopped) log.warn({ recording: id }, 'a recording costs too much to index completely');
