@@ -31,14 +31,17 @@ export interface BegunReading {
 export async function* feedRecording(begun: BegunReading): ReadingSteps {
   const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = begun;
   let isOpen = true;
+  /** An error is one of the index, such as a full disk, and not of the recording. */
+  let isWriting = false;
   try {
     const last = yield* feed(begun);
     if (last === 'costly') return 'costly';
-    // from here on, an error is one of the index, such as a full disk
-    isOpen = false;
+    isWriting = true;
     await beforeFinish();
+    isWriting = false;
     // most recordings are short: each message is work for who writes
     const done = await index.ask('finish', { key, ...(last === undefined ? {} : { bytes: last }) });
+    isOpen = false;
     yield done.work;
     if (done.isStopped && effort === 'quick') return 'costly';
     if (done.isStopped) log.warn({ recording: id }, 'a recording costs too much to index completely');
@@ -46,7 +49,7 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
     await matched?.(entry.recording, done.matches);
     return 'read';
   } catch (error) {
-    if (index.isGone || !isOpen) throw error;
+    if (index.isGone || !isOpen || isWriting) throw error;
     // the store, not the index: the next comparison brings it again
     metrics.unreadable();
     log.warn(
