@@ -367,7 +367,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 16,
     hole: 'after failover to another store both lists say `interrupted`',
-    rule: 'parts know their session and their neighbours; `ls`, `play` and `verify` join stores (ADR 21)',
+    rule: 'parts know their session and their neighbours; `ls`, `play` and `verify` join stores (ADR 5)',
     checks: [
       {
         file: 'src/recording/recorder-client.ts',
