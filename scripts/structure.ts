@@ -1,0 +1,179 @@
+/**
+ * Prints how large the code is, in a table, and exits with 1 if a row is above its budget in `structure.json`.
+ *
+ * Code lines are lines with something other than comments and white space. Lower a budget when its row has become smaller.
+ */
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { dirname, join, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseSync } from 'vite';
+import { z } from 'zod';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const MOST_IMPORTS = 30;
+const HOT_FILE = 'src/proxy/session/upgrade.ts';
+
+const BUDGETS = z.strictObject({
+  /** Measure → maximum; `was` is the number at commit 9719fbc, `goal` the number to reach. */
+  total: z.record(
+    z.string(),
+    z.strictObject({ budget: z.number(), was: z.number().optional(), goal: z.number().optional() }),
+  ),
+  /** Folder of `src` → maximum of code lines. */
+  folders: z.record(z.string(), z.number()),
+});
+
+interface Row {
+  readonly name: string;
+  readonly now: number;
+  readonly budget: number | undefined;
+  readonly was?: number | undefined;
+  readonly goal?: number | undefined;
+}
+
+interface ParsedFile {
+  readonly path: string;
+  readonly codeLines: number;
+  /** Imported modules, those that are imported only for their types included. */
+  readonly imports: number;
+  /** Files of the repository that are loaded with this one. */
+  readonly loads: readonly string[];
+}
+
+/** The code lines of a text without the comments at these places. */
+export function countCodeLines(
+  text: string,
+  comments: readonly { readonly start: number; readonly end: number }[],
+): number {
+  let code = '';
+  let at = 0;
+  for (const { start, end } of comments) {
+    code += text.slice(at, start) + text.slice(start, end).replaceAll(/[^\n]/g, '');
+    at = end;
+  }
+  code += text.slice(at);
+  return code.split('\n').filter((line) => line.trim() !== '').length;
+}
+
+/** @throws Error if the file has a syntax error */
+export function parseFile(path: string, text: string): ParsedFile {
+  if (path.endsWith('.css')) {
+    const comments = [...text.matchAll(/\/\*[^]*?\*\//g)].map((match) => ({
+      start: match.index,
+      end: match.index + match[0].length,
+    }));
+    return { path, codeLines: countCodeLines(text, comments), imports: 0, loads: [] };
+  }
+  const { comments, errors, module } = parseSync(path, text);
+  if (errors[0] !== undefined) throw new Error(`${path}: ${errors[0].message}`);
+  const exported = module.staticExports.flatMap(({ entries }) => entries);
+  const reExports = exported.filter(({ moduleRequest }) => moduleRequest !== null);
+  const loaded = [
+    ...module.staticImports
+      .filter(({ entries }) => entries.length === 0 || entries.some(({ isType }) => !isType))
+      .map(({ moduleRequest }) => moduleRequest.value),
+    ...reExports.filter(({ isType }) => !isType).map(({ moduleRequest }) => moduleRequest?.value ?? ''),
+  ];
+  return {
+    path,
+    codeLines: countCodeLines(text, comments),
+    imports:
+      module.staticImports.length + new Set(reExports.map(({ moduleRequest }) => moduleRequest?.value)).size,
+    loads: loaded
+      .filter((specifier) => specifier.startsWith('.'))
+      .map((specifier) => relative(ROOT, resolve(ROOT, dirname(path), specifier)).replaceAll(sep, '/')),
+  };
+}
+
+/** The files that are loaded with `entry`, itself included. */
+export function reachOf(entry: string, files: readonly ParsedFile[]): readonly ParsedFile[] {
+  const byPath = new Map(files.map((file) => [file.path, file]));
+  const reached = new Set([entry]);
+  for (const path of reached) for (const next of byPath.get(path)?.loads ?? []) reached.add(next);
+  return files.filter(({ path }) => reached.has(path));
+}
+
+/** The rows above their budget, a line each. A row without a budget is an error too. */
+export function overBudget(rows: readonly Row[]): readonly string[] {
+  return rows.flatMap(({ name, now, budget }) => {
+    if (budget === undefined) return [`${name} has no budget in scripts/structure.json`];
+    return now > budget
+      ? [
+          `${name}: ${now} is above its budget of ${budget}: delete something, or raise the budget in scripts/structure.json and say why in the commit`,
+        ]
+      : [];
+  });
+}
+
+function readParsed(folder: string): readonly ParsedFile[] {
+  if (!existsSync(join(ROOT, folder))) return [];
+  return readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(?:tsx?|mts|mjs|js|css)$/.test(name) && !/(?:^|[\\/])node_modules[\\/]/.test(name))
+    .map((name) => `${folder}/${name.replaceAll(sep, '/')}`)
+    .map((path) => parseFile(path, readFileSync(join(ROOT, path), 'utf8')));
+}
+
+const linesOf = (files: readonly ParsedFile[]): number =>
+  files.reduce((sum, { codeLines }) => sum + codeLines, 0);
+
+function countIn(folder: string, name: RegExp): number {
+  return readdirSync(join(ROOT, folder)).filter((entry) => name.test(entry)).length;
+}
+
+function measure(): { readonly total: ReadonlyMap<string, number>; readonly folders: Map<string, number> } {
+  const src = readParsed('src');
+  const isDemo = ({ path }: ParsedFile): boolean => path.startsWith('src/demo/');
+  const product = src.filter((file) => !isDemo(file));
+  const reach = reachOf(HOT_FILE, src);
+  const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+  const tap = /^export interface Tap \{$([^]*?)^\}$/m.exec(read('src/recording/tap.ts'))?.[1] ?? '';
+  const total = new Map([
+    ['src without demo', linesOf(product)],
+    ['demo', linesOf([...src.filter(isDemo), ...readParsed('demo')])],
+    ['test and bench', linesOf([...readParsed('test'), ...readParsed('bench')])],
+    ['settings', read('docs/config.md').match(/^\| `--/gm)?.length ?? 0],
+    [`files with over ${MOST_IMPORTS} imports`, src.filter(({ imports }) => imports > MOST_IMPORTS).length],
+    ['upload protocols', countIn('src/recording', /^recorder-(?:upgrade|v\d+)\.ts$/)],
+    [
+      'list implementations',
+      countIn('src/tsrecorder/library', /^(?:.*-list|listing|newest|candidates)\.ts$/),
+    ],
+    ['deployment frameworks', countIn('src/operator', /^(?:nodes|proxies)$/)],
+    ['files loaded by session/upgrade.ts', reach.length],
+    ['lines loaded by session/upgrade.ts', linesOf(reach)],
+    ['members of Tap', tap.match(/^ {2}(?:readonly )?\w+\??[(:]/gm)?.length ?? 0],
+  ]);
+  const byFolder = Map.groupBy(product, ({ path }) => {
+    const [, folder = '', rest] = path.split('/');
+    return rest === undefined ? '(files)' : folder;
+  });
+  const folders = [...byFolder].map(([name, files]) => [name, linesOf(files)] as const);
+  return { total, folders: new Map(folders.toSorted(([a], [b]) => a.localeCompare(b))) };
+}
+
+function printTable(title: string, rows: readonly Row[]): void {
+  const show = (value: number | undefined): string => (value === undefined ? '' : String(value)).padStart(8);
+  console.log(`\n${title.padEnd(36)}     now  budget 9719fbc    goal`);
+  for (const { name, now, budget, was, goal } of rows)
+    console.log(`${name.padEnd(36)}${show(now)}${show(budget)}${show(was)}${show(goal)}`);
+}
+
+if (import.meta.main) {
+  const budgets = BUDGETS.parse(JSON.parse(readFileSync(new URL('structure.json', import.meta.url), 'utf8')));
+  const { total, folders } = measure();
+  const totals = [...total].map(([name, now]) => ({
+    name,
+    now,
+    ...(budgets.total[name] ?? { budget: undefined }),
+  }));
+  const rows = [...folders].map(([name, now]) => ({
+    name: `src/${name}`,
+    now,
+    budget: budgets.folders[name],
+  }));
+  printTable('', totals);
+  printTable('code lines', rows);
+  const problems = overBudget([...totals, ...rows]);
+  for (const problem of problems) console.error(`structure: ${problem}`);
+  process.exitCode = problems.length > 0 ? 1 : 0;
+}
