@@ -217,7 +217,6 @@ const NAMESAKES: ReadonlySet<string> = new Set([
   'Ask',
   'Found',
   'Page',
-  'Recorder',
   'failed',
   'nextStatus',
   'problemOf',

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
 import { environmentName, flagName, readSettings } from '../../src/config/settings.ts';
-import { parseRecorder } from '../../src/operator/recorder/resource.ts';
+import { parseRecorder } from '../../src/operator/recorder/recorder.ts';
 import { statefulSet } from '../../src/operator/recorder/stateful-set-specs.ts';
 import { OPTIONS } from '../operator/recorder/recorders.ts';
 
@@ -102,7 +102,7 @@ describe('docs/storage.md', () => {
     expect(Object.keys(recorder.env).filter((name) => !variables.includes(name))).toEqual([]);
     const object = parse(resource) as { metadata: object };
     const set = statefulSet(
-      parseRecorder({ ...object, metadata: { ...object.metadata, uid: 'u' } }),
+      parseRecorder({ ...object, metadata: { ...object.metadata, uid: 'u' } }, OPTIONS),
       OPTIONS,
     );
     const env = set.spec.template.spec?.containers[0]?.env ?? [];

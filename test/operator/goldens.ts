@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import type { DesiredStatefulSet } from '../../src/operator/nodes/pods.ts';
 import { parseProxyGroup } from '../../src/operator/proxy-group/resource.ts';
 import { gatewayStatefulSet } from '../../src/operator/proxy-group/stateful-set-specs.ts';
-import { parseRecorder } from '../../src/operator/recorder/resource.ts';
+import { parseRecorder } from '../../src/operator/recorder/recorder.ts';
 import { statefulSet } from '../../src/operator/recorder/stateful-set-specs.ts';
 import { OPTIONS } from './recorder/recorders.ts';
 
@@ -84,7 +84,7 @@ export function goldens(): Readonly<Record<'recorder' | 'proxy-group', DesiredSt
     metadata: { ...object.metadata, uid: 'uid-1' },
   });
   return {
-    recorder: statefulSet(parseRecorder(named(RECORDER)), OPTIONS),
+    recorder: statefulSet(parseRecorder(named(RECORDER), OPTIONS), OPTIONS),
     'proxy-group': gatewayStatefulSet(
       parseProxyGroup(named(PROXY_GROUP)),
       { service: 'svc:cluster', issuesCertificates: true },

@@ -115,7 +115,7 @@ export async function deployProxy(
     nodes,
     waitsFor: complete
       ? waitsFor(group, nodes, observed)
-      : 'the StatefulSet is being made anew, its pods stay',
+      : 'the StatefulSet is being recreated; its pods keep running',
     again: complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS,
   };
 }

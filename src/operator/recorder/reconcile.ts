@@ -1,4 +1,4 @@
-/** One pass over one Recorder: look, decide, do, and say in its status what came of it. Effects only. */
+/** One pass over one Recorder: deploy its nodes and write its status. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
@@ -12,24 +12,38 @@ import {
 import { ordinals, stateSecretName } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
-import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
 import { readyPodsOf } from '../proxies/readiness.ts';
-import { recorderGroup } from './group.ts';
-import { parseRecorder, type Recorder } from './resource.ts';
+import { parseRecorder, problemOfAccount, type DesiredRecorder } from './recorder.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
-import { nextStatus, type Outcome } from './status.ts';
-import { problemOf } from './validation.ts';
+
+/** Reasons of the condition `RecorderReady`. They are stable, because dashboards and scripts match them. */
+type RecorderReason =
+  | 'RecorderCreated'
+  | 'RecorderCreating'
+  | 'RecorderCreationFailed'
+  | 'RecorderInvalid'
+  | 'RecorderTailnetUnavailable'
+  | 'RecorderNameTaken'
+  | 'RecorderTagsNotAllowed';
 
 export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
-  return createReconciler<Recorder>(deps, {
+  const { options } = deps;
+  return createReconciler<DesiredRecorder>(deps, {
     kind: KINDS.recorder,
     deployed: deps.metrics.recorders,
-    parse: parseRecorder,
-    managed: (recorder) => managed(deps, recorder),
+    parse: (object) => parseRecorder(object, options),
+    managed: ({ group, tailnet, metadata }) => ({
+      kind: KINDS.recorder,
+      finalizer: FINALIZER,
+      group,
+      tailnet,
+      metadata,
+    }),
     isTrusted: true,
-    names: (recorder, { group }) =>
-      problemOf(recorder, undefined, deps.options.namespace) === undefined
+    names: ({ problem, group }) =>
+      problem === undefined
         ? ordinals(group).map((ordinal) => dnsLabel(stateSecretName(group.name, ordinal)))
         : [],
     deploy: (recorder, ...more) => deploy(deps, recorder, ...more),
@@ -38,69 +52,65 @@ export function createRecorderReconciler(deps: ReconcilerDeps): Reconciler {
   });
 }
 
-function managed({ options }: ReconcilerDeps, recorder: Recorder): Managed {
-  return {
-    kind: KINDS.recorder,
-    finalizer: FINALIZER,
-    group: recorderGroup(recorder, options),
-    tailnet: recorder.spec.tailnet,
-    metadata: recorder.metadata,
-  };
-}
-
 async function deploy(
   deps: ReconcilerDeps,
-  recorder: Recorder,
+  recorder: DesiredRecorder,
   resource: Managed,
   { control, observed }: Found,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;
-  const { group } = resource;
-  const problem = problemOf(recorder, observed.serviceAccount, options.namespace);
+  const { group } = recorder;
+  const problem = recorder.problem ?? problemOfAccount(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
-    const outcome = failed('RecorderInvalid', `Recorder is invalid: ${problem}`);
-    await warn(deps, resource, outcome, signal);
-    await report(deps, recorder, outcome, undefined, signal);
-    metrics.recorders.delete(recorder.metadata.uid);
+    const verdict = failed<RecorderReason>('RecorderInvalid', `Recorder is invalid: ${problem}`);
+    await warn(deps, resource, verdict, signal);
+    await report(deps, recorder, verdict, undefined, signal);
+    metrics.recorders.delete(group.uid);
     return undefined;
   }
-  await mentionImage(deps, resource, recorder, signal);
-  metrics.recorders.add(recorder.metadata.uid);
+  const { image } = recorder.statefulSet.pod.container;
+  if (isForeignImage(image)) {
+    const message = `image "${image}" does not run next to a tailscale container; ${options.recorderImage} runs in its place`;
+    await warn(deps, resource, { reason: 'RecorderImageReplaced', message }, signal);
+  }
+  metrics.recorders.add(group.uid);
   const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
   const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
   await removeStaleAccounts(deps, group, observed, signal);
   const surplusGone = await removeSurplus(deps, group, observed, control, signal);
   const ready = readyPodsOf(observed.statefulSet);
-  const outcome: Outcome = !complete
-    ? failed('RecorderCreating', 'the StatefulSet is being made anew, its pods stay')
+  const verdict: Verdict<RecorderReason> = !complete
+    ? failed('RecorderCreating', 'the StatefulSet is being recreated; its pods keep running')
     : ready < group.replicas
       ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
       : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
-  await report(deps, recorder, outcome, devicesOf(nodes, recorder.spec.enableUI), signal);
+  await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer), signal);
   return complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
 }
 
-async function mentionImage(
-  deps: ReconcilerDeps,
-  resource: Managed,
-  recorder: Recorder,
-  signal: AbortSignal,
-): Promise<void> {
-  const { image } = recorder.spec.statefulSet.pod.container;
-  if (!isForeignImage(image)) return;
-  const message = `image "${image}" does not run beside a tailscale container; ${deps.options.recorderImage} runs in its place`;
-  await warn(deps, resource, { reason: 'RecorderImageReplaced', message }, signal);
-}
-
-/** Writes the status when it changes. */
+/**
+ * Writes the status if it changes.
+ *
+ * @param devices undefined: the devices in the status stay.
+ */
 function report(
   deps: ReconcilerDeps,
-  recorder: Recorder,
-  outcome: Outcome,
+  { metadata, status }: DesiredRecorder,
+  verdict: Verdict<RecorderReason>,
   devices: readonly ShownDevice[] | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const status = nextStatus(recorder, outcome, devices, timeOf(deps.clock));
-  return writeStatus(deps, managed(deps, recorder), status, signal);
+  const next = {
+    conditions: withCondition(
+      status.conditions,
+      'RecorderReady',
+      verdict,
+      metadata.generation,
+      timeOf(deps.clock),
+    ),
+    devices: devices ?? status.devices,
+  };
+  const changed = sameJson(next, status) ? undefined : next;
+  return writeStatus(deps, { kind: KINDS.recorder, metadata }, changed, signal);
 }

@@ -1,11 +1,10 @@
 /**
- * The StatefulSet of a Recorder: the stock tailscale container, and beside it ours, which asks tailscaled over the
- * LocalAPI socket who uploads. Pure. How the fields of the resource map to it: `docs/operator.md`.
+ * The StatefulSet of a Recorder: the stock tailscale container and the recorder, which identifies the nodes that upload
+ * through the LocalAPI socket of tailscaled. Pure. The mapping of fields is documented in `docs/operator.md`.
  */
 import type {
   V1Container,
   V1EnvVar,
-  V1PersistentVolumeClaim,
   V1PodSecurityContext,
   V1PodSpec,
   V1Volume,
@@ -27,43 +26,40 @@ import {
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
-import { recorderGroup } from './group.ts';
-import { searchServerOf, storageOf, type Recorder } from './resource.ts';
+import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
-/** The port at which clients look for a recorder. */
+/** The port on which clients expect a recorder. */
 const UPLOAD_PORT = 80;
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
 const DATA_DIRECTORY = '/data';
 const SEARCH_DIRECTORY = '/etc/tailcast/search';
-/** Keys of the Secrets that annotations name, and the files that they become. */
+/** Keys of the Secrets that annotations name, and the names of the mounted files. */
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
-/** Running uploads may go on this long; then the container has 15 s to close them well. */
+/** Time for running uploads to finish. The container then has 15 s to close the remaining ones. */
 const DRAIN_SECONDS = 45;
 const GRACE_SECONDS = 60;
 
 /**
- * The StatefulSet of a Recorder.
+ * Returns the StatefulSet of a Recorder.
  *
- * Nothing in its pod template depends on the number of replicas, so scaling restarts no pod, and its selector is made
- * of the fixed labels only, so pod labels can change.
+ * The pod template does not depend on the number of replicas, so scaling restarts no pod. The selector has the fixed labels
+ * only, so pod labels can change.
  *
- * @param existing immutable parts of the StatefulSet that is there, which are kept.
+ * @param existing immutable parts of the existing StatefulSet, which are kept.
  */
 export function statefulSet(
-  recorder: Recorder,
+  recorder: DesiredRecorder,
   options: SpecOptions,
   existing: ImmutableParts = { podManagementPolicy: 'Parallel' },
 ): DesiredStatefulSet {
-  const { statefulSet: wanted, replicas } = recorder.spec;
-  const group = recorderGroup(recorder, options);
-  const { labels } = group;
+  const { statefulSet: wanted, group, storage } = recorder;
+  const { labels, replicas } = group;
   const annotations = {
     ...wanted.pod.annotations,
-    ...(recorder.spec.enableUI ? serveAnnotation(serveConfig(recorder)) : {}),
+    ...(recorder.hasPlayer ? serveAnnotation(serveConfig(recorder)) : {}),
   };
-  const claims = claimTemplates(recorder, labels);
   return {
     apiVersion: 'apps/v1',
     kind: 'StatefulSet',
@@ -82,40 +78,47 @@ export function statefulSet(
         },
         spec: podSpec(recorder, options),
       },
-      ...(claims.length === 0
+      ...(storage.kind !== 'volume'
         ? {}
         : {
-            volumeClaimTemplates: claims,
-            // Recordings are evidence: whoever wants the volumes gone deletes them.
+            volumeClaimTemplates: [claimTemplate('data', labels, storage.size, storage.storageClass)],
+            // Recordings are evidence, so only a person deletes the volumes.
             persistentVolumeClaimRetentionPolicy: { whenDeleted: 'Retain', whenScaled: 'Retain' },
           }),
     },
   };
 }
 
-/** True when the image can only be the reference's recorder, which does not run beside a tailscale container. */
+/** True if the image is the reference's recorder, which does not run next to a tailscale container. */
 export function isForeignImage(image: string): boolean {
   const path = image.split('@', 1)[0] ?? '';
   const last = path.slice(path.lastIndexOf('/') + 1);
   return last.split(':', 1)[0] === 'tsrecorder';
 }
 
-function podSpec(recorder: Recorder, options: SpecOptions): V1PodSpec {
-  const { pod } = recorder.spec.statefulSet;
-  const { account, labels } = recorderGroup(recorder, options);
-  const serve = recorder.spec.enableUI;
+function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
+  const { group, hasPlayer, storage, search, statefulSet: wanted } = recorder;
+  const { pod } = wanted;
+  const secrets = search === undefined ? [] : searchVolumes(search);
   return {
-    serviceAccountName: account.name,
+    serviceAccountName: group.account.name,
     terminationGracePeriodSeconds: GRACE_SECONDS,
     securityContext: podSecurity(pod.securityContext),
     initContainers: [
-      tailscaleContainer({ hostname: '$(POD_NAME)', serve, healthPort: TAILSCALE_HEALTH_PORT }, options),
+      tailscaleContainer(
+        { hostname: '$(POD_NAME)', serve: hasPlayer, healthPort: TAILSCALE_HEALTH_PORT },
+        options,
+      ),
     ],
-    containers: [recorderContainer(recorder, options)],
-    volumes: volumes(recorder),
-    // Whoever names an affinity has decided for himself where replicas go.
+    containers: [recorderContainer(recorder, secrets, options)],
+    volumes: [
+      ...(storage.kind === 'volume' ? [] : [{ name: 'data', emptyDir: {} }]),
+      ...tailscaleVolumes(hasPlayer),
+      ...secrets,
+    ],
+    // An affinity of the user replaces the default spread.
     ...(pod.affinity === undefined
-      ? { topologySpreadConstraints: spreadOver(labels) }
+      ? { topologySpreadConstraints: spreadOver(group.labels) }
       : { affinity: pod.affinity }),
     ...(pod.imagePullSecrets === undefined ? {} : { imagePullSecrets: pod.imagePullSecrets }),
     ...(pod.nodeSelector === undefined ? {} : { nodeSelector: pod.nodeSelector }),
@@ -123,7 +126,7 @@ function podSpec(recorder: Recorder, options: SpecOptions): V1PodSpec {
   };
 }
 
-/** Port 80 is where clients look for a recorder; this sysctl lets an unprivileged process listen there. */
+/** Clients expect a recorder on port 80. The sysctl lets an unprivileged process listen on it. */
 function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityContext {
   const defaults: V1PodSecurityContext = {
     fsGroup: USER,
@@ -133,9 +136,13 @@ function podSecurity(wanted: V1PodSecurityContext | undefined): V1PodSecurityCon
   return Object.assign(defaults, wanted);
 }
 
-function recorderContainer(recorder: Recorder, options: SpecOptions): V1Container {
-  const { container } = recorder.spec.statefulSet.pod;
-  const storage = storageOf(recorder);
+function recorderContainer(
+  recorder: DesiredRecorder,
+  secrets: readonly V1Volume[],
+  options: SpecOptions,
+): V1Container {
+  const { storage, statefulSet: wanted } = recorder;
+  const { container } = wanted.pod;
   const image =
     container.image === '' || isForeignImage(container.image) ? options.recorderImage : container.image;
   const env = recorderEnvironment(recorder, options);
@@ -155,30 +162,29 @@ function recorderContainer(recorder: Recorder, options: SpecOptions): V1Containe
       { name: 'data', mountPath: DATA_DIRECTORY },
       { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
       { name: 'tmp', mountPath: '/tmp' },
-      ...searchVolumes(recorder).map(({ name }) => ({ name, mountPath: SEARCH_DIRECTORY, readOnly: true })),
+      ...secrets.map(({ name }) => ({ name, mountPath: SEARCH_DIRECTORY, readOnly: true })),
     ],
   };
 }
 
 /**
- * The variables of our container. The reference's names come first and are understood: what the user sets under them
- * decides the value of ours. A variable that the user names is the user's, whoever else would set it.
+ * The variables of the recorder container. Values that the user sets under the reference's names determine the variables of
+ * this project. Variables of the user override all others.
  */
-function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly V1EnvVar[] {
-  const { enableUI, statefulSet: wanted } = recorder.spec;
+function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): readonly V1EnvVar[] {
+  const { hasPlayer, storage, search, statefulSet: wanted } = recorder;
   const users = new Map(wanted.pod.container.env.map(({ name, value }) => [name, value]));
-  const storage = storageOf(recorder);
   const s3 = storage.kind === 's3';
   const names = {
     TSRECORDER_HOSTNAME: '$(POD_NAME)',
     TSRECORDER_LOGIN_SERVER: options.loginServer,
     TSRECORDER_DST: s3 ? `s3://${storage.endpoint}` : `${DATA_DIRECTORY}/recordings`,
     ...(s3 ? { TSRECORDER_BUCKET: storage.bucket } : {}),
-    ...(enableUI ? { TSRECORDER_UI: 'true' } : {}),
+    ...(hasPlayer ? { TSRECORDER_UI: 'true' } : {}),
   };
   const effective = new Map([...Object.entries(names), ...users]);
   const destination = effective.get('TSRECORDER_DST') ?? '';
-  // The reference's S3 client takes the region from these; ours is told it.
+  // The reference's S3 client reads the region from these variables.
   const region = users.get('AWS_REGION') ?? users.get('AWS_DEFAULT_REGION');
   const hosts = [
     '$(POD_NAME)',
@@ -196,7 +202,7 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
     TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
     ...storeVariables(destination, effective.get('TSRECORDER_BUCKET') ?? ''),
     ...(region === undefined ? {} : { TAILCAST_S3_REGION: region }),
-    ...searchVariables(recorder),
+    ...(search === undefined ? {} : searchVariables(search)),
   };
   const fixed = [...Object.entries(names), ...Object.entries(ours)]
     .filter(([name]) => !users.has(name))
@@ -208,7 +214,7 @@ function recorderEnvironment(recorder: Recorder, options: SpecOptions): readonly
   ];
 }
 
-/** `s3://endpoint` and a bucket, or a directory, in the words of our recorder. */
+/** Translates `s3://endpoint` and a bucket, or a directory, into the recorder's settings. */
 function storeVariables(destination: string, bucket: string): Readonly<Record<string, string>> {
   const endpoint = /^s3:\/\/(.*)$/.exec(destination)?.[1];
   if (endpoint === undefined) return { TAILCAST_STORE: destination };
@@ -219,60 +225,36 @@ function storeVariables(destination: string, bucket: string): Readonly<Record<st
   };
 }
 
-function searchVariables(recorder: Recorder): Readonly<Record<string, string>> {
-  const server = searchServerOf(recorder);
-  if (server === undefined) return {};
+function searchVariables({ url, credentials, ca }: RecorderSearchServer): Readonly<Record<string, string>> {
   return {
     TAILCAST_SEARCH: 'true',
-    TAILCAST_SEARCH_URL: server.url,
-    ...(server.credentials === undefined
+    TAILCAST_SEARCH_URL: url,
+    ...(credentials === undefined
       ? {}
       : { TAILCAST_SEARCH_CREDENTIALS: `${SEARCH_DIRECTORY}/${SEARCH_CREDENTIALS}` }),
-    ...(server.ca === undefined ? {} : { TAILCAST_SEARCH_CA: `${SEARCH_DIRECTORY}/${SEARCH_CA}` }),
+    ...(ca === undefined ? {} : { TAILCAST_SEARCH_CA: `${SEARCH_DIRECTORY}/${SEARCH_CA}` }),
   };
 }
 
-/** One with a file of each Secret that the search needs; none where it needs none. */
-function searchVolumes(recorder: Recorder): readonly V1Volume[] {
-  const server = searchServerOf(recorder);
+/** One volume with a file of each Secret that the search needs, or none. */
+function searchVolumes({ credentials, ca }: RecorderSearchServer): readonly V1Volume[] {
   const sources = [
-    { name: server?.credentials, key: SEARCH_CREDENTIALS },
-    { name: server?.ca, key: SEARCH_CA },
+    { name: credentials, key: SEARCH_CREDENTIALS },
+    { name: ca, key: SEARCH_CA },
   ].flatMap(({ name, key }) =>
     name === undefined ? [] : [{ secret: { name, items: [{ key, path: key }] } }],
   );
   return sources.length === 0 ? [] : [{ name: 'search', projected: { defaultMode: 0o440, sources } }];
 }
 
-/** HTTPS on the node's own name, in front of the player. containerboot fills the name in. */
-function serveConfig(recorder: Recorder): object {
-  const proxy = `http://127.0.0.1:${readPort(recorder)}`;
+/** Serves the player over HTTPS under the node's own name, which containerboot fills in. */
+function serveConfig({ statefulSet: wanted }: DesiredRecorder): object {
+  const { env } = wanted.pod.container;
+  // Viewers use the upload listener unless the user sets another one.
+  const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
+  const port = Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
   return {
     TCP: { 443: { HTTPS: true } },
-    Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: proxy } } } },
+    Web: { '${TS_CERT_DOMAIN}:443': { Handlers: { '/': { Proxy: `http://127.0.0.1:${port}` } } } },
   };
-}
-
-/** Where our container serves viewers: as the variable says that the user may set, or where it takes uploads. */
-function readPort(recorder: Recorder): number {
-  const { env } = recorder.spec.statefulSet.pod.container;
-  const listen = env.find(({ name }) => name === 'TAILCAST_READ_LISTEN')?.value ?? '';
-  return Number(/:(\d{1,5})$/.exec(listen)?.[1] ?? UPLOAD_PORT);
-}
-
-function volumes(recorder: Recorder): V1Volume[] {
-  return [
-    ...(storageOf(recorder).kind === 'volume' ? [] : [{ name: 'data', emptyDir: {} }]),
-    ...tailscaleVolumes(recorder.spec.enableUI),
-    ...searchVolumes(recorder),
-  ];
-}
-
-function claimTemplates(
-  recorder: Recorder,
-  labels: Readonly<Record<string, string>>,
-): V1PersistentVolumeClaim[] {
-  const storage = storageOf(recorder);
-  if (storage.kind !== 'volume') return [];
-  return [claimTemplate('data', labels, storage.size, storage.storageClass)];
 }

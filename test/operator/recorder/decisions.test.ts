@@ -4,9 +4,7 @@ import { immutablePartsOf, mustRecreate, takenOver } from '../../../src/operator
 import { decideKey, ReissueLimiter, type KeyFacts } from '../../../src/operator/nodes/auth-key-decision.ts';
 import { readNodeState } from '../../../src/operator/nodes/node-state.ts';
 import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
-import { devicesOf } from '../../../src/operator/nodes/status.ts';
-import { nextStatus } from '../../../src/operator/recorder/status.ts';
-import { problemOf } from '../../../src/operator/recorder/validation.ts';
+import { devicesOf, withCondition, type Condition } from '../../../src/operator/nodes/status.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 import { referenceObjects, referenceState } from './reference-objects.ts';
 
@@ -209,39 +207,37 @@ describe('devices', () => {
   });
 });
 
-describe('the status', () => {
-  const ready = { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' } as const;
+describe('a condition', () => {
+  const ready = { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
   const [early, late] = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'];
+  const other: Condition = {
+    type: 'Other',
+    status: 'True',
+    reason: 'X',
+    message: '',
+    lastTransitionTime: early,
+  };
 
-  it('changes only when something changes, and its time only when the condition turns', () => {
-    const first = nextStatus(recorder(), ready, [], early)!;
-    expect(first.conditions).toEqual([
-      {
-        type: 'RecorderReady',
-        status: 'True',
-        reason: 'RecorderCreated',
-        message: 'RecorderCreated',
-        observedGeneration: 1,
-        lastTransitionTime: early,
-      },
+  it('has a new time only if its status changes, and keeps the conditions of other controllers', () => {
+    const first = withCondition([other], 'RecorderReady', ready, 1, early);
+    const condition = {
+      type: 'RecorderReady',
+      status: 'True',
+      reason: 'RecorderCreated',
+      message: 'RecorderCreated',
+      observedGeneration: 1,
+      lastTransitionTime: early,
+    };
+    expect(first).toEqual([other, condition]);
+    expect(withCondition(first, 'RecorderReady', ready, 2, late)).toEqual([
+      other,
+      { ...condition, observedGeneration: 2 },
     ]);
-    const seen = { ...recorder(), status: { conditions: [...first.conditions], devices: [] } };
-    expect(nextStatus(seen, ready, [], late)).toBeUndefined();
-    const again = nextStatus({ ...seen, metadata: { ...seen.metadata, generation: 2 } }, ready, [], late);
-    expect(again?.conditions[0]).toMatchObject({ observedGeneration: 2, lastTransitionTime: early });
-    const failed = { ready: false, reason: 'RecorderCreationFailed', message: 'no' } as const;
-    expect(nextStatus(seen, failed, undefined, late)?.conditions[0]).toMatchObject({
+    const failed = { ready: false, reason: 'RecorderCreationFailed', message: 'no' };
+    expect(withCondition(first, 'RecorderReady', failed, 1, late)[1]).toMatchObject({
       status: 'False',
       lastTransitionTime: late,
     });
-  });
-
-  it('keeps conditions of others and devices that were not looked at', () => {
-    const other = { type: 'Other', status: 'True', reason: 'X', message: '', lastTransitionTime: early };
-    const seen = { ...recorder(), status: { conditions: [other], devices: [{ hostname: 'rec-0' }] } };
-    const next = nextStatus(seen, ready, undefined, late);
-    expect(next?.conditions.map(({ type }) => type)).toEqual(['Other', 'RecorderReady']);
-    expect(next?.devices).toEqual([{ hostname: 'rec-0' }]);
   });
 });
 
@@ -262,15 +258,13 @@ describe('validation', () => {
       enableUI: true,
       statefulSet: { pod: { serviceAccount: { annotations: { [key]: '' } } } },
     });
-    expect(problemOf(one, undefined, 'tailcast') === undefined).toBe(valid);
+    expect(one.problem === undefined).toBe(valid);
   });
 
   it('takes a volume for a place where recordings stay', () => {
-    expect(
-      problemOf(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }), undefined, 'x'),
-    ).toBeUndefined();
-    expect(problemOf(recorder({ storage: S3, replicas: 9 }), undefined, 'x')).toBeUndefined();
-    expect(problemOf(recorder({ enableUI: true }), undefined, 'x')).toBeUndefined();
+    expect(recorder({}, { annotations: { 'tailcast.dev/volume-size': '1Gi' } }).problem).toBeUndefined();
+    expect(recorder({ storage: S3, replicas: 9 }).problem).toBeUndefined();
+    expect(recorder({ enableUI: true }).problem).toBeUndefined();
   });
 });
 
@@ -288,7 +282,7 @@ describe('an OpenSearch of a Recorder', () => {
       /must begin with https/,
     ],
   ])('is refused as its recorder would refuse it: %j', (annotations, problem) => {
-    const found = problemOf(recorder({ storage: S3 }, { annotations }), undefined, 'tailcast');
+    const found = recorder({ storage: S3 }, { annotations }).problem;
     if (problem === undefined) expect(found).toBeUndefined();
     else expect(found).toMatch(problem);
   });

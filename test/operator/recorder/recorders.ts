@@ -1,6 +1,5 @@
 /** Recorders and options for the tests of the pure parts. */
-import { parseRecorder, type Recorder } from '../../../src/operator/recorder/resource.ts';
-import { recorderGroup } from '../../../src/operator/recorder/group.ts';
+import { parseRecorder, type DesiredRecorder } from '../../../src/operator/recorder/recorder.ts';
 import type { NodeGroup, SpecOptions } from '../../../src/operator/nodes/node-group.ts';
 
 export const OPTIONS: SpecOptions = {
@@ -25,10 +24,10 @@ export function recorderObject(spec: object = {}, metadata: object = {}) {
   };
 }
 
-export function recorder(spec: object = {}, metadata: object = {}): Recorder {
-  return parseRecorder(recorderObject(spec, metadata));
+export function recorder(spec: object = {}, metadata: object = {}): DesiredRecorder {
+  return parseRecorder(recorderObject(spec, metadata), OPTIONS);
 }
 
 export function group(spec: object = {}): NodeGroup {
-  return recorderGroup(recorder(spec), OPTIONS);
+  return recorder(spec).group;
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { RECORDER_SETTINGS } from '../../../src/config/recorder.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { isForeignImage, statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
-import { ANNOTATIONS } from '../../../src/operator/recorder/resource.ts';
+import { ANNOTATIONS } from '../../../src/operator/recorder/recorder.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 
 const podOf = (spec: object, metadata: object = {}) => {

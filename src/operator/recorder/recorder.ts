@@ -1,0 +1,219 @@
+/**
+ * The `Recorder` custom resource (`tailscale.com/v1alpha1`), parsed once into the values that the operator deploys. Pure.
+ * Schema: `deploy/crds/recorder.yaml`.
+ */
+import type {
+  V1Affinity,
+  V1LocalObjectReference,
+  V1PodSecurityContext,
+  V1Toleration,
+} from '@kubernetes/client-node';
+import { z } from 'zod';
+import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
+import { containerSchema, passed } from '../nodes/container-schema.ts';
+import {
+  belongsTo,
+  groupLabels,
+  problemOfName,
+  tagsOf,
+  type NodeGroup,
+  type SpecOptions,
+} from '../nodes/node-group.ts';
+import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
+
+/** Annotations for settings that the schema of a Recorder has no field for. */
+export const ANNOTATIONS = {
+  /** Size of a PersistentVolumeClaim for each replica, e.g. `50Gi`. Recordings then outlive the pod without S3. */
+  volumeSize: 'tailcast.dev/volume-size',
+  /** StorageClass of those claims. Default: the default class of the cluster. */
+  volumeClass: 'tailcast.dev/volume-class',
+  /** URL of an OpenSearch server for the search index. Turns the search on. */
+  searchUrl: 'tailcast.dev/search-url',
+  /** Secret whose key `credentials` has user:password or a token for that server, on one line. */
+  searchCredentials: 'tailcast.dev/search-credentials',
+  /** Secret whose key `ca.crt` has the trusted CAs for that server (PEM). Default: the CAs of Node. */
+  searchCa: 'tailcast.dev/search-ca',
+} as const;
+
+const podSchema = z
+  .object({
+    labels: textMap,
+    annotations: textMap,
+    affinity: passed<V1Affinity>(),
+    securityContext: passed<V1PodSecurityContext>(),
+    imagePullSecrets: passed<V1LocalObjectReference[]>(),
+    nodeSelector: z.record(z.string(), z.string()).optional(),
+    tolerations: passed<V1Toleration[]>(),
+    serviceAccount: z.object({ name: z.string().default(''), annotations: textMap }).prefault({}),
+    container: containerSchema.prefault({}),
+  })
+  .prefault({});
+
+const s3Schema = z.object({
+  endpoint: z.string().default(''),
+  bucket: z.string().default(''),
+  credentials: z.object({ secret: z.object({ name: z.string().default('') }).prefault({}) }).prefault({}),
+});
+
+const deviceSchema = z.object({
+  hostname: z.string(),
+  tailnetIPs: z.array(z.string()).optional(),
+  url: z.string().optional(),
+});
+
+const recorderSchema = z.object({
+  metadata: metadataSchema,
+  spec: z
+    .object({
+      enableUI: z.boolean().default(false),
+      replicas: z.number().int().min(0).default(1),
+      tags: z.array(z.string()).default([]),
+      tailnet: z.string().default(''),
+      storage: z.object({ s3: s3Schema.optional() }).prefault({}),
+      statefulSet: z.object({ labels: textMap, annotations: textMap, pod: podSchema }).prefault({}),
+    })
+    .prefault({}),
+  status: z
+    .object({ conditions: z.array(conditionSchema).default([]), devices: z.array(deviceSchema).default([]) })
+    .prefault({}),
+});
+
+type Resource = z.infer<typeof recorderSchema>;
+
+/** Where a Recorder stores its recordings. */
+export type RecorderStorage =
+  | { readonly kind: 's3'; readonly endpoint: string; readonly bucket: string; readonly credentials: string }
+  | { readonly kind: 'volume'; readonly size: string; readonly storageClass: string | undefined }
+  | { readonly kind: 'scratch' };
+
+/** The OpenSearch server of the search index, and the names of the Secrets for it. */
+export interface RecorderSearchServer {
+  readonly url: string;
+  readonly credentials: string | undefined;
+  readonly ca: string | undefined;
+}
+
+/** Everything that the operator derives from a Recorder. */
+export interface DesiredRecorder {
+  readonly metadata: Resource['metadata'];
+  readonly status: Resource['status'];
+  readonly tailnet: string;
+  readonly group: NodeGroup;
+  /** True if the player is served on the tailnet. */
+  readonly hasPlayer: boolean;
+  readonly storage: RecorderStorage;
+  readonly search: RecorderSearchServer | undefined;
+  /** Labels, annotations and pod settings that the StatefulSet takes over. */
+  readonly statefulSet: Resource['spec']['statefulSet'];
+  /** Reason why this Recorder cannot be deployed; undefined if it is valid. */
+  readonly problem: string | undefined;
+}
+
+/**
+ * Parses a Recorder, with the defaults of the schema.
+ *
+ * @param options `defaultTags` are the tags of Recorders without tags.
+ * @throws ZodError if the object is not a Recorder, which means that another CRD is installed.
+ */
+export function parseRecorder(
+  object: unknown,
+  { defaultTags }: Pick<SpecOptions, 'defaultTags'>,
+): DesiredRecorder {
+  const { metadata, spec, status } = recorderSchema.parse(object);
+  const { name, annotations } = spec.statefulSet.pod.serviceAccount;
+  const desired: Omit<DesiredRecorder, 'problem'> = {
+    metadata,
+    status,
+    tailnet: spec.tailnet,
+    group: {
+      kind: 'Recorder',
+      name: metadata.name,
+      uid: metadata.uid,
+      owned: true,
+      replicas: spec.replicas,
+      tags: tagsOf(spec.tags, defaultTags),
+      labels: groupLabels('Recorder', metadata.name),
+      account: { name: name === '' ? metadata.name : name, annotations, shared: false },
+    },
+    hasPlayer: spec.enableUI,
+    storage: storageOf(metadata, spec.storage.s3),
+    search: searchServerOf(metadata),
+    statefulSet: spec.statefulSet,
+  };
+  return { ...desired, problem: problemOf(desired) };
+}
+
+/** S3 takes precedence over the annotation for a volume. Without either, recordings are lost with the pod. */
+function storageOf(
+  { annotations }: Resource['metadata'],
+  s3: Resource['spec']['storage']['s3'],
+): RecorderStorage {
+  if (s3 !== undefined) {
+    const { endpoint, bucket, credentials } = s3;
+    return { kind: 's3', endpoint, bucket, credentials: credentials.secret.name };
+  }
+  const size = annotations[ANNOTATIONS.volumeSize] ?? '';
+  return size === ''
+    ? { kind: 'scratch' }
+    : { kind: 'volume', size, storageClass: annotations[ANNOTATIONS.volumeClass] };
+}
+
+/** Undefined without these annotations. Empty annotations count as missing. */
+function searchServerOf({ annotations }: Resource['metadata']): RecorderSearchServer | undefined {
+  const valueOf = (key: string): string | undefined =>
+    annotations[key] === '' ? undefined : annotations[key];
+  const url = valueOf(ANNOTATIONS.searchUrl);
+  const credentials = valueOf(ANNOTATIONS.searchCredentials);
+  const ca = valueOf(ANNOTATIONS.searchCa);
+  return (url ?? credentials ?? ca) === undefined ? undefined : { url: url ?? '', credentials, ca };
+}
+
+/** The texts are those of the reference where it has the same field, because dashboards match them. */
+function problemOf({
+  metadata,
+  group,
+  hasPlayer,
+  storage,
+  search,
+}: Omit<DesiredRecorder, 'problem'>): string | undefined {
+  const nameProblem = problemOfName(metadata.name);
+  if (nameProblem !== undefined) return nameProblem;
+  if (!hasPlayer && storage.kind === 'scratch')
+    return 'must either enable UI or use S3 storage to ensure recordings are accessible';
+  if (group.replicas > 1 && storage.kind !== 's3')
+    return 'must use S3 storage when using multiple replicas to ensure recordings are accessible';
+  const badKey = Object.keys(group.account.annotations).find((key) => !isAnnotationKey(key));
+  if (badKey !== undefined)
+    return `spec.statefulSet.pod.serviceAccount.annotations: Invalid value: ${JSON.stringify(badKey)}: not an annotation key (an optional DNS prefix and "/", then at most 63 letters, digits, "-", "_" or ".")`;
+  return search === undefined ? undefined : problemOfSearch(search);
+}
+
+/** Mirrors the checks of the recorder's own settings, so that an invalid Recorder does not start a pod that exits. */
+function problemOfSearch({ url: text, credentials }: RecorderSearchServer): string | undefined {
+  const { searchUrl, searchCredentials, searchCa } = ANNOTATIONS;
+  if (text === '') return `annotations ${searchCredentials} and ${searchCa} need ${searchUrl}`;
+  const url = URL.parse(text);
+  if (url === null || !/^https?:$/.test(url.protocol) || url.search !== '' || url.hash !== '')
+    return `annotation ${searchUrl}: an http:// or https:// URL of a server is expected`;
+  if (url.username !== '' || url.password !== '')
+    return `annotation ${searchUrl} has a user or a password in it: put user:password into a Secret, and name that Secret in ${searchCredentials}`;
+  if (credentials !== undefined && url.protocol !== 'https:')
+    return `annotation ${searchCredentials}: the credentials would be sent without encryption: ${searchUrl} must begin with https://`;
+  return undefined;
+}
+
+/**
+ * Returns why the pods cannot use the ServiceAccount, or undefined.
+ *
+ * @param serviceAccount the ServiceAccount that has the wanted name; undefined if there is none.
+ */
+export function problemOfAccount(
+  { metadata, group }: DesiredRecorder,
+  serviceAccount: KubeObject | undefined,
+  namespace: string,
+): string | undefined {
+  if (serviceAccount === undefined || belongsTo(group, serviceAccount)) return undefined;
+  const { name } = group.account;
+  const custom = name === metadata.name ? '' : 'custom ';
+  return `${custom}ServiceAccount name "${name}" specified but conflicts with a pre-existing ServiceAccount in the ${namespace} namespace`;
+}
