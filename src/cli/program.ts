@@ -18,6 +18,7 @@ import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
 import { addAlerts } from './alert-commands.ts';
 import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
+import { addMigrate } from './migrate.ts';
 import { print } from './output.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
@@ -92,6 +93,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addPolicy(command, context);
   addCoverage(command, context, outcome);
   addDoctor(program, context, outcome);
+  addMigrate(program, context, outcome);
   addCompletion(command, context);
   return program;
 }

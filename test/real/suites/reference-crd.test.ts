@@ -1,10 +1,13 @@
 /** The resources that we install beside those in the reference's module, field by field. Words may differ. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { z } from 'zod';
+import { contextOf, judgeObject } from '../../../src/doctor/migration/objects.ts';
+import { parseObject } from '../../../src/operator/kube-object.ts';
 import { ensurePeer } from '../rig/build.ts';
 
 const path = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
@@ -81,4 +84,60 @@ describe('the schema', () => {
       expect(theirs.get('/spec/names/kind')).toBe(JSON.stringify(kind));
     },
   );
+});
+
+/** A schema of a CRD, as far as a sample value needs it. */
+interface Schema {
+  readonly type?: string | undefined;
+  readonly enum?: readonly unknown[] | undefined;
+  readonly properties?: Readonly<Record<string, Schema>> | undefined;
+  readonly items?: Schema | undefined;
+}
+const schema: z.ZodType<Schema> = z.object({
+  type: z.string().optional(),
+  enum: z.array(z.unknown()).optional(),
+  properties: z.lazy(() => z.record(z.string(), schema)).optional(),
+  items: z.lazy(() => schema).optional(),
+});
+const definition = z.object({
+  spec: z.object({
+    names: z.object({ kind: z.string() }),
+    versions: z.tuple([
+      z.object({
+        schema: z.object({ openAPIV3Schema: z.object({ properties: z.object({ spec: schema }) }) }),
+      }),
+    ]),
+  }),
+});
+
+/** A value in which each field of a schema is set. */
+function sampleOf({ type, enum: values, properties, items }: Schema): unknown {
+  if (values !== undefined) return values[0];
+  if (properties !== undefined)
+    return Object.fromEntries(Object.entries(properties).map(([name, member]) => [name, sampleOf(member)]));
+  if (items !== undefined) return [sampleOf(items)];
+  return type === 'boolean' ? true : type === 'integer' ? 1 : 'text';
+}
+
+describe('migrate check', () => {
+  it('knows each field of each kind of the reference', () => {
+    const crds = join(folder, 'cmd/k8s-operator/deploy/crds');
+    const unknown: string[] = [];
+    const files = readdirSync(crds).filter((file) => file.endsWith('.yaml'));
+    for (const file of files) {
+      const { spec } = definition.parse(parse(readFileSync(join(crds, file), 'utf8')));
+      const { kind } = spec.names;
+      const object = parseObject({
+        apiVersion: 'tailscale.com/v1alpha1',
+        kind,
+        metadata: { name: 'sample' },
+        spec: sampleOf(spec.versions[0].schema.openAPIV3Schema.properties.spec),
+      });
+      const { findings } = judgeObject(object, contextOf([object], [])) ?? { findings: [] };
+      for (const finding of findings)
+        if (finding.kind === 'unknown') unknown.push(`${kind} ${finding.field}`);
+    }
+    expect(unknown).toEqual([]);
+    expect(files.length).toBeGreaterThan(5);
+  });
 });

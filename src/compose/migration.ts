@@ -1,0 +1,104 @@
+/** Runs `tailcast migrate check`: reads a cluster or files, and a policy file, and returns the report. */
+import { readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { parseAllDocuments } from 'yaml';
+import { readCluster, type ClusterObjects } from '../doctor/migration/read-cluster.ts';
+import { defaultTagsOf, judgeRelease, readRelease, type HelmRelease } from '../doctor/migration/helm.ts';
+import { judgePolicy } from '../doctor/migration/grants.ts';
+import { contextOf, judgeObject } from '../doctor/migration/objects.ts';
+import type { MigrationItem } from '../doctor/migration/verdict.ts';
+import { errorReason, errorText, TailcastError } from '../errors.ts';
+import { kubeconfigPaths } from '../kube/kubeconfig.ts';
+import { connectCluster } from '../operator/cluster-connection.ts';
+import { createKubeClient } from '../operator/kube-client.ts';
+import { parseObject, type KubeObject } from '../operator/kube-object.ts';
+
+export interface MigrationOptions {
+  /** Kubeconfig file; default: the file that kubectl uses. */
+  readonly kubeconfig: string | undefined;
+  /** Context of the kubeconfig; default: its current context. */
+  readonly context: string | undefined;
+  /** Files with objects (YAML or JSON) to read instead of a cluster. Empty: read the cluster. */
+  readonly objects: readonly string[];
+  /** Tailnet policy file, or undefined. */
+  readonly policy: string | undefined;
+  readonly environment: ReadonlyMap<string, string>;
+  readonly signal: AbortSignal;
+}
+
+/** Result of a check. */
+export interface MigrationReport {
+  readonly items: readonly MigrationItem[];
+  /** One sentence for each kind that could not be read. The report is incomplete if there are any. */
+  readonly unreadable: readonly string[];
+}
+
+/**
+ * Reads everything once and changes nothing.
+ *
+ * @throws TailcastError `CONFIG_INVALID` if a file cannot be used, `UPSTREAM_UNAVAILABLE` if the API server cannot be reached
+ */
+export async function checkMigration(options: MigrationOptions): Promise<MigrationReport> {
+  const { objects, helmSecrets, unreadable } =
+    options.objects.length > 0 ? readFiles(options.objects) : await readFromCluster(options);
+  const releases = helmSecrets
+    .map(readRelease)
+    .filter((release): release is HelmRelease => release !== undefined);
+  const context = contextOf(objects, defaultTagsOf(releases[0]?.values ?? {}));
+  const judged = objects.map((object) => judgeObject(object, context)).filter((item) => item !== undefined);
+  const grants = options.policy === undefined ? [] : judgePolicy(readText(options.policy));
+  return { items: [...releases.map(judgeRelease), ...judged, ...grants], unreadable };
+}
+
+async function readFromCluster(options: MigrationOptions): Promise<ClusterObjects> {
+  const { environment, signal } = options;
+  const connection = connectCluster({
+    kubeconfig:
+      options.kubeconfig === undefined
+        ? kubeconfigPaths(environment.get('KUBECONFIG') ?? '', homedir())
+        : [options.kubeconfig],
+    context: options.context,
+    environment,
+  });
+  try {
+    return await readCluster(connection, createKubeClient(connection), signal);
+  } finally {
+    connection.close();
+  }
+}
+
+function readFiles(paths: readonly string[]): ClusterObjects {
+  const objects = paths.flatMap((path) =>
+    parseAllDocuments(readText(path)).flatMap((document) =>
+      objectsIn(document.toJS({ maxAliasCount: 100 }), path),
+    ),
+  );
+  const isSecret = ({ apiVersion, kind }: KubeObject): boolean => apiVersion === 'v1' && kind === 'Secret';
+  return {
+    objects: objects.filter((object) => !isSecret(object)),
+    helmSecrets: objects.filter(isSecret),
+    unreadable: [],
+  };
+}
+
+/** Returns one object, or the objects of a `List` as `kubectl get --output=yaml` writes it. */
+function objectsIn(value: unknown, path: string): readonly KubeObject[] {
+  if (value === null || value === undefined) return [];
+  if (typeof value === 'object' && 'items' in value && Array.isArray(value.items))
+    return value.items.flatMap((item: unknown) => objectsIn(item, path));
+  try {
+    return [parseObject(value)];
+  } catch (error) {
+    throw new TailcastError('CONFIG_INVALID', `${path}: not a Kubernetes object: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
+}
+
+function readText(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    throw new TailcastError('CONFIG_INVALID', `${path}: ${errorReason(error)}`, { cause: error });
+  }
+}

@@ -1,0 +1,208 @@
+/** Judges the objects of a cluster that the reference operator reads. Pure. */
+import { INGRESS_CLASS } from '../../operator/ingress/resource.ts';
+import type { KubeObject } from '../../operator/kube-object.ts';
+import { isOfInterest } from '../../operator/service/interest.ts';
+import { KNOWN_KINDS, rulesOf } from './kinds.ts';
+import {
+  different,
+  judgeFields,
+  unsupported,
+  type FieldRules,
+  type Finding,
+  type MigrationItem,
+} from './verdict.ts';
+
+/** API group of the reference's custom resources. */
+export const REFERENCE_GROUP = 'tailscale.com';
+
+const PREFIX = `${REFERENCE_GROUP}/`;
+
+/** Facts about other objects and the Helm release that a verdict depends on. */
+export interface MigrationContext {
+  /** Tags of resources without tags of their own. */
+  readonly defaultTags: readonly string[];
+  /** Tags of Recorders and of ProxyGroups of type kube-apiserver, with the object that has the tag. */
+  readonly trustedTags: ReadonlyMap<string, string>;
+}
+
+/** Annotations and labels that the reference operator itself writes. */
+const WRITTEN =
+  /^tailscale\.com\/(operator-last-set-.*|managed|parent-resource.*|metrics-target|svc-type|domain|secret-type)$/;
+
+const SHARED: FieldRules = {
+  [`${PREFIX}tags`]: 'same',
+  [`${PREFIX}hostname`]: 'same',
+  [`${PREFIX}proxy-class`]: 'same',
+  [`${PREFIX}proxy-group`]: 'same',
+};
+
+const SERVICE: FieldRules = {
+  ...SHARED,
+  [`${PREFIX}expose`]: 'same',
+  [`${PREFIX}tailnet-ip`]: 'same',
+  [`${PREFIX}tailnet-fqdn`]: 'same',
+  [`${PREFIX}ts-tailnet-target-ip`]: 'same',
+};
+
+const INGRESS: FieldRules = {
+  ...SHARED,
+  [`${PREFIX}funnel`]: 'same',
+  [`${PREFIX}http-redirect`]: 'same',
+  [`${PREFIX}http-endpoint`]: 'same',
+  [`${PREFIX}experimental-forward-cluster-traffic-via-ingress`]: unsupported(
+    'pods of the cluster cannot use the address of the node: use the Service instead',
+  ),
+};
+
+const GROUP: FieldRules = {
+  [`${PREFIX}share-acme-account`]: different(
+    'nodes of tailcast do not share an ACME account: remove the annotation',
+  ),
+};
+
+/** Returns the facts that {@link judgeObject} needs about all objects together. */
+export function contextOf(objects: readonly KubeObject[], defaultTags: readonly string[]): MigrationContext {
+  const trustedTags = new Map<string, string>();
+  for (const object of objects) {
+    if (!object.apiVersion.startsWith(PREFIX)) continue;
+    const spec = specOf(object);
+    const isGateway = object.kind === 'ProxyGroup' && spec['type'] === 'kube-apiserver';
+    if (!isGateway && object.kind !== 'Recorder') continue;
+    for (const tag of textsIn(spec['tags'])) trustedTags.set(tag, `${object.kind} ${object.metadata.name}`);
+  }
+  return { defaultTags, trustedTags };
+}
+
+/** Returns the verdict about one object, or undefined if the reference operator does not read the object. */
+export function judgeObject(object: KubeObject, context: MigrationContext): MigrationItem | undefined {
+  const { apiVersion, kind, metadata } = object;
+  const item = (findings: readonly Finding[]): MigrationItem => ({ kind, name: nameOf(object), findings });
+  if (apiVersion.startsWith(PREFIX)) return item(customResource(object, context));
+  if (apiVersion === 'v1' && kind === 'Service') {
+    const isRead = isOfInterest(object, false) || hasOurKeys(metadata);
+    return isRead ? item(service(object, context)) : undefined;
+  }
+  if (kind === 'Ingress' && apiVersion.startsWith('networking.k8s.io/')) {
+    const isRead = specOf(object)['ingressClassName'] === INGRESS_CLASS;
+    return isRead ? item(ingress(object, context)) : undefined;
+  }
+  return undefined;
+}
+
+function customResource(object: KubeObject, context: MigrationContext): readonly Finding[] {
+  const { apiVersion, kind, metadata } = object;
+  const known = Object.hasOwn(KNOWN_KINDS, kind) ? KNOWN_KINDS[kind] : undefined;
+  if (known === undefined)
+    return [
+      {
+        kind: 'unknown',
+        field: '',
+        text: 'this version of tailcast does not know the kind: check it by hand',
+      },
+    ];
+  const spec = specOf(object);
+  const whole = known.whole?.({ name: metadata.name, spec });
+  return [
+    ...(apiVersion === `${PREFIX}v1alpha1`
+      ? []
+      : [
+          {
+            kind: 'unknown' as const,
+            field: 'apiVersion',
+            text: `tailcast reads v1alpha1, not ${apiVersion}`,
+          },
+        ]),
+    ...(whole === undefined || whole === 'same' ? [] : [{ field: '', ...whole }]),
+    ...judgeFields(spec, 'spec', rulesOf(kind, spec)),
+    ...annotationFindings(metadata, kind === 'ProxyGroup' ? GROUP : {}),
+    ...(kind === 'Connector' ? tagFindings(textsIn(spec['tags']), undefined, context) : []),
+  ];
+}
+
+function service(object: KubeObject, context: MigrationContext): readonly Finding[] {
+  const { metadata } = object;
+  return [
+    ...annotationFindings(metadata, SERVICE),
+    ...tagFindings(annotatedTags(metadata), metadata.namespace, context),
+  ];
+}
+
+function ingress(object: KubeObject, context: MigrationContext): readonly Finding[] {
+  const { metadata } = object;
+  const tls = specOf(object)['tls'];
+  const namesSecret =
+    Array.isArray(tls) &&
+    tls.some((entry: unknown) => typeof entry === 'object' && entry !== null && 'secretName' in entry);
+  return [
+    ...annotationFindings(metadata, INGRESS),
+    ...tagFindings(annotatedTags(metadata), metadata.namespace, context),
+    ...(namesSecret
+      ? [
+          {
+            kind: 'different' as const,
+            field: 'spec.tls[].secretName',
+            text: 'the reference ignores the Secret; tailcast serves its certificate if operator.ingresses.secrets is true',
+          },
+        ]
+      : []),
+  ];
+}
+
+/** Findings for annotations and labels of the reference that are not read, or not known. */
+function annotationFindings(metadata: KubeObject['metadata'], rules: FieldRules): readonly Finding[] {
+  const keys = [...Object.keys(metadata.annotations ?? {}), ...Object.keys(metadata.labels ?? {})];
+  const own = [...new Set(keys)].filter((key) => key.startsWith(PREFIX) && !WRITTEN.test(key));
+  return own.flatMap((key) =>
+    judgeFields('', key, rules).map((finding) => ({ ...finding, field: `metadata.annotations[${key}]` })),
+  );
+}
+
+/**
+ * @param namespace undefined for cluster-scoped kinds, whose authors may choose each tag except those of recorders and
+ *   gateways
+ */
+function tagFindings(
+  tags: readonly string[],
+  namespace: string | undefined,
+  { defaultTags, trustedTags }: MigrationContext,
+): readonly Finding[] {
+  const field = namespace === undefined ? 'spec.tags' : `metadata.annotations[${PREFIX}tags]`;
+  return tags.flatMap((tag): readonly Finding[] => {
+    const owner = trustedTags.get(tag);
+    if (owner !== undefined)
+      return [
+        {
+          kind: 'unsupported',
+          field,
+          text: `${tag} is the tag of ${owner}: choose another tag for this node`,
+        },
+      ];
+    if (namespace === undefined || defaultTags.includes(tag)) return [];
+    return [{ kind: 'different', field, text: `add ${namespace}=${tag} to --allowed-tags of the operator` }];
+  });
+}
+
+function annotatedTags({ annotations = {} }: KubeObject['metadata']): readonly string[] {
+  const named = annotations[`${PREFIX}tags`] ?? '';
+  return named
+    .split(',')
+    .map((tag) => tag.trim())
+    .filter((tag) => tag !== '');
+}
+
+function hasOurKeys({ annotations = {} }: KubeObject['metadata']): boolean {
+  return Object.keys(annotations).some((key) => key.startsWith(PREFIX) && !WRITTEN.test(key));
+}
+
+function nameOf({ metadata }: KubeObject): string {
+  return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
+}
+
+function specOf(object: KubeObject): Readonly<Record<string, unknown>> {
+  const spec: unknown = 'spec' in object ? object['spec'] : undefined;
+  return typeof spec === 'object' && spec !== null ? { ...spec } : {};
+}
+
+function textsIn(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.filter((one): one is string => typeof one === 'string') : [];
+}

@@ -1,0 +1,106 @@
+/** Verdicts of `tailcast migrate check` about objects, grants and Helm values of the reference. Pure. */
+
+/**
+ * - `unchanged`: tailcast reads the object as it is
+ * - `different`: tailcast serves the object, with a difference that the text names
+ * - `unsupported`: tailcast does not serve the object or a field of it; the text names an alternative
+ * - `unknown`: this version of tailcast does not know the kind or the field, so it must be checked by hand
+ */
+export type VerdictKind = 'unchanged' | 'different' | 'unsupported' | 'unknown';
+
+/** Kinds from the best to the worst. */
+export const VERDICT_KINDS: readonly VerdictKind[] = ['unchanged', 'different', 'unsupported', 'unknown'];
+
+/** One reason why an object is not taken over unchanged. */
+export interface Finding {
+  readonly kind: Exclude<VerdictKind, 'unchanged'>;
+  /** Path of the field, for example `spec.staticEndpoints`; empty for the complete object. */
+  readonly field: string;
+  readonly text: string;
+}
+
+/** One object, grant or Helm release of the report. */
+export interface MigrationItem {
+  /** Kind, for example `Recorder` or `grant`. */
+  readonly kind: string;
+  /** Name with its namespace, for example `prod/web`; of a grant its position. */
+  readonly name: string;
+  readonly findings: readonly Finding[];
+}
+
+/** Returns the worst kind among the findings of an item. */
+export function verdictOf({ findings }: Pick<MigrationItem, 'findings'>): VerdictKind {
+  const worst = Math.max(0, ...findings.map(({ kind }) => VERDICT_KINDS.indexOf(kind)));
+  return VERDICT_KINDS[worst] ?? 'unknown';
+}
+
+/** What a field means for tailcast. `same` fields are read as the reference reads them. */
+export type FieldVerdict = 'same' | { readonly kind: Finding['kind']; readonly text: string };
+
+/** A verdict, or a function that derives it from the value of the field. */
+export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
+
+/**
+ * Rules by field path. `[]` stands for each element of a list. A path that ends with `.**` covers the field and everything
+ * below it.
+ */
+export type FieldRules = Readonly<Record<string, FieldRule>>;
+
+/** A field that tailcast serves in another way. */
+export function different(text: string): FieldVerdict {
+  return { kind: 'different', text };
+}
+
+/** A field that tailcast does not serve. The text names an alternative. */
+export function unsupported(text: string): FieldVerdict {
+  return { kind: 'unsupported', text };
+}
+
+const MAX_DEPTH = 32;
+const MAX_FIELDS = 5000;
+
+/**
+ * Compares each field of a value with the rules. A field without a rule becomes a finding of kind `unknown`, so that no
+ * field is skipped.
+ *
+ * @param root path of the value itself, for example `spec`
+ * @returns at most one finding per field path
+ */
+export function judgeFields(value: unknown, root: string, rules: FieldRules): readonly Finding[] {
+  const findings = new Map<string, Finding>();
+  let fields = 0;
+  const add = (field: string, verdict: FieldVerdict): void => {
+    if (verdict !== 'same' && !findings.has(field)) findings.set(field, { field, ...verdict });
+  };
+  const walk = (current: unknown, path: string, depth: number): void => {
+    fields += 1;
+    if (fields > MAX_FIELDS || depth > MAX_DEPTH) {
+      add(root, {
+        kind: 'unknown',
+        text: `more than ${MAX_FIELDS} fields or ${MAX_DEPTH} levels: check it by hand`,
+      });
+      return;
+    }
+    const rule = ruleFor(path, rules);
+    if (rule !== undefined) {
+      add(path, typeof rule === 'function' ? rule(current) : rule);
+      return;
+    }
+    if (Array.isArray(current)) {
+      for (const element of current) walk(element, `${path}[]`, depth + 1);
+    } else if (typeof current === 'object' && current !== null) {
+      for (const [name, member] of Object.entries(current)) walk(member, `${path}.${name}`, depth + 1);
+    } else if (current !== null && current !== undefined) {
+      add(path, {
+        kind: 'unknown',
+        text: 'this version of tailcast does not know the field: check it by hand',
+      });
+    }
+  };
+  walk(value, root, 0);
+  return [...findings.values()];
+}
+
+function ruleFor(path: string, rules: FieldRules): FieldRule | undefined {
+  return Object.hasOwn(rules, path) ? rules[path] : rules[`${path}.**`];
+}
