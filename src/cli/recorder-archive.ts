@@ -206,6 +206,7 @@ function describeListed(
       ...(after === undefined ? {} : { after }),
     },
     files: { cast, notes },
+    ...(place === undefined ? {} : { mark: place.session }),
     bodyEnd: to,
     gapCount: 0,
   };

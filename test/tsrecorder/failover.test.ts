@@ -1,7 +1,7 @@
-import { appendFile, cp, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { encodeEnd } from '../../src/tsrecorder/spool/spool-journal.ts';
 import {
   createRig,
@@ -94,7 +94,10 @@ async function createReplicas(
   const rigs: Rig[] = [];
   for (let index = 0; index < count; index += 1) {
     const spoolDirectory = join(directory, `.spool-${index}`);
-    rigs.push(await createRig({ spoolDirectory, timing: { resumeGraceMs, listRefreshMs: 0 } }, directory));
+    const timing = { resumeGraceMs, listRefreshMs: 0 };
+    rigs.push(
+      await createRig({ spoolDirectory, evidenceKey: join(directory, '.key.pem'), timing }, directory),
+    );
   }
   return {
     rigs,
@@ -130,6 +133,30 @@ describe('a session that goes on at another recorder', () => {
     }
     const part = await two.get(`/api/v1/recordings/${recording.id}/cast`, { range: 'bytes=10-900' });
     expect(part.body).toBe(CAST.slice(10, 901));
+  });
+
+  it('is checked part by part, and a changed byte in the second part is a fault', async () => {
+    await using replicas = await createReplicas(2);
+    const [one, two] = replicas.rigs as [Rig, Rig];
+    await uploadPart(one, 1, 0, 5);
+    await uploadPart(two, 2, 5, LINES.length);
+    const recording = await until(async () => {
+      const [only, ...others] = await two.list();
+      return only?.trust === 'verified' && others.length === 0 && only.bytes === CAST.length
+        ? only
+        : undefined;
+    });
+    const check = async (): Promise<{ readonly verdict: string; readonly findings: readonly unknown[] }> =>
+      JSON.parse((await two.get(`/api/v1/recordings/${recording.id}/evidence`)).body).evidence;
+    expect(await check()).toMatchObject({ verdict: 'sound', findings: [] });
+    const folder = join(two.directory, 'nGATE1CNTRL');
+    const second = join(
+      folder,
+      (await readdir(folder)).filter((name) => name.endsWith('.cast')).toSorted()[1]!,
+    );
+    const bytes = await readFile(second);
+    await writeFile(second, bytes.toString().replace('"f"', '"x"'));
+    expect(await check()).toMatchObject({ verdict: 'faulty' });
   });
 
   it('is one recording whatever the way between three recorders was', async () => {
@@ -168,8 +195,12 @@ describe('a session that goes on at another recorder', () => {
   });
 
   it('says what is missing while its beginning is with a recorder that has another store', async () => {
-    await using one = await createRig({ timing: { resumeGraceMs: 20, listRefreshMs: 0 } });
-    await using two = await createRig({ timing: { resumeGraceMs: 20, listRefreshMs: 0 } });
+    const timing = { resumeGraceMs: 20, listRefreshMs: 0 };
+    const keys = await mkdtemp(join(tmpdir(), 'tsrecorder-key-'));
+    onTestFinished(() => rm(keys, { recursive: true, force: true }));
+    const evidenceKey = join(keys, 'key.pem');
+    await using one = await createRig({ evidenceKey, timing });
+    await using two = await createRig({ evidenceKey, timing });
     await uploadPart(one, 1, 0, 6);
     await uploadPart(two, 2, 5, LINES.length);
     const [lonely] = await two.list();

@@ -85,12 +85,28 @@ async function readPublishedKey(
   return found?.id === id ? found : undefined;
 }
 
+/** Verdicts of parts, the one that decides about the session first. */
+const WORST_FIRST = ['faulty', 'none', 'unverified'] as const;
+
+/** Checks each upload of the recording. The first upload names the signer, and the worst upload decides. */
 async function checkEvidence(
-  { key, live, pieces }: CatalogEntry,
-  { store, ownKey, nowMs, trusted = new Map() }: CheckOptions,
+  { key, live, parts = [key] }: CatalogEntry,
+  options: CheckOptions,
 ): Promise<CheckedEvidence> {
-  const checkedAt = new Date(nowMs()).toISOString();
+  const checkedAt = new Date(options.nowMs()).toISOString();
   if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
+  const checked: Omit<CheckedEvidence, 'checkedAt'>[] = [];
+  for (const part of parts) checked.push(await checkPart(part, options));
+  const verdict = WORST_FIRST.find((worst) => checked.some((part) => part.verdict === worst)) ?? 'sound';
+  const signedBy = checked[0]?.signedBy;
+  const findings = checked.flatMap((part) => part.findings);
+  return { verdict, checkedAt, findings, ...(signedBy === undefined ? {} : { signedBy }) };
+}
+
+async function checkPart(
+  key: CatalogEntry['key'],
+  { store, ownKey, trusted = new Map() }: CheckOptions,
+): Promise<Omit<CheckedEvidence, 'checkedAt'>> {
   const published = new Map<string, PublicKey>();
   const text = await readText(store, key);
   const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
@@ -99,22 +115,11 @@ async function checkEvidence(
   const byId = new Map([...published, ...trusted]);
   if (ownKey !== undefined) byId.set(ownKey.id, ownKey);
   const { evidence, findings, signature } = await checkSigned(store, key, { trusted: true, byId });
-  const partial =
-    pieces.length > 1
-      ? [
-          {
-            severity: 'notice' as const,
-            code: 'unfinished' as const,
-            message: 'only the first part was checked',
-          },
-        ]
-      : [];
   const counts = new Set([...trusted.keys(), ...(ownKey === undefined ? [] : [ownKey.id])]);
   const verdict = evidence ? verdictOf(findings, counts.has(signature?.keyId ?? '')) : 'none';
   return {
     verdict,
-    checkedAt,
-    findings: [...findings, ...partial].map(({ severity, code, message }) => ({ severity, code, message })),
+    findings: findings.map(({ severity, code, message }) => ({ severity, code, message })),
     ...(signature === undefined ? {} : { signedBy: describeSigner(signature, ownKey, trusted, published) }),
   };
 }

@@ -14,6 +14,7 @@ export interface Candidate {
   readonly id: string;
   /** Fixed-width time, then node: sorts by time. */
   readonly order: string;
+  /** Session that the name of an object assigns the upload to. Anybody can write such a name: see {@link isPart}. */
   readonly mark: string | undefined;
   describe(): Promise<DescribedPart | undefined>;
   /** As the store lists it; undefined when it is elsewhere. */
@@ -90,25 +91,73 @@ class StoredCandidate implements Candidate {
   }
 }
 
-/** @param sorted newest first. @returns the same order; the first upload of a session stands for all of them. */
-export function groupSessions(
-  sorted: readonly Candidate[],
-  sessions: ReadonlyMap<string, readonly Candidate[]> = uploadsByMark(sorted),
-): readonly Candidate[] {
-  if (sessions.size === 0) return sorted;
-  return sorted.flatMap((candidate) => {
-    const uploads = candidate.mark === undefined ? undefined : sessions.get(candidate.mark);
-    const session = sessionOf(candidate, uploads ?? []);
-    return session === undefined ? [] : [session];
-  });
+/** @param sorted newest first. @returns the same order; the first upload of a session represents all of them. */
+export async function groupSessions(sorted: readonly Candidate[]): Promise<readonly Candidate[]> {
+  const uploads = uploadsByMark(sorted);
+  if (uploads.size === 0) return sorted;
+  const findParts = createPartFinder(uploads);
+  const sessions: Candidate[] = [];
+  for (const candidate of sorted) {
+    const session = await sessionOf(candidate, findParts);
+    if (session !== undefined) sessions.push(session);
+  }
+  return sessions;
 }
 
-/** @param uploads of its session, in the order they come. @returns undefined when another one of them stands for all */
-export function sessionOf(candidate: Candidate, uploads: readonly Candidate[]): Candidate | undefined {
-  if (uploads.length <= 1) return candidate;
+/** Returns the proven uploads of the session that an upload is assigned to, in the order of the uploads. */
+export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
+
+/** Maximum number of uploads with one mark. If there are more, none of them is joined and each is listed. */
+const MAX_PARTS = 1000;
+/** Uploads of one session that are read at a time. */
+const PARTS_BATCH = 32;
+
+/** Reads the uploads of each session once. */
+export function createPartFinder(byMark: ReadonlyMap<string, readonly Candidate[]>): FindParts {
+  const known = new Map<string, Promise<readonly Candidate[]>>();
+  return async ({ mark }) => {
+    const uploads = mark === undefined ? [] : (byMark.get(mark) ?? []);
+    if (mark === undefined || uploads.length <= 1 || uploads.length > MAX_PARTS) return [];
+    const parts = known.get(mark) ?? provenParts(uploads);
+    known.set(mark, parts);
+    return parts;
+  };
+}
+
+async function provenParts(uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
+  const parts: Candidate[] = [];
+  for (let start = 0; start < uploads.length; start += PARTS_BATCH) {
+    const batch = uploads.slice(start, start + PARTS_BATCH);
+    const described = await Promise.all(batch.map((upload) => upload.describe()));
+    parts.push(...batch.filter(({ mark }, at) => isPart(described[at], mark)));
+  }
+  return parts;
+}
+
+/**
+ * True if the description of an upload names the session of `mark`, and that description is signed by a trusted key. Where
+ * nothing checks signatures, the description is sufficient.
+ */
+function isPart(described: DescribedPart | undefined, mark: string | undefined): boolean {
+  if (described === undefined) return false;
+  const { entry, part } = described;
+  const proven = described.mark ?? sessionMark(entry.key.nodeId, part.session);
+  const { trust = 'verified' } = entry.recording;
+  return trust === 'verified' && proven === mark;
+}
+
+/** Returns the session of an upload; undefined if an earlier upload represents the session. */
+export async function sessionOf(candidate: Candidate, findParts: FindParts): Promise<Candidate | undefined> {
+  const parts = await findParts(candidate);
   const { key, id, order, mark, stored } = candidate;
-  if (uploads.at(-1)?.id !== id) return undefined;
-  return { key, id, order, mark, describe: () => candidate.describe(), stored, others: uploads.slice(0, -1) };
+  if (parts.length <= 1 || !parts.some((part) => part.id === id)) return candidate;
+  if (parts.at(-1)?.id !== id) return undefined;
+  return { key, id, order, mark, describe: () => candidate.describe(), stored, others: parts.slice(0, -1) };
+}
+
+/** True if `id` names the session or one of its uploads. */
+export function isNamed({ id: own, others }: Candidate, id: string): boolean {
+  return own === id || others.some((other) => other.id === id);
 }
 
 /** Of each session that may have several: its uploads, in the order they come. */
@@ -148,6 +197,7 @@ async function asWhole(
   const entry = part.offset === 0 ? own : await joinParts([described], own);
   const isWhole = part.offset === 0 && own.recording.state === 'closed';
   if (mark === undefined || isWhole || own.live !== undefined) return entry;
+  const isProven = isPart(described, mark);
   const { session: _, offset: from, ...about } = part;
   const { state, problem } = own.recording;
   const place = {
@@ -162,7 +212,14 @@ async function asWhole(
   // what was joined has said it
   const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
   const told = more.filter((each) => each !== undefined).join('; ');
-  return { ...entry, recording: { ...recording, part: place, ...(told === '' ? {} : { problem: told }) } };
+  return {
+    ...entry,
+    recording: {
+      ...recording,
+      ...(isProven ? { part: place } : {}),
+      ...(told === '' ? {} : { problem: told }),
+    },
+  };
 }
 
 export function newestFirst(left: Candidate, right: Candidate): number {

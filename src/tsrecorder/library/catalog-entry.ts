@@ -10,6 +10,8 @@ export interface CatalogEntry {
   /** Of the first of its uploads. */
   readonly key: RecordingKey;
   readonly resizeOrder: ResizeOrder;
+  /** Keys of all its uploads in the order of `pieces`, if there are several. */
+  readonly parts?: readonly RecordingKey[];
   /** Its cast, in order. Only the last one may grow. */
   readonly pieces: readonly CastPiece[];
   /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */

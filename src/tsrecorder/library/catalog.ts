@@ -6,6 +6,7 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import {
   describeCandidate,
+  isNamed,
   liveCandidate,
   withoutCopies,
   type Candidate,
@@ -212,10 +213,12 @@ class StoreCatalog implements Catalog {
     const range = { ...rangeOf(query), limit: MAX_SCANNED + 1 };
     if (scope !== 'everything') {
       const visible = await visibleUploads(await listing.scopes(), scope);
-      return namedSessions(visible, besideUploads(live, visible.byMark), range);
+      return namedSessions(visible, await besideUploads(live, visible.byMark), range);
     }
     const { stored: all, candidate, byMark, remote } = listing;
-    const beside = live.length === 0 ? listing.beside() : besideUploads(withoutCopies(live, remote), byMark);
+    const beside = await (live.length === 0
+      ? listing.beside()
+      : besideUploads(withoutCopies(live, remote), byMark));
     return namedSessions({ all, candidate, byMark }, beside, range);
   }
 
@@ -223,14 +226,13 @@ class StoreCatalog implements Catalog {
   async #candidateOfId(id: string): Promise<Candidate | undefined> {
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
-    const isNamed = (candidate: Candidate): boolean => candidate.id === id;
-    const named = live.find(isNamed) ?? listing.find(id) ?? listing.remote.find(isNamed);
+    const hasId = (candidate: Candidate): boolean => candidate.id === id;
+    const named = live.find(hasId) ?? listing.find(id) ?? listing.remote.find(hasId);
     return sessionWith(named, live, listing.byMark);
   }
 
   /** The same among what is within the scope: what is hidden is as unknown as what there is not. */
   async #candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
-    const names = ({ id: own, others }: Candidate): boolean => own === id || others.some(names);
     const state = await this.#indexed(scope);
     const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
     if (state === undefined || isVisible === undefined) {
@@ -239,7 +241,7 @@ class StoreCatalog implements Catalog {
       const named = live.find((candidate) => candidate.id === id) ?? findNamed(visible.all, id);
       return sessionWith(named, live, visible.byMark);
     }
-    const beside = state.beside.find(names);
+    const beside = state.beside.find((session) => isNamed(session, id));
     if (beside !== undefined || !isVisible || state.covered.has(id)) return beside;
     return storedSession(state.listing, id, scope);
   }

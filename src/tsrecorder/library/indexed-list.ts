@@ -9,8 +9,10 @@ import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
 import { decodeRecording, type Recording } from '../../wire/recorder-api/recording.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import {
+  createPartFinder,
   describeCandidate,
   groupSessions,
+  isNamed,
   newestFirst,
   withoutCopies,
   type Candidate,
@@ -65,7 +67,7 @@ export async function besideIndex(
   const covered = new Set(all.map(({ id }) => id));
   const sorted = all.toSorted(newestFirst);
   const visible = scope === 'everything' ? sorted : await (await readScopes(sorted)).within(scope);
-  return { index, listing, covered, beside: groupSessions(visible.toSorted(newestFirst)) };
+  return { index, listing, covered, beside: await groupSessions(visible.toSorted(newestFirst)) };
 }
 
 /** A page. @returns undefined when the index cannot be asked for it. */
@@ -123,8 +125,9 @@ export async function isFound(
   id: string,
   scope: readonly string[],
 ): Promise<boolean> {
-  const mark = listing.find(id)?.mark;
-  const session = (mark === undefined ? undefined : listing.byMark.get(mark)?.at(-1)?.id) ?? id;
+  const named = listing.find(id);
+  const parts = named === undefined ? [] : await createPartFinder(listing.byMark)(named);
+  const session = parts.some((part) => part.id === id) ? (parts.at(-1)?.id ?? id) : id;
   const clauses = [[termOf('id', session)]];
   const { sessions } = await index.list({ query: { clauses }, may: termsOf(scope), limit: 1 });
   return sessions.some((found) => found.id === session);
@@ -140,9 +143,8 @@ export async function storedSession(
   if (named === undefined) return undefined;
   const uploads = named.mark === undefined ? [named] : (listing.byMark.get(named.mark) ?? [named]);
   const visible = scope === 'everything' ? uploads : await onlyWithin(scope, uploads);
-  const [session] = groupSessions(visible);
-  const names = (candidate: Candidate): boolean => candidate.id === id || candidate.others.some(names);
-  return session !== undefined && names(session) ? session : undefined;
+  const sessions = await groupSessions(visible);
+  return sessions.find((session) => isNamed(session, id));
 }
 
 async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<readonly Candidate[]> {

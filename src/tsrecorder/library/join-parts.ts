@@ -13,6 +13,8 @@ import type { SessionPart } from './session-part.ts';
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;
+  /** Mark of the session, if a recorder has computed it. */
+  readonly mark?: string;
   readonly files: PartFiles;
   /** Byte of the session up to which the part reaches. */
   readonly bodyEnd: number;
@@ -58,6 +60,7 @@ export async function joinParts(
     resizeOrder: first.resizeOrder,
     pieces,
     live: last.entry.live,
+    parts: joined.map(({ entry }) => entry.key),
     ...(joined.length === 1 ? {} : { joinedNotes: () => joinNotes(joined) }),
     ...(areSeenAlike(parts.map(({ entry }) => entry.recording)) ? {} : { isSeenApart: true }),
     version: lengths.includes(undefined) ? undefined : lengths.join('-'),

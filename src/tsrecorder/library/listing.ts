@@ -29,7 +29,7 @@ export interface Listing {
   /** Of each session that may have several uploads: these, newest first. */
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
   /** What is with other recorders, put together when it is first asked for. */
-  readonly beside: () => BesideUploads;
+  readonly beside: () => Promise<BesideUploads>;
   /** By whom the recordings may be seen. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
@@ -130,7 +130,7 @@ async function createListing(
     .map(remoteCandidate)
     .toSorted(newestFirst);
   const byMark = await uploadsOf(marked.map(candidate), remote, turns);
-  let beside: BesideUploads | undefined;
+  let beside: Promise<BesideUploads> | undefined;
   let scopes: Promise<ScopeIndex<Candidate>> | undefined;
   return {
     stored: newest,
@@ -141,7 +141,13 @@ async function createListing(
     },
     remote,
     byMark,
-    beside: () => (beside ??= besideUploads(remote, byMark)),
+    beside() {
+      beside ??= besideUploads(remote, byMark).catch((error: unknown) => {
+        beside = undefined;
+        throw error;
+      });
+      return beside;
+    },
     scopes() {
       scopes ??= allOf(newest, remote, candidate)
         .then(readScopes)

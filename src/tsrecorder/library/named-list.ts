@@ -2,7 +2,9 @@
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import {
   addUpload,
+  createPartFinder,
   groupSessions,
+  isNamed,
   newestFirst,
   sessionOf,
   withoutCopies,
@@ -48,12 +50,13 @@ export interface BesideUploads {
   readonly sessions: readonly Candidate[];
 }
 
-export function besideUploads(
+export async function besideUploads(
   beside: readonly Candidate[],
   byMark: NamedUploads<Candidate>['byMark'],
-): BesideUploads {
+): Promise<BesideUploads> {
   const marks = new Set(beside.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  return { ids: new Set(beside.map(({ id }) => id)), marks, sessions: sessionsOf(beside, marks, byMark) };
+  const sessions = await sessionsOf(beside, marks, byMark);
+  return { ids: new Set(beside.map(({ id }) => id)), marks, sessions };
 }
 
 /** Newest first, each session once: the first upload of a session stands for all of them. */
@@ -65,6 +68,7 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
   const turns = createLoopTurns();
   const startOf = <U extends object>(list: readonly U[], orderAt: (item: U) => string): number =>
     before === undefined ? 0 : firstOf(list, (item) => orderAt(item) < before);
+  const findParts = createPartFinder(byMark);
   const found: Candidate[] = [];
   let next = startOf(sessions, ({ order }) => order);
   const addBeside = (order: string): void => {
@@ -82,7 +86,7 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
     const { mark, id } = upload;
     if (ids.has(id) || (mark !== undefined && marks.has(mark))) continue;
     addBeside(upload.order);
-    const session = mark === undefined ? upload : sessionOf(upload, byMark.get(mark) ?? []);
+    const session = mark === undefined ? upload : await sessionOf(upload, findParts);
     if (session !== undefined && found.length < limit) found.push(session);
   }
   addBeside('');
@@ -90,11 +94,11 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
 }
 
 /** Sessions of which at least one upload is `beside` others. Newest first. */
-function sessionsOf(
+async function sessionsOf(
   beside: readonly Candidate[],
   marks: ReadonlySet<string>,
   byMark: ReadonlyMap<string, readonly Candidate[]>,
-): readonly Candidate[] {
+): Promise<readonly Candidate[]> {
   const uploads = withoutCopies(
     beside,
     [...marks].flatMap((mark) => byMark.get(mark) ?? []),
@@ -103,14 +107,15 @@ function sessionsOf(
 }
 
 /** The session of an upload. */
-export function sessionWith(
+export async function sessionWith(
   named: Candidate | undefined,
   live: readonly Candidate[],
   byMark: ReadonlyMap<string, readonly Candidate[]>,
-): Candidate | undefined {
+): Promise<Candidate | undefined> {
   if (named?.mark === undefined) return named;
   const ofSession = live.filter(({ mark }) => mark === named.mark);
-  return sessionsOf(ofSession, new Set([named.mark]), byMark)[0];
+  const sessions = await sessionsOf(ofSession, new Set([named.mark]), byMark);
+  return sessions.find((session) => isNamed(session, named.id));
 }
 
 /** What somebody may see. */

@@ -80,8 +80,8 @@ const schema = z.object({
   part: z
     .object({
       session: z.string(),
-      number: z.number(),
-      offset: z.number(),
+      number: z.int().min(1),
+      offset: z.int().min(0),
       headerBytes: z.number(),
       headerEnd: z.number(),
       before: z.string().exactOptional(),

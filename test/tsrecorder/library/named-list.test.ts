@@ -13,8 +13,11 @@ import {
 import { createCatalog } from '../../../src/tsrecorder/library/catalog.ts';
 import { besideUploads, namedSessions } from '../../../src/tsrecorder/library/named-list.ts';
 import { arrange, indexOfId, newestStored, type Arranged } from '../../../src/tsrecorder/library/newest.ts';
-import { formatTime, orderOf, recordingId } from '../../../src/tsrecorder/store/key.ts';
+import type { DescribedPart } from '../../../src/tsrecorder/library/join-parts.ts';
+import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
+import { formatTime, orderOf, recordingId, recordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ReadableStore, StoredRecording } from '../../../src/tsrecorder/store/store.ts';
+import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
 
 const START = BigInt(Date.parse('2026-02-03T04:05:06Z')) * 1_000_000n;
@@ -25,17 +28,51 @@ const recording = fc
     nodeId: fc.constantFrom('nA', 'nB', 'n_A'),
     at: fc.nat(12),
     trimmed: fc.boolean(),
-    sessionMark: fc.option(fc.constantFrom('x', 'y'), { nil: undefined }),
+    session: fc.option(fc.constantFrom('x', 'y'), { nil: undefined }),
     hasSidecar: fc.boolean(),
   })
-  .map(({ nodeId, at, trimmed, sessionMark, hasSidecar }): StoredRecording => {
+  .map(({ nodeId, at, trimmed, session, hasSidecar }): StoredRecording => {
     const full = formatTime(START + BigInt(at) * 100_000_000n);
     const time = trimmed ? full.replace(/\.?0*Z$/, 'Z') : full;
-    return { key: { nodeId, time }, hasSidecar, ...(sessionMark === undefined ? {} : { sessionMark }) };
+    const mark = session === undefined ? {} : { sessionMark: sessionMark(nodeId, session) };
+    return { key: { nodeId, time }, hasSidecar, ...mark };
   });
 const recordings = fc.uniqueArray(recording, { selector: ({ key }) => recordingId(key), maxLength: 40 });
 
-const candidateOf = (stored: StoredRecording): Candidate => storedCandidate(stored, async () => undefined);
+/** Describes a recording as the part that the name in the store says it is. */
+const described = ({ key }: StoredRecording, session: string): DescribedPart => {
+  const recording: Recording = {
+    id: recordingId(key),
+    key: recordingKey(key),
+    state: 'interrupted',
+    startedAt: key.time,
+    bytes: 0,
+    width: 0,
+    height: 0,
+    kind: 'exec',
+    source: { node: '', nodeId: '' },
+    destination: { node: '', nodeId: key.nodeId },
+  };
+  const cast = { end: () => 0, read: () => fromNothing(), live: undefined };
+  return {
+    entry: { recording, key, resizeOrder: 'columnsFirst', pieces: [], live: undefined, version: undefined },
+    part: { session, number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
+    files: { cast, notes: undefined },
+    bodyEnd: 0,
+    gapCount: 0,
+  };
+};
+async function* fromNothing(): AsyncGenerator<Uint8Array> {
+  // the recordings are empty
+}
+
+const candidateOf = (stored: StoredRecording): Candidate => {
+  const sessions = ['x', 'y', recordingId(stored.key)];
+  const session = sessions.find((name) => sessionMark(stored.key.nodeId, name) === stored.sessionMark);
+  return storedCandidate(stored, async () =>
+    session === undefined ? undefined : described(stored, session),
+  );
+};
 const told = (list: readonly Candidate[]): readonly string[] =>
   list.map(({ id, others }) => [id, ...others.map((other) => other.id)].join(' '));
 
@@ -57,17 +94,18 @@ describe('the sessions of a page', () => {
           const beside = live.slice(0, 5).map((one) => {
             const id = recordingId(one.key);
             const there = all.find(({ key }) => recordingId(key) === id);
-            return candidateOf({ ...one, sessionMark: there?.sessionMark ?? one.sessionMark ?? id });
+            const own = one.sessionMark ?? sessionMark(one.key.nodeId, id);
+            return candidateOf({ ...one, sessionMark: there?.sessionMark ?? own });
           });
           const before = to === undefined ? undefined : orderAt(to);
           const range = { before, from: from === undefined ? '' : orderAt(from), limit };
           const byMark = uploadsByMark(uploads);
           const found = await namedSessions(
             { all: stored, candidate: candidateOf, byMark },
-            besideUploads(beside, byMark),
+            await besideUploads(beside, byMark),
             range,
           );
-          const whole = groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));
+          const whole = await groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));
           const within = whole.filter(
             ({ order }) => order >= range.from && (before === undefined || order < before),
           );
