@@ -94,10 +94,7 @@ async function createReplicas(
   const rigs: Rig[] = [];
   for (let index = 0; index < count; index += 1) {
     const spoolDirectory = join(directory, `.spool-${index}`);
-    const timing = { resumeGraceMs, listRefreshMs: 0 };
-    rigs.push(
-      await createRig({ spoolDirectory, evidenceKey: join(directory, '.key.pem'), timing }, directory),
-    );
+    rigs.push(await createRig({ spoolDirectory, timing: { resumeGraceMs, listRefreshMs: 0 } }, directory));
   }
   return {
     rigs,

@@ -1,10 +1,10 @@
 /** A recorder on loopback for tests, and the two ways to upload to it. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { connect, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2';
 import { connect as tcpConnect } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { Writable } from 'node:stream';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
@@ -55,13 +55,18 @@ export interface Answer {
   readonly body: string;
 }
 
+/** Recorders of one directory have one evidence key, as `docs/evidence.md` asks for. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
+  // the key of the recorder that has its spool in the default place
+  const evidenceKey = join(`${root}.spool`, 'evidence', 'key.pem');
+  if (options.spoolDirectory !== undefined) await mkdir(dirname(evidenceKey), { recursive: true });
   const recorder = await createRecorder({
     listen: { host: '127.0.0.1', port: 0 },
     directory: root,
     identify: async () => UPLOADER,
     log: createSilentLogger(),
+    ...(options.spoolDirectory === undefined ? {} : { evidenceKey }),
     ...(process.env['TEST_ARCHIVE'] === 'zstd' ? { archive: 'zstd' as const } : {}),
     ...options,
     timing: { closeGraceMs: 200, ...options.timing },

@@ -59,6 +59,7 @@ async function createSite(receiver: Receiver, kind: string): Promise<Site> {
         {
           searchText: 'all',
           alerts: alertsFor(receiver.url),
+          evidenceKey: join(folder, 'key.pem'),
           ...(kind === 'bucket' ? { bucket } : { spoolDirectory: join(folder, name) }),
           ...options,
           timing: { listRefreshMs: 0, storeRetryMs: 20, ...options.timing },
