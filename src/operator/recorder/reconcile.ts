@@ -15,6 +15,7 @@ import { provision, type Wanted } from '../nodes/provision.ts';
 import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../nodes/status.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
 import { readyPodsOf } from '../proxies/readiness.ts';
+import { ensureEvidenceKey } from './evidence-key.ts';
 import { parseRecorder, problemOfAccount, type DesiredRecorder } from './recorder.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
 
@@ -75,6 +76,7 @@ async function deploy(
     await warn(deps, resource, { reason: 'RecorderImageReplaced', message }, signal);
   }
   metrics.recorders.add(group.uid);
+  if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options, signal);
   const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
   const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
   await removeStaleAccounts(deps, group, observed, signal);

@@ -26,6 +26,7 @@ import {
   type ImmutableParts,
 } from '../nodes/pods.ts';
 import { metadataOf } from '../nodes/specs.ts';
+import { EVIDENCE_KEY, evidenceSecretName } from './evidence-key.ts';
 import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 
 /** The port on which clients expect a recorder. */
@@ -33,7 +34,9 @@ const UPLOAD_PORT = 80;
 const OPS_PORT = 9003;
 const TAILSCALE_HEALTH_PORT = 9002;
 const DATA_DIRECTORY = '/data';
-const SEARCH_DIRECTORY = '/etc/tailcast/search';
+/** Parent of the directories of mounted Secrets. */
+const SECRETS_DIRECTORY = '/etc/tailcast';
+const SEARCH_DIRECTORY = `${SECRETS_DIRECTORY}/search`;
 /** Keys of the Secrets that annotations name, and the names of the mounted files. */
 const SEARCH_CREDENTIALS = 'credentials';
 const SEARCH_CA = 'ca.crt';
@@ -99,7 +102,10 @@ export function isForeignImage(image: string): boolean {
 function podSpec(recorder: DesiredRecorder, options: SpecOptions): V1PodSpec {
   const { group, hasPlayer, storage, search, statefulSet: wanted } = recorder;
   const { pod } = wanted;
-  const secrets = search === undefined ? [] : searchVolumes(search);
+  const secrets = [
+    ...(storage.kind === 's3' ? [evidenceVolume(group.name)] : []),
+    ...(search === undefined ? [] : searchVolumes(search)),
+  ];
   return {
     serviceAccountName: group.account.name,
     terminationGracePeriodSeconds: GRACE_SECONDS,
@@ -162,7 +168,7 @@ function recorderContainer(
       { name: 'data', mountPath: DATA_DIRECTORY },
       { name: 'tailscale', mountPath: SOCKET_DIRECTORY },
       { name: 'tmp', mountPath: '/tmp' },
-      ...secrets.map(({ name }) => ({ name, mountPath: SEARCH_DIRECTORY, readOnly: true })),
+      ...secrets.map(({ name }) => ({ name, mountPath: `${SECRETS_DIRECTORY}/${name}`, readOnly: true })),
     ],
   };
 }
@@ -202,6 +208,7 @@ function recorderEnvironment(recorder: DesiredRecorder, options: SpecOptions): r
     TAILCAST_DRAIN_SECONDS: String(DRAIN_SECONDS),
     ...storeVariables(destination, effective.get('TSRECORDER_BUCKET') ?? ''),
     ...(region === undefined ? {} : { TAILCAST_S3_REGION: region }),
+    ...(s3 ? { TAILCAST_EVIDENCE_KEY: `${SECRETS_DIRECTORY}/evidence/${EVIDENCE_KEY}` } : {}),
     ...(search === undefined ? {} : searchVariables(search)),
   };
   const fixed = [...Object.entries(names), ...Object.entries(ours)]
@@ -233,6 +240,15 @@ function searchVariables({ url, credentials, ca }: RecorderSearchServer): Readon
       ? {}
       : { TAILCAST_SEARCH_CREDENTIALS: `${SEARCH_DIRECTORY}/${SEARCH_CREDENTIALS}` }),
     ...(ca === undefined ? {} : { TAILCAST_SEARCH_CA: `${SEARCH_DIRECTORY}/${SEARCH_CA}` }),
+  };
+}
+
+/** The key that all replicas of one bucket sign with. Without a bucket the key is in the spool. */
+function evidenceVolume(groupName: string): V1Volume {
+  const items = [{ key: EVIDENCE_KEY, path: EVIDENCE_KEY }];
+  return {
+    name: 'evidence',
+    secret: { secretName: evidenceSecretName(groupName), items, defaultMode: 0o440 },
   };
 }
 

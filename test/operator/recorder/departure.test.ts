@@ -6,6 +6,7 @@ import { createBench, Killed, MACHINE, OWN, settle, TAILSCALE, type Bench } from
 import { recorderObject, S3 } from './recorders.ts';
 
 const PATH = `${TAILSCALE}/recorders/keep`;
+const EVIDENCE = `${OWN}/secrets/keep-evidence`;
 const STATE = `${OWN}/secrets/keep-0`;
 
 let bench: Bench;
@@ -48,7 +49,7 @@ describe('a Recorder that is deleted', () => {
     remove();
     await settle(run);
     expect([bench.control.deleted, nodes()]).toEqual([['died-keep-0'], ['other']]);
-    expect([bench.object(PATH), bench.left(), bench.names()]).toEqual([undefined, [], []]);
+    expect([bench.object(PATH), bench.left(), bench.names()]).toEqual([undefined, [EVIDENCE], []]);
   });
 
   it('reads what its pod wrote after everything else was looked at', async () => {
@@ -119,7 +120,7 @@ describe('a Recorder that is deleted', () => {
     expect(owned.length).toBeGreaterThan(3);
     for (const path of owned) bench.api.remove(path);
     await settle(run);
-    expect([nodes(), bench.left(), bench.object(PATH)]).toEqual([['other'], [], undefined]);
+    expect([nodes(), bench.left(), bench.object(PATH)]).toEqual([['other'], [EVIDENCE], undefined]);
     expect(bench.control.keys.get('key-1')?.usable).toBe(false);
   });
 
@@ -187,7 +188,7 @@ describe('an operator that is killed between any two writes', () => {
     await first();
     await settle(healthy);
     expect([bench.left(), bench.object(PATH), nodes()], `life of ${limit} writes`).toEqual([
-      [],
+      [EVIDENCE],
       undefined,
       [],
     ]);

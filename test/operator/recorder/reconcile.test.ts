@@ -1,3 +1,4 @@
+import { createPrivateKey } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { connectCluster } from '../../../src/operator/cluster-connection.ts';
@@ -225,6 +226,7 @@ describe('a valid Recorder', () => {
       'test-auth-0',
       'test-auth-1',
       'test-auth-2',
+      'test-evidence',
     ]);
     expect([names(ACCOUNTS), names(ROLES), names(BINDINGS), names(SETS)]).toEqual([
       ['test'],
@@ -302,6 +304,43 @@ describe('a valid Recorder', () => {
     expect(devices()).toEqual([{ hostname: 'test-0' }]);
   });
 
+  it('signs with one key, which stays the same, also for a Recorder that is created again', async () => {
+    const path = `${SECRETS}/test-evidence`;
+    const secret = stored(path);
+    expect(createPrivateKey(decode(path, 'key.pem')).asymmetricKeyType).toBe('ed25519');
+    expect(secret).toMatchObject({ immutable: true, metadata: { namespace: 'tailcast' } });
+    expect(secret?.metadata.ownerReferences).toBeUndefined();
+    const { template } = stored(`${SETS}/test`)!['spec'] as {
+      template: { spec: { containers: object[]; volumes: object[] } };
+    };
+    expect(template.spec.containers[0]).toMatchObject({
+      env: expect.arrayContaining([
+        { name: 'TAILCAST_EVIDENCE_KEY', value: '/etc/tailcast/evidence/key.pem' },
+      ]) as unknown,
+    });
+    expect(template.spec.volumes).toContainEqual({
+      name: 'evidence',
+      secret: {
+        secretName: 'test-evidence',
+        items: [{ key: 'key.pem', path: 'key.pem' }],
+        defaultMode: 0o440,
+      },
+    });
+    await run();
+    expect(stored(path)).toEqual(secret);
+    put({ replicas: 2, storage: S3 }, { uid: 'uid-2' });
+    for (const name of names(SECRETS)) if (name !== 'test-evidence') api.remove(`${SECRETS}/${name}`);
+    await run();
+    expect(stored(path)).toEqual(secret);
+  });
+
+  it('does not sign with a key that somebody else put there', async () => {
+    const path = `${SECRETS}/test-evidence`;
+    const metadata = { name: 'test-evidence', namespace: 'tailcast' };
+    api.put(path, { apiVersion: 'v1', kind: 'Secret', metadata, data: { 'key.pem': 'eA==' } });
+    await expect(run()).rejects.toMatchObject({ code: 'OBJECT_NOT_OURS' });
+  });
+
   it('loses replicas after their pods, with their nodes and keys', async () => {
     for (const ordinal of [0, 1, 2]) join(ordinal);
     api.put(`${PODS}/test-2`, {
@@ -312,11 +351,11 @@ describe('a valid Recorder', () => {
     put({ replicas: 1, storage: S3 }, { finalizers: ['tailscale.com/finalizer'] });
     await expect(run()).resolves.toBe(1000);
     expect(control.deleted).toEqual(['node-1']);
-    expect(names(SECRETS)).toEqual(['test-0', 'test-2', 'test-auth-0', 'test-auth-2']);
+    expect(names(SECRETS)).toEqual(['test-0', 'test-2', 'test-auth-0', 'test-auth-2', 'test-evidence']);
     api.remove(`${PODS}/test-2`);
     await expect(run()).resolves.toBeUndefined();
     expect(control.deleted).toEqual(['node-1', 'node-2']);
-    expect(names(SECRETS)).toEqual(['test-0', 'test-auth-0']);
+    expect(names(SECRETS)).toEqual(['test-0', 'test-auth-0', 'test-evidence']);
     expect(control.keys.get('key-3')?.usable).toBe(false);
   });
 
@@ -573,7 +612,7 @@ describe('a Recorder that is deleted', () => {
       ...names(ACCOUNTS),
       ...names(ROLES),
       ...names(BINDINGS),
-    ]).toEqual([]);
+    ]).toEqual(['test-evidence']);
     expect([...control.keys.values()].some(({ usable }) => usable)).toBe(false);
     expect(await gauge()).toBe(0);
   });

@@ -1,0 +1,49 @@
+/** The key with which all replicas of a Recorder sign: they join the parts of a session only if they trust each other's key. */
+import { generateKeyPairSync } from 'node:crypto';
+import { TailcastError } from '../../errors.ts';
+import type { KubeClient } from '../kube-client.ts';
+import { KINDS, labelValue } from '../kube-object.ts';
+import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
+
+/** Key of the Secret, and the file that it becomes. */
+export const EVIDENCE_KEY = 'key.pem';
+
+const MANAGED_BY = { 'app.kubernetes.io/managed-by': 'tailscale-operator' };
+const EVIDENCE_OF = 'tailcast.dev/evidence-of';
+
+/** Name of the Secret with the private key. */
+export function evidenceSecretName(groupName: string): string {
+  return `${groupName}-evidence`;
+}
+
+/**
+ * Creates the Secret unless it exists. It has no owner and not the labels of the group, so it stays when the Recorder is
+ * deleted: recordings in the bucket stay as well, and a Recorder that is created again trusts them.
+ *
+ * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
+ */
+export async function ensureEvidenceKey(
+  client: Pick<KubeClient, 'get' | 'create'>,
+  group: NodeGroup,
+  { namespace }: Pick<SpecOptions, 'namespace'>,
+  signal: AbortSignal,
+): Promise<void> {
+  const name = evidenceSecretName(group.name);
+  const labels = { ...MANAGED_BY, [EVIDENCE_OF]: labelValue(group.name) };
+  const existing = await client.get(KINDS.secret, { namespace, name }, signal);
+  if (existing === undefined) {
+    const pem = generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' });
+    const secret = {
+      apiVersion: 'v1',
+      kind: 'Secret',
+      metadata: { name, namespace, labels },
+      immutable: true,
+      data: { [EVIDENCE_KEY]: Buffer.from(pem).toString('base64') },
+    };
+    await client.create(KINDS.secret, secret, signal);
+  } else if (Object.entries(labels).some(([label, value]) => existing.metadata.labels?.[label] !== value))
+    throw new TailcastError(
+      'OBJECT_NOT_OURS',
+      `Secret ${namespace}/${name} exists and is not the evidence key of Recorder "${group.name}"`,
+    );
+}
