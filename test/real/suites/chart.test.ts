@@ -282,6 +282,17 @@ describe('the chart', () => {
     expect(outcome.stderr).toContain('recorder.store');
   });
 
+  it('refuses recorders that would not trust each other’s recordings, and mounts the key of all of them', () => {
+    const two = 'recorder.enabled=true,recorder.replicas=2,recorder.store=s3://recordings';
+    const outcome = run(helm, ['template', 'tc', CHART, '--set', two]);
+    expect(outcome.code).not.toBe(0);
+    expect(outcome.stderr).toContain('recorder.evidenceKeySecret');
+    const rendered = template(helm, 'tc', '--set', `${two},recorder.evidenceKeySecret.name=evidence`);
+    expect(rendered).toMatch(/name: TAILCAST_EVIDENCE_KEY\n +value: "?\/etc\/tailcast\/evidence\/key\.pem/);
+    expect(rendered).toContain('{ name: evidence, mountPath: /etc/tailcast/evidence, readOnly: true }');
+    expect(rendered).toMatch(/secretName: evidence\n/);
+  });
+
   it('gives the operator what deploy/rbac/operator-gateways.yaml gives it for Gateways, and a class, where that is asked for', () => {
     const on = 'operator.enabled=true,operator.gateways.enabled=true';
     const rulesOf = (list: readonly Manifest[], name: string): unknown =>
