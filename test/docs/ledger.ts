@@ -151,7 +151,7 @@ export const LEDGER: readonly Shown[] = [
   {
     page: OPERATIONS,
     command:
-      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004',
+      'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem',
     runner: {
       path: 'test/e2e/site.ts',
       contains: 'spool: join(directory, `spool-${name}`)',
