@@ -1,14 +1,15 @@
 /**
- * The seventeen holes that an independent review demonstrated, what closes each kind, and the test of each; and the lines that it broke
- * by hand and that no test noticed. A check is one line, how to take it out, and the test that must fail then; `demonstrations-run.ts` does that.
+ * The seventeen attacks that an independent review demonstrated, with the rule and the tests that prevent each; and the lines that the
+ * review removed without a failing test. A check names a line, how to remove it, and the test that must fail (`demonstrations-run.ts`).
  */
 export interface Demonstration {
   readonly number: number;
+  /** The demonstrated attack. */
   readonly hole: string;
-  /** What closes the kind. */
+  /** General rule that prevents this kind of attack. */
   readonly rule: string;
   readonly checks: readonly Check[];
-  /** Tests that no change of one line shows, or that need real peers: file and words of a name. */
+  /** Tests that need several changed lines or real peers: file and words of a test name. */
   readonly also?: readonly (readonly [file: string, test: string])[];
 }
 
@@ -25,7 +26,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 1,
     hole: 'one pod crashes the gateway over HTTP/2',
-    rule: 'fields are made fit for HTTP/2 before Node sees them; every callback of a request is guarded; what still reaches the top drains the process',
+    rule: 'The gateway makes headers valid for HTTP/2 before Node checks them, and guards every callback of a request. An uncaught exception drains the process.',
     checks: [
       {
         file: 'src/http2-fields.ts',
@@ -49,8 +50,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 2,
-    hole: 'a page of a pod acts as whoever views it',
-    rule: 'a browser is refused what programs serve, or gets it without an origin and without a right to act (ADR 11)',
+    hole: 'a page of a pod acts as its viewer',
+    rule: 'The gateway rejects pages of programs for browsers, or sandboxes them (ADR 11).',
     checks: [
       {
         file: 'src/proxy/gate/gate.ts',
@@ -79,7 +80,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 3,
     hole: 'the recorder signs away acknowledged bytes',
-    rule: 'what is acknowledged is in the signed log first; what is gone after that is `lost`',
+    rule: 'The signed log contains bytes before they are acknowledged. Missing acknowledged bytes are `lost`.',
     checks: [
       {
         file: 'src/tsrecorder/evidence/lost-sessions.ts',
@@ -108,7 +109,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 4,
     hole: 'restricted viewers read hidden metadata',
-    rule: 'who may see is decided before matching, counting and paging; cursors are sealed',
+    rule: 'The recorder applies viewer rules before matching, counting and paging. Cursors are sealed.',
     checks: [
       {
         file: 'src/tsrecorder/serving/api.ts',
@@ -128,8 +129,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 5,
-    hole: 'an unrecorded road through `proxy` of another API',
-    rule: 'a `proxy` that nobody can read is refused under enforcement, a query for logs of a node too; unknown subresources are events',
+    hole: 'an unrecorded shell through `proxy` of another API',
+    rule: 'Under enforcement the gateway rejects `proxy` requests with unknown content and log queries of nodes. Unknown subresources are events.',
     checks: [
       {
         file: 'src/kube/interactive.ts',
@@ -150,8 +151,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 6,
-    hole: 'a stranger’s log speaks about recordings',
-    rule: 'only logs under a key that was named speak; without one nothing is judged',
+    hole: 'a foreign log counts as evidence about recordings',
+    rule: 'Verification uses only logs of named keys. Without a key it judges nothing.',
     checks: [
       {
         file: 'src/tsrecorder/evidence/verify-store.ts',
@@ -171,8 +172,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 7,
-    hole: 'smuggling from HTTP/2 to HTTP/1.1',
-    rule: 'names are looked for among names, a length is digits, and is looked at again where the head is written',
+    hole: 'request smuggling from HTTP/2 to HTTP/1.1',
+    rule: 'The gateway compares header names only with header names. A length is digits, and the writer checks it again.',
     checks: [
       {
         file: 'src/proxy/front/http2.ts',
@@ -193,7 +194,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 8,
     hole: 'passwords in events',
-    rule: 'of a body is kept what is listed, kind by kind, and nothing of what is for a program',
+    rule: 'Events contain an allow-list of fields per kind, and no data for programs.',
     checks: [
       {
         file: 'src/recording/kept-fields.ts',
@@ -214,7 +215,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 9,
     hole: 'one user exhausts the gateway',
-    rule: 'requests, connections and waiting bytes of one user are bounded by the memory there is; 429 for that user',
+    rule: 'Requests, connections and pending bytes are limited per user. More requests get 429.',
     checks: [
       {
         file: 'src/proxy/front/user-limits.ts',
@@ -242,7 +243,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 10,
     hole: 'viewers starve uploaders',
-    rule: 'each waits for tailscaled in a line of its own',
+    rule: 'Uploaders and viewers have separate queues for tailscaled.',
     checks: [
       {
         file: 'src/compose/recorder-identities.ts',
@@ -255,8 +256,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 11,
-    hole: 'spellings of 127.0.0.1 for a listener that believes PROXY headers; `/-/x` before any identity',
-    rule: 'addresses are compared as addresses; who is calling is asked first',
+    hole: 'other spellings of 127.0.0.1 for a listener with PROXY headers; `/-/x` without identity',
+    rule: 'Addresses are compared as addresses. Authentication comes first.',
     checks: [
       {
         file: 'src/compose/tailnet.ts',
@@ -281,8 +282,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 12,
-    hole: '`coverage` passes on anything',
-    rule: 'a line that is no whole audit event, or a log without one, ends without an answer',
+    hole: '`coverage` accepts files that are no audit log',
+    rule: '`coverage` fails for incomplete audit events and for logs without events.',
     checks: [
       {
         file: 'src/cli/coverage.ts',
@@ -303,7 +304,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 13,
     hole: 'SIGTERM does not reach the role',
-    rule: 'a wrapper passes signals on, and the role sees when the wrapper is gone',
+    rule: 'The wrapper forwards signals, and the role exits if the wrapper exits.',
     checks: [
       {
         file: 'scripts/tailcast.mjs',
@@ -316,8 +317,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 14,
-    hole: '`coverage` does not fit noauth; which header fields pass',
-    rule: 'a recorded session gets our audit id unless its client had chosen one; all else is compared with a direct connection',
+    hole: '`coverage` is wrong in `noauth` mode; forwarded headers are unclear',
+    rule: 'A recorded session gets our audit id unless the client chose one. A test compares headers with a direct connection.',
     checks: [
       {
         file: 'src/proxy/gate/gate.ts',
@@ -353,7 +354,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   {
     number: 15,
     hole: 'a session that had just begun leaves no trace',
-    rule: 'its begin is in the log in the store before its first acknowledgement',
+    rule: 'The store has the log entry of the start before the first acknowledgement.',
     checks: [
       {
         file: 'src/tsrecorder/evidence/session-evidence.ts',
@@ -366,8 +367,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 16,
-    hole: 'after failover to another store both lists say `interrupted`',
-    rule: 'parts know their session and their neighbours; `ls`, `play` and `verify` join stores (ADR 5)',
+    hole: 'after failover to another store both lists report `interrupted`',
+    rule: 'Parts contain their session and their neighbours. `ls`, `play` and `verify` join stores (ADR 5).',
     checks: [
       {
         file: 'src/recording/recorder-client.ts',
@@ -387,8 +388,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
   {
     number: 17,
-    hole: 'an end without a proof looks like success',
-    rule: 'a status is kept back until what must follow it has come (ADR 13). A client over SPDY whose gateway is killed still sees an end of file, which `kubectl` takes for success: nobody is left to say otherwise',
+    hole: 'an unproven end looks like success',
+    rule: 'The gateway holds an exit status back until its proof (ADR 13). If the gateway is killed, a SPDY client still sees an end of file, which `kubectl` treats as success.',
     checks: [
       {
         file: 'src/recording/tap-spdy.ts',
@@ -408,14 +409,14 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
   },
 ];
 
-/** What a line does that was broken once and no test noticed, and the test that does now. */
+/** A line that no test covered, its purpose, and the test that covers it now. */
 export interface NoticedLine extends Check {
   readonly does: string;
 }
 
 export const NOTICED_LINES: readonly NoticedLine[] = [
   {
-    does: 'only nodes among `uploaders` upload',
+    does: 'only devices in `uploaders` can upload',
     file: 'src/compose/recorder-identities.ts',
     find: 'if (config.uploaders.length > 0 && ',
     replace: 'if (config.uploaders.length > 1e9 && ',
@@ -423,7 +424,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'let nobody upload who is not among the uploaders',
   },
   {
-    does: 'a gateway that believes PROXY headers starts on a loopback address of its own alone',
+    does: 'a gateway with PROXY headers needs a loopback address of its own',
     file: 'src/compose/gateway.ts',
     find: "  if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);\n",
     replace: '',
@@ -431,7 +432,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'is refused when a gateway starts',
   },
   {
-    does: 'a request leaves with a length that is a whole number, or not at all',
+    does: 'a request is sent only with a valid integer length',
     file: 'src/proxy/upstream/upstream.ts',
     find: "if (framing.kind === 'length' && !(Number.isSafeInteger(framing.bytes) && framing.bytes >= 0))",
     replace: "if (framing.kind === 'length' && framing.bytes === -1)",
@@ -439,7 +440,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'never leaves with > a length',
   },
   {
-    does: 'a live view leaves an event',
+    does: 'a live view causes an access event',
     file: 'src/tsrecorder/serving/live-socket.ts',
     find: "    await access.saw(viewer, 'play', request.url ?? '', entry);\n",
     replace: '',
@@ -447,7 +448,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'is in the event of a live view',
   },
   {
-    does: 'a removal that the log of another recorder tells is `removal-untrusted`',
+    does: 'a removal in the log of another recorder is `removal-untrusted`',
     file: 'src/tsrecorder/evidence/verify-store.ts',
     find: "      findings.push(fault('removal-untrusted', message, where));\n    } else removed += 1;",
     replace: '    } else removed += 1;',
@@ -455,7 +456,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'removes none either for somebody who named no key',
   },
   {
-    does: 'the log in the store says what is removed before it is removed',
+    does: 'the store has the log entry before a recording is removed',
     file: 'src/tsrecorder/evidence/session-evidence.ts',
     find: "for (const removal of removals) log.append({ kind: 'removed', ...removal });\n      await publish();",
     replace:
@@ -464,7 +465,7 @@ export const NOTICED_LINES: readonly NoticedLine[] = [
     test: 'before it says so to whoever removes them',
   },
   {
-    does: 'a sidecar that names another recording is a fault',
+    does: 'a sidecar of another recording is a fault',
     file: 'src/tsrecorder/evidence/verify-recording.ts',
     find: 'if (recorded !== recordingKey(this.#key)) {',
     replace: "if (recorded === '') {",

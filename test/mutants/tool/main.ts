@@ -10,7 +10,7 @@
  *   npm run test:mutants -- --tests test/kube     ask only the tests whose path begins so (or so: a,b)
  *   npm run test:mutants -- --keep-coverage       see anew only what tests come past that have changed themselves
  *   npm run test:mutants -- --kept                says what is known from runs before, and runs no test
- *   npm run test:mutants -- --write               puts the scores into docs/testing.md, of all that is known
+ *   npm run test:mutants -- --write               writes the known scores into test/mutants/scores.md
  *   npm run test:mutants -- --known               those of which it is known which test notices them (known.json): a minute
  *   npm run test:mutants -- --write-known         keeps some of every folder for that
  *   npm run test:mutants -- --list                what would be done

@@ -1,25 +1,25 @@
-/** The scores in docs/testing.md, between two marks. */
+/** Writes the scores into test/mutants/scores.md, between two marks. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { scores, type Score, type Verdict } from './judging.ts';
 import { shown } from './trial.ts';
 
-/** Puts the scores of a whole sample in place of those of the last one with the same seed. */
+/** Replaces the scores of the previous sample with the same seed. */
 export function writeScores(root: string, seed: number, verdicts: readonly Verdict[]): void {
-  const path = join(root, 'docs/testing.md');
+  const path = join(root, 'test/mutants/scores.md');
   writeFileSync(path, withScores(readFileSync(path, 'utf8'), seed, verdicts, stateOf(root)));
 }
 
 /**
- * @param state of what was judged, and when
- * @throws when the page has no place for this seed
+ * @param state commit and date of the judged source
+ * @throws if the page has no marks for this seed
  */
 export function withScores(page: string, seed: number, verdicts: readonly Verdict[], state: string): string {
   const [begin, end] = [`<!-- mutants: seed ${seed} -->`, '<!-- mutants: end -->'];
   const from = page.indexOf(begin);
   const to = page.indexOf(end, from);
-  if (from === -1 || to === -1) throw new Error(`docs/testing.md has no ${begin}`);
+  if (from === -1 || to === -1) throw new Error(`test/mutants/scores.md has no ${begin}`);
   const text = [summary(verdicts, state), table(verdicts), ...left(verdicts)].join('\n\n');
   return `${page.slice(0, from + begin.length)}\n\n${text}\n\n${page.slice(to)}`;
 }
@@ -38,21 +38,15 @@ function summary(verdicts: readonly Verdict[], state: string): string {
     verdicts,
     () => 'all',
   );
-  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test that comes past; the ${all - judged} others have not been shown to every test that comes past.`;
+  return `Judged ${judged} of ${all} (${state}): ${noticed} noticed, ${accepted} accepted, ${judged - noticed - accepted} noticed by no test; ${all - judged} not completely judged.`;
 }
 
 function table(verdicts: readonly Verdict[]): string {
   const byFolder = scores(verdicts).toSorted((a, b) => a.folder.localeCompare(b.folder));
   const rows = [...byFolder, ...scores(verdicts, () => 'all')].map(rowOf);
   const head = ['folder', 'changes', 'judged', 'noticed', 'accepted', 'at least'];
-  const widths = head.map((title, column) =>
-    Math.max(title.length, ...rows.map((row) => row[column]!.length)),
-  );
-  const line = (cells: readonly string[]): string =>
-    `| ${cells.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`;
-  return [line(head), `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`, ...rows.map(line)].join(
-    '\n',
-  );
+  const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
+  return [line(head), `|${head.map(() => '---|').join('')}`, ...rows.map(line)].join('\n');
 }
 
 function rowOf({ folder, noticed, accepted, judged, all }: Score): readonly string[] {

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Verifies the evidence of a store in a directory: verify.py <store> [<raw public key, base64> ...].
+
+Needs Python 3.8 and no packages. docs/evidence.md describes the format.
+"""
+import base64, hashlib, json, pathlib, re, sys
+
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+G = (15112221349535400772501151409588531511454012693041857206046113283949847762202, 4 * pow(5, -1, P) % P)
+
+def add(a, b):
+    t = D * a[0] * b[0] * a[1] * b[1]
+    return ((a[0] * b[1] + b[0] * a[1]) * pow(1 + t, -1, P) % P, (a[1] * b[1] + a[0] * b[0]) * pow(1 - t, -1, P) % P)
+
+def mul(k, p):
+    r = (0, 1)
+    while k:
+        r, p, k = add(r, p) if k & 1 else r, add(p, p), k >> 1
+    return r
+
+def point(b):
+    y = int.from_bytes(b, 'little')
+    sign, y = y >> 255, y % 2**255
+    xx = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(xx, (P + 3) // 8, P)
+    x = x if (x * x - xx) % P == 0 else x * pow(2, (P - 1) // 4, P) % P
+    return (x if x & 1 == sign else P - x, y) if (x * x - xx) % P == 0 else (0, 0)
+
+def good(key, message, signature):
+    r, s = signature[:32], int.from_bytes(signature[32:], 'little')
+    h = int.from_bytes(hashlib.sha512(r + key + message).digest(), 'little')
+    return s < L and mul(s, G) == add(point(r), mul(h % L, point(key)))
+
+sha = lambda data: hashlib.sha256(data).hexdigest()
+store, faults = pathlib.Path(sys.argv[1]), []
+raw = [base64.b64decode(k) for k in sys.argv[2:]] or [
+    base64.b64decode(''.join(f.read_text().split('\n')[1:-2]))[-32:] for f in store.glob('.evidence/keys/*.pem')]
+keys, entries = {sha(k)[:32]: k for k in raw}, {}
+
+def check(ok, *what):
+    ok or faults.append(' '.join(map(str, what)))
+
+def signed(what, message, key, signature):
+    check(key in keys and good(keys[key], message, base64.b64decode(signature)), what, 'is not signed')
+
+def same(path, seal):
+    data, chain, at = path.read_bytes() if path.exists() else b'', bytes(32), 0
+    for size, digest in seal['blocks']:
+        check(sha(data[at:at + size]) == digest, path, 'differs in bytes', at, 'to', at + size)
+        chain, at = hashlib.sha256(chain + bytes.fromhex(digest)).digest(), at + size
+    check(chain.hex() == seal['chain'] and at == len(data), path, 'is not what was sealed')
+
+for log in store.glob('.evidence/logs/*'):
+    prev, n = '0' * 64, 0
+    for segment in sorted(log.iterdir()):
+        *lines, last = segment.read_bytes().splitlines()
+        for line in lines:
+            entry = json.loads(line)
+            check(entry['event']['kind'] != 'lost', log.name, 'entry', n, 'says that acknowledged bytes are lost')
+            check(entry['n'] == n and entry['prev'] == prev, log.name, 'entry', n, 'does not continue the log')
+            entries[log.name, n], prev, n = entry['event'], sha(line), n + 1
+        s = json.loads(last)['signature']
+        check((s['log'], s['n'], s['hash']) == (log.name, n - 1, prev), segment, 'ends with another entry')
+        signed(segment, b'tailcast log 1\n%s\n%d\n%s\n' % (log.name.encode(), n - 1, prev.encode()), s['key'], s['ed25519'])
+ends = {e['recording']: e for e in entries.values() if e['kind'] == 'end'}
+gone = {e['recording'] for e in entries.values() if e['kind'] == 'removed'}
+for sidecar in store.glob('*/*.json'):
+    text = sidecar.read_bytes()
+    body, line = re.fullmatch(rb'(.*\n)  "signature": (\{.*\})\n\}\n', text, re.S).groups()
+    document, s, cast = json.loads(text), json.loads(line), sidecar.with_suffix('.cast')
+    name, e = cast.parent.name + '_' + cast.stem, document['evidence']
+    signed(sidecar, b'tailcast sidecar 1\n' + body, s['key'], s['ed25519'])
+    check(document['recording']['key'] == cast.parent.name + '/' + cast.name, sidecar, 'belongs to another recording')
+    same(cast, e['cast'])
+    check(cast.with_suffix('.notes').exists() == ('notes' in e), name, 'has lost its notes, or found some')
+    'notes' in e and same(cast.with_suffix('.notes'), e['notes'])
+    start, header = entries.get((e['log'], e['start']), {}), cast.read_bytes().split(b'\n')[0] + b'\n'
+    check(start.get('kind') == 'start' and start['header'] == sha(header), name, 'has no start in the log')
+    check(name not in ends or ends[name]['cast']['chain'] == e['cast']['chain'], name, 'is not what the log saw end')
+for name in ends:
+    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.cast')).exists(), name, 'is missing')
+    check(name in gone or (store / (name[::-1].replace('_', '/', 1)[::-1] + '.json')).exists(), name, 'has no sidecar')
+print('\n'.join(faults) or 'nothing is at fault')
+sys.exit(1 if faults else 0)
