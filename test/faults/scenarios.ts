@@ -395,9 +395,12 @@ const diskBroken: Scenario = async (stage) => {
     running.push(gateway);
     await somewhere(stage, gateway.reports);
     disk.fail((['w', 's', 'all'] as const)[Math.floor(stage.random() * 3)] ?? 'all');
-    await within('a session ends because of the disk', 30_000, async () =>
-      gateway.reports().some(({ lost }) => lost?.includes('EIO')) ? true : undefined,
-    );
+    await within('a session ends because of the disk', 30_000, async () => {
+      const reasons = gateway.reports().flatMap(({ lost }) => lost ?? []);
+      // the sentence that `errorText` has for EIO
+      if (reasons.some((reason) => reason.includes('the disk reported an error'))) return true;
+      throw new Error(`ended: ${reasons.join(', ')}`);
+    });
     await delay(stage.random() * 500);
     await gateway.kill();
     const restarts = stage.random() < 0.5;
