@@ -359,10 +359,13 @@ describe('who claims to be somebody else', () => {
     'X-Forwarded-For': '100.64.0.3',
     'X-Remote-User': 'alice@example.com',
     'X-Webauth-User': 'alice@example.com',
-    'Impersonate-User': 'alice@example.com',
-    'Impersonate-Group': 'system:masters',
     Forwarded: 'for=100.64.0.3',
   };
+  const AS_ALICE = { 'Impersonate-User': 'alice@example.com', 'Impersonate-Group': 'system:masters' };
+
+  /** Reviews that reached the API server, whoever sent them. */
+  const reviews = (): number =>
+    cluster.audit().filter(({ objectRef }) => objectRef?.resource === 'selfsubjectreviews').length;
 
   it.each(['plain', 'serve'] as const)('in headers stays who the tailnet says, behind %s', async (front) => {
     if (front === 'serve') await serve(`tcp://${SERVED_HOST}:${served.port}`, 2);
@@ -372,6 +375,27 @@ describe('who claims to be somebody else', () => {
     expect(status).toBe(201);
     expect(body.status.userInfo).toMatchObject({ username: 'bob@example.com' });
     expect(body.status.userInfo.groups).not.toContain('system:masters');
+  });
+
+  it.each(['plain', 'serve'] as const)('with --as is refused by the gateway, behind %s', async (front) => {
+    const port = front === 'plain' ? plain.port : 443;
+    const { ca } = front === 'plain' ? plain : served;
+    const bob = tailnet.node('bob');
+    const before = reviews();
+    for (const headers of [
+      AS_ALICE,
+      { 'Impersonate-User': 'alice@example.com' },
+      { ...FORGED, ...AS_ALICE },
+    ]) {
+      const raw = await bob.connect(proxy.addresses[0], port);
+      const { status, body } = await review(raw, ca, headers);
+      expect([status, body.reason]).toEqual([403, 'Forbidden']);
+      expect(body.message).toContain('refuses --as, --as-group and --as-uid for any other identity');
+    }
+    expect(reviews()).toBe(before);
+    // the count is one that would have changed
+    await review(await bob.connect(proxy.addresses[0], port), ca, {});
+    expect(reviews()).toBeGreaterThan(before);
   });
 
   it.each(['plain', 'serve'] as const)('in a PROXY header is not even heard, behind %s', async (front) => {
@@ -384,7 +408,10 @@ describe('who claims to be somebody else', () => {
   });
 
   it('on the machine of the gateway is nobody', async () => {
-    const { status, body } = await review(connectTcp(plain.port, '127.0.0.1'), plain.ca, FORGED);
+    const { status, body } = await review(connectTcp(plain.port, '127.0.0.1'), plain.ca, {
+      ...FORGED,
+      ...AS_ALICE,
+    });
     expect([status, body.reason]).toEqual([401, 'Unauthorized']);
   });
 
@@ -417,6 +444,7 @@ async function serve(target: string, version: number): Promise<void> {
 
 interface Review {
   readonly reason?: string;
+  readonly message?: string;
   readonly status: { readonly userInfo: UserInfo };
 }
 
