@@ -46,6 +46,7 @@ interface Progress {
 }
 
 type SessionProgress = Record<SegmentKind, Progress> & {
+  readonly recording: string;
   /** Bytes of cast and journal that the signed statement covers. */
   signed: string;
   /** SHA-256 of the first line of the journal. */
@@ -86,7 +87,13 @@ export function createCopies(options: CopiesOptions): Copies {
     const { castBytes, notesBytes, bodyBytes } = live.durable();
     let known = progress.get(folder);
     if (known === undefined) {
-      known = { cast: beginning(), notes: beginning(), signed: '', meta: undefined };
+      known = {
+        recording: recordingId(live.key),
+        cast: beginning(),
+        notes: beginning(),
+        signed: '',
+        meta: undefined,
+      };
       progress.set(folder, known);
     }
     // NOTE: the journal first, as in the spool: a cast that is ahead of it could not be read
@@ -110,9 +117,12 @@ export function createCopies(options: CopiesOptions): Copies {
         const error = errorText(failures[0]?.reason);
         log.warn({ sessions: failures.length, error }, 'open sessions could not be copied to the bucket');
       }
-      for (const folder of progress.keys()) {
+      const running = new Set(live.map(({ key }) => recordingId(key)));
+      for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        await removeFolder(bucket, folder);
+        // Under an earlier name of this recorder: these may be the only copies until the new ones are signed. `takeover.ts`
+        // removes them then.
+        if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }
     },

@@ -10,6 +10,7 @@ import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import type { LiveRecording } from '../../../src/tsrecorder/library/live-recording.ts';
 import { createMemoryBucket } from '../store/memory-bucket.ts';
+import { createTakeoverSite } from './takeover-site.ts';
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -64,4 +65,36 @@ it('a segment is written again while it is small, and left alone once it is larg
     value: { start: 3, bodyBytes: castBytes, cast: { bytes: castBytes, sha256: digest } },
     keyId: key.public.id,
   });
+});
+
+it('the copies under an earlier name stay until there are signed ones under the new name', async () => {
+  const site = createTakeoverSite(2);
+  const { bucket } = site;
+  const recorder = await site.recorder(0);
+  await recorder.look();
+  const session = await recorder.begin('one');
+  await recorder.copies.update();
+  const before = recorder.lease.name;
+  // another recorder thought that this one was lost
+  const other = await site.recorder(1);
+  await other.look();
+  await other.lease.claim(before);
+  await recorder.look();
+  expect(recorder.lease.name).not.toBe(before);
+  const under = (name: string): string[] =>
+    [...bucket.objects.keys()].filter((object) => object.startsWith(`.open/${name}/`));
+  const copied = under(before);
+  expect(copied.map((name) => name.split('/').at(-1))).toContain('proof');
+  bucket.before = (request, name) => {
+    if (request === 'put' && name.startsWith('.open/')) throw new Error('the bucket takes nothing');
+  };
+  await recorder.copies.update();
+  await recorder.look();
+  expect(under(before)).toEqual(copied);
+  bucket.before = () => undefined;
+  await session.write('[1,"o","a"]\n');
+  await recorder.copies.update();
+  await recorder.look();
+  expect(under(before)).toEqual([]);
+  expect(under(recorder.lease.name).map((name) => name.split('/').at(-1))).toContain('proof');
 });
