@@ -72,11 +72,19 @@ async function begin(
 const names = (bucket: MemoryBucket, prefix: string): string[] =>
   [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
 
+/** The bytes of casts that are copied and that a signed statement covers: others are not taken over. */
 const copied = (bucket: MemoryBucket): string =>
   names(bucket, '.open/')
-    .filter((name) => name.includes('/cast-'))
+    .filter((name) => name.endsWith('/proof'))
     .toSorted()
-    .map((name) => bucket.objects.get(name)!.content.toString())
+    .map((proof) => {
+      const [statement = ''] = bucket.objects.get(proof)!.content.toString().split('\n');
+      const { cast } = JSON.parse(statement) as { cast: { bytes: number } };
+      const segments = names(bucket, proof.replace(/proof$/, 'cast-'))
+        .toSorted()
+        .map((name) => bucket.objects.get(name)!.content);
+      return Buffer.concat(segments).subarray(0, cast.bytes).toString();
+    })
     .join('');
 
 async function castOf(rig: Rig, id: string): Promise<string> {
