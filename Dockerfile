@@ -8,6 +8,7 @@ COPY package.json package-lock.json .npmrc LICENSE ./
 RUN npm ci --no-audit --no-fund --ignore-scripts
 COPY tsconfig.json tsconfig.build.json vite.config.ts ./
 COPY src ./src
+COPY demo ./demo
 COPY scripts ./scripts
 # The build, its production dependencies, LICENSES.txt and sbom.cdx.json; nothing else.
 RUN node scripts/release/stage.ts ../app --commit "$COMMIT"

@@ -21,6 +21,7 @@ const stamps = join(root, 'node_modules', '.cache', 'tailcast');
 const outputs = {
   install: bin,
   server: join(root, 'dist', 'main.js'),
+  demo: join(root, 'dist', 'demo', 'run.js'),
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
@@ -48,6 +49,9 @@ if (goal === 'build') {
       rmSync(join(root, 'node_modules', '.cache', 'tsc'), { recursive: true, force: true });
     return run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']);
   });
+  await step('demo', 'building the demo', ['scripts/build-demo.mjs', 'demo'], () =>
+    run(join(bin, 'node'), ['scripts/build-demo.mjs', 'dist']),
+  );
   await step(
     'player',
     'building the player (vite)',

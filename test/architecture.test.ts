@@ -91,14 +91,12 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   player: ['bundle', 'wire', 'screen', 'search', 'terminal'],
-  demo: ['async', 'listen', 'wire', 'kube', 'observe', 'errors'],
   doctor: ['impersonation', 'kube', 'operator', 'recording', 'tailnet', 'tsrecorder', 'wire', 'errors'],
   cli: [
     'bundle',
     'safe-text',
     'compose',
     'config',
-    'demo',
     'doctor',
     'kube',
     'screen',
@@ -113,7 +111,6 @@ const ALLOWED: Record<string, readonly string[]> = {
   ],
   compose: [
     'config',
-    'demo',
     'doctor',
     'portal',
     'proxy',
@@ -149,7 +146,8 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
   '@fastify/static': /^(portal\/application|tsrecorder\/serving\/api)\.ts$/,
   'dns-packet': /^nameserver\/answer\.ts$/,
   ws: /^tsrecorder\/serving\/[\w-]+\.ts$/,
-  '@lydell/node-pty': /^demo\//,
+  // only `demo/` imports it
+  '@lydell/node-pty': /^$/,
   '@aws-sdk/client-s3': /^tsrecorder\/store\/s3[\w-]*\.ts$/,
   // the operator imports its types
   '@kubernetes/client-node': /^kube\/oidc-thread\.ts$/,
@@ -186,7 +184,7 @@ const ROOMS: Record<string, readonly string[]> = {
 const MOST_ROOMS = 12;
 
 /** Roles are put together here, people are talked to, or the cluster is only for show: these have the clocks. */
-const HAS_CLOCKS = /^(compose|cli|player|demo)\/|^process\.ts$/;
+const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 
 /**
  * What decides by the time gets a clock as an argument, whose default may be Node's. These read Node's own beside a timer of
@@ -201,6 +199,12 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
   'tsrecorder/intake/upload-session.ts',
   'tsrecorder/files/append-file.ts',
 ]);
+
+/** What the demo cluster may import of `src/`. `run.ts` starts the roles with it. */
+const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/src\/(?:errors|listen)\.ts$/;
+
+/** `src/cli/program.ts` loads it by its path. */
+const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
 /** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */
 const FOR_TESTS: ReadonlySet<string> = new Set([
@@ -357,7 +361,7 @@ describe('architecture', () => {
   it('makes folders that settings name in one place', () => {
     const makes = files.filter((file) => /\bmkdir(Sync)?\([^;]*recursive: true/.test(read(file)));
     // below what another line has made
-    expect(makes).toEqual(['demo/pod-runtime.ts', 'tsrecorder/search/sqlite/database.ts']);
+    expect(makes).toEqual(['tsrecorder/search/sqlite/database.ts']);
   });
 
   it('writes to terminals in one module of the command line', () => {
@@ -383,6 +387,17 @@ describe('architecture', () => {
     expect(reads).toEqual([]);
   });
 
+  it('imports for the demo cluster the codecs and the foundations', () => {
+    const found = readdirSync(join(src, '../demo'))
+      .filter((file) => file.endsWith('.ts') && file !== 'run.ts')
+      .flatMap((file) => readImports(`../demo/${file}`));
+    expect(found.length).toBeGreaterThan(100);
+    const bad = found.filter(
+      ({ specifier }) => specifier.startsWith('../') && !DEMO_CLUSTER_IMPORTS.test(specifier),
+    );
+    expect(bad).toEqual([]);
+  });
+
   it('has no barrels and no drawers', () => {
     const drawers = files.filter((file) => /(^|\/)(index|utils?|helpers?|common|misc|types)\.ts$/.test(file));
     expect(drawers).toEqual([]);
@@ -391,14 +406,14 @@ describe('architecture', () => {
 
 /** What is exported is used by another file of the product or its tools, or in its own file and named by a test. */
 describe('exports', () => {
-  const sources = ['src', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
+  const sources = ['src', 'demo', 'scripts', 'bench', 'fuzz', 'test'].flatMap(readSources);
 
   it('sees them', () => {
     expect(sources.flatMap(exportsOf).length).toBeGreaterThan(1500);
   });
 
   it('are all used', () => {
-    expect(unusedExports(sources).filter((found) => !FOR_TESTS.has(found))).toEqual([]);
+    expect(unusedExports(sources).filter((found) => !FOR_TESTS.has(found))).toEqual([LOADED_BY_PATH]);
   });
 
   it('have a name of their own', () => {
@@ -434,7 +449,7 @@ function namesakes(
   sources: readonly Source[],
 ): readonly { readonly name: string; readonly files: readonly string[] }[] {
   const found = sources
-    .filter(({ file }) => file.startsWith('src/'))
+    .filter(({ file }) => /^(?:src|demo)\//.test(file))
     .flatMap((source) => exportsOf(source).map(({ name }) => ({ name, file: source.file })));
   return [...Map.groupBy(found, ({ name }) => name)]
     .map(([name, all]) => ({ name, files: [...new Set(all.map(({ file }) => file))] }))

@@ -60,6 +60,7 @@ export function stageApp(folder: string, packageFolder: string, cpu: string): vo
 function build(dist: string): void {
   const options = ['--incremental', 'false', '--tsBuildInfoFile', 'null', '--sourceMap', 'false'];
   run(join(BIN, 'tsc'), ['-p', 'tsconfig.build.json', '--outDir', dist, ...options], { cwd: ROOT });
+  run(process.execPath, [join(ROOT, 'scripts', 'build-demo.mjs'), dist]);
   run(join(BIN, 'vite'), ['build', '--logLevel', 'warn', '--outDir', join(dist, 'player')], { cwd: ROOT });
   run(process.execPath, [join(ROOT, 'scripts', 'shipped-packages.mjs'), dist]);
 }

@@ -1,5 +1,5 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { DEMO_CHECKS, DEMO_SETTINGS } from '../config/demo.ts';
+import { DEMO_CHECKS, DEMO_SETTINGS, type DemoConfig } from '../config/demo.ts';
 import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { INGRESS_SETTINGS } from '../config/ingress.ts';
@@ -168,9 +168,17 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
-    const { runDemo } = await import('../compose/demo.ts');
     await runDemo(config, context);
   });
+}
+
+/** Runs `demo/run.ts`, or what `scripts/build-demo.mjs` has made of it. No file of `src` imports `demo` by name. */
+async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
+  const isSource = import.meta.url.endsWith('.ts');
+  const path = isSource ? '../../demo/run.ts' : '../demo/run.js';
+  // oxlint-disable-next-line typescript/no-unsafe-assignment -- the path is made here
+  const loaded: { readonly runDemo: typeof runDemo } = await import(new URL(path, import.meta.url).href);
+  await loaded.runDemo(config, context);
 }
 
 /** The tools of the people who use recordings and clusters. */

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
-import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
+import { startDemoCluster, type DemoCluster } from '../../demo/cluster.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { startLocalApiDouble, userNode, type LocalApiDouble } from '../support/local-api-double.ts';

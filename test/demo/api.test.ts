@@ -1,7 +1,7 @@
 import { connect } from 'node:http2';
 import { request } from 'node:https';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
+import { startDemoCluster, type DemoCluster } from '../../demo/cluster.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 
 let cluster: DemoCluster;
@@ -198,12 +198,8 @@ describe('bodies', () => {
       a: '1',
       b: '2',
     });
-    expect(
-      (await patch('json-patch+json', [{ op: 'add', path: '/data/c', value: '3' }])).json['data'],
-    ).toEqual({
-      a: '1',
-      c: '3',
-    });
+    expect((await patch('merge-patch+json', { data: { c: '3' } })).json['data']).toEqual({ a: '1', c: '3' });
+    expect((await patch('json-patch+json', [])).status).toBe(415);
     expect((await patch('merge-patch+json', { metadata: { uid: 'x', name: 'other' } })).status).toBe(400);
     expect((await patch('merge-patch+json', { metadata: { resourceVersion: '1' } })).status).toBe(409);
     await call(`${CONFIG_MAPS}/patched`, { method: 'DELETE' });
@@ -217,10 +213,6 @@ describe('bodies', () => {
       metadata: { labels: { seen: 'yes' } },
       status: { phase: 'Running' },
     });
-    const moved = JSON.stringify({ spec: { nodeName: 'elsewhere' } });
-    expect((await call(pod, { method: 'PATCH', headers, body: moved })).json).toMatchObject({
-      reason: 'Invalid',
-    });
   });
 });
 
@@ -230,18 +222,6 @@ describe('lists and watches', () => {
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line) as { type: string; object: Record<string, unknown> });
-
-  it('pages a list and expires its token', async () => {
-    const first = await call('/api/v1/configmaps?limit=2');
-    const { continue: token, remainingItemCount } = first.json['metadata'] as Record<string, string>;
-    expect(remainingItemCount).toBe(3);
-    const second = await call(`/api/v1/configmaps?limit=2&continue=${token ?? ''}`);
-    expect(second.json['items']).toHaveLength(2);
-    await call(CONFIG_MAPS, { method: 'POST', headers: JSON_BODY, body: '{"metadata":{"name":"between"}}' });
-    expect((await call(`/api/v1/configmaps?limit=2&continue=${token ?? ''}`)).status).toBe(410);
-    await call(`${CONFIG_MAPS}/between`, { method: 'DELETE' });
-    expect((await call('/api/v1/configmaps?continue=rubbish')).status).toBe(400);
-  });
 
   it('ends a watch at its timeout and marks where the initial events end', async () => {
     const query = 'watch=1&timeoutSeconds=1&sendInitialEvents=true&allowWatchBookmarks=true';

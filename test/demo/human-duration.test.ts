@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { humanDuration } from '../../src/demo/human-duration.ts';
+import { humanDuration } from '../../demo/human-duration.ts';
 
 const [S, M, H, D] = [1000, 60_000, 3_600_000, 86_400_000];
 

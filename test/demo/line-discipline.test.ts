@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createLineDiscipline } from '../../src/demo/line-discipline.ts';
+import { createLineDiscipline } from '../../demo/line-discipline.ts';
 
 function type(text: string): { deliver: string; echo: string; interrupt: boolean; end: boolean } {
   const { deliver, echo, ...rest } = createLineDiscipline().typed(Buffer.from(text));

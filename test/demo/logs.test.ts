@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createLogBuffer, writeLog, type LogBuffer, type LogQuery } from '../../src/demo/logs.ts';
+import { createLogBuffer, writeLog, type LogBuffer, type LogQuery } from '../../demo/logs.ts';
 
 const EVERYTHING: LogQuery = {
   follow: false,

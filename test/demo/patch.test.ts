@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { jsonPatch, mergePatch, strategicMergePatch } from '../../src/demo/patch.ts';
+import { mergePatch, strategicMergePatch } from '../../demo/patch.ts';
 
 describe('a merge patch', () => {
   // RFC 7386, appendix A
@@ -78,37 +78,5 @@ describe('a strategic merge patch', () => {
     expect(replaced).toEqual({ spec: { nodeName: 'n' } });
     const retained = strategicMergePatch({ a: 1, b: 2 }, { $retainKeys: ['b', 'c'], c: 3 });
     expect(retained).toEqual({ b: 2, c: 3 });
-  });
-});
-
-describe('a JSON patch', () => {
-  it('adds, replaces, removes, copies, moves and tests', () => {
-    const operations = [
-      { op: 'test', path: '/a~1b', value: 1 },
-      { op: 'add', path: '/list/1', value: 'x' },
-      { op: 'add', path: '/list/-', value: 'z' },
-      { op: 'remove', path: '/list/0' },
-      { op: 'copy', from: '/list/0', path: '/copied' },
-      { op: 'move', from: '/a~1b', path: '/moved' },
-      { op: 'replace', path: '/object/k', value: { deep: true } },
-    ];
-    expect(jsonPatch({ 'a/b': 1, list: ['a', 'y'], object: { k: 0 } }, operations)).toEqual({
-      list: ['x', 'y', 'z'],
-      copied: 'x',
-      moved: 1,
-      object: { k: { deep: true } },
-    });
-  });
-
-  it.each([
-    [[{ op: 'remove', path: '/missing' }], 'does not exist'],
-    [[{ op: 'replace', path: '/list/2', value: 1 }], 'does not exist'],
-    [[{ op: 'add', path: '/list/3', value: 1 }], 'out of range'],
-    [[{ op: 'add', path: '/no/where', value: 1 }], 'does not exist'],
-    [[{ op: 'test', path: '/list/0', value: 'b' }], 'testing value'],
-    [[{ op: 'make', path: '/x' }], 'unexpected operation'],
-    [{ op: 'remove' }, 'array of operations'],
-  ])('refuses %j', (operations, message) => {
-    expect(() => jsonPatch({ list: ['a', 'b'] }, operations)).toThrow(message);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { decodeProtobufObject } from '../../src/demo/protobuf-body.ts';
+import { decodeProtobufObject } from '../../demo/protobuf-body.ts';
 
 /** One length-delimited field; what is longer than 127 bytes is not needed here. */
 function field(number: number, value: string | Uint8Array): Buffer {

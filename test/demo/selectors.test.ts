@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { PODS } from '../../src/demo/resources.ts';
-import { parseFieldSelector, parseLabelSelector } from '../../src/demo/selectors.ts';
+import { PODS } from '../../demo/resources.ts';
+import { parseFieldSelector, parseLabelSelector } from '../../demo/selectors.ts';
 
 const pod = {
   metadata: { name: 'x', namespace: 'n', labels: { app: 'web', tier: 'front', 'a.b/c': '' } },

@@ -1,7 +1,7 @@
 import { request } from 'node:https';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
-import { startDemoCluster, type DemoCluster } from '../../src/demo/cluster.ts';
+import { startDemoCluster, type DemoCluster } from '../../demo/cluster.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 
 let cluster: DemoCluster;
@@ -33,7 +33,6 @@ interface Session {
 }
 
 interface OpenOptions {
-  readonly base64?: boolean;
   readonly to?: DemoCluster;
   readonly token?: string | null;
 }
@@ -41,7 +40,7 @@ interface OpenOptions {
 async function open(
   path: string,
   protocols: readonly string[],
-  { base64 = false, to = cluster, token = to.adminToken }: OpenOptions = {},
+  { to = cluster, token = to.adminToken }: OpenOptions = {},
 ): Promise<Session> {
   const socket = new WebSocket(to.url.replace('https', 'wss') + path, [...protocols], {
     ca: to.caPem,
@@ -54,10 +53,7 @@ async function open(
     socket.once('open', resolve);
     socket.once('error', reject);
   });
-  const decode = (bytes: Buffer): readonly [number, string] =>
-    base64
-      ? [bytes[0]! - 0x30, Buffer.from(bytes.subarray(1).toString(), 'base64').toString()]
-      : [bytes[0]!, bytes.subarray(1).toString()];
+  const decode = (bytes: Buffer): readonly [number, string] => [bytes[0]!, bytes.subarray(1).toString()];
   return {
     socket,
     messages,
@@ -88,19 +84,6 @@ describe('exec over WebSocket', () => {
       reason: 'NonZeroExitCode',
       details: { causes: [{ reason: 'ExitCode', message: '9' }] },
     });
-  });
-
-  it('speaks base64 as text, and version 1 without a status object', async () => {
-    const session = await open(
-      exec(['sh', '-c', 'read x; echo "<$x>"'], 'stdin=1'),
-      ['base64.channel.k8s.io'],
-      { base64: true },
-    );
-    session.socket.send(`0${Buffer.from('hi\n').toString('base64')}`);
-    expect(await session.closed).toBe(1000);
-    expect(session.messages.every(([binary]) => !binary)).toBe(true);
-    expect(session.text(1)).toBe('<hi>\n');
-    expect(session.text(3)).toBe('');
   });
 
   it('closes input at the v5 signal only', async () => {
@@ -202,35 +185,6 @@ describe('SPDY upgrades', () => {
     });
     expect(answer.status).toBe(status);
     expect((JSON.parse(answer.text) as { message: string }).message).toContain(message);
-  });
-});
-
-describe('watches and logs over WebSocket', () => {
-  it('sends one event per text message', async () => {
-    const session = await open('/api/v1/namespaces?watch=1&timeoutSeconds=1', ['base64.binary.k8s.io']);
-    expect(await session.closed).toBe(1000);
-    const types = session.messages.map(([binary, bytes]) => [
-      binary,
-      (JSON.parse(bytes.toString()) as { type: string }).type,
-    ]);
-    expect(types).toEqual(Array.from({ length: 5 }, () => [false, 'ADDED']));
-  });
-
-  it('sends logs as bytes or in base64', async () => {
-    const path = '/api/v1/namespaces/kube-system/pods';
-    const pods = await open(`${path}?watch=1&timeoutSeconds=1`, []).catch(() => undefined);
-    expect(pods).toBeUndefined(); // `ws` refuses the empty subprotocol that the API server answers with
-    const list = await open(`${path}?watch=1&timeoutSeconds=1`, ['binary.k8s.io']);
-    await list.closed;
-    const event = JSON.parse(list.messages[0]![1].toString()) as { object: { metadata: { name: string } } };
-    const plain = await open(`${path}/${event.object.metadata.name}/log`, ['binary.k8s.io']);
-    await plain.closed;
-    const encoded = await open(`${path}/${event.object.metadata.name}/log`, ['base64.binary.k8s.io']);
-    await encoded.closed;
-    const [[binary, bytes]] = plain.messages as [readonly [boolean, Buffer]];
-    expect(binary).toBe(true);
-    expect(bytes.toString()).toContain('waiting');
-    expect(Buffer.from(encoded.messages[0]![1].toString(), 'base64')).toEqual(bytes);
   });
 });
 

@@ -1,7 +1,7 @@
 import { duplexPair } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { serveSpdy, type ServedStream } from '../../src/demo/spdy-server.ts';
+import { serveSpdy, type ServedStream } from '../../demo/spdy-server.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { ApiObject } from '../../src/demo/json.ts';
-import { CONFIGMAPS, PODS } from '../../src/demo/resources.ts';
-import { parseLabelSelector } from '../../src/demo/selectors.ts';
-import { createStore } from '../../src/demo/store.ts';
+import type { ApiObject } from '../../demo/json.ts';
+import { CONFIGMAPS, PODS } from '../../demo/resources.ts';
+import { parseLabelSelector } from '../../demo/selectors.ts';
+import { createStore } from '../../demo/store.ts';
 
 const all = (): boolean => true;
 

@@ -8,7 +8,7 @@ import { readSettings } from '../../src/config/settings.ts';
 import { startGateway } from '../../src/compose/gateway.ts';
 import { loopbackUploader } from '../../src/compose/recorder-identities.ts';
 import { startRecorder } from '../../src/compose/recorder.ts';
-import { startDemoCluster } from '../../src/demo/cluster.ts';
+import { startDemoCluster } from '../../demo/cluster.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Identity } from '../../src/tailnet/identity.ts';

@@ -28,6 +28,13 @@ beforeEach(async () => {
   const program = (name: string, code: string): Promise<void> =>
     writeFile(join(bin, name), `#!${process.execPath}\n${code}`, { mode: 0o755 });
   await program('npm', '');
+  // of what runs on the pinned Node, only the build of the demo
+  await program(
+    'node',
+    `const fs = require('node:fs');
+    fs.mkdirSync('dist/demo', { recursive: true });
+    fs.writeFileSync('dist/demo/run.js', '');`,
+  );
   await program('vite', `require('node:fs').mkdirSync('dist/player', { recursive: true });`);
   await program('look', `process.stdout.write(require('node:fs').readFileSync('dist/main.js'));`);
   await program(

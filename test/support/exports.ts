@@ -1,4 +1,4 @@
-/** Which exports of `src` nobody uses. */
+/** Which exports of `src` and `demo` nobody uses. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,7 @@ export interface Source {
   readonly text: string;
 }
 
-/** `file name` of each export of `src` that nothing but tests needs. A type that its own file uses may be named by all. */
+/** `file name` of each export of `src` and `demo` that nothing but tests needs. A type that its own file uses may be named by all. */
 export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
   for (const source of sources) {
@@ -21,7 +21,7 @@ export function unusedExports(sources: readonly Source[]): string[] {
     }
   }
   return sources
-    .filter(({ file }) => file.startsWith('src/'))
+    .filter(({ file }) => /^(?:src|demo)\//.test(file))
     .flatMap((source) =>
       exportsOf(source).flatMap(({ name, isType }) => {
         const everything = users.get(`${source.file} *`) ?? [];

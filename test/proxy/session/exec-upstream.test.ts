@@ -2,8 +2,8 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
-import { openSpdySession } from '../../../src/demo/spdy-session.ts';
-import type { RemoteStreams } from '../../../src/demo/remote-streams.ts';
+import { openSpdySession } from '../../../demo/spdy-session.ts';
+import type { RemoteStreams } from '../../../demo/remote-streams.ts';
 import type { RequestInfo } from '../../../src/kube/request-info.ts';
 import { askAsSpdy } from '../../../src/proxy/session/exec-upstream.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';

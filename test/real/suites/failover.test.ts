@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startDemoCluster } from '../../../src/demo/cluster.ts';
+import { startDemoCluster } from '../../../demo/cluster.ts';
 import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import type { Identity } from '../../../src/tailnet/identity.ts';

@@ -11,7 +11,7 @@ import { request } from 'node:https';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { startDemoCluster, type DemoCluster } from '../../../src/demo/cluster.ts';
+import { startDemoCluster, type DemoCluster } from '../../../demo/cluster.ts';
 import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { argumentsOf, commandsOf, type Words } from '../../docs/ledger.ts';

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startDemoCluster } from '../../../src/demo/cluster.ts';
+import { startDemoCluster } from '../../../demo/cluster.ts';
 import { mergeKubeconfig } from '../../../src/kube/kubeconfig-write.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { type Archive, openArchive } from './archive.ts';

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { PassThrough, Transform, Writable, type TransformCallback } from 'node:stream';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createLineDiscipline } from './line-discipline.ts';
 import { createOutput } from './output.ts';
 import { startOnPipes, type ProcessPlan, type RunningProcess } from './process.ts';

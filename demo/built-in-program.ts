@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:http';
 import { PassThrough } from 'node:stream';
-import { listenOn } from '../listen.ts';
+import { listenOn } from '../src/listen.ts';
 import { createOutput } from './output.ts';
 import type { ExitResult, RunningProcess } from './process.ts';
 

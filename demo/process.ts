@@ -3,8 +3,8 @@ import { constants as fsConstants, accessSync, statSync } from 'node:fs';
 import { constants as osConstants } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Writable } from 'node:stream';
-import { settledWithin } from '../async/within.ts';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import { settledWithin } from '../src/async/within.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createOutput, type Output } from './output.ts';
 
 /** How a process ended: `code` as a shell reports it, 128 + n after signal n. */

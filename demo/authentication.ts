@@ -1,5 +1,5 @@
-import { isSameSecret } from '../kube/bearer-token.ts';
-import { headerLines } from '../kube/header-lines.ts';
+import { isSameSecret } from '../src/kube/bearer-token.ts';
+import { headerLines } from '../src/kube/header-lines.ts';
 import { badRequest, forbidden, unauthorized } from './api-status.ts';
 
 /** Who a request is treated as, after impersonation. */

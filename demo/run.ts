@@ -6,29 +6,29 @@ import { randomBytes } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { defaultStateDirectory } from '../config/environment.ts';
-import type { CommandContext } from '../config/command-context.ts';
-import type { DemoConfig } from '../config/demo.ts';
-import { GATEWAY_SETTINGS } from '../config/gateway.ts';
-import { RECORDER_SETTINGS } from '../config/recorder.ts';
-import { readSettings } from '../config/settings.ts';
-import { TailcastError, errorText } from '../errors.ts';
-import { startDemoCluster } from '../demo/cluster.ts';
-import { isOwnSocket } from '../demo/local-user.ts';
-import { mergeKubeconfig } from '../kube/kubeconfig-write.ts';
-import { openLastResort } from '../observe/last-resort.ts';
-import { createLogger, type Logger } from '../observe/logger.ts';
-import { describeProcess } from '../process-identity.ts';
-import { isLoopback } from '../tailnet/addresses.ts';
-import type { Identity } from '../tailnet/identity.ts';
-import { jsonOrUndefined } from '../wire/json-value.ts';
-import type { RecorderOptions } from './recorder-options.ts';
-import type { RunningRecorder } from './recorder-parts.ts';
-import { CleanUp } from './clean-up.ts';
-import { startGateway, type RunningGateway } from './gateway.ts';
-import { startRecorder } from './recorder.ts';
+import { defaultStateDirectory } from '../src/config/environment.ts';
+import type { CommandContext } from '../src/config/command-context.ts';
+import type { DemoConfig } from '../src/config/demo.ts';
+import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
+import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
+import { readSettings } from '../src/config/settings.ts';
+import { TailcastError, errorText } from '../src/errors.ts';
+import { startDemoCluster } from './cluster.ts';
+import { isOwnSocket } from './local-user.ts';
+import { mergeKubeconfig } from '../src/kube/kubeconfig-write.ts';
+import { openLastResort } from '../src/observe/last-resort.ts';
+import { createLogger, type Logger } from '../src/observe/logger.ts';
+import { describeProcess } from '../src/process-identity.ts';
+import { isLoopback } from '../src/tailnet/addresses.ts';
+import type { Identity } from '../src/tailnet/identity.ts';
+import { jsonOrUndefined } from '../src/wire/json-value.ts';
+import type { RecorderOptions } from '../src/compose/recorder-options.ts';
+import type { RunningRecorder } from '../src/compose/recorder-parts.ts';
+import { CleanUp } from '../src/compose/clean-up.ts';
+import { startGateway, type RunningGateway } from '../src/compose/gateway.ts';
+import { startRecorder } from '../src/compose/recorder.ts';
 import { recordSampleSession } from './sample-session.ts';
-import { openSettingDirectory } from './setting-directory.ts';
+import { openSettingDirectory } from '../src/compose/setting-directory.ts';
 
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
@@ -40,6 +40,15 @@ const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
 /** Runs until the signal; prints one line per step, then the three lines to paste. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
+  const stack = new CleanUp();
+  try {
+    await runParts(config, context, stack);
+  } finally {
+    await stack.disposeAsync();
+  }
+}
+
+async function runParts(config: DemoConfig, context: CommandContext, stack: CleanUp): Promise<void> {
   const { stdout, stderr, environment } = context;
   const log = createLogger({ level: config.logLevel });
   const resort = openLastResort({ log, stop: context.signal });
@@ -50,7 +59,6 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
   await refuseForeignDirectory(directory);
   const note = join(directory, 'demo.json');
   await refuseSecond(note);
-  await using stack = new CleanUp();
   stack.defer(() => resort.close());
 
   const upstream = await openCluster({ config, directory, log, step, stack });

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
-import type { StatusToSend } from '../wire/remotecommand/exit-status.ts';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { StatusToSend } from '../src/wire/remotecommand/exit-status.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import type { Container } from './container.ts';
 import type { RunningPod } from './pod-runtime.ts';
 import { ProgramNotFound, type ExitResult, type RunningProcess } from './process.ts';

@@ -1,4 +1,4 @@
-import type { Logger } from '../observe/logger.ts';
+import type { Logger } from '../src/observe/logger.ts';
 import { parsePath, parseResourcePath, flagOf, type ResourcePath } from './api-path.ts';
 import { asApiStatus, badRequest, methodNotAllowed, notFound, tooManyRequests } from './api-status.ts';
 import { authenticate, authorize } from './authentication.ts';
@@ -6,7 +6,6 @@ import { chooseContainer, requireRunningPod } from './container-log.ts';
 import type { PodRuntime, RunningPod } from './pod-runtime.ts';
 import { PORT_FORWARD_PROTOCOL, TUNNEL_PROTOCOL, servePortForward } from './portforward.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
-import { serveResource, type RestDependencies } from './rest.ts';
 import { serveAttach, serveExec } from './remotecommand.ts';
 import { openSpdySession, SPDY_PROTOCOLS } from './spdy-session.ts';
 import type { Store } from './store.ts';
@@ -20,19 +19,16 @@ import {
 } from './upgrade.ts';
 import { isRemoteCommandSubprotocol, openWebSocketSession } from './websocket-session.ts';
 import { openByteStream } from './websocket-server.ts';
-import { createWebSocketExchange } from './websocket-stream.ts';
 
 export interface UpgradeDependencies {
   readonly store: Store;
   readonly runtime: PodRuntime;
   readonly adminToken: string;
-  /** Serves watches and logs, which may be asked for over WebSocket. */
-  readonly rest: RestDependencies;
   readonly log: Logger;
   readonly maxSessions: number;
 }
 
-/** Serves exec, attach and port-forward, which leave HTTP, and watches and logs over WebSocket. Everything else that asks for an upgrade is refused. */
+/** Serves exec, attach and port-forward, which leave HTTP. Everything else that asks for an upgrade is refused. */
 export function createSessions(dependencies: UpgradeDependencies): { serve(upgrade: ApiUpgrade): void } {
   let open = 0;
   return {
@@ -66,12 +62,6 @@ async function serveUpgrade(upgrade: ApiUpgrade, dependencies: UpgradeDependenci
   const { path, query } = parsePath(request.url ?? '/');
   const target = parseResourcePath(path);
   const { subresource } = target;
-  if (subresource === 'log' || flagOf(query, 'watch')) {
-    authorize(user, 'get', target.resource.plural, target.resource.group, target.namespace);
-    const content = subresource === 'log' ? 'bytes' : 'events';
-    await serveResource(createWebSocketExchange(upgrade, user, content), dependencies.rest);
-    return;
-  }
   authorize(user, request.method === 'POST' ? 'create' : 'get', `pods/${subresource}`, '', target.namespace);
   if (request.method !== 'POST' && request.method !== 'GET') throw methodNotAllowed();
   if (subresource !== 'exec' && subresource !== 'attach' && subresource !== 'portforward') {

@@ -1,6 +1,6 @@
 /**
  * Field numbers of the messages that kubectl's typed clients send, in JSON names. Source: `generated.proto` of
- * k8s.io/api (core/v1, apps/v1, rbac/v1, authorization/v1) and of apimachinery (meta/v1, runtime, util/intstr).
+ * k8s.io/api (core/v1, apps/v1, authorization/v1) and of apimachinery (meta/v1, runtime, util/intstr).
  *
  * Types: `string`, `bool`, `int` (0 is left out), `count` (0 is kept), `map` and `bytesMap` (of strings, of base64),
  * `intOrString`, another message, or `[]` of any of these.
@@ -10,7 +10,6 @@ export type FieldType = string;
 type Fields = Readonly<Record<number, readonly [name: string, type: FieldType]>>;
 
 const META: Fields = { 1: ['metadata', 'ObjectMeta'] };
-const BINDING: Fields = { ...META, 2: ['subjects', '[]Subject'], 3: ['roleRef', 'RoleRef'] };
 
 export const MESSAGES: Readonly<Record<string, Fields>> = {
   TypeMeta: { 1: ['apiVersion', 'string'], 2: ['kind', 'string'] },
@@ -37,7 +36,6 @@ export const MESSAGES: Readonly<Record<string, Fields>> = {
     ...META,
     2: ['data', 'bytesMap'],
     3: ['type', 'string'],
-    4: ['stringData', 'map'],
     5: ['immutable', 'bool'],
   },
   ServiceAccount: META,
@@ -106,24 +104,6 @@ export const MESSAGES: Readonly<Record<string, Fields>> = {
     1: ['replicas', 'count'],
     2: ['selector', 'LabelSelector'],
     3: ['template', 'PodTemplateSpec'],
-  },
-  Role: { ...META, 2: ['rules', '[]PolicyRule'] },
-  ClusterRole: { ...META, 2: ['rules', '[]PolicyRule'] },
-  RoleBinding: BINDING,
-  ClusterRoleBinding: BINDING,
-  PolicyRule: {
-    1: ['verbs', '[]string'],
-    2: ['apiGroups', '[]string'],
-    3: ['resources', '[]string'],
-    4: ['resourceNames', '[]string'],
-    5: ['nonResourceURLs', '[]string'],
-  },
-  RoleRef: { 1: ['apiGroup', 'string'], 2: ['kind', 'string'], 3: ['name', 'string'] },
-  Subject: {
-    1: ['kind', 'string'],
-    2: ['apiGroup', 'string'],
-    3: ['name', 'string'],
-    4: ['namespace', 'string'],
   },
   SelfSubjectReview: META,
   SelfSubjectAccessReview: { ...META, 2: ['spec', 'SelfSubjectAccessReviewSpec'] },

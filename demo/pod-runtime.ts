@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { startIdleProgram, startWebProgram, type BuiltInProgram } from './built-in-program.ts';
 import { Container, timestamp, type RestartPolicy } from './container.ts';
 import { chooseProgram, ephemeralContainers, podContainers, type ContainerSpec } from './container-spec.ts';

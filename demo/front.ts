@@ -2,7 +2,7 @@ import { createSecureServer } from 'node:http2';
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { listenOn } from '../listen.ts';
+import { listenOn } from '../src/listen.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
 import type { ApiUpgrade } from './upgrade.ts';
 

@@ -1,8 +1,8 @@
-import { asApiStatus, badRequest, expired } from './api-status.ts';
+import { asApiStatus } from './api-status.ts';
 import { flagOf, queryNumber, type ResourcePath } from './api-path.ts';
 import type { ApiExchange } from './exchange.ts';
 import type { ChangeEvent, Watcher } from './journal.ts';
-import { parseApiJson, stringAt, withValue, type ApiObject } from './json.ts';
+import { stringAt, withValue, type ApiObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 import { parseFieldSelector, parseLabelSelector, type Selector } from './selectors.ts';
 import type { Store } from './store.ts';
@@ -39,17 +39,16 @@ export function sendObject(
   exchange.send(httpStatus, shown);
 }
 
-/** Answers a list: all objects or, with `limit`, a page and the token for the next one. */
+/** Answers a list, always with all objects: `limit` is ignored, as a server may. */
 export function sendList(
   exchange: ApiExchange,
   dependencies: ListDependencies,
   { resource, namespace }: ResourcePath,
 ): void {
   const { store, now } = dependencies;
-  const objects = store.list(resource, namespace, selectorOf(exchange.query, resource));
-  const page = paginate(objects, exchange.query, store.resourceVersion);
+  const items = store.list(resource, namespace, selectorOf(exchange.query, resource));
+  const metadata = { resourceVersion: String(store.resourceVersion) };
   const request = tableRequest(exchange);
-  const { objects: items, metadata } = page;
   exchange.send(
     200,
     request === undefined
@@ -70,44 +69,6 @@ function objectTable(
 
 function tableRequest(exchange: ApiExchange): TableRequest | undefined {
   return parseTableRequest(exchange.accept, exchange.query.get('includeObject'));
-}
-
-interface Page {
-  readonly objects: readonly ApiObject[];
-  readonly metadata: ApiObject;
-}
-
-/** Pages are cut at an offset; the token carries it with the version the first page was read at. */
-function paginate(objects: readonly ApiObject[], query: URLSearchParams, version: number): Page {
-  const limit = queryNumber(query, 'limit') ?? 0;
-  const token = query.get('continue') ?? '';
-  const { offset, readAt } = token === '' ? { offset: 0, readAt: version } : parseToken(token);
-  if (readAt !== version && token !== '') {
-    throw expired('The provided continue parameter is too old to display a consistent list result.');
-  }
-  const end = limit > 0 ? offset + limit : objects.length;
-  const rest = objects.length - end;
-  const next = Buffer.from(JSON.stringify({ offset: end, readAt })).toString('base64url');
-  return {
-    objects: objects.slice(offset, end),
-    metadata: {
-      resourceVersion: String(readAt),
-      ...(rest > 0 ? { continue: next, remainingItemCount: rest } : {}),
-    },
-  };
-}
-
-function parseToken(token: string): { readonly offset: number; readonly readAt: number } {
-  try {
-    const value = parseApiJson(Buffer.from(token, 'base64url').toString('utf8'));
-    if (typeof value === 'object' && value !== null && 'offset' in value && 'readAt' in value) {
-      const { offset, readAt } = value;
-      if (typeof offset === 'number' && typeof readAt === 'number') return { offset, readAt };
-    }
-  } catch {
-    // told below
-  }
-  throw badRequest('continue key is not valid');
 }
 
 /**

@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
-import { pause } from '../async/pause.ts';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import { pause } from '../src/async/pause.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import type { ContainerSpec } from './container-spec.ts';
 import type { BuiltInProgram } from './built-in-program.ts';
 import type { ApiObject } from './json.ts';

@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
-import type { StatusToSend } from '../wire/remotecommand/exit-status.ts';
-import { createResizeParser, type TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { StatusToSend } from '../src/wire/remotecommand/exit-status.ts';
+import { createResizeParser, type TerminalSize } from '../src/wire/remotecommand/resize.ts';
 
 /** The streams a client asked for in the query of an exec or attach request. */
 export interface StreamOptions {

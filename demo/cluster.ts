@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { errorReason, TailcastError } from '../errors.ts';
-import type { Logger } from '../observe/logger.ts';
+import { errorReason, TailcastError } from '../src/errors.ts';
+import type { Logger } from '../src/observe/logger.ts';
 import { createSelfSignedCertificate, type ServerCertificate } from './certificate.ts';
 import { requireRunningPod, sendContainerLog } from './container-log.ts';
 import { createClusterEvents } from './event-recorder.ts';
@@ -97,7 +97,7 @@ export async function startDemoCluster(options: DemoClusterOptions): Promise<Dem
     changed,
     sendLog: (exchange, path) => sendContainerLog(exchange, requireRunningPod(store, runtime, path), now()),
   };
-  const sessions = createSessions({ store, runtime, adminToken, rest, log, maxSessions: MAX_SESSIONS });
+  const sessions = createSessions({ store, runtime, adminToken, log, maxSessions: MAX_SESSIONS });
   const onRequest = (request: HttpRequest, response: HttpResponse): void => {
     void answer(request, response, { adminToken, closing: closing.signal, rest, log });
   };

@@ -1,5 +1,5 @@
 import { Duplex, Readable, Writable } from 'node:stream';
-import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createOutput } from './output.ts';
 import { signalGroup, type ProcessPlan, type RunningProcess } from './process.ts';
 

@@ -1,10 +1,10 @@
-import type { Logger } from '../observe/logger.ts';
+import type { Logger } from '../src/observe/logger.ts';
 import { asApiStatus, encodeBody, noSuchPath } from './api-status.ts';
 import { authenticate } from './authentication.ts';
 import { discoverGroup, discoverRoot, discoverVersion } from './discovery.ts';
 import { createExchange, type ApiExchange, type HttpRequest, type HttpResponse } from './exchange.ts';
 import type { ApiObject } from './json.ts';
-import { openApiV2, openApiV2Protobuf, openApiV3, openApiV3Index } from './openapi.ts';
+import { openApiV2Protobuf, openApiV3, openApiV3Index } from './openapi.ts';
 import { serveResource, type RestDependencies } from './rest.ts';
 
 /** What the cluster says it is. */
@@ -94,8 +94,8 @@ function sendOpenApi(exchange: ApiExchange): void {
     return;
   }
   const path = rest.join('/');
-  const found = version === 'v2' ? openApiV2() : path === '' ? openApiV3Index() : openApiV3(path);
-  if (found === undefined || (version !== 'v2' && version !== 'v3')) throw noSuchPath();
+  const found = path === '' ? openApiV3Index() : openApiV3(path);
+  if (found === undefined || version !== 'v3') throw noSuchPath();
   exchange.send(200, found);
 }
 

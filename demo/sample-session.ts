@@ -6,9 +6,9 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
-import { TailcastError } from '../errors.ts';
-import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
-import { CHANNEL } from '../wire/remotecommand/channel.ts';
+import { TailcastError } from '../src/errors.ts';
+import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../src/wire/websocket/frame.ts';
+import { CHANNEL } from '../src/wire/remotecommand/channel.ts';
 
 interface Typing {
   /** How long the fingers rest before it. */

@@ -1,7 +1,7 @@
 import { Readable, Writable, type Duplex } from 'node:stream';
-import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY, SPDY_RESET } from '../wire/spdy/frame.ts';
-import type { SpdyDataPiece, SpdyEvent, SpdyFrame } from '../wire/spdy/frame.ts';
-import { createHeaderDeflater, createHeaderInflater } from '../wire/spdy/headers.ts';
+import { createSpdyParser, encodeSpdyFrame, SPDY_GOAWAY, SPDY_RESET } from '../src/wire/spdy/frame.ts';
+import type { SpdyDataPiece, SpdyEvent, SpdyFrame } from '../src/wire/spdy/frame.ts';
+import { createHeaderDeflater, createHeaderInflater } from '../src/wire/spdy/headers.ts';
 import { inflateBlock } from './inflate.ts';
 
 /** One stream that the client opened. */

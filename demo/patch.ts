@@ -1,9 +1,7 @@
-import { badRequest, invalid } from './api-status.ts';
 import { at, isArray, isObject, equalJson, stringAt, type Json, type ApiObject } from './json.ts';
 
 /** How a PATCH of each content type changes an object. */
 export const PATCHES: ReadonlyMap<string, (target: ApiObject, patch: Json) => Json> = new Map([
-  ['application/json-patch+json', jsonPatch],
   ['application/merge-patch+json', mergePatch],
   ['application/strategic-merge-patch+json', strategicMergePatch],
   ['application/apply-patch+yaml', strategicMergePatch],
@@ -114,103 +112,4 @@ function withoutDirectives(value: Json): Json {
       .filter(([key, member]) => !key.startsWith('$') && member !== null)
       .map(([key, member]) => [key, member === undefined ? undefined : withoutDirectives(member)]),
   );
-}
-
-/**
- * RFC 6902 on a copy of `target`. Throws a 400 status for an operation that is not one and 422 for one that cannot be
- * applied (a failed `test`, a path that does not exist).
- */
-export function jsonPatch(target: ApiObject, operations: Json): Json {
-  if (!isArray(operations)) throw badRequest('error decoding patch: a JSON patch is an array of operations');
-  if (operations.length > 10_000) throw badRequest('the allowed maximum operations in a JSON patch is 10000');
-  return operations.reduce<Json>(applyOperation, target);
-}
-
-function applyOperation(document: Json, operation: Json): Json {
-  const path = pointer(stringAt(operation, 'path'));
-  const value = at(operation, 'value') ?? null;
-  const kind = stringAt(operation, 'op');
-  switch (kind) {
-    case 'add':
-      return edit(document, path, () => value, 'add');
-    case 'replace':
-      require(document, path);
-      return edit(document, path, () => value, 'set');
-    case 'remove':
-      require(document, path);
-      return edit(document, path, () => undefined, 'set');
-    case 'test':
-      if (!equalJson(require(document, path), value))
-        throw failed(`testing value ${stringAt(operation, 'path')} failed`);
-      return document;
-    case 'copy':
-    case 'move': {
-      const from = pointer(stringAt(operation, 'from'));
-      const moved = require(document, from);
-      const rest = kind === 'move' ? edit(document, from, () => undefined, 'set') : document;
-      return edit(rest, path, () => moved, 'add');
-    }
-    default:
-      throw badRequest(`error decoding patch: unexpected operation: ${kind}`);
-  }
-}
-
-function pointer(text: string): readonly string[] {
-  if (text === '') return [];
-  if (!text.startsWith('/')) throw badRequest(`error decoding patch: invalid path "${text}"`);
-  return text
-    .slice(1)
-    .split('/')
-    .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-}
-
-function require(document: Json, path: readonly string[]): Json {
-  const found = at(document, ...path);
-  if (found === undefined) throw failed(`the path "/${path.join('/')}" does not exist`);
-  return found;
-}
-
-function failed(message: string): Error {
-  return invalid(
-    '',
-    '',
-    'patch',
-    `the server rejected our request due to an error in our request: ${message}`,
-  );
-}
-
-function edit(
-  document: Json,
-  [key, ...rest]: readonly string[],
-  change: (current: Json | undefined) => Json | undefined,
-  mode: 'add' | 'set',
-): Json {
-  if (key === undefined) return change(document) ?? null;
-  if (isArray(document)) return editArray(document, key, rest, change, mode);
-  if (!isObject(document)) throw failed(`"${key}" is not inside an object or an array`);
-  if (rest.length > 0 && at(document, key) === undefined)
-    throw failed(`the path element "${key}" does not exist`);
-  const result = new Map(Object.entries(document));
-  const next =
-    rest.length === 0 ? change(at(document, key)) : edit(at(document, key) ?? null, rest, change, mode);
-  if (next === undefined) result.delete(key);
-  else result.set(key, next);
-  return Object.fromEntries(result);
-}
-
-function editArray(
-  document: readonly Json[],
-  key: string,
-  rest: readonly string[],
-  change: (current: Json | undefined) => Json | undefined,
-  mode: 'add' | 'set',
-): Json {
-  const adding = mode === 'add' && rest.length === 0;
-  const index = key === '-' && adding ? document.length : Number(key);
-  const last = adding ? document.length : document.length - 1;
-  if (!/^(-|0|[1-9]\d*)$/.test(key) || !(index <= last))
-    throw failed(`the array index "${key}" is out of range`);
-  const next =
-    rest.length === 0 ? change(document[index]) : edit(document[index] ?? null, rest, change, mode);
-  return document.toSpliced(index, adding ? 0 : 1, ...(next === undefined ? [] : [next]));
 }

@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream';
-import { settledWithin } from '../async/within.ts';
-import { parseSubprotocol } from '../wire/remotecommand/channel.ts';
-import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
+import { settledWithin } from '../src/async/within.ts';
+import { parseSubprotocol } from '../src/wire/remotecommand/channel.ts';
+import { encodeStatus } from '../src/wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 

@@ -1,8 +1,8 @@
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { headerLines } from '../kube/header-lines.ts';
-import { acceptKey } from '../kube/websocket-accept.ts';
-import { isBearerSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
+import { headerLines } from '../src/kube/header-lines.ts';
+import { acceptKey } from '../src/kube/websocket-accept.ts';
+import { isBearerSubprotocol, splitProtocolLines } from '../src/wire/remotecommand/channel.ts';
 import { badRequest, encodeBody, forbidden, type ApiStatusError } from './api-status.ts';
 
 /** A request that asks to leave HTTP, before it was answered. `head` is what arrived behind it. */
@@ -86,19 +86,10 @@ function switchProtocols(upgrade: ApiUpgrade, lines: readonly string[]): void {
 
 /** Refuses an upgrade with the API server's status and ends the connection. */
 export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
-  respondToUpgrade(socket, error.httpStatus, encodeBody(error.status), 'application/json');
-}
-
-/** Answers an upgrade with an ordinary HTTP answer and ends the connection. */
-export function respondToUpgrade(
-  socket: Duplex,
-  httpStatus: number,
-  body: string,
-  contentType: string,
-): void {
+  const body = encodeBody(error.status);
   const head = [
-    `HTTP/1.1 ${String(httpStatus)} ${STATUS_CODES[httpStatus] ?? ''}`,
-    `Content-Type: ${contentType}`,
+    `HTTP/1.1 ${String(error.httpStatus)} ${STATUS_CODES[error.httpStatus] ?? ''}`,
+    'Content-Type: application/json',
     'X-Content-Type-Options: nosniff',
     `Content-Length: ${String(Buffer.byteLength(body))}`,
     'Connection: close',

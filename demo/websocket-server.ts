@@ -4,8 +4,8 @@ import {
   encodeWebSocketFrame,
   OPCODE,
   unmaskPiece,
-} from '../wire/websocket/frame.ts';
-import type { WebSocketPiece } from '../wire/websocket/frame.ts';
+} from '../src/wire/websocket/frame.ts';
+import type { WebSocketPiece } from '../src/wire/websocket/frame.ts';
 
 /** A part of a data frame, unmasked. Frames come as they are: a fragmented message is not put together. */
 export interface FramePart {

@@ -8,7 +8,6 @@ import {
   objectAt,
   equalJson,
   stringAt,
-  stringMapAt,
   withValue,
   type Json,
   type ApiObject,
@@ -90,7 +89,6 @@ export function prepareUpdate(
     );
   }
   const merged: ApiObject = hasStatus(resource) ? { ...kept, status: current['status'] } : kept;
-  if (resource.kind === 'Pod') checkPodUpdate(current, merged);
   if (equalJson(merged['spec'], current['spec'])) return merged;
   return withValue(merged, ['metadata', 'generation'], (numberAt(owned, 'generation') ?? 0) + 1);
 }
@@ -172,7 +170,7 @@ function withDefaults(resource: Resource, object: ApiObject): ApiObject {
       return { ...labeled, spec: { finalizers: ['kubernetes'] }, status: { phase: 'Active' } };
     }
     case 'Secret':
-      return defaultSecret(object);
+      return { type: 'Opaque', ...object };
     case 'Service':
       return {
         ...object,
@@ -187,17 +185,6 @@ function withDefaults(resource: Resource, object: ApiObject): ApiObject {
     default:
       return object;
   }
-}
-
-function defaultSecret(object: ApiObject): ApiObject {
-  const plain: ApiObject = Object.fromEntries(
-    [...stringMapAt(object, 'stringData')].map(([key, value]) => [
-      key,
-      Buffer.from(value).toString('base64'),
-    ]),
-  );
-  const { stringData: _plain, ...rest } = object;
-  return { type: 'Opaque', ...rest, data: { ...objectAt(object, 'data'), ...plain } };
 }
 
 function defaultPod(pod: ApiObject): ApiObject {
@@ -242,26 +229,4 @@ function defaultPod(pod: ApiObject): ApiObject {
     },
     status: { phase: 'Pending', qosClass: 'BestEffort' },
   };
-}
-
-function checkPodUpdate(current: ApiObject, next: ApiObject): void {
-  if (equalJson(withoutMutable(current), withoutMutable(next))) return;
-  throw invalid(
-    'Pod',
-    stringAt(current, 'metadata', 'name'),
-    'spec',
-    'Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,' +
-      '`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),' +
-      '`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)',
-    'FieldValueForbidden',
-  );
-}
-
-function withoutMutable(pod: ApiObject): ApiObject {
-  const spec = objectAt(pod, 'spec');
-  const containers = arrayAt(spec, 'containers').map((container) => ({
-    ...(isObject(container) ? container : {}),
-    image: '',
-  }));
-  return { ...spec, containers, activeDeadlineSeconds: undefined, tolerations: undefined };
 }

@@ -1,27 +1,12 @@
 import { Readable, Writable, type Duplex } from 'node:stream';
-import {
-  CHANNEL,
-  decodeBase64Message,
-  encodeBase64Message,
-  parseSubprotocol,
-  type ChannelProtocol,
-} from '../wire/remotecommand/channel.ts';
-import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
-import { OPCODE } from '../wire/websocket/frame.ts';
+import { CHANNEL, parseSubprotocol } from '../src/wire/remotecommand/channel.ts';
+import { encodeStatus } from '../src/wire/remotecommand/exit-status.ts';
+import { OPCODE } from '../src/wire/websocket/frame.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
 import { sendInParts } from './spdy-server.ts';
 import { serveWebSocket, type FramePart } from './websocket-server.ts';
 
-const MAX_BASE64_MESSAGE_BYTES = 1024 * 1024;
-
-const WEBSOCKET_PROTOCOLS = [
-  '',
-  'v5.channel.k8s.io',
-  'v4.channel.k8s.io',
-  'channel.k8s.io',
-  'v4.base64.channel.k8s.io',
-  'base64.channel.k8s.io',
-];
+const WEBSOCKET_PROTOCOLS = ['', 'v5.channel.k8s.io', 'v4.channel.k8s.io', 'channel.k8s.io'];
 
 /** Whether exec and attach are served with this WebSocket subprotocol. */
 export function isRemoteCommandSubprotocol(name: string): boolean {
@@ -34,7 +19,7 @@ export function openWebSocketSession(
   protocol: string,
   options: StreamOptions,
 ): RemoteStreams {
-  const channels = parseSubprotocol(protocol) ?? { version: 1 as const, base64: false };
+  const { version } = parseSubprotocol(protocol) ?? { version: 1 as const };
   const sizes = createSizes();
   const gone = new AbortController();
   const stdin = options.stdin
@@ -56,21 +41,18 @@ export function openWebSocketSession(
       guarded(sizes.push, () => {
         connection.close(1002);
       })(data);
-    } else if (channel === CHANNEL.close && channels.version >= 5 && data[0] === CHANNEL.stdin) {
+    } else if (channel === CHANNEL.close && version >= 5 && data[0] === CHANNEL.stdin) {
       endStdin();
     }
   };
   const connection = serveWebSocket(socket, {
-    onFrame: createDemultiplexer(channels, receive, () => {
-      connection.close(1009);
-    }),
+    onFrame: createDemultiplexer(receive),
     onEnd: () => {
       gone.abort();
     },
   });
   const send = (channel: number, data: Uint8Array, done?: () => void): void => {
-    if (channels.base64) connection.send(OPCODE.text, encodeBase64Message({ channel, data }), done);
-    else connection.send(OPCODE.binary, Buffer.concat([Uint8Array.of(channel), data]), done);
+    connection.send(OPCODE.binary, Buffer.concat([Uint8Array.of(channel), data]), done);
   };
   const output = (channel: number): Writable =>
     new Writable({
@@ -100,34 +82,19 @@ export function openWebSocketSession(
     gone: gone.signal,
     async finish(status) {
       await Promise.all([endOf(stdout), endOf(stderr)]);
-      send(CHANNEL.error, encodeStatus(status, channels.version));
+      send(CHANNEL.error, encodeStatus(status, version));
       connection.close(1000);
       await connection.closed;
     },
   };
 }
 
-/**
- * Splits frames into channel and data. Every frame is a message of its own, as the API server's library has it; data of a
- * large frame is passed on in parts. Base64 messages are gathered whole, up to 1 MiB; `refuse` is called for larger ones.
- */
+/** Splits frames into channel and data. Every frame is a message; data of a large frame is passed on in parts. */
 function createDemultiplexer(
-  { base64 }: ChannelProtocol,
   receive: (channel: number, data: Uint8Array) => void,
-  refuse: () => void,
 ): (part: FramePart) => void {
   let channel: number | undefined;
-  let text: Uint8Array = new Uint8Array(0);
-  return ({ first, last, bytes }) => {
-    if (base64) {
-      text = Buffer.concat([first ? new Uint8Array(0) : text, bytes]);
-      if (text.byteLength > MAX_BASE64_MESSAGE_BYTES) refuse();
-      else if (last && text.byteLength > 0) {
-        const message = decodeBase64Message(text);
-        receive(message.channel, message.data);
-      }
-      return;
-    }
+  return ({ first, bytes }) => {
     if (first) channel = undefined;
     const data = channel === undefined ? bytes.subarray(1) : bytes;
     channel ??= bytes[0];

@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { ApiObject } from './json.ts';
-import { kindSchema, schemaName, sharedSchemas } from './openapi-schemas.ts';
 import { isStored, RESOURCES, type Resource } from './resources.ts';
 
 /**
  * The index of OpenAPI v3 documents, one per group and version. kubectl looks for PATCH operations in them that know the
- * `fieldValidation` parameter, and then leaves validation to the server; without them it would need complete schemas.
+ * `fieldValidation` parameter, and then leaves validation to the server. There are no schemas, so `kubectl explain` has nothing to show.
  */
 export function openApiV3Index(): ApiObject {
   const documents = [...new Set(RESOURCES.map(documentPath))];
@@ -30,26 +29,14 @@ export function openApiV3(path: string): ApiObject | undefined {
     openapi: '3.0.0',
     info: { title: 'tailcast demo cluster', version: 'v1' },
     paths: Object.fromEntries(resources.flatMap((resource) => describePaths(resource, path))),
-    components: {
-      schemas: {
-        ...sharedSchemas(),
-        ...Object.fromEntries(
-          resources.map((resource) => [
-            schemaName(resource.kind),
-            { ...kindSchema(resource.kind), 'x-kubernetes-group-version-kind': [gvk(resource)] },
-          ]),
-        ),
-      },
-    },
+    components: { schemas: {} },
   };
 }
 
-/** The OpenAPI v2 document, without definitions: kubectl asks for it only where v3 did not answer its question. */
-export function openApiV2(): ApiObject {
-  return { swagger: '2.0', info: { title: 'tailcast demo cluster', version: 'v1' }, paths: {} };
-}
-
-/** The same as `gnostic` protobuf (openapi_v2.Document), the form in which kubectl asks for it. */
+/**
+ * The OpenAPI v2 document, without definitions, as `gnostic` protobuf (openapi_v2.Document), the form in which kubectl asks for
+ * it where v3 did not answer its question.
+ */
 export function openApiV2Protobuf(): Uint8Array {
   const text = (field: number, value: string): Buffer => tagged(field, Buffer.from(value));
   const info = Buffer.concat([text(1, 'tailcast demo cluster'), text(2, 'v1')]);
@@ -76,7 +63,7 @@ type PathItem = readonly [string, ApiObject];
 function describePaths(resource: Resource, document: string): readonly PathItem[] {
   const scope = resource.namespaced ? '/namespaces/{namespace}' : '';
   const collection = `/${document}${scope}/${resource.plural}`;
-  const schema = { $ref: `#/components/schemas/${schemaName(resource.kind)}` };
+  const schema = { type: 'object' };
   const body = (types: readonly string[]): ApiObject => ({
     content: Object.fromEntries(types.map((type) => [type, { schema }])),
   });
@@ -90,11 +77,7 @@ function describePaths(resource: Resource, document: string): readonly PathItem[
   const writing = { parameters: ['dryRun', 'fieldManager', 'fieldValidation'].map(queryParameter) };
   const create = operation('post', { ...writing, requestBody: body(['*/*']) });
   if (!isStored(resource)) return [[collection, { post: create }]];
-  const patchTypes = [
-    'application/json-patch+json',
-    'application/merge-patch+json',
-    'application/apply-patch+yaml',
-  ];
+  const patchTypes = ['application/merge-patch+json', 'application/apply-patch+yaml'];
   return [
     [collection, { get: operation('list'), post: create, delete: operation('deletecollection') }],
     [
