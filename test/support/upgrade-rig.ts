@@ -44,6 +44,8 @@ export interface ApiServerDouble {
   readonly port: number;
   readonly requests: IncomingMessage[];
   connections: number;
+  /** Resets every connection. */
+  cut(): void;
   script: UpgradeScript;
   close(): Promise<void>;
 }
@@ -58,6 +60,9 @@ export async function startApiServerDouble(script: UpgradeScript): Promise<ApiSe
     requests: [],
     connections: 0,
     script,
+    cut() {
+      for (const socket of sockets) socket.resetAndDestroy();
+    },
     async close() {
       for (const socket of sockets) socket.destroy();
       server.close();
@@ -107,6 +112,8 @@ export interface Rig {
   readonly finished: readonly RequestCount[];
   /** The gateway's ends of connections that are open. */
   readonly clients: ReadonlySet<Socket>;
+  /** Open connections of the gateway to the API server. */
+  readonly upstreams: ReadonlySet<Socket>;
   /** Breaks every connection of a client. */
   dropClients(): void;
   named(name: string): Record<string, unknown>[];
@@ -140,11 +147,14 @@ export async function startRig(options: {
     limits: { dialTimeoutMs: 500, moveTimeoutMs: 300, moveRetryMs: 10, ...options.recorderLimits },
     lateLimits: { retryMs: 20, maxRetryMs: 50, ...options.lateLimits },
   });
+  const upstreams = new Set<Socket>();
   const handler = createUpgradeHandler({
     gate: createTestGate(options.recording),
     connect: async () => {
       const socket = connect(options.apiServer.port, '127.0.0.1');
       await once(socket, 'connect');
+      upstreams.add(socket);
+      socket.once('close', () => upstreams.delete(socket));
       return socket;
     },
     basePath: '',
@@ -184,6 +194,7 @@ export async function startRig(options: {
     accessLines,
     finished,
     clients: sockets,
+    upstreams,
     dropClients() {
       for (const socket of sockets) socket.destroy();
     },

@@ -66,6 +66,40 @@ export async function dialUpgrade(dial: UpgradeDial, signal: AbortSignal): Promi
   }
 }
 
+/** A connection that is opened before it is known whether it will be used. */
+export interface EarlyConnection {
+  /** Returns the connection that was opened early, once. Later calls, and a call after it was closed, open another. */
+  readonly connect: ConnectUpstream;
+  /** Closes the connection unless `connect` returned it. */
+  discard(): void;
+}
+
+/** Opens a connection to the API server and sends nothing on it, so that its handshakes need no time later. */
+export function connectEarly(connect: ConnectUpstream): EarlyConnection {
+  let early: Promise<Duplex> | undefined = connect();
+  // The failure is reported to the caller of `connect`; the socket has a listener of its own as soon as it is used.
+  early.then(
+    (socket) => socket.on('error', () => {}),
+    () => {},
+  );
+  return {
+    async connect() {
+      const opened = early;
+      early = undefined;
+      if (opened === undefined) return connect();
+      const socket = await opened;
+      return socket.destroyed || socket.readableEnded ? connect() : socket;
+    },
+    discard() {
+      early?.then(
+        (socket) => socket.destroy(),
+        () => {},
+      );
+      early = undefined;
+    },
+  };
+}
+
 /** A connection that comes after the client has left is closed. */
 async function connectUnless(signal: AbortSignal, connect: ConnectUpstream): Promise<Duplex> {
   signal.throwIfAborted();

@@ -26,7 +26,13 @@ import { RecordingSession, type RecordingLimits } from '../../recording/session.
 import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
-import { dialUpgrade, type ConnectUpstream, type UpgradeAnswer, type UpgradeDial } from './dial.ts';
+import {
+  connectEarly,
+  dialUpgrade,
+  type ConnectUpstream,
+  type UpgradeAnswer,
+  type UpgradeDial,
+} from './dial.ts';
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
@@ -232,10 +238,15 @@ async function record(
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
-  const opened = await openRecorder(deps, admission, attempt.signal);
+  // Both handshakes run at the same time, but the API server gets the request only after a recorder accepted the session.
+  const early = connectEarly(deps.connect);
+  const opened = await openRecorder(deps, admission, attempt.signal).catch((error: unknown) => {
+    early.discard();
+    throw error;
+  });
   try {
     const dial: UpgradeDial = {
-      connect: deps.connect,
+      connect: early.connect,
       method: request.method ?? '',
       target: `${deps.basePath}${request.url ?? ''}`,
       headers,
@@ -262,6 +273,7 @@ async function record(
       throw error;
     }
   } catch (error) {
+    early.discard();
     opened.upload?.abort();
     throw error;
   }

@@ -209,6 +209,40 @@ describe('a recorded exec', () => {
     expect(uploadsAtDial).toBe(1);
   });
 
+  it('opens the connection to the API server while the recorder is opened, and sends nothing on it', async () => {
+    const recorderDouble = await recorder();
+    const found = Promise.withResolvers<readonly string[]>();
+    const { apiServer, rig: gateway } = await rig(
+      webSocketExec([]),
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+      { deps: { resolveRecorderTags: () => found.promise } },
+    );
+    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await expect.poll(() => apiServer.connections).toBe(1);
+    expect(apiServer.requests).toHaveLength(0);
+    found.resolve([recorderDouble.address]);
+    expect((await asked).status).toBe(101);
+    expect(apiServer.requests).toHaveLength(1);
+    expect(apiServer.connections).toBe(1);
+  });
+
+  it('opens another connection if the API server closed the early one', async () => {
+    const recorderDouble = await recorder();
+    const found = Promise.withResolvers<readonly string[]>();
+    const { apiServer, rig: gateway } = await rig(
+      webSocketExec([]),
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+      { deps: { resolveRecorderTags: () => found.promise } },
+    );
+    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await expect.poll(() => apiServer.connections).toBe(1);
+    apiServer.cut();
+    await expect.poll(() => gateway.upstreams.size).toBe(0);
+    found.resolve([recorderDouble.address]);
+    expect((await asked).status).toBe(101);
+    expect(apiServer.connections).toBe(2);
+  });
+
   it('keeps bytes that come with the heads of both sides, and records them', async () => {
     const recorderDouble = await recorder();
     const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));
@@ -429,7 +463,7 @@ describe('a refusal of the API server', () => {
 });
 
 describe('fail modes', () => {
-  it('enforced, no recorder: 403 with the reason, nothing dialled upstream, before any time limit', async () => {
+  it('enforced, no recorder: 403 with the reason, no request to the API server, before any time limit', async () => {
     const { apiServer, rig: gateway } = await rig(
       webSocketExec([]),
       policy('failClosed', [await deadAddress()]),
@@ -441,7 +475,8 @@ describe('fail modes', () => {
     expect(body.message).toContain('must be recorded');
     expect(body.message).toContain('connection refused');
     expect(performance.now() - started).toBeLessThan(RECORDER_CLIENT_LIMITS.dialTimeoutMs);
-    expect(apiServer.connections).toBe(0);
+    expect(apiServer.requests).toHaveLength(0);
+    await expect.poll(() => gateway.upstreams.size).toBe(0);
     expect(gateway.named('requestRefused')).toMatchObject([
       { code: 'RECORDING_REQUIRED', user: 'alice@example.com' },
     ]);
@@ -450,7 +485,7 @@ describe('fail modes', () => {
   it('enforced, nobody named: 403', async () => {
     const { apiServer, rig: gateway } = await rig(webSocketExec([]), policy('failClosed', []));
     expect((await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 })).status).toBe(403);
-    expect(apiServer.connections).toBe(0);
+    expect(apiServer.requests).toHaveLength(0);
   });
 
   it('enforced, tags instead of addresses: the resolver is asked', async () => {
