@@ -31,6 +31,7 @@ import {
 } from '../../recording/spdy-server-reader.ts';
 import { asViolation, STATUS_SINCE, violation } from '../../recording/tap.ts';
 import { CHANNEL, type ChannelVersion } from '../../wire/remotecommand/channel.ts';
+import { translateStatus } from '../../wire/remotecommand/exit-status.ts';
 import { createSpdyParser, encodeSpdyFrame, type SpdyEvent } from '../../wire/spdy/frame.ts';
 import { createHeaderDeflater } from '../../wire/spdy/headers.ts';
 import {
@@ -59,6 +60,8 @@ export interface ExecOverSpdyOptions {
   readonly openTimeoutMs?: number;
 }
 
+/** WebSocket version whose clients get a status of the API server; clients of earlier versions get that of the kubelet. */
+const TRANSLATED_VERSION = 5;
 /** As long as servers wait for the streams of a client (kubelet `DefaultStreamCreationTimeout`). */
 const OPEN_TIMEOUT_MS = 30_000;
 /** Sizes of a terminal have a stream of their own from here on. */
@@ -348,7 +351,9 @@ export class ExecOverSpdy extends Duplex {
 
   /** All has come, and is proved: the client is told how it ended. */
   #conclude(): void {
-    const { bytes: status } = this.#reader.status;
+    const { bytes } = this.#reader.status;
+    const isTranslated = this.#version === TRANSLATED_VERSION && bytes.length > 0;
+    const status = isTranslated ? translateStatus(bytes) : bytes;
     if (status.length > 0 || spdyVersionOf(this.#version) >= STATUS_SINCE) this.#say(CHANNEL.error, status);
     this.#leave();
   }

@@ -65,6 +65,53 @@ function stringField(object: JsonObject, key: string): string | undefined {
   return value;
 }
 
+/** Maximum characters of a message that {@link translateStatus} repeats: the status then stays below its limit. */
+const MAX_MESSAGE_CHARACTERS = 4096;
+
+/** Largest exit code that client-go reads from a status. */
+const MAX_CLIENT_EXIT_CODE = 255;
+
+/**
+ * Translates a status of the kubelet, which came over SPDY, for a WebSocket client of protocol version 5. The API server
+ * does the same when such a client asks it directly: it reads the status with client-go and writes a status of its own.
+ * Source: `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
+ *
+ * @param bytes the complete error stream, not empty
+ */
+export function translateStatus(bytes: Uint8Array): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(translatedStatus(bytes)));
+}
+
+function translatedStatus(bytes: Uint8Array): object {
+  let status: ExitStatus;
+  try {
+    status = parseExitStatus(bytes, STATUS_SINCE);
+  } catch (error) {
+    if (!(error instanceof WireError)) throw error;
+    return internalError(`error stream protocol error: ${error.message}`);
+  }
+  if (status.kind === 'failure') return internalError(status.message);
+  if (status.kind === 'success') return statusObject(status);
+  const { code } = status;
+  if (code < 0 || code > MAX_CLIENT_EXIT_CODE)
+    return internalError(`error stream protocol error: invalid exit code value "${code}"`);
+  const message = `command terminated with non-zero exit code: command terminated with exit code ${code}`;
+  return statusObject({ kind: 'exit', code, message });
+}
+
+/** A Status as `apierrors.NewInternalError` of k8s.io/apimachinery builds it. */
+function internalError(detail: string): object {
+  const message = detail.slice(0, MAX_MESSAGE_CHARACTERS);
+  return {
+    metadata: {},
+    status: 'Failure',
+    message: `Internal error occurred: ${message}`,
+    reason: 'InternalError',
+    details: { causes: [{ message }] },
+    code: 500,
+  };
+}
+
 /** What `encodeStatus` takes: a failure may also carry the HTTP code of its reason. */
 export type StatusToSend =
   | { readonly kind: 'success' }

@@ -719,7 +719,9 @@ describe('a StatefulSet whose selector must change', () => {
       ({ method, path }) => method === 'DELETE' && path === `${SETS}/test`,
     );
     expect(deletions).toMatchObject([{ body: { propagationPolicy: 'Orphan' } }]);
-    expect(condition()).toMatchObject({ message: 'the StatefulSet is being recreated; its pods keep running' });
+    expect(condition()).toMatchObject({
+      message: 'the StatefulSet is being recreated; its pods keep running',
+    });
     await run();
     expect(stored(`${SETS}/test`)).toMatchObject({ spec: { selector: { matchLabels: LABELS } } });
     expect(condition()).toMatchObject(PROVISIONED);

@@ -310,6 +310,24 @@ describe('a session', () => {
     expect(seen.slice(-2)).toEqual(['message 3', 'close 1000']);
   });
 
+  it('ends with the status that the API server would send to a client of version 5', async () => {
+    const { session, far, peer, heard, channel } = start();
+    await until(() => heard.length === 4);
+    const status =
+      '{"metadata":{},"status":"Failure","message":"no such file","reason":"InternalError","code":500}';
+    for (const frame of ending(peer, utf8(status))) far.write(frame);
+    far.end();
+    await closed(session);
+    expect(JSON.parse(channel(3).toString())).toEqual({
+      metadata: {},
+      status: 'Failure',
+      message: 'Internal error occurred: no such file',
+      reason: 'InternalError',
+      details: { causes: [{ message: 'no such file' }] },
+      code: 500,
+    });
+  });
+
   it('takes a status of 64 KiB and none that is longer', async () => {
     for (const more of [0, 1]) {
       const empty = '{"metadata":{},"status":"Success","message":""}';

@@ -209,40 +209,6 @@ describe('a recorded exec', () => {
     expect(uploadsAtDial).toBe(1);
   });
 
-  it('opens the connection to the API server while the recorder is opened, and sends nothing on it', async () => {
-    const recorderDouble = await recorder();
-    const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await rig(
-      webSocketExec([]),
-      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { resolveRecorderTags: () => found.promise } },
-    );
-    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await expect.poll(() => apiServer.connections).toBe(1);
-    expect(apiServer.requests).toHaveLength(0);
-    found.resolve([recorderDouble.address]);
-    expect((await asked).status).toBe(101);
-    expect(apiServer.requests).toHaveLength(1);
-    expect(apiServer.connections).toBe(1);
-  });
-
-  it('opens another connection if the API server closed the early one', async () => {
-    const recorderDouble = await recorder();
-    const found = Promise.withResolvers<readonly string[]>();
-    const { apiServer, rig: gateway } = await rig(
-      webSocketExec([]),
-      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { resolveRecorderTags: () => found.promise } },
-    );
-    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    await expect.poll(() => apiServer.connections).toBe(1);
-    apiServer.cut();
-    await expect.poll(() => gateway.upstreams.size).toBe(0);
-    found.resolve([recorderDouble.address]);
-    expect((await asked).status).toBe(101);
-    expect(apiServer.connections).toBe(2);
-  });
-
   it('keeps bytes that come with the heads of both sides, and records them', async () => {
     const recorderDouble = await recorder();
     const early = clientMessage(4, utf8('{"Width":9,"Height":8}'));

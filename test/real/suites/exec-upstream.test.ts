@@ -2,8 +2,12 @@
  * Gateways with `--exec-upstream spdy` in front of two API servers, with the oldest kubectl over SPDY and the newest over WebSocket: kubectl
  * shows the same as without a gateway, and the audit log has one entry for each request of kubectl, with the verb of that request.
  */
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { WebSocket } from 'ws';
+import { parse } from 'yaml';
 import { createPod } from '../cases/case.ts';
 import { STREAM_CASES } from '../cases/streams.ts';
 import { TERMINAL_CASES } from '../cases/terminal.ts';
@@ -18,6 +22,35 @@ const kubectls = await findKubectls();
 const kubectl = kubectls.at(-1)!;
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 const cases = [...STREAM_CASES, ...TERMINAL_CASES].filter(({ streams }) => streams === 'exec');
+
+interface Kubeconfig {
+  readonly clusters: readonly {
+    readonly cluster: { readonly server: string; readonly 'certificate-authority-data'?: string };
+  }[];
+  readonly users: readonly { readonly user: { readonly token?: string } }[];
+}
+
+/** The Status that ends `command` for a client that asks for `v5.channel.k8s.io`. */
+async function statusOf(kubeconfig: string, pod: string, command: readonly string[]): Promise<unknown> {
+  const { clusters, users } = parse(readFileSync(kubeconfig, 'utf8')) as Kubeconfig;
+  const { server, 'certificate-authority-data': ca = '' } = clusters[0]!.cluster;
+  const query = new URLSearchParams([
+    ['stdout', 'true'],
+    ['stderr', 'true'],
+    ...command.map((word) => ['command', word]),
+  ]);
+  const url = `${server.replace('https', 'wss')}/api/v1/namespaces/default/pods/${pod}/exec?${query.toString()}`;
+  const socket = new WebSocket(url, ['v5.channel.k8s.io'], {
+    ca: Buffer.from(ca, 'base64'),
+    headers: { authorization: `Bearer ${users[0]!.user.token}` },
+  });
+  const status: Buffer[] = [];
+  socket.on('message', (message: Buffer) => {
+    if (message[0] === 3) status.push(message.subarray(1));
+  });
+  await once(socket, 'close');
+  return JSON.parse(Buffer.concat(status).toString());
+}
 
 describe.each(versions)('Kubernetes %s', (version) => {
   let rig: Rig;
@@ -127,6 +160,17 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect(problems).toEqual([]);
     },
   );
+
+  it.each([
+    ['a program that does not exist', ['/nosuch']],
+    ['an exit code', ['sh', '-c', 'exit 7']],
+    ['success', ['true']],
+  ])('ends a WebSocket of version 5 with the status of the API server: %s', async (_name, command) => {
+    const direct = await statusOf(gateways.direct, 'rights', command);
+    expect(direct).toMatchObject({ status: expect.stringMatching(/^(Success|Failure)$/) });
+    for (const { kubeconfig } of gateways.all)
+      expect(await statusOf(kubeconfig, 'rights', command)).toEqual(direct);
+  });
 
   it('gets the verb of the client, recorded or not', async () => {
     await createPod(cluster, 'asked', { command: ['sleep', 'infinity'] });

@@ -4,6 +4,7 @@ import {
   encodeStatus,
   MAX_STATUS_BYTES,
   parseExitStatus,
+  translateStatus,
   type ExitStatus,
 } from '../../../src/wire/remotecommand/exit-status.ts';
 import { concat, thrownBy, utf8 } from '../bytes.ts';
@@ -128,5 +129,56 @@ describe('encoding a status', () => {
     expect(exit).toMatchObject(version < 4 ? { kind: 'failure' } : { kind: 'exit', code: 137 });
     const failure = parseExitStatus(encodeStatus({ kind: 'failure', message: 'm' }, version), version);
     expect(failure).toMatchObject({ kind: 'failure', message: 'm' });
+  });
+});
+
+describe('a status for WebSocket clients of version 5', () => {
+  const translated = (status: string): unknown =>
+    JSON.parse(new TextDecoder().decode(translateStatus(utf8(status))));
+  const internal = (message: string): object => ({
+    metadata: {},
+    status: 'Failure',
+    message: `Internal error occurred: ${message}`,
+    reason: 'InternalError',
+    details: { causes: [{ message }] },
+    code: 500,
+  });
+
+  it.each<[string, string, object]>([
+    ['success', '{"status":"Success"}', { metadata: {}, status: 'Success' }],
+    [
+      'an exit code',
+      '{"status":"Failure","message":"exit status 7","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}',
+      {
+        metadata: {},
+        status: 'Failure',
+        message: 'command terminated with non-zero exit code: command terminated with exit code 7',
+        reason: 'NonZeroExitCode',
+        details: { causes: [{ reason: 'ExitCode', message: '7' }] },
+      },
+    ],
+    [
+      'a program that does not exist',
+      '{"status":"Failure","message":"error executing command in container: no such file","reason":"InternalError","code":500}',
+      internal('error executing command in container: no such file'),
+    ],
+    [
+      'an exit code that client-go does not read',
+      '{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"256"}]}}',
+      internal('error stream protocol error: invalid exit code value "256"'),
+    ],
+  ])('%s', (_name, status, expected) => {
+    expect(translated(status)).toEqual(expected);
+  });
+
+  it('is an error if the kubelet sent something else', () => {
+    expect(translated('no JSON')).toMatchObject({ reason: 'InternalError', code: 500 });
+    expect(translated('{"status":"Maybe"}')).toMatchObject({ reason: 'InternalError' });
+  });
+
+  it('stays below the limit of a status', () => {
+    const message = '\u0001'.repeat(10_000);
+    const status = translateStatus(utf8(`{"status":"Failure","message":"${message}"}`));
+    expect(status.length).toBeLessThan(MAX_STATUS_BYTES);
   });
 });

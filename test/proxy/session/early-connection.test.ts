@@ -1,0 +1,81 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { startRecorderDouble, type RecorderDouble } from '../../support/recorder-double.ts';
+import { serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
+import {
+  askUpgrade,
+  startApiServerDouble,
+  startRig,
+  switching,
+  WEBSOCKET_V5,
+  type ApiServerDouble,
+  type Rig,
+  type UpgradeScript,
+} from '../../support/upgrade-rig.ts';
+import type { RecordingPolicy } from '../../../src/recording/policy.ts';
+
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function recorder(): Promise<RecorderDouble> {
+  const double = await startRecorderDouble();
+  closers.push(() => double.close().catch(() => {}));
+  return double;
+}
+
+async function rig(
+  script: UpgradeScript,
+  recording: RecordingPolicy,
+  more: Partial<Parameters<typeof startRig>[0]>,
+): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
+  const apiServer = await startApiServerDouble(script);
+  closers.push(() => apiServer.close());
+  const started = await startRig({ apiServer, recording, ...more });
+  closers.push(() => started.close());
+  return { apiServer, rig: started };
+}
+
+const switchAndEnd: UpgradeScript = (request, socket) => {
+  socket.on('error', () => {});
+  socket.write(switching(request, 'v5.channel.k8s.io'));
+  socket.end(serverMessage(3, STATUS_SUCCESS));
+  socket.resume();
+};
+
+describe('a recorded exec', () => {
+  it('opens the connection to the API server while the recorder is opened, and sends nothing on it', async () => {
+    const recorderDouble = await recorder();
+    const found = Promise.withResolvers<readonly string[]>();
+    const { apiServer, rig: gateway } = await rig(
+      switchAndEnd,
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+      { deps: { resolveRecorderTags: () => found.promise } },
+    );
+    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await expect.poll(() => apiServer.connections).toBe(1);
+    expect(apiServer.requests).toHaveLength(0);
+    found.resolve([recorderDouble.address]);
+    expect((await asked).status).toBe(101);
+    expect(apiServer.requests).toHaveLength(1);
+    expect(apiServer.connections).toBe(1);
+  });
+
+  it('opens another connection if the API server closed the early one', async () => {
+    const recorderDouble = await recorder();
+    const found = Promise.withResolvers<readonly string[]>();
+    const { apiServer, rig: gateway } = await rig(
+      switchAndEnd,
+      { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
+      { deps: { resolveRecorderTags: () => found.promise } },
+    );
+    const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+    await expect.poll(() => apiServer.connections).toBe(1);
+    apiServer.cut();
+    await expect.poll(() => gateway.upstreams.size).toBe(0);
+    found.resolve([recorderDouble.address]);
+    expect((await asked).status).toBe(101);
+    expect(apiServer.connections).toBe(2);
+  });
+});
