@@ -12,7 +12,7 @@ import type { TailnetControl } from '../operator/auth-keys.ts';
 import { systemClock } from '../operator/clock.ts';
 import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
 import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
-import { createController, type Supervision } from '../operator/controller.ts';
+import { createController, type ControllerSpec } from '../operator/controller.ts';
 import { createDnsReconciler } from '../operator/dns/reconcile.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
 import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
@@ -21,12 +21,14 @@ import { createEventRecorder, type EventRecorder } from '../operator/event-recor
 import { createGatewayClassReconciler } from '../operator/gateway/classes.ts';
 import { createGatewayReconciler } from '../operator/gateway/reconcile.ts';
 import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
+import type { IngressGroupChoices } from '../operator/ingress-group/look.ts';
 import { createIngressGroupReconciler } from '../operator/ingress-group/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
 import { networkOf, type Network } from '../operator/networks.ts';
-import { leave, listed } from '../operator/leave.ts';
+import { leave, namesOf } from '../operator/leave.ts';
 import { runWhileLeading } from '../operator/leader.ts';
+import { createListedObjects, createWatchedObjects, type ObjectCache } from '../operator/object-cache.ts';
 import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
 import { KeyKeeper } from '../operator/nodes/keys.ts';
 import type { ReconcilerDeps } from '../operator/nodes/lifecycle.ts';
@@ -37,18 +39,18 @@ import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
 import { createServiceReconciler, type ServiceChoices } from '../operator/service/reconcile.ts';
 import {
-  superviseClasses,
-  superviseConnectors,
-  superviseDns,
-  superviseEgressNodes,
-  superviseEgressServices,
-  superviseGatewayClasses,
-  superviseGateways,
-  superviseIngresses,
-  superviseIngressGroups,
-  superviseOwner,
-  superviseServices,
-} from '../operator/supervisions.ts';
+  classController,
+  connectorController,
+  dnsController,
+  egressNodesController,
+  egressServicesController,
+  gatewayClassController,
+  gatewayController,
+  ingressController,
+  ingressGroupController,
+  ownerController,
+  serviceController,
+} from '../operator/controllers.ts';
 import { createTailnets } from '../operator/tailnets.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 
@@ -128,15 +130,15 @@ interface Parts {
 
 async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
   const { config, client, metrics, log, options, connection } = parts;
+  const shared = { clock: systemClock, random: Math.random, log };
+  const watches = createWatchedObjects({ client, ...shared });
   const controller = createController({
-    client,
-    supervisions: supervisionsOf(parts),
+    ...shared,
+    watches,
+    specs: controllersOf(parts, watches),
     workers: config.workers,
     resyncMs: config.resyncSeconds * 1000,
-    clock: systemClock,
-    random: Math.random,
     metrics,
-    log,
   });
   metrics.showPending(() => controller.pending);
   const ops =
@@ -194,10 +196,10 @@ function whileLeading(
 /** `--cleanup`: only the one that leads may, so an operator that still runs is waited for. */
 function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
   const { client, log } = parts;
-  const supervisions = supervisionsOf({ ...parts, leaving: true });
+  const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(client));
   log.info({}, 'waiting for the lease: stop the operator that holds it');
   const lead = (use: AbortSignal): Promise<void> =>
-    leave({ client, supervisions, clock: systemClock, log, limitMs: CLEANUP_LIMIT_MS }, use);
+    leave({ client, specs, clock: systemClock, log, limitMs: CLEANUP_LIMIT_MS }, use);
   return whileLeading(parts, lead, signal);
 }
 
@@ -206,9 +208,13 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
   const silent: EventRecorder = { record: () => Promise.resolve() };
-  for (const [name, { reconciler, resources }] of supervisionsOf({ ...parts, client, control }, silent)) {
-    const objects = await listed(client, resources, signal);
-    for (const one of new Set(objects.flatMap((object) => resources.names(object, objects, () => [])))) {
+  const cache = createListedObjects(client);
+  for (const [name, { reconciler, resources }] of controllersOf(
+    { ...parts, client, control },
+    cache,
+    silent,
+  )) {
+    for (const one of await namesOf(client, resources, signal)) {
       print(`# ${name} ${one}\n`);
       try {
         await reconciler.reconcile(one, signal);
@@ -219,12 +225,17 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
   }
 }
 
-function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<string, Supervision> {
+function controllersOf(
+  parts: Parts,
+  cache: ObjectCache,
+  silent?: EventRecorder,
+): ReadonlyMap<string, ControllerSpec> {
   const { client, control, metrics, options, log, leaving = false } = parts;
   const clock = systemClock;
   const deps = {
     leaving,
     client,
+    cache,
     options,
     metrics,
     clock,
@@ -240,85 +251,70 @@ function supervisionsOf(parts: Parts, silent?: EventRecorder): ReadonlyMap<strin
     tags: createTagPolicy({ client, options, clock }),
     events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
   };
-  const { namespace } = options;
   const { config } = parts;
-  const supervisions = new Map([
-    ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
+  const choices = choicesOf(config, options.namespace);
+  const { namespace } = choices;
+  const specs = new Map([
+    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
   // Classes first: a dry run shows what follows them.
-  if (config.services || config.connectors || config.ingresses || config.gateways) {
-    supervisions.set('ProxyClass', superviseClasses(createProxyClassReconciler(deps)));
-  }
-  if (config.connectors) {
-    supervisions.set('Connector', superviseConnectors(createConnectorReconciler(deps), namespace));
-  }
-  if (config.dnsConfigs) supervisions.set('DNSConfig', superviseDns(createDnsReconciler(deps), namespace));
-  if (config.ingresses) {
-    const choices = { defaultClass: config.defaultProxyClass ?? '' };
-    supervisions.set(
-      'Ingress',
-      superviseIngresses(createIngressReconciler(deps, choices), { namespace, ...choices }),
-    );
-  }
+  if (config.services || config.connectors || config.ingresses || config.gateways)
+    specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
+  if (config.connectors)
+    specs.set('Connector', connectorController(createConnectorReconciler(deps), namespace));
+  if (config.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), namespace));
+  if (config.ingresses)
+    specs.set('Ingress', ingressController(createIngressReconciler(deps, choices), choices));
   if (config.gateways) {
-    const choices = { defaultClass: config.defaultProxyClass ?? '' };
-    supervisions.set('GatewayClass', superviseGatewayClasses(createGatewayClassReconciler(deps)));
-    supervisions.set(
-      'Gateway',
-      superviseGateways(createGatewayReconciler(deps, choices), { namespace, ...choices }),
-    );
+    specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
+    specs.set('Gateway', gatewayController(createGatewayReconciler(deps, choices), choices));
   }
-  for (const [name, supervision] of groupSupervisions(config, deps, namespace))
-    supervisions.set(name, supervision);
-  if (config.services) {
-    const choices = serviceChoices(config);
-    supervisions.set(
-      'Service',
-      superviseServices(createServiceReconciler(deps, choices), { namespace, ...choices }),
-    );
-  }
-  return supervisions;
+  if (config.proxyGroups) for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
+  if (config.services)
+    specs.set('Service', serviceController(createServiceReconciler(deps, choices), choices));
+  return specs;
 }
 
-function serviceChoices(config: OperatorConfig): ServiceChoices {
-  const {
-    defaultLoadBalancer: takesUnclassed,
-    defaultProxyClass: defaultClass = '',
+/** The settings of all reconcilers and their watches. */
+type Choices = ServiceChoices &
+  IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
+
+function choicesOf(config: OperatorConfig, namespace: string): Choices {
+  const { defaultProxyClass: defaultClass = '', clusterDomain, services, ingresses } = config;
+  return {
+    namespace,
+    defaultClass,
     clusterDomain,
-    proxyGroups: servesGroups,
-  } = config;
-  return { takesUnclassed, defaultClass, clusterDomain, servesGroups };
+    services,
+    ingresses,
+    takesUnclassed: config.defaultLoadBalancer,
+    servesGroups: config.proxyGroups,
+    networks: networksOf(config),
+    tailnetServices: config.control === 'tailscale',
+  };
 }
 
-/** ProxyGroups of all types; those of which the operator may not look at what they serve are told so. */
-function groupSupervisions(
-  config: OperatorConfig,
+/** ProxyGroups of all types. Groups that the operator does not serve get a condition that says so. */
+function groupControllers(
   deps: ReconcilerDeps,
-  namespace: string,
-): readonly (readonly [string, Supervision])[] {
-  if (!config.proxyGroups) return [];
-  const { services, ingresses } = config;
-  const choices = serviceChoices(config);
-  const { defaultClass } = choices;
+  choices: Choices,
+): readonly (readonly [string, ControllerSpec])[] {
+  const { namespace, services, ingresses } = choices;
   const served = [...(services ? ['egress'] : []), ...(services || ingresses ? ['ingress'] : [])];
-  const supervisions: (readonly [string, Supervision])[] = [
-    ['ProxyGroup', superviseOwner('ProxyGroup', createProxyGroupReconciler(deps, { served }), namespace)],
+  const specs: (readonly [string, ControllerSpec])[] = [
+    ['ProxyGroup', ownerController('ProxyGroup', createProxyGroupReconciler(deps, { served }), namespace)],
   ];
-  if (services || ingresses) {
-    const looks = { ...choices, services, ingresses, networks: networksOf(config) };
-    const reconciler = createIngressGroupReconciler(deps, looks);
-    const tailnetServices = config.control === 'tailscale';
-    const watched = { ...looks, namespace, tailnetServices };
-    supervisions.push(['IngressGroup', superviseIngressGroups(reconciler, watched)]);
-  }
-  if (services) {
-    const nodes = createEgressNodesReconciler(deps, choices);
-    supervisions.push(
-      ['EgressNodes', superviseEgressNodes(nodes, { namespace, defaultClass })],
-      ['EgressServices', superviseEgressServices(createEgressReconciler(deps, choices), namespace)],
+  if (services || ingresses)
+    specs.push([
+      'IngressGroup',
+      ingressGroupController(createIngressGroupReconciler(deps, choices), choices),
+    ]);
+  if (services)
+    specs.push(
+      ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps, choices), choices)],
+      ['EgressServices', egressServicesController(createEgressReconciler(deps, choices), namespace)],
     );
-  }
-  return supervisions;
+  return specs;
 }
 
 /** @throws TailcastError `CONFIG_INVALID` */

@@ -1,45 +1,35 @@
-/** Ties informers to the queue: a resource is looked at when it or anything of it changes, and every now and then. */
+/** Connects the watches to the work queue: a resource is reconciled when it or an object of it changes, and periodically. */
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
-import { createSharedInformers, type SharedInformers, type Selection } from './shared-informers.ts';
-import type { Informer } from './informer.ts';
-import type { KubeClient } from './kube-client.ts';
-import type { KubeObject, ResourceKind } from './kube-object.ts';
+import type { KubeObject } from './kube-object.ts';
 import type { Reconciler } from './nodes/lifecycle.ts';
+import type { CachedObjects, Selection, WatchedObjects } from './object-cache.ts';
 import type { OperatorMetrics } from './operator-metrics.ts';
 import { createWorkQueue, type WorkQueue } from './queue.ts';
 
-/** Objects of one kind that are watched, and which resources they concern. */
+/** Watched objects, and the resources that a change of one of them concerns. */
 export interface Watched extends Selection {
-  /**
-   * Names of the resources to look at, as {@link Reconciler} takes them.
-   *
-   * @param resources all that are there
-   * @param others what else is watched for them, by kind
-   */
-  readonly names: (
-    object: KubeObject,
-    resources: readonly KubeObject[],
-    others: (kind: ResourceKind) => readonly KubeObject[],
-  ) => readonly string[];
+  /** Returns the names of the resources to reconcile, in the form of {@link Reconciler}. */
+  readonly names: (object: KubeObject, cached: CachedObjects) => readonly string[];
 }
 
-/** One reconciler, and what it is called for. */
-export interface Supervision {
+/** A reconciler with its watches. */
+export interface ControllerSpec {
   readonly reconciler: Reconciler;
+  /** The resources that it reconciles. */
   readonly resources: Watched;
-  /** What was made for them, or decides about them. */
+  /** Objects that it created for them, and objects that it reads. */
   readonly others: readonly Watched[];
-  /** Whether they are looked at every now and then even if nothing changed. */
+  /** True if the resources are also reconciled periodically. */
   readonly resync: boolean;
 }
 
 export interface ControllerOptions {
-  readonly client: KubeClient;
+  readonly watches: WatchedObjects;
   /** By a name without a slash. */
-  readonly supervisions: ReadonlyMap<string, Supervision>;
+  readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly workers: number;
   readonly resyncMs: number;
   readonly clock: Clock;
@@ -49,14 +39,14 @@ export interface ControllerOptions {
 }
 
 export interface Controller {
-  /** Keys that wait or are being worked on. */
+  /** Number of queued and running keys. */
   readonly pending: number;
-  /** Works until the signal. */
+  /** Runs until the signal. */
   run(signal: AbortSignal): Promise<void>;
 }
 
 export function createController(options: ControllerOptions): Controller {
-  const { client, supervisions, clock, random, log, metrics } = options;
+  const { watches, specs, clock, random, log, metrics } = options;
 
   const queue: WorkQueue = createWorkQueue({
     workers: options.workers,
@@ -65,8 +55,8 @@ export function createController(options: ControllerOptions): Controller {
     async handle(key, signal) {
       // Keys are `<reconciler>/<name>`, or `<reconciler>/<namespace>/<name>`.
       const slash = key.indexOf('/');
-      const supervision = supervisions.get(key.slice(0, slash));
-      const again = await supervision?.reconciler.reconcile(key.slice(slash + 1), signal);
+      const spec = specs.get(key.slice(0, slash));
+      const again = await spec?.reconciler.reconcile(key.slice(slash + 1), signal);
       metrics.reconciles.inc({ outcome: 'done' });
       return again;
     },
@@ -79,37 +69,23 @@ export function createController(options: ControllerOptions): Controller {
     },
   });
 
-  /** Tells the queue of what concerns the resources of one reconciler, and gives their copy. */
-  function supervise(
-    informers: SharedInformers,
-    name: string,
-    { resources: watched, others }: Supervision,
-  ): Informer {
-    const add = ({ names }: Watched, object: KubeObject): void => {
-      const known = (kind: ResourceKind): readonly KubeObject[] =>
-        beside.filter((one) => one.kind === kind).flatMap((one) => one.copy.items);
-      for (const one of names(object, resources.items, known)) queue.add(`${name}/${one}`);
-    };
-    const resources = informers.of(watched, (object) => add(watched, object));
-    const beside = others.map((other) => ({
-      kind: other.kind,
-      copy: informers.of(other, (object) => add(other, object)),
-    }));
-    return resources;
+  for (const [name, { resources, others }] of specs) {
+    for (const watched of [resources, ...others]) {
+      // A changed object concerns the resources that it named before the change, too.
+      watches.watch(watched, (...versions) => {
+        for (const object of versions)
+          if (object !== undefined)
+            for (const one of watched.names(object, watches.objects)) queue.add(`${name}/${one}`);
+      });
+    }
   }
 
-  async function resync(
-    name: string,
-    { names }: Watched,
-    resources: Informer,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function resync(name: string, { resources }: ControllerSpec, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await pause(options.resyncMs, signal, clock);
       if (signal.aborted) return;
-      for (const object of resources.items) {
-        for (const one of names(object, [], () => [])) queue.add(`${name}/${one}`);
-      }
+      for (const object of watches.objects.all(resources))
+        for (const one of resources.names(object, watches.objects)) queue.add(`${name}/${one}`);
     }
   }
 
@@ -118,12 +94,12 @@ export function createController(options: ControllerOptions): Controller {
       return queue.size;
     },
     async run(signal) {
-      const informers = createSharedInformers({ client, clock, random, log });
-      const again = [...supervisions].flatMap(([name, supervision]) => {
-        const resources = supervise(informers, name, supervision);
-        return supervision.resync ? [resync(name, supervision.resources, resources, signal)] : [];
-      });
-      await Promise.all([informers.run(signal), ...again, queue.run(signal)]);
+      const periodic = [...specs].filter(([, spec]) => spec.resync);
+      await Promise.all([
+        watches.run(signal),
+        ...periodic.map(([name, spec]) => resync(name, spec, signal)),
+        queue.run(signal),
+      ]);
     },
   };
 }

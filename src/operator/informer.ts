@@ -21,8 +21,8 @@ export interface InformerSource {
 
 export interface InformerOptions {
   readonly source: InformerSource;
-  /** Called for each object that appeared, changed or went, after the copy was changed. Must not throw. */
-  readonly onChange: (change: 'added' | 'changed' | 'removed', object: KubeObject) => void;
+  /** Called after each change of the copy with the object before and after it. Must not throw. */
+  readonly onChange: (before: KubeObject | undefined, after: KubeObject | undefined) => void;
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Logger;
@@ -32,8 +32,9 @@ export interface InformerOptions {
 }
 
 export interface Informer {
-  /** Resolves when the first list has been told. */
+  /** Resolves when the first list has been read, or the API server does not know the kind. */
   readonly synced: Promise<void>;
+  readonly isSynced: boolean;
   readonly items: readonly KubeObject[];
   run(signal: AbortSignal): Promise<void>;
 }
@@ -44,7 +45,12 @@ const UNKNOWN_KIND = 'the API server does not know this kind; it is looked for a
 export function createInformer(options: InformerOptions): Informer {
   const { source, clock, log, watchSeconds = 300 } = options;
   const copy = createCopy(options.onChange);
-  const { promise: synced, resolve: markSynced } = Promise.withResolvers<void>();
+  const { promise: synced, resolve } = Promise.withResolvers<void>();
+  let isSynced = false;
+  function markSynced(): void {
+    isSynced = true;
+    resolve();
+  }
   const backoff = createBackoff(options.retry ?? { baseMs: 500, maxMs: 30_000 }, options.random);
 
   /** One watch; the place up to which everything is known, or undefined when the server has forgotten it. */
@@ -80,6 +86,9 @@ export function createInformer(options: InformerOptions): Informer {
 
   return {
     synced,
+    get isSynced() {
+      return isSynced;
+    },
     get items() {
       return copy.items();
     },
@@ -106,6 +115,7 @@ export function createInformer(options: InformerOptions): Informer {
             if (!isUnknown) log.warn({ kind: source.name }, UNKNOWN_KIND);
             isUnknown = true;
             place = undefined;
+            markSynced();
           } else {
             log.warn({ kind: source.name, error: errorText(error), retryInMs }, 'list or watch failed');
           }
@@ -131,11 +141,12 @@ function createCopy(onChange: InformerOptions['onChange']): Copy {
     const before = objects.get(key);
     if (before !== undefined && sameVersion(before, object)) return;
     objects.set(key, object);
-    onChange(before === undefined ? 'added' : 'changed', object);
+    onChange(before, object);
   }
 
   function remove(object: KubeObject): void {
-    if (objects.delete(keyOf(object))) onChange('removed', object);
+    const before = objects.get(keyOf(object));
+    if (objects.delete(keyOf(object))) onChange(before, undefined);
   }
 
   return {

@@ -3,14 +3,14 @@ import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
-import type { Supervision, Watched } from './controller.ts';
-import { KubeRefusal, type KubeClient } from './kube-client.ts';
-import type { KubeObject } from './kube-object.ts';
+import type { ControllerSpec, Watched } from './controller.ts';
+import type { KubeClient } from './kube-client.ts';
+import { listOf, viewOf } from './object-cache.ts';
 
 export interface LeaveOptions {
   readonly client: Pick<KubeClient, 'list'>;
   /** Their reconcilers take down whatever they are called for. */
-  readonly supervisions: ReadonlyMap<string, Supervision>;
+  readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly clock: Clock;
   readonly log: Logger;
   /** After this nothing is waited for any longer. */
@@ -26,15 +26,11 @@ const AGAIN_MS = 5000;
  * @throws TailcastError `CLEANUP_INCOMPLETE` naming what could not be taken back in time
  */
 export async function leave(options: LeaveOptions, signal: AbortSignal): Promise<void> {
-  const { client, supervisions, clock, log, limitMs } = options;
+  const { client, specs, clock, log, limitMs } = options;
   const endMs = clock.now() + limitMs;
   const waiting = new Map<string, string>();
-  for (const [name, { resources }] of supervisions) {
-    const objects = await listed(client, resources, signal);
-    for (const key of new Set(objects.flatMap((object) => resources.names(object, objects, () => [])))) {
-      waiting.set(`${name}/${key}`, 'not begun');
-    }
-  }
+  for (const [name, { resources }] of specs)
+    for (const key of await namesOf(client, resources, signal)) waiting.set(`${name}/${key}`, 'not started');
   log.info({ resources: waiting.size }, 'cleaning up');
   while (!signal.aborted) {
     let againMs = AGAIN_MS;
@@ -42,7 +38,7 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
       if (signal.aborted) break;
       const slash = key.indexOf('/');
       try {
-        const again = await supervisions
+        const again = await specs
           .get(key.slice(0, slash))
           ?.reconciler.reconcile(key.slice(slash + 1), signal);
         if (again === undefined) waiting.delete(key);
@@ -67,16 +63,13 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
   }
 }
 
-/** Nothing, where the cluster does not know the kind. */
-export async function listed(
+/** Returns the names of all resources of a controller. */
+export async function namesOf(
   client: Pick<KubeClient, 'list'>,
-  { kind, keep }: Watched,
+  resources: Watched,
   signal: AbortSignal,
-): Promise<readonly KubeObject[]> {
-  try {
-    return (await client.list(kind, { metadataOnly: keep === undefined }, signal)).items;
-  } catch (error) {
-    if (error instanceof KubeRefusal && error.status === 404) return [];
-    throw error;
-  }
+): Promise<ReadonlySet<string>> {
+  const objects = await listOf(client, resources, signal);
+  const cached = viewOf([[resources, objects]]);
+  return new Set(objects.flatMap((object) => resources.names(object, cached)));
 }

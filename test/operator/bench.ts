@@ -8,6 +8,7 @@ import { KeyKeeper } from '../../src/operator/nodes/keys.ts';
 import { createTagPolicy } from '../../src/operator/nodes/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
+import { createListedObjects } from '../../src/operator/object-cache.ts';
 import { createTailnets } from '../../src/operator/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from './api-server-double.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
@@ -102,6 +103,7 @@ export async function createBench(): Promise<Bench> {
     const metrics = createOperatorMetrics();
     return {
       client,
+      cache: createListedObjects(client),
       options: OPTIONS,
       metrics,
       clock,

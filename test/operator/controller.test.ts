@@ -11,8 +11,9 @@ import { systemClock } from '../../src/operator/clock.ts';
 import { connectCluster, type ClusterConnection } from '../../src/operator/cluster-connection.ts';
 import { createController } from '../../src/operator/controller.ts';
 import { createKubeClient } from '../../src/operator/kube-client.ts';
+import { createWatchedObjects } from '../../src/operator/object-cache.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
-import { superviseOwner } from '../../src/operator/supervisions.ts';
+import { ownerController } from '../../src/operator/controllers.ts';
 import { startApiServerDouble, type ApiServerDouble } from './api-server-double.ts';
 import { recorderObject, S3 } from './recorder/recorders.ts';
 
@@ -40,12 +41,14 @@ describe('the controller', () => {
   it('looks at a Recorder when it or something of it changes, and every now and then', async () => {
     const looks: string[] = [];
     const abort = new AbortController();
+    const shared = { clock: systemClock, random: () => 0, log: createSilentLogger() };
     const controller = createController({
-      client: createKubeClient(connection),
-      supervisions: new Map([
+      ...shared,
+      watches: createWatchedObjects({ client: createKubeClient(connection), ...shared }),
+      specs: new Map([
         [
           'Recorder',
-          superviseOwner(
+          ownerController(
             'Recorder',
             {
               reconcile: async (name) => {
@@ -59,10 +62,7 @@ describe('the controller', () => {
       ]),
       workers: 2,
       resyncMs: 300,
-      clock: systemClock,
-      random: () => 0,
       metrics: createOperatorMetrics(),
-      log: createSilentLogger(),
     });
     api.put(`${RECORDERS}/test`, recorderObject());
     const running = controller.run(abort.signal);

@@ -32,7 +32,10 @@ beforeEach(async () => {
       watch: (resourceVersion, timeoutSeconds, signal) =>
         client.watch(KINDS.secret, { ...scope, resourceVersion, timeoutSeconds }, signal),
     },
-    onChange: (change, object) => changes.push(`${change} ${object.metadata.name}`),
+    onChange: (before, after) => {
+      const change = after === undefined ? 'removed' : before === undefined ? 'added' : 'changed';
+      changes.push(`${change} ${(after ?? before)?.metadata.name}`);
+    },
     clock: systemClock,
     random: () => 0,
     log: Object.assign(createSilentLogger(), {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createConnectorReconciler } from '../../src/operator/connector/reconcile.ts';
-import type { Supervision } from '../../src/operator/controller.ts';
+import type { ControllerSpec } from '../../src/operator/controller.ts';
 import { createEgressNodesReconciler } from '../../src/operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../../src/operator/egress-group/reconcile.ts';
 import { leave } from '../../src/operator/leave.ts';
@@ -10,12 +10,12 @@ import { createProxyGroupReconciler } from '../../src/operator/proxy-group/recon
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
 import {
-  superviseConnectors,
-  superviseEgressNodes,
-  superviseEgressServices,
-  superviseOwner,
-  superviseServices,
-} from '../../src/operator/supervisions.ts';
+  connectorController,
+  egressNodesController,
+  egressServicesController,
+  ownerController,
+  serviceController,
+} from '../../src/operator/controllers.ts';
 import { createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
 
 const CHOICES = {
@@ -41,22 +41,22 @@ beforeEach(async () => {
 });
 afterEach(() => bench.close());
 
-function supervisionsWith(deps: ReconcilerDeps): ReadonlyMap<string, Supervision> {
+function controllersWith(deps: ReconcilerDeps): ReadonlyMap<string, ControllerSpec> {
   const { namespace } = CHOICES;
   return new Map([
-    ['Recorder', superviseOwner('Recorder', createRecorderReconciler(deps), namespace)],
+    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
     [
       'ProxyGroup',
-      superviseOwner(
+      ownerController(
         'ProxyGroup',
         createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
         namespace,
       ),
     ],
-    ['EgressNodes', superviseEgressNodes(createEgressNodesReconciler(deps, CHOICES), CHOICES)],
-    ['EgressServices', superviseEgressServices(createEgressReconciler(deps, CHOICES), namespace)],
-    ['Connector', superviseConnectors(createConnectorReconciler(deps), namespace)],
-    ['Service', superviseServices(createServiceReconciler(deps, CHOICES), CHOICES)],
+    ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps, CHOICES), CHOICES)],
+    ['EgressServices', egressServicesController(createEgressReconciler(deps, CHOICES), namespace)],
+    ['Connector', connectorController(createConnectorReconciler(deps), namespace)],
+    ['Service', serviceController(createServiceReconciler(deps, CHOICES), CHOICES)],
   ]);
 }
 
@@ -84,7 +84,7 @@ async function everything(): Promise<void> {
     { 'tailscale.com/proxy-group': 'out', 'tailscale.com/tailnet-fqdn': 'db.lab.ts.net' },
     { type: 'ExternalName' },
   );
-  const supervisions = supervisionsWith(bench.deps());
+  const specs = controllersWith(bench.deps());
   const keys: readonly [string, string][] = [
     ['Recorder', 'keep'],
     ['ProxyGroup', 'gate'],
@@ -94,7 +94,7 @@ async function everything(): Promise<void> {
     ['Service', 'prod/web'],
     ['Service', 'prod/db'],
   ];
-  for (const [name, key] of keys) await supervisions.get(name)?.reconciler.reconcile(key, bench.signal);
+  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
   for (const path of bench.left()) {
     const pod = /\/secrets\/(.+-0)$/.exec(path)?.[1];
     if (pod === undefined || pod.endsWith('-auth-0')) continue;
@@ -103,7 +103,7 @@ async function everything(): Promise<void> {
     if (pod === 'keep-0') bench.joinAndDie(pod);
     else bench.join(pod);
   }
-  for (const [name, key] of keys) await supervisions.get(name)?.reconciler.reconcile(key, bench.signal);
+  for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
 }
 
 /** Runs it as a process does; the pods end when their StatefulSets are gone. */
@@ -112,7 +112,7 @@ async function goes(limit?: number): Promise<void> {
   const running = leave(
     {
       client: deps.client,
-      supervisions: supervisionsWith(deps),
+      specs: controllersWith(deps),
       clock: bench.clock,
       log: createSilentLogger(),
       limitMs: limit === undefined ? 60_000 : 5000,

@@ -8,7 +8,8 @@ import type { Reconciler } from '../../src/operator/nodes/lifecycle.ts';
 import { dnsLabel } from '../../src/operator/proxies/proxy.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
-import { superviseIngresses } from '../../src/operator/supervisions.ts';
+import { viewOf } from '../../src/operator/object-cache.ts';
+import { ingressController } from '../../src/operator/controllers.ts';
 import { createBench, OWN, SETS, TAILSCALE, type Bench } from './bench.ts';
 
 const RECORDER = 'audit-recorder-of-the-payments-platform-eu-central-1b';
@@ -96,9 +97,9 @@ describe('a name of more than 63 characters', () => {
       for (const value of Object.values(metadata.labels ?? {})) expect(isLabelValue(value), value).toBe(true);
     }
     const set = made.find(({ kind }) => kind === 'StatefulSet')!;
-    const { others } = superviseIngresses(reconciler, { namespace: 'tailcast', defaultClass: '' });
+    const { others, resources } = ingressController(reconciler, { namespace: 'tailcast', defaultClass: '' });
     const watched = others.find(({ kind }) => kind.kind === 'StatefulSet')!;
-    expect(watched.names(set, [parseObject(ingress)], () => [])).toEqual([`prod/${INGRESS}`]);
+    expect(watched.names(set, viewOf([[resources, [parseObject(ingress)]]]))).toEqual([`prod/${INGRESS}`]);
     const count = bench.left().length;
     await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
     expect(bench.left().length).toBe(count);

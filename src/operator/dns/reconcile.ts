@@ -15,7 +15,7 @@ import {
 import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { failed, warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson, withCondition, type Verdict } from '../nodes/status.ts';
-import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { applyChanged } from '../nodes/unchanged.ts';
 import { typeSelector } from '../proxies/labels.ts';
 import { settleCoreDns } from './coredns.ts';
 import {
@@ -150,7 +150,7 @@ async function putService(
   const { namespace, name } = desired.metadata;
   const existing = await deps.client.get(KINDS.service, { namespace, name }, signal);
   if (existing !== undefined && wanted !== '' && addressOf(existing) !== wanted) {
-    assertOwned(dnsConfig, existing);
+    assertOwnedBy(dnsConfig, existing);
     const { uid } = existing.metadata;
     await deps.client.remove(KINDS.service, { namespace, name }, { uid }, signal);
   }
@@ -168,15 +168,12 @@ async function put(
   if (kind === undefined) throw new TypeError(`${desired.kind} is not a known kind`);
   const { namespace, name } = desired.metadata;
   const existing = await client.get(kind, { namespace, name }, signal);
-  if (existing !== undefined) {
-    assertOwned(dnsConfig, existing);
-    if (isUnchanged(existing, desired)) return existing;
-  }
-  return client.apply(withDigest(desired), signal);
+  if (existing !== undefined) assertOwnedBy(dnsConfig, existing);
+  return applyChanged(client, desired, existing, signal);
 }
 
 /** What a DNSConfig has left that is gone is waited for: the garbage collector gets to it. */
-function assertOwned({ metadata }: DnsConfig, existing: KubeObject): void {
+function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   const owner = controllerOf(existing);
   if (owner !== undefined && owner.uid === metadata.uid) return;
   const { namespace = '', name } = existing.metadata;

@@ -3,12 +3,13 @@
  * pods take connections. One key for a group, so that ports are given out and each object is written by one alone.
  */
 import { errorText } from '../../errors.ts';
-import { FINALIZER, KINDS, type DesiredObject, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { belongsTo, labelSelector, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
+import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
+import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import { addFinalizer, timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { labelSelector, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
-import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { applyChanged } from '../nodes/unchanged.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
@@ -80,15 +81,15 @@ export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoi
   };
 }
 
-/** The Services that name a group, from the API server itself. */
+/** The Services that name a group. */
 async function membersOf(
-  { client }: ReconcilerDeps,
+  { cache }: ReconcilerDeps,
   group: string,
   signal: AbortSignal,
 ): Promise<readonly Member[]> {
-  const { items } = await client.list(KINDS.service, {}, signal);
-  return items
-    .filter(({ metadata }) => metadata.annotations?.[ANNOTATIONS.proxyGroup] === group)
+  const cached = await cache.read([SERVICES], signal);
+  return cached
+    .by(SERVICES_BY_GROUP, group)
     .map(parseMember)
     .filter(({ metadata }) => metadata.deletionTimestamp === undefined && leadsOut(metadata.annotations));
 }
@@ -177,7 +178,13 @@ async function serve(
   const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
   const now = deps.clock.now();
   const look = unresolved ? Math.floor(now / LOOK_AGAIN_MS) : undefined;
-  await put(deps, seen.group, configMap(seen.group, fronts, deps.options, look), seen.configMap, signal);
+  await applyChanged(
+    deps.client,
+    configMap(seen.group, fronts, deps.options, look),
+    seen.configMap,
+    signal,
+    seen.group,
+  );
   await writeSlices(deps, seen, prepared, signal);
   // The last word: what a pod has taken over is where the cluster looks by now.
   for (const pod of seen.pods) {
@@ -224,7 +231,7 @@ async function writeSlices(
   for (const front of fronts) {
     const served = serving.get(front.key);
     for (const slice of served === undefined ? [] : slicesOf(front, served)) {
-      await put(deps, undefined, slice, slices.get(slice.metadata.name), signal);
+      await applyChanged(deps.client, slice, slices.get(slice.metadata.name), signal);
     }
   }
 }
@@ -283,7 +290,7 @@ async function prepare(
     await warn(deps, told, { reason: 'EgressSvcInvalid', message }, signal);
     return refusal('EgressSvcInvalid', message);
   }
-  await addFinalizer(deps, member, signal);
+  await addFinalizer(deps, { kind: KINDS.service, finalizer: FINALIZER, metadata: member.metadata }, signal);
   const target = targetOf(member.metadata.annotations);
   const desired = frontObject(group.name, member, target, pairs, {
     namespace: options.namespace,
@@ -297,39 +304,10 @@ async function prepare(
         `Service ${namespace}/${name} exists and is not of ProxyGroup "${group.name}": delete it`,
       );
   }
-  const object = await put(deps, undefined, desired, before?.object, signal);
+  const object = await applyChanged(client, desired, before?.object, signal);
   const front = readFront(object);
   if (front === undefined) throw new Error(`Service ${object.metadata.name} has lost its labels`);
   return front;
-}
-
-async function addFinalizer(
-  { client }: ReconcilerDeps,
-  { metadata }: Member,
-  signal: AbortSignal,
-): Promise<void> {
-  const { namespace, name, resourceVersion, finalizers } = metadata;
-  if (finalizers.includes(FINALIZER)) return;
-  const body = { metadata: { resourceVersion, finalizers: [...finalizers, FINALIZER] } };
-  await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
-}
-
-/** Writes an object when it is not so already. */
-async function put(
-  { client }: ReconcilerDeps,
-  group: NodeGroup | undefined,
-  desired: DesiredObject,
-  existing: KubeObject | undefined,
-  signal: AbortSignal,
-): Promise<KubeObject> {
-  if (existing !== undefined && group !== undefined && !belongsTo(group, existing)) {
-    const { namespace = '', name } = existing.metadata;
-    throw new Error(
-      `${existing.kind} ${namespace}/${name} exists and does not belong to ProxyGroup "${group.name}"`,
-    );
-  }
-  if (existing !== undefined && isUnchanged(existing, desired)) return existing;
-  return client.apply(withDigest(desired), signal);
 }
 
 /** Writes the conditions of a Service when they change. */

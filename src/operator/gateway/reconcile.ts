@@ -1,5 +1,5 @@
 /** One pass over one Gateway of our class: its node, what that serves for HTTPRoutes, and what all of them say. Effects only. */
-import { KubeRefusal } from '../kube-client.ts';
+import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
 import {
@@ -23,7 +23,6 @@ import { certificateNames } from './listeners.ts';
 import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
 import {
   gatewayHostname,
-  gatewaysOf,
   isOurClass,
   parseGateway,
   parseHttpRoute,
@@ -203,31 +202,36 @@ async function planOf(
   });
 }
 
-/** The routes that name a Gateway, or in which something was said of it. None where the cluster does not know any. */
+/** The routes that name a Gateway, or have a status of it. */
 async function routesOf(
-  { client }: Pick<ReconcilerDeps, 'client'>,
+  { cache }: Pick<ReconcilerDeps, 'cache'>,
   gateway: string,
   signal: AbortSignal,
 ): Promise<readonly HttpRoute[]> {
-  try {
-    const { items } = await client.list(KINDS.httpRoute, {}, signal);
-    return items.map(parseHttpRoute).filter((route) => gatewaysOf(route).includes(gateway));
-  } catch (error) {
-    if (error instanceof KubeRefusal && error.status === 404) return [];
-    throw error;
-  }
+  const cached = await cache.read([HTTP_ROUTES], signal);
+  return cached.by(ROUTES_BY_GATEWAY, gateway).map(parseHttpRoute);
 }
 
-/** @returns whether it said otherwise before. What another one has written meanwhile is not overwritten: that is a conflict. */
+/**
+ * Writes the status of a route if it changes. The route is read again first: other controllers write into the same list, and
+ * their entries must not be lost.
+ *
+ * @returns true if the status has changed
+ */
 async function tellRoute(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,
   { route, parents }: RoutePlan,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const status = routeStatus(route, gateway, parents, timeOf(clock));
+  const { namespace, name, uid } = route.metadata;
+  if (routeStatus(route, gateway, parents, timeOf(clock)) === undefined) return false;
+  const object = await client.get(KINDS.httpRoute, { namespace, name }, signal);
+  if (object === undefined || object.metadata.uid !== uid) return false;
+  const current = parseHttpRoute(object);
+  const status = routeStatus(current, gateway, parents, timeOf(clock));
   if (status === undefined) return false;
-  const { namespace, name, uid, resourceVersion } = route.metadata;
+  const { resourceVersion } = current.metadata;
   const body = { metadata: { uid, resourceVersion }, status };
   await client.patch(
     KINDS.httpRoute,
@@ -240,7 +244,7 @@ async function tellRoute(
 
 /** @returns whether there was anything */
 async function forgetRoutes(
-  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock'>,
   gateway: string,
   signal: AbortSignal,
 ): Promise<boolean> {

@@ -5,16 +5,15 @@ import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcil
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
-import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { addFinalizer, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import type { NodeGroup } from '../nodes/node-group.ts';
-import { claimNames, isSettled, ownersOfNames, releaseNames, type NameClaim } from '../nodes/names.ts';
+import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../nodes/names.ts';
 import { warn } from '../nodes/pass.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
 import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
 import type { Ledger } from './ledger.ts';
 import { ledgerOf, type Candidates, type IngressGroupChoices } from './look.ts';
 import { inOrderOfAge, problemOfMember, wantsGroup, type IngressMember, type GroupMember } from './member.ts';
-import { mark } from './members.ts';
 import { planWeb, takenHosts, type ServedMember, type Way, type WebPlan } from './plan.ts';
 import type { GroupNode } from './reports.ts';
 
@@ -45,8 +44,6 @@ interface Scene {
   readonly tailnet: string;
   readonly way: Way;
   readonly candidates: Candidates;
-  /** Keys of Services without an endpoint that is ready. */
-  readonly deserted: ReadonlySet<string>;
   readonly nodes: readonly GroupNode[];
   readonly control: TailnetControl;
 }
@@ -61,11 +58,11 @@ interface Wish {
 
 export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal): Promise<Accepted> {
   const { deps } = tools;
-  const { group, candidates, nodes } = scene;
+  const { group, way, candidates, nodes } = scene;
   const refused = new Map<GroupMember, string>();
   const wishes: Wish[] = [];
   const domain = domainOf(nodes);
-  const owners = await ownersOfNames(deps, signal);
+  const owners = await namesByOwner(deps, signal);
   let waitsForName = false;
   for (const member of await choose(deps, scene, refused, signal)) {
     const claim = claimOf(member, scene.tailnet);
@@ -76,7 +73,8 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
       waitsForName = true;
       continue;
     }
-    await mark(deps, member, signal);
+    // Without the finalizer, a member could be deleted before its addresses are released.
+    await addFinalizer(deps, member, signal);
     const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
     wishes.push({ member, dnsName, ...routesOf(member, candidates) });
   }
@@ -90,7 +88,8 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
     const { member, dnsName } = wish;
     const waitsForCertificate = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(scene, wish, addresses);
-    const deserted = scene.deserted.has(member.key);
+    // Without Tailscale Services, the addresses belong to this group only, so another group cannot serve them.
+    const deserted = way === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
     return [{ member, addresses, dnsName, web, waitsForCertificate, deserted }];
   });
   for (const { member } of wishes) {
@@ -167,12 +166,12 @@ function grant(
   return grantServices(deps, control.services, group, asked, present, ledger, signal);
 }
 
-function routesOf(member: GroupMember, { services }: Candidates): Pick<Wish, 'hosts' | 'problems'> {
+function routesOf(member: GroupMember, candidates: Candidates): Pick<Wish, 'hosts' | 'problems'> {
   if (member.type === 'svc') return { hosts: new Map(), problems: [] };
   const { namespace = '' } = member.metadata;
   const found = new Map<string, KubeObject>();
   for (const name of backendNames(member.resource)) {
-    const service = services.get(`${namespace}/${name}`);
+    const service = candidates.service(namespace, name);
     if (service !== undefined) found.set(name, service);
   }
   return ingressRoutesOf(member.resource, found);

@@ -2,11 +2,11 @@
 import { errorText } from '../../errors.ts';
 import type { Sequence } from '../../async/sequence.ts';
 import type { TailnetControl, TailnetServices } from '../auth-keys.ts';
-import { KINDS, type DesiredObject, type KubeObject } from '../kube-object.ts';
+import { kindOf, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { belongsTo, labelSelector, type NodeGroup } from '../nodes/node-group.ts';
-import { isUnchanged, withDigest } from '../nodes/unchanged.ts';
+import { labelSelector, type NodeGroup } from '../nodes/node-group.ts';
+import { applyChanged } from '../nodes/unchanged.ts';
 import { certificateLabels, certificateObjects, isFilled } from './certificates.ts';
 import { assignAddresses, ledgerName, ledgerObject, readLedger, type Grant, type Ledger } from './ledger.ts';
 import { listLedgers } from './look.ts';
@@ -31,15 +31,8 @@ export async function writeLedger(
 ): Promise<void> {
   const reference = { namespace: options.namespace, name: ledgerName(group.name) };
   const existing = await client.get(KINDS.configMap, reference, signal);
-  if (existing !== undefined && !belongsTo(group, existing)) {
-    throw new Error(
-      `ConfigMap ${reference.namespace}/${reference.name} exists and does not belong to ProxyGroup "${group.name}"`,
-    );
-  }
-  const desired = ledgerObject(group, options, ledger);
-  if (existing === undefined ? ledger.size > 0 : !isUnchanged(existing, desired)) {
-    await client.apply(withDigest(desired), signal);
-  }
+  if (existing === undefined && ledger.size === 0) return;
+  await applyChanged(client, ledgerObject(group, options, ledger), existing, signal, group);
 }
 
 /**
@@ -180,7 +173,9 @@ export async function makeRoomForCertificates(
     for (const [index, object] of objects.entries()) {
       // What a node puts into the Secret is not ours to state.
       if (index === 0 && existing !== undefined) continue;
-      await putOnce({ client, options }, object, signal);
+      const kind = kindOf(object);
+      const before = kind && (await client.get(kind, reference, signal));
+      await applyChanged(client, object, before, signal);
     }
   }
   return filled;
@@ -192,19 +187,6 @@ function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
   throw new Error(
     `${existing.kind} ${namespace}/${name} exists and does not belong to ProxyGroup "${group.name}"`,
   );
-}
-
-async function putOnce(
-  { client, options }: Pick<Deps, 'client' | 'options'>,
-  desired: DesiredObject,
-  signal: AbortSignal,
-): Promise<void> {
-  const kind =
-    desired.kind === 'Secret' ? KINDS.secret : desired.kind === 'Role' ? KINDS.role : KINDS.roleBinding;
-  const reference = { namespace: options.namespace, name: desired.metadata.name };
-  const existing = await client.get(kind, reference, signal);
-  if (existing === undefined || !isUnchanged(existing, desired))
-    await client.apply(withDigest(desired), signal);
 }
 
 /** Removes the certificates of names that are not served any more. */

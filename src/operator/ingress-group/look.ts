@@ -1,108 +1,118 @@
-/** What is in the cluster for groups of type ingress, from the API server itself. Effects. */
-import { z } from 'zod';
-import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+/** The Services, Ingresses and groups that a pass over one group is about, from the cache. Effects. */
+import {
+  ENDPOINT_SLICES,
+  hasReadyEndpoint,
+  INGRESSES,
+  INGRESSES_BY_GROUP,
+  MARKED_INGRESSES,
+  MARKED_SERVICES,
+  PROXY_GROUPS,
+  SERVICES,
+  SERVICES_BY_GROUP,
+  SERVICES_BY_NAME,
+  SLICES_BY_SERVICE,
+} from '../indexes.ts';
+import { KINDS, type KubeObject } from '../kube-object.ts';
 import type { Network } from '../networks.ts';
 import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { fullName, type ObjectIndex } from '../object-cache.ts';
 import { typeSelector } from '../proxies/labels.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
+import { groupIn } from '../service/interest.ts';
 import { isLedger, ledgerName, readLedger, type Ledger } from './ledger.ts';
 import { ingressMember, serviceMember, wantsGroup, type GroupMember } from './member.ts';
 import type { Way } from './plan.ts';
 
-/** On an EndpointSlice: whose it is. */
-export const SERVICE_NAME = 'kubernetes.io/service-name';
-
-/** What the operator is told about such groups. */
+/** Settings of the operator for ingress groups. */
 export interface IngressGroupChoices {
-  /** LoadBalancers that name no class are ours. */
+  /** True if LoadBalancers without a class belong to the operator. */
   readonly takesUnclassed: boolean;
   /** ProxyClass of groups that name none; empty: none. */
   readonly defaultClass: string;
-  /** Services, and Ingresses, are ours to look at. */
+  /** True if the operator serves Services. */
   readonly services: boolean;
+  /** True if the operator serves Ingresses. */
   readonly ingresses: boolean;
-  /** Where addresses come from while the control server has no Tailscale Services. */
+  /** Networks of the addresses that members get if the control server has no Tailscale Services. */
   readonly networks: readonly Network[];
 }
 
 export interface Candidates {
-  /** Of the whole cluster, by `<namespace>/<name>`. */
-  readonly services: ReadonlyMap<string, KubeObject>;
-  /** Those that name a group, or are marked. */
+  /** Members of the group, and those that it or a deleted group must release. */
   readonly members: readonly GroupMember[];
   /** Names of the groups that can serve. */
   readonly groups: ReadonlySet<string>;
-  /** By the name of their object. */
+  /** By the name of their ConfigMap. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
+  /** Returns a Service that is not being deleted. */
+  service(namespace: string, name: string): KubeObject | undefined;
+  /** True if an endpoint of the Service is ready. */
+  hasReadyEndpoint(service: GroupMember): boolean;
 }
 
-export async function lookAround(
-  { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
-  { takesUnclassed, ...choices }: IngressGroupChoices,
-  signal: AbortSignal,
-): Promise<Candidates> {
-  const all = async (kind: ResourceKind): Promise<readonly KubeObject[]> =>
-    (await client.list(kind, {}, signal)).items;
-  const [services, ingresses, proxyGroups, ledgers] = await Promise.all([
-    all(KINDS.service),
-    choices.ingresses ? all(KINDS.ingress) : [],
-    all(KINDS.proxyGroup),
-    listLedgers({ client, options }, signal),
-  ]);
-  const members: readonly GroupMember[] = [
-    ...(choices.services ? services.map((object) => serviceMember(object, takesUnclassed)) : []),
-    ...ingresses.map(ingressMember),
-  ];
-  return {
-    services: new Map(
-      services
-        .filter(({ metadata }) => metadata.deletionTimestamp === undefined)
-        .map((service) => [`${service.metadata.namespace ?? ''}/${service.metadata.name}`, service]),
-    ),
-    members: members.filter((member) => wantsGroup(member) || isMarked(member)),
-    groups: new Set(
-      proxyGroups
-        .map(parseProxyGroup)
-        .filter((group) => isIngressGroup(group) && group.metadata.deletionTimestamp === undefined)
-        .map(({ metadata }) => metadata.name),
-    ),
-    ledgers,
-  };
-}
-
-/**
- * Services of a group of which no endpoint is ready. By routes nobody else could answer for them, and packets are refused where
- * they lead to: none is looked for.
- */
-export async function desertedOf(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  { members }: Candidates,
+/** @param group empty: members that name no group */
+export async function listCandidates(
+  { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
+  choices: IngressGroupChoices,
   group: string,
   way: Way,
   signal: AbortSignal,
-): Promise<ReadonlySet<string>> {
-  const deserted = new Set<string>();
-  if (way === 'route') return deserted;
-  for (const { key, type, metadata, ...member } of members) {
-    if (type !== 'svc' || member.group !== group) continue;
-    const { namespace = '', name } = metadata;
-    const scope = { namespace, labelSelector: `${SERVICE_NAME}=${name}` };
-    const { items } = await client.list(KINDS.endpointSlice, scope, signal);
-    if (!items.some(hasReady)) deserted.add(key);
-  }
-  return deserted;
-}
-
-const sliceSchema = z.object({
-  endpoints: z
-    .array(z.object({ conditions: z.object({ ready: z.boolean().nullish() }).nullish() }))
-    .nullish(),
-});
-
-/** One of which nobody says whether it is ready counts as ready. */
-function hasReady(slice: KubeObject): boolean {
-  const { endpoints } = sliceSchema.parse(slice);
-  return endpoints?.some(({ conditions }) => conditions?.ready !== false) === true;
+): Promise<Candidates> {
+  const cached = await cache.read(
+    [
+      SERVICES,
+      PROXY_GROUPS,
+      ...(choices.ingresses ? [INGRESSES] : []),
+      ...(choices.services && way === 'service' ? [ENDPOINT_SLICES] : []),
+    ],
+    signal,
+  );
+  const ledgers = await listLedgers({ client, options }, signal);
+  const groups = new Set(
+    cached
+      .all(PROXY_GROUPS)
+      .map(parseProxyGroup)
+      .filter((one) => isIngressGroup(one) && one.metadata.deletionTimestamp === undefined)
+      .map(({ metadata }) => metadata.name),
+  );
+  const granted = ledgerOf(ledgers, group);
+  const membersIn = (
+    byGroup: ObjectIndex,
+    marked: ObjectIndex,
+    parse: (object: KubeObject) => GroupMember,
+    type: GroupMember['type'],
+  ): readonly GroupMember[] => {
+    const left = cached.by(marked, 'true').filter((object) => {
+      const named = groupIn(object.metadata.annotations ?? {});
+      return (
+        (named === '' || named !== group) &&
+        (!groups.has(named) || granted.has(`${type}/${fullName(object)}`))
+      );
+    });
+    return [...(group === '' ? [] : cached.by(byGroup, group)), ...left]
+      .map(parse)
+      .filter((member) => wantsGroup(member) || isMarked(member));
+  };
+  return {
+    members: [
+      ...(choices.services
+        ? membersIn(
+            SERVICES_BY_GROUP,
+            MARKED_SERVICES,
+            (object) => serviceMember(object, choices.takesUnclassed),
+            'svc',
+          )
+        : []),
+      ...(choices.ingresses ? membersIn(INGRESSES_BY_GROUP, MARKED_INGRESSES, ingressMember, 'ingress') : []),
+    ],
+    groups,
+    ledgers,
+    service: (namespace, name) =>
+      cached
+        .by(SERVICES_BY_NAME, `${namespace}/${name}`)
+        .find(({ metadata }) => metadata.deletionTimestamp === undefined),
+    hasReadyEndpoint: (member) => cached.by(SLICES_BY_SERVICE, fullName(member)).some(hasReadyEndpoint),
+  };
 }
 
 export async function listLedgers(
@@ -122,12 +132,12 @@ export function ledgerOf(ledgers: Candidates['ledgers'], group: string): Ledger 
   return readLedger(ledgers.get(ledgerName(group)));
 }
 
-/** Whether some group is to serve it, and can. */
+/** True if the member names a group that can serve it. */
 export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
   return wantsGroup(member) && groups.has(member.group);
 }
 
-/** Marked, served by nobody and on nobody's list: what an earlier group, or another operator, has left. */
+/** Members with a finalizer that no group serves or has in its ledger: left by a deleted group or by another operator. */
 export function straysOf(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(
     [...candidates.ledgers.values()].flatMap((ledger) => [...readLedger(ledger).keys()]),

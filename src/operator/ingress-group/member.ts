@@ -5,14 +5,8 @@ import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingres
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
 import { dnsLabel } from '../proxies/proxy.ts';
-import { ANNOTATIONS, groupIn } from '../service/interest.ts';
+import { ANNOTATIONS, groupIn, MEMBER_FINALIZERS } from '../service/interest.ts';
 import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/purpose.ts';
-
-/** What marks a Service or an Ingress that a group serves; the reference's, so that what it marked is let go as well. */
-export const MEMBER_FINALIZERS = {
-  svc: 'tailscale.com/service-pg-finalizer',
-  ingress: 'tailscale.com/ingress-pg-finalizer',
-} as const;
 
 const serviceSchema = z.object({
   metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),
@@ -97,6 +91,11 @@ export function ingressMember(object: KubeObject): IngressMember {
     metadata,
     resource,
   };
+}
+
+/** The same member with the current object. */
+export function refreshed({ type }: GroupMember, object: KubeObject): GroupMember {
+  return type === 'svc' ? serviceMember(object, true) : ingressMember(object);
 }
 
 /** Whether it is to be served by a group, whichever that is. */

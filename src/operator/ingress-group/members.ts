@@ -1,5 +1,5 @@
 /** What is written into Services and Ingresses of groups: that they are served, how that is going, and the end of it. Effects. */
-import { timeOf, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { removeFinalizer, timeOf, type ReconcilerDeps } from '../nodes/lifecycle.ts';
 import { releaseNames } from '../nodes/names.ts';
 import { warn, writeStatus } from '../nodes/pass.ts';
 import { sameJson } from '../nodes/status.ts';
@@ -7,20 +7,8 @@ import { ANNOTATIONS, isOurLoadBalancer } from '../service/interest.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Grant } from './ledger.ts';
 import { hasGroup, isMarked, straysOf, type Candidates } from './look.ts';
-import { wantsGroup, type GroupMember } from './member.ts';
+import { refreshed, wantsGroup, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
-
-/** Nothing is given to one that could go without us hearing of it. */
-export async function mark(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  member: GroupMember,
-  signal: AbortSignal,
-): Promise<void> {
-  if (isMarked(member)) return;
-  const { namespace, name, resourceVersion, finalizers } = member.metadata;
-  const body = { metadata: { resourceVersion, finalizers: [...finalizers, member.finalizer] } };
-  await client.patch(member.kind, { namespace, name }, { kind: 'merge', body }, signal);
-}
 
 /** @param shown undefined: as it was */
 export async function tell(
@@ -92,17 +80,16 @@ export async function letGo(
   grant: Grant | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const { kind, metadata, finalizer } = member;
+  const { kind, metadata } = member;
   const { namespace, name } = metadata;
-  if (metadata.deletionTimestamp === undefined) await clear(deps, member, grant, signal);
-  if (!isMarked(member) || (deps.leaving !== true && hasGroup(candidates, member))) return;
-  await releaseNames(deps, { kind, metadata, tailnet: '', names: [] }, signal);
-  // What was written into it just now has made it another version.
+  // The cached status may be older than the addresses that this group has written.
   const object = await deps.client.get(kind, { namespace, name }, signal);
   if (object === undefined || object.metadata.uid !== metadata.uid) return;
-  const { resourceVersion, finalizers = [] } = object.metadata;
-  const body = { metadata: { resourceVersion, finalizers: finalizers.filter((one) => one !== finalizer) } };
-  await deps.client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  const current = refreshed(member, object);
+  if (current.metadata.deletionTimestamp === undefined) await clear(deps, current, grant, signal);
+  if (!isMarked(current) || (deps.leaving !== true && hasGroup(candidates, member))) return;
+  await releaseNames(deps, { kind, metadata, tailnet: '', names: [] }, signal);
+  await removeFinalizer(deps, member, signal);
 }
 
 async function clear(

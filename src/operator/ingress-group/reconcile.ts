@@ -2,51 +2,31 @@
  * One pass over one ProxyGroup of type ingress: its nodes, and everything that they serve. One key for a group, so that what its
  * nodes are told is computed as a whole. Effects only.
  */
+import {
+  classOfGroup,
+  managedGroup,
+  proxyOfGroup,
+  refuseGroup,
+  reportGroup,
+  reportNodes,
+} from '../proxy-group/shared.ts';
 import { createSequence, type Sequence } from '../../async/sequence.ts';
 import type { TailnetControl } from '../auth-keys.ts';
-import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
+import { KINDS, type KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
 import { createApprovals, type Approvals } from '../nodes/approvals.ts';
-import {
-  REFUSED_AGAIN_MS,
-  timeOf,
-  type Managed,
-  type Reconciler,
-  type ReconcilerDeps,
-} from '../nodes/lifecycle.ts';
-import {
-  labelSelector,
-  ordinals,
-  problemOfName,
-  stateSecretName,
-  type NodeGroup,
-} from '../nodes/node-group.ts';
-import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
-import type { ProxyClass } from '../proxy-class/resource.ts';
-import { deployProxy, privilegedClassOf, type Deployed } from '../proxies/deploy.ts';
+import { REFUSED_AGAIN_MS, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../nodes/node-group.ts';
+import { createReconciler, failed, writeStatus, type Found } from '../nodes/pass.ts';
+import { deployProxy, type Deployed } from '../proxies/deploy.ts';
 import { openPodGate } from '../proxies/gated-pod.ts';
 import { GATES } from '../proxies/object-specs.ts';
-import { dnsLabel, type Proxy } from '../proxies/proxy.ts';
-import { hasJoined } from '../proxies/readiness.ts';
-import { nodeNames, sharedNodes } from '../proxy-group/group.ts';
+import { nodeNames } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import {
-  clearedGroupStatus,
-  nextStatus,
-  type ProxyGroupReason,
-  type Verdicts,
-} from '../proxy-group/status.ts';
+import { clearedGroupStatus } from '../proxy-group/status.ts';
 import { frontsOf, type Accepted } from './accept.ts';
 import { leaveServices, removeCertificates, writeLedger } from './grants.ts';
-import {
-  desertedOf,
-  isMarked,
-  ledgerOf,
-  lookAround,
-  type Candidates,
-  type IngressGroupChoices,
-} from './look.ts';
+import { isMarked, ledgerOf, listCandidates, type Candidates, type IngressGroupChoices } from './look.ts';
 import { ledgerName } from './ledger.ts';
 import { letGo, letStraysGo, refuse, tell, turnAway } from './members.ts';
 import { isIdle, ordersOf, type ServedMember, type Way } from './plan.ts';
@@ -74,12 +54,12 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
       const proxyGroup = parseProxyGroup(object);
       return isIngressGroup(proxyGroup) ? proxyGroup : undefined;
     },
-    managed: (proxyGroup) => managed(deps, proxyGroup),
+    managed: (proxyGroup) => managedGroup(deps, proxyGroup),
     names: (proxyGroup, { group }) => nodeNames(proxyGroup, group),
     deploy: (proxyGroup, ...more) => deploy(tools, proxyGroup, ...more),
     release: (proxyGroup, _resource, signal) => release(deps, proxyGroup, signal),
     notReady: (proxyGroup, reason, message, signal) =>
-      report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
+      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
     removeMore: ({ group }, control, signal) => removeMore(tools, group, control, signal),
   });
   return {
@@ -87,45 +67,13 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
       const object = name === '' ? undefined : await deps.client.get(KINDS.proxyGroup, { name }, signal);
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
       if (deps.leaving !== true && (proxyGroup === undefined || !isIngressGroup(proxyGroup))) {
-        await turnAway(deps, await lookAround(deps, choices, signal), name, proxyGroup, signal);
+        const candidates = await listCandidates(deps, choices, name, 'route', signal);
+        await turnAway(deps, candidates, name, proxyGroup, signal);
       }
       // No name: what is marked, and names no group.
       return name === '' ? undefined : frame.reconcile(name, signal);
     },
   };
-}
-
-function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
-  return {
-    kind: KINDS.proxyGroup,
-    finalizer: FINALIZER,
-    group: sharedNodes(proxyGroup, options),
-    tailnet: proxyGroup.spec.tailnet,
-    metadata: proxyGroup.metadata,
-  };
-}
-
-/** Why a group is not made, or the class that its nodes follow. */
-async function prepare(
-  { deps, choices }: Tools,
-  { metadata, spec }: ProxyGroup,
-  way: Way,
-  signal: AbortSignal,
-): Promise<
-  { readonly verdict: Verdict<ProxyGroupReason> } | { readonly proxyClass: ProxyClass | undefined }
-> {
-  const problem = problemOfName(metadata.name);
-  if (problem !== undefined) return { verdict: failed('ProxyGroupInvalid', problem) };
-  if (way === 'route' && choices.networks.length === 0)
-    return { verdict: failed('ProxyGroupNotServed', NO_ADDRESSES) };
-  const answer = await privilegedClassOf(
-    deps,
-    spec.proxyClass === '' ? choices.defaultClass : spec.proxyClass,
-    signal,
-  );
-  return answer.kind === 'found'
-    ? answer
-    : { verdict: failed('ProxyGroupCreating', `waiting: ${answer.message}`) };
 }
 
 async function deploy(
@@ -138,69 +86,47 @@ async function deploy(
   const { deps, choices } = tools;
   const { group } = resource;
   const way: Way = found.control.services === undefined ? 'route' : 'service';
-  const candidates = await lookAround(deps, choices, signal);
+  const candidates = await listCandidates(deps, choices, group.name, way, signal);
   await letStraysGo(deps, candidates, signal);
-  const prepared = await prepare(tools, proxyGroup, way, signal);
-  if ('verdict' in prepared) {
-    const { verdict } = prepared;
-    await warn(deps, resource, verdict, signal);
-    await report(deps, proxyGroup, { ready: verdict }, undefined, signal);
+  const prepared =
+    way === 'route' && choices.networks.length === 0
+      ? await refuseGroup(deps, proxyGroup, 'ProxyGroupNotServed', NO_ADDRESSES, signal)
+      : await classOfGroup(deps, proxyGroup, choices.defaultClass, signal);
+  if ('problem' in prepared) {
     const waiting = candidates.members.filter((one) => one.group === group.name && !isMarked(one));
-    for (const member of waiting) await refuse(deps, member, verdict.message, signal);
+    for (const member of waiting) await refuse(deps, member, prepared.problem, signal);
     return undefined;
   }
   deps.metrics.ingressGroups.add(group.uid);
   const nodes = await nodesOf(deps, group, found, signal);
-  const deserted = await desertedOf(deps, candidates, group.name, way, signal);
   const scene = {
     group,
     tailnet: resource.tailnet,
     way,
     candidates,
-    deserted,
     nodes,
     control: found.control,
   };
   const accepted = await frontsOf(tools, scene, signal);
   const { fronts } = accepted;
-  const proxy = proxyOf(proxyGroup, group, { namespace: deps.options.namespace, way, fronts, nodes, found });
+  const proxy = proxyOfGroup(deps, proxyGroup, {
+    kind: 'ingress-group',
+    orders: (ordinal) =>
+      ordersOf(way, fronts, nodes[ordinal] ?? readGroupNode(ordinal, undefined, undefined)),
+    sharesCertificates: way === 'service' && found.control.issuesCertificates,
+  });
   const deployed = await deployProxy(deps, proxy, prepared.proxyClass, found, signal);
   const pending = await approve(tools, way, fronts, deployed, found, signal);
   await takeBack(tools, group, candidates, accepted, found.control, signal);
   await openGates(deps, way, fronts, nodes, deployed, signal);
   for (const front of fronts) await tellFront(deps, way, front, nodes, group.replicas, pending, signal);
   for (const [member, message] of accepted.refused) await refuse(deps, member, message, signal);
-  await reportNodes(deps, proxyGroup, group, { way, fronts, nodes, deployed, found }, signal);
+  const waitsFor = deployed.waitsFor ?? unservedBy(way, fronts, nodes);
+  await reportNodes(deps, proxyGroup, deployed, found, waitsFor, signal);
   if (accepted.failure !== undefined) throw accepted.failure;
   return accepted.waitsForName
     ? Math.min(deployed.again ?? REFUSED_AGAIN_MS, REFUSED_AGAIN_MS)
     : deployed.again;
-}
-
-function proxyOf(
-  { metadata, spec }: ProxyGroup,
-  group: NodeGroup,
-  seen: {
-    readonly namespace: string;
-    readonly way: Way;
-    readonly fronts: readonly ServedMember[];
-    readonly nodes: readonly GroupNode[];
-    readonly found: Found;
-  },
-): Proxy {
-  const { way, fronts, nodes, found } = seen;
-  const prefix = spec.hostnamePrefix === '' ? metadata.name : spec.hostnamePrefix;
-  return {
-    parent: { type: 'proxygroup', namespace: seen.namespace, name: metadata.name },
-    group,
-    duty: {
-      kind: 'ingress-group',
-      orders: (ordinal) =>
-        ordersOf(way, fronts, nodes[ordinal] ?? readGroupNode(ordinal, undefined, undefined)),
-      sharesCertificates: way === 'service' && found.control.issuesCertificates,
-    },
-    hostname: (ordinal) => dnsLabel(`${prefix}-${ordinal}`),
-  };
 }
 
 /** @returns what people have to do, where the control server does not do it for us */
@@ -294,40 +220,17 @@ async function tellFront(
   await tell(deps, front.member, exposureVerdictsOf(count, replicas, why), shown, signal);
 }
 
-async function reportNodes(
-  deps: ReconcilerDeps,
-  proxyGroup: ProxyGroup,
-  group: NodeGroup,
-  seen: {
-    readonly way: Way;
-    readonly fronts: readonly ServedMember[];
-    readonly nodes: readonly GroupNode[];
-    readonly deployed: Deployed;
-    readonly found: Found;
-  },
-  signal: AbortSignal,
-): Promise<void> {
-  const { way, nodes, deployed, found } = seen;
-  const fronts = seen.fronts.filter((front) => !isIdle(front));
-  const joined = deployed.nodes.filter((node) => hasJoined(group, node, found.observed));
-  const running = `${joined.length}/${group.replicas} ProxyGroup pods running`;
-  const whole = fronts.filter((front) => nodes.every((node) => serves(way, front, node))).length;
-  const waits =
-    deployed.waitsFor ??
-    (whole < fronts.length
-      ? `${whole}/${fronts.length} Services and Ingresses are served by all replicas`
-      : undefined);
-  const verdicts: Verdicts = {
-    available:
-      joined.length > 0
-        ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
-        : failed('ProxyGroupCreating', running),
-    ready:
-      waits === undefined
-        ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
-        : failed('ProxyGroupCreating', waits),
-  };
-  await report(deps, proxyGroup, verdicts, devicesOf(joined, false), signal);
+/** Returns how many members are not served by all nodes, or undefined if there are none. */
+function unservedBy(
+  way: Way,
+  fronts: readonly ServedMember[],
+  nodes: readonly GroupNode[],
+): string | undefined {
+  const active = fronts.filter((front) => !isIdle(front));
+  const served = active.filter((front) => nodes.every((node) => serves(way, front, node))).length;
+  return served < active.length
+    ? `${served}/${active.length} Services and Ingresses are served by all replicas`
+    : undefined;
 }
 
 /** The group is going, and its nodes are gone. */
@@ -337,7 +240,10 @@ async function removeMore(
   control: TailnetControl,
   signal: AbortSignal,
 ): Promise<void> {
-  const candidates = await lookAround(deps, choices, signal);
+  const found = await listCandidates(deps, choices, group.name, 'route', signal);
+  // The cache may not have the deletion yet.
+  const groups = new Set([...found.groups].filter((name) => name !== group.name));
+  const candidates = { ...found, groups };
   const ledger = ledgerOf(candidates.ledgers, group.name);
   await leaveServices(control, group.uid, new Set(), signal);
   await removeCertificates(deps, group.name, [], signal);
@@ -355,19 +261,6 @@ async function removeMore(
 /** What was said of a group that stays while the operator goes. */
 async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<boolean> {
   const status = clearedGroupStatus(proxyGroup);
-  await writeStatus(deps, managed(deps, proxyGroup), status, signal);
+  await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);
   return status !== undefined;
-}
-
-/** Writes the status when it changes. */
-function report(
-  deps: ReconcilerDeps,
-  proxyGroup: ProxyGroup,
-  verdicts: Verdicts,
-  devices: readonly ShownDevice[] | undefined,
-  signal: AbortSignal,
-): Promise<void> {
-  const shown = devices === undefined ? undefined : { devices, url: undefined };
-  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
-  return writeStatus(deps, managed(deps, proxyGroup), status, signal);
 }

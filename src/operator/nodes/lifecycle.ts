@@ -6,6 +6,7 @@ import type { Clock } from '../clock.ts';
 import type { EventRecorder } from '../event-recorder.ts';
 import type { KubeClient } from '../kube-client.ts';
 import type { ResourceKind } from '../kube-object.ts';
+import type { ObjectCache } from '../object-cache.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
 import type { Tailnets } from '../tailnets.ts';
 import { KEY_LIFETIME_MS, SPENT_AFTER_MS } from './auth-key-decision.ts';
@@ -18,6 +19,7 @@ import type { TagPolicy } from './tags.ts';
 
 export interface ReconcilerDeps {
   readonly client: Omit<KubeClient, 'watch'>;
+  readonly cache: ObjectCache;
   readonly tailnets: Tailnets;
   readonly options: SpecOptions;
   readonly keys: Pick<KeyKeeper, 'ensure' | 'forget'>;
@@ -83,16 +85,38 @@ export async function controlOf(
   return answer.control;
 }
 
+/** A resource with a finalizer of the operator. */
+type Finalized = Pick<Managed, 'kind' | 'finalizer'> & {
+  readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid' | 'finalizers'>;
+};
+
+/** Adds the finalizer. Reads the resource first, because the given one may be old. */
 export async function addFinalizer(
-  { client, log }: ReconcilerDeps,
-  { kind, finalizer, metadata }: Managed,
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { kind, finalizer, metadata }: Finalized,
   signal: AbortSignal,
 ): Promise<void> {
-  const { namespace, name, resourceVersion, finalizers } = metadata;
+  if (metadata.finalizers.includes(finalizer)) return;
+  const { namespace, name, uid } = metadata;
+  const object = await client.get(kind, { namespace, name }, signal);
+  const { resourceVersion, finalizers = [] } = object?.metadata ?? {};
   if (finalizers.includes(finalizer)) return;
-  const body = { metadata: { resourceVersion, finalizers: [...finalizers, finalizer] } };
+  // The uid and the version make this fail for a resource that was deleted or changed meanwhile.
+  const body = { metadata: { uid, resourceVersion, finalizers: [...finalizers, finalizer] } };
   await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
-  log.info({ kind: kind.kind, namespace, name }, 'resource found');
+}
+
+/** Removes the finalizer. Does nothing if the resource is gone. */
+export async function removeFinalizer(
+  { client }: Pick<ReconcilerDeps, 'client'>,
+  { kind, finalizer, metadata: { namespace, name, uid } }: Finalized,
+  signal: AbortSignal,
+): Promise<void> {
+  const object = await client.get(kind, { namespace, name }, signal);
+  if (object === undefined || object.metadata.uid !== uid) return;
+  const { resourceVersion, finalizers = [] } = object.metadata;
+  const body = { metadata: { resourceVersion, finalizers: finalizers.filter((one) => one !== finalizer) } };
+  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
 }
 
 /**
@@ -109,7 +133,7 @@ export async function finish(
 ): Promise<number | undefined> {
   const { client, tailnets, clock, options } = deps;
   const { kind, finalizer, group } = managed;
-  const { namespace, name, uid, resourceVersion, finalizers, deletionTimestamp } = managed.metadata;
+  const { namespace, name, uid, finalizers, deletionTimestamp } = managed.metadata;
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
@@ -128,9 +152,7 @@ export async function finish(
     await deps.events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
   }
   await releaseNames(deps, { kind, metadata: managed.metadata, tailnet: managed.tailnet, names: [] }, signal);
-  const left = finalizers.filter((one) => one !== finalizer);
-  const body = { metadata: { resourceVersion, finalizers: left } };
-  await client.patch(kind, { namespace, name }, { kind: 'merge', body }, signal);
+  await removeFinalizer(deps, managed, signal);
   deps.log.info({ kind: kind.kind, namespace, name }, 'resource removed');
   return undefined;
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { KubeRefusal, type KubeClient } from '../kube-client.ts';
 import { kindOf, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import type { ObjectCache, Selection } from '../object-cache.ts';
 
 type NamesDeps = {
   readonly client: Pick<KubeClient, 'get' | 'list' | 'create' | 'remove'>;
@@ -63,31 +64,34 @@ export async function claimNames(
 /** Removes every name that a resource owns, except those in `claim.names`. */
 export async function releaseNames(deps: NamesDeps, claim: NameClaim, signal: AbortSignal): Promise<void> {
   const kept = new Set(objectNames(claim));
-  const owned = await ownersOfNames(deps, signal, `${OWNER}=${claim.metadata.uid}`);
-  for (const name of owned.keys()) {
+  const { namespace } = deps.options;
+  const scope = { namespace, labelSelector: `${OWNER}=${claim.metadata.uid}`, metadataOnly: true };
+  for (const { metadata } of (await deps.client.list(KINDS.configMap, scope, signal)).items) {
+    const { name } = metadata;
     if (kept.has(name)) continue;
-    await deps.client.remove(KINDS.configMap, { namespace: deps.options.namespace, name }, {}, signal);
+    await deps.client.remove(KINDS.configMap, { namespace, name }, {}, signal);
   }
 }
 
-/** Uids of the owners, by the names of the ConfigMaps. */
-export async function ownersOfNames(
-  { client, options: { namespace } }: NamesDeps,
-  signal: AbortSignal,
-  labelSelector: string = OWNER,
-): Promise<ReadonlyMap<string, string>> {
-  const { items } = await client.list(
-    KINDS.configMap,
-    { namespace, labelSelector, metadataOnly: true },
-    signal,
-  );
-  return new Map(items.map(({ metadata }) => [metadata.name, metadata.labels?.[OWNER] ?? '']));
+/** The ConfigMaps of all names. */
+export function nameSelection(namespace: string): Selection {
+  return { kind: KINDS.configMap, namespace, labelSelector: OWNER };
 }
 
-/** True if the owners are exactly those that the claim would lead to. */
-export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, string>): boolean {
-  const { uid } = claim.metadata;
-  const owned = [...owners].filter(([, owner]) => owner === uid).map(([name]) => name);
+/** Names of the ConfigMaps, by the uid of the owner. */
+export async function namesByOwner(
+  { cache, options }: Pick<NamesDeps, 'options'> & { readonly cache: ObjectCache },
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, readonly string[]>> {
+  const selection = nameSelection(options.namespace);
+  const objects = (await cache.read([selection], signal)).all(selection);
+  const byOwner = Map.groupBy(objects, ({ metadata }) => metadata.labels?.[OWNER] ?? '');
+  return new Map([...byOwner].map(([uid, owned]) => [uid, owned.map(({ metadata }) => metadata.name)]));
+}
+
+/** True if the resource owns exactly the names that it claims. */
+export function isSettled(claim: NameClaim, owners: ReadonlyMap<string, readonly string[]>): boolean {
+  const owned = owners.get(claim.metadata.uid) ?? [];
   const wanted = objectNames(claim);
   return owned.length === wanted.length && wanted.every((name) => owned.includes(name));
 }

@@ -1,5 +1,4 @@
 /** Makes the cluster what a resource says it should be. Effects; what that is comes from the pure specs. */
-import { TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
@@ -7,14 +6,7 @@ import { kindOf, KINDS, type DesiredObject, type KubeObject } from '../kube-obje
 import { immutablePartsOf, mustRecreate, takenOver } from './adoption.ts';
 import type { KeyKeeper, ReplicaNode } from './keys.ts';
 import type { Observed } from './observe.ts';
-import {
-  authSecretName,
-  belongsTo,
-  ordinals,
-  stateSecretName,
-  type NodeGroup,
-  type SpecOptions,
-} from './node-group.ts';
+import { authSecretName, ordinals, stateSecretName, type NodeGroup, type SpecOptions } from './node-group.ts';
 import type { DesiredStatefulSet, ImmutableParts } from './pods.ts';
 import {
   authSecret,
@@ -25,7 +17,7 @@ import {
   stateSecret,
   type StoredKey,
 } from './specs.ts';
-import { isUnchanged, withDigest } from './unchanged.ts';
+import { assertOwned, isUnchanged, withDigest } from './unchanged.ts';
 
 export interface ProvisionDeps {
   readonly client: Pick<KubeClient, 'apply' | 'patch' | 'remove'>;
@@ -80,7 +72,7 @@ export async function provision(
   for (const ordinal of ordinals(group)) {
     const auth = observed.secrets.get(authSecretName(name, ordinal));
     const state = observed.secrets.get(stateSecretName(name, ordinal));
-    for (const secret of [auth, state]) assertOurs(group, secret);
+    for (const secret of [auth, state]) assertOwned(group, secret);
     let written: StoredKey | undefined;
     const node = await deps.keys.ensure(
       { group, ordinal, control, signal, secrets: { state, auth } },
@@ -117,7 +109,7 @@ async function applyStatefulSet(
   existing: KubeObject | undefined,
   signal: AbortSignal,
 ): Promise<boolean> {
-  assertOurs(group, existing);
+  assertOwned(group, existing);
   const desired =
     existing === undefined ? statefulSet(options) : statefulSet(options, immutablePartsOf(existing));
   if (existing !== undefined && mustRecreate(existing, desired)) {
@@ -138,7 +130,7 @@ async function applyOwned(
   existing: KubeObject | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  assertOurs(group, existing);
+  assertOwned(group, existing);
   // There may be thousands of those that live beside their resource: what is so already is not written again.
   if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
   const kind = kindOf(desired);
@@ -154,13 +146,4 @@ async function applyOwned(
     await client.patch(kind, { namespace, name }, { kind: 'json', body }, signal);
   }
   await client.apply(group.owned ? desired : withDigest(desired), signal);
-}
-
-function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
-  if (existing === undefined || belongsTo(group, existing)) return;
-  const { namespace, name } = existing.metadata;
-  throw new TailcastError(
-    'OBJECT_NOT_OURS',
-    `${existing.kind} ${namespace ?? ''}/${name} exists and does not belong to ${group.kind} "${group.name}"`,
-  );
 }

@@ -1,47 +1,78 @@
-/** Whether an object in the cluster is what we want it to be already, so that nothing needs to be written. Pure. */
+/** Writes objects by server-side apply, and only if they differ from the cluster. */
 import { createHash } from 'node:crypto';
+import { TailcastError } from '../../errors.ts';
+import type { KubeClient } from '../kube-client.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
+import { belongsTo, type NodeGroup } from './node-group.ts';
 
-/** On each object that is applied: what we stated, so that something we state no longer is noticed. */
+/** Annotation with a digest of the applied object, which shows that a field has been removed from it. */
 const APPLIED = 'tailcast.dev/applied';
 
-/** The object with a digest of what it states. */
+/**
+ * Applies an object unless the cluster has it already.
+ *
+ * @param group if given, the existing object must belong to it.
+ * @returns the object in the cluster
+ * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
+ */
+export async function applyChanged(
+  client: Pick<KubeClient, 'apply'>,
+  desired: DesiredObject,
+  existing: KubeObject | undefined,
+  signal: AbortSignal,
+  group?: NodeGroup,
+): Promise<KubeObject> {
+  if (group !== undefined) assertOwned(group, existing);
+  if (existing !== undefined && isUnchanged(existing, desired)) return existing;
+  return client.apply(withDigest(desired), signal);
+}
+
+/** @throws TailcastError `OBJECT_NOT_OURS` if the object exists and does not belong to the group */
+export function assertOwned(group: NodeGroup, existing: KubeObject | undefined): void {
+  if (existing === undefined || belongsTo(group, existing)) return;
+  const { namespace, name } = existing.metadata;
+  throw new TailcastError(
+    'OBJECT_NOT_OURS',
+    `${existing.kind} ${namespace ?? ''}/${name} exists and does not belong to ${group.kind} "${group.name}"`,
+  );
+}
+
+/** Returns the object with the digest of its content. */
 export function withDigest(desired: DesiredObject): DesiredObject {
   const annotations = { ...desired.metadata.annotations, [APPLIED]: digestOf(desired) };
   return { ...desired, metadata: { ...desired.metadata, annotations } };
 }
 
 /**
- * Whether we have applied just this before and everything that it states is still so. Values that the API server writes
- * in another way than we do count as changed, which costs a request and nothing else.
+ * True if the operator has applied the same object and its fields have not changed since. A value that the API server
+ * normalizes counts as a change, which costs one request.
  */
 export function isUnchanged(existing: KubeObject, desired: DesiredObject): boolean {
-  return existing.metadata.annotations?.[APPLIED] === digestOf(desired) && holds(existing, desired);
+  return existing.metadata.annotations?.[APPLIED] === digestOf(desired) && hasFields(existing, desired);
 }
 
 function digestOf(desired: DesiredObject): string {
-  // The order of members is that of our own code: another one costs a request.
   return createHash('sha256').update(JSON.stringify(desired)).digest('base64url').slice(0, 22);
 }
 
-/** Whether everything that is stated is there; what is not stated may be anything. */
-function holds(existing: unknown, stated: unknown): boolean {
-  if (stated === undefined) return true;
-  if (isEmpty(stated)) return isEmpty(existing);
-  if (Array.isArray(stated)) {
+/** True if the existing value has all fields of the desired one. */
+function hasFields(existing: unknown, desired: unknown): boolean {
+  if (desired === undefined) return true;
+  if (isEmpty(desired)) return isEmpty(existing);
+  if (Array.isArray(desired)) {
     return (
       Array.isArray(existing) &&
-      existing.length === stated.length &&
-      stated.every((item, index) => holds(existing[index], item))
+      existing.length === desired.length &&
+      desired.every((item, index) => hasFields(existing[index], item))
     );
   }
-  if (typeof stated !== 'object' || stated === null) return existing === stated;
+  if (typeof desired !== 'object' || desired === null) return existing === desired;
   if (typeof existing !== 'object' || existing === null) return false;
   const members = new Map(Object.entries(existing));
-  return Object.entries(stated).every(([key, value]) => holds(members.get(key), value));
+  return Object.entries(desired).every(([key, value]) => hasFields(members.get(key), value));
 }
 
-/** The API server leaves these out. */
+/** True for values that the API server omits. */
 function isEmpty(value: unknown): boolean {
   if (value === undefined || value === null || value === '' || value === false || value === 0) return true;
   return typeof value === 'object' && Object.keys(value).length === 0;

@@ -18,13 +18,13 @@ import {
 import { belongsTo, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
 import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
 import { provision, type Wanted } from '../nodes/provision.ts';
-import { devicesOf, sameJson, type ShownDevice } from '../nodes/status.ts';
+import { devicesOf, sameJson } from '../nodes/status.ts';
+import { reportGroup } from './shared.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
 import { decideService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
 import {
-  nextStatus,
   notServed,
   urlOf,
   verdictsOf,
@@ -63,7 +63,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
     },
     deploy: (proxyGroup, ...more) => deploy(deps, proxyGroup, ...more),
     notReady: (proxyGroup, reason, message, signal) =>
-      report(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
+      reportGroup(deps, proxyGroup, { ready: failed(`ProxyGroup${reason}`, message) }, undefined, signal),
     removeMore: ({ group }, control, signal) => removeServices(control, group.uid, undefined, signal),
   });
 }
@@ -122,7 +122,7 @@ async function deploy(
     settled: complete && surplusGone,
   };
   const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
-  await report(deps, proxyGroup, verdictsOf(seen), shown, signal);
+  await reportGroup(deps, proxyGroup, verdictsOf(seen), shown, signal);
   return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
 }
 
@@ -188,7 +188,7 @@ async function refuse(
     valid: failed('KubeAPIServerProxyInvalid', problem),
     ready: failed('ProxyGroupInvalid', 'waiting for config in spec.kubeAPIServer to be marked valid'),
   };
-  await report(deps, proxyGroup, verdicts, undefined, signal);
+  await reportGroup(deps, proxyGroup, verdicts, undefined, signal);
   return undefined;
 }
 
@@ -208,16 +208,4 @@ const replicasSchema = z.object({ status: z.object({ readyReplicas: z.number().d
 
 function readyPodsOf(statefulSet: KubeObject | undefined): number {
   return statefulSet === undefined ? 0 : replicasSchema.parse(statefulSet).status.readyReplicas;
-}
-
-/** Writes the status when it changes. */
-function report(
-  deps: ReconcilerDeps,
-  proxyGroup: ProxyGroup,
-  verdicts: Verdicts,
-  shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
-  signal: AbortSignal,
-): Promise<void> {
-  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
-  return writeStatus(deps, managed(deps, proxyGroup), status, signal);
 }

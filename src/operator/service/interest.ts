@@ -20,7 +20,16 @@ export const ANNOTATIONS = {
 
 const specSchema = z.object({
   spec: z
-    .object({ type: z.string().default('ClusterIP'), loadBalancerClass: z.string().optional() })
+    .object({
+      type: z.string().default('ClusterIP'),
+      loadBalancerClass: z.string().optional(),
+      clusterIP: z.string().optional(),
+      ports: z
+        .array(
+          z.object({ name: z.string().optional(), port: z.number(), appProtocol: z.string().optional() }),
+        )
+        .nullish(),
+    })
     .prefault({}),
 });
 
@@ -64,9 +73,27 @@ export function proxyClassNameOf(
   return labels?.[ANNOTATIONS.proxyClass] ?? annotations?.[ANNOTATIONS.proxyClass] ?? defaultClass;
 }
 
-/** What {@link isOfInterest} and {@link proxyClassNameOf} read; all Services of a cluster are kept like this. */
-export function withoutTheRest({ apiVersion, kind, metadata, ...rest }: KubeObject): KubeObject {
-  const { name, namespace, uid, resourceVersion, finalizers, labels = {}, annotations = {} } = metadata;
+/** Finalizers of Services and Ingresses that a group serves. The names are the reference's, so its objects are released too. */
+export const MEMBER_FINALIZERS = {
+  svc: 'tailscale.com/service-pg-finalizer',
+  ingress: 'tailscale.com/ingress-pg-finalizer',
+} as const;
+
+/** True if a group serves the Service or Ingress, or has served it. */
+export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
+  return Object.values(MEMBER_FINALIZERS).some((one) => metadata.finalizers?.includes(one) === true);
+}
+
+/**
+ * The part of a Service that is kept in memory: all of a Service of a group, and of the others only the values that decide
+ * about them, because a cluster may have thousands.
+ */
+export function keptOfService(service: KubeObject): KubeObject {
+  const { apiVersion, kind, metadata, ...rest } = service;
+  const { managedFields: _none, labels = {}, annotations = {}, ...kept } = metadata;
+  if (groupIn(annotations) !== '' || hasGroupFinalizer(service))
+    return { ...service, metadata: { ...kept, labels, annotations } };
+  const { name, namespace, uid, resourceVersion, finalizers, deletionTimestamp } = kept;
   const ours = (map: Readonly<Record<string, string>>): Record<string, string> =>
     Object.fromEntries(Object.entries(map).filter(([key]) => key.startsWith('tailscale.com/')));
   return {
@@ -78,6 +105,7 @@ export function withoutTheRest({ apiVersion, kind, metadata, ...rest }: KubeObje
       uid,
       resourceVersion,
       ...(finalizers === undefined ? {} : { finalizers }),
+      ...(deletionTimestamp === undefined ? {} : { deletionTimestamp }),
       labels: ours(labels),
       annotations: ours(annotations),
     },

@@ -1,19 +1,11 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { connectCluster } from '../../../src/operator/cluster-connection.ts';
-import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
-import { createKubeClient } from '../../../src/operator/kube-client.ts';
-import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
-import { createTagPolicy } from '../../../src/operator/nodes/tags.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
-import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
+import type { OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
-import { createTailnets } from '../../../src/operator/tailnets.ts';
-import { settle } from '../bench.ts';
-import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
-import { createFakeClock, type FakeClock } from '../fake-clock.ts';
-import { createControlDouble, type ControlDouble } from '../recorder/control-double.ts';
-import { OPTIONS } from '../recorder/recorders.ts';
+import type { ApiServerDouble, StoredObject } from '../api-server-double.ts';
+import { createBench, settle, type Bench } from '../bench.ts';
+import type { FakeClock } from '../fake-clock.ts';
+import type { ControlDouble } from '../recorder/control-double.ts';
 import { proxyGroupObject } from './proxy-groups.ts';
 
 const GROUP = '/apis/tailscale.com/v1alpha1/proxygroups/prod';
@@ -24,42 +16,20 @@ const ROLE = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/roles/prod'
 const BINDING = '/apis/rbac.authorization.k8s.io/v1/namespaces/tailcast/rolebindings/prod';
 const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 
+let bench: Bench;
 let api: ApiServerDouble;
 let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
 let clock: FakeClock;
 let start: (leaving: boolean, served?: readonly string[]) => void;
-let close: () => void;
 const signal = new AbortController().signal;
 
 beforeEach(async () => {
-  api = await startApiServerDouble();
-  clock = createFakeClock(Date.now());
-  control = createControlDouble(() => clock.now());
-  metrics = createOperatorMetrics();
-  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
-  close = () => connection.close();
-  const client = createKubeClient(connection);
-  const log = createSilentLogger();
-  let id = 0;
-  const deps = {
-    client,
-    options: OPTIONS,
-    metrics,
-    clock,
-    log,
-    keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
-    tags: createTagPolicy({ client, options: OPTIONS, clock }),
-    events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
-    tailnets: createTailnets({
-      client,
-      namespace: OPTIONS.namespace,
-      own: control,
-      defaultLoginServer: 'https://login.example.com',
-      nowMs: () => clock.now(),
-    }),
-  };
+  bench = await createBench();
+  ({ api, clock, control } = bench);
+  const deps = bench.deps();
+  ({ metrics } = deps);
   start = (leaving, served = ['egress']) =>
     void (reconciler = createProxyGroupReconciler({ ...deps, leaving }, { served }));
   start(false);
@@ -70,10 +40,7 @@ beforeEach(async () => {
   });
 });
 
-afterEach(async () => {
-  close();
-  await api.close();
-});
+afterEach(() => bench.close());
 
 const run = (): Promise<number | undefined> => reconciler.reconcile('prod', signal);
 const stored = (path: string): StoredObject | undefined => api.objects.get(path);

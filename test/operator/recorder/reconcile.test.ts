@@ -1,20 +1,13 @@
 import { createPrivateKey } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { connectCluster } from '../../../src/operator/cluster-connection.ts';
-import { createEventRecorder } from '../../../src/operator/event-recorder.ts';
-import { createKubeClient } from '../../../src/operator/kube-client.ts';
-import { createOperatorMetrics, type OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
-import { KeyKeeper } from '../../../src/operator/nodes/keys.ts';
-import { createTagPolicy } from '../../../src/operator/nodes/tags.ts';
 import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
-import { createTailnets } from '../../../src/operator/tailnets.ts';
-import { startApiServerDouble, type ApiServerDouble, type StoredObject } from '../api-server-double.ts';
-import { settle } from '../bench.ts';
-import { createFakeClock, type FakeClock } from '../fake-clock.ts';
-import { createControlDouble, type ControlDouble } from './control-double.ts';
-import { OPTIONS, recorderObject, S3 } from './recorders.ts';
+import type { ApiServerDouble, StoredObject } from '../api-server-double.ts';
+import { createBench, settle, type Bench } from '../bench.ts';
+import type { FakeClock } from '../fake-clock.ts';
+import type { ControlDouble } from './control-double.ts';
+import { recorderObject, S3 } from './recorders.ts';
 import { referenceState } from './reference-objects.ts';
 
 const RECORDERS = '/apis/tailscale.com/v1alpha1/recorders';
@@ -30,51 +23,22 @@ const LABELS = {
   'app.kubernetes.io/managed-by': 'tailscale-operator',
 };
 
+let bench: Bench;
 let api: ApiServerDouble;
 let clock: FakeClock;
 let control: ControlDouble;
 let metrics: OperatorMetrics;
 let reconciler: Reconciler;
-let close: () => void;
 const signal = new AbortController().signal;
 
 beforeEach(async () => {
-  api = await startApiServerDouble();
-  clock = createFakeClock(Date.now());
-  control = createControlDouble(() => clock.now());
-  metrics = createOperatorMetrics();
-  const connection = connectCluster({ kubeconfig: [api.kubeconfig], context: undefined });
-  close = () => connection.close();
-  reconciler = build(connection);
+  bench = await createBench();
+  ({ api, clock, control } = bench);
+  const deps = bench.deps();
+  ({ metrics } = deps);
+  reconciler = createRecorderReconciler(deps);
 });
-
-afterEach(async () => {
-  close();
-  await api.close();
-});
-
-function build(connection: ReturnType<typeof connectCluster>): Reconciler {
-  const log = createSilentLogger();
-  const client = createKubeClient(connection);
-  let id = 0;
-  return createRecorderReconciler({
-    client,
-    options: OPTIONS,
-    metrics,
-    clock,
-    log,
-    keys: new KeyKeeper({ metrics, nowMs: () => clock.now(), log }),
-    tags: createTagPolicy({ client, options: OPTIONS, clock }),
-    events: createEventRecorder({ client, clock, log, createId: () => String((id += 1)) }),
-    tailnets: createTailnets({
-      client,
-      namespace: OPTIONS.namespace,
-      own: control,
-      defaultLoginServer: 'https://login.example.com',
-      nowMs: () => clock.now(),
-    }),
-  });
-}
+afterEach(() => bench.close());
 
 const run = (): Promise<number | undefined> => reconciler.reconcile('test', signal);
 const put = (spec: object, metadata: object = {}): void =>

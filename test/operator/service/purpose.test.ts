@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { isOfInterest, proxyClassNameOf, withoutTheRest } from '../../../src/operator/service/interest.ts';
+import { isOfInterest, keptOfService, proxyClassNameOf } from '../../../src/operator/service/interest.ts';
 import { purposeOf } from '../../../src/operator/service/purpose.ts';
 import { parseService } from '../../../src/operator/service/resource.ts';
 import { parseObject } from '../../../src/operator/kube-object.ts';
@@ -106,7 +106,7 @@ describe('what a Service asks for', () => {
 
 describe('the copy of all Services', () => {
   const kept = (spec: object, annotations = {}, metadata = {}) =>
-    withoutTheRest(parseObject(service(spec, annotations, metadata)));
+    keptOfService(parseObject(service(spec, annotations, metadata)));
 
   it('holds what tells ours from others, and nothing else', () => {
     const { metadata, spec } = kept(
@@ -114,7 +114,7 @@ describe('the copy of all Services', () => {
       { ...EXPOSED, 'kubectl.kubernetes.io/last-applied-configuration': 'x'.repeat(1000) },
       { labels: { 'tailscale.com/proxy-class': 'a', app: 'web' }, managedFields: [{ manager: 'kubectl' }] },
     );
-    expect(spec).toEqual(LOAD_BALANCER);
+    expect(spec).toEqual({ ...LOAD_BALANCER, clusterIP: '10.96.0.10' });
     expect(metadata).toEqual({
       name: 'web',
       namespace: 'prod',
@@ -123,6 +123,22 @@ describe('the copy of all Services', () => {
       labels: { 'tailscale.com/proxy-class': 'a' },
       annotations: EXPOSED,
     });
+  });
+
+  it('is complete for the Services of groups', () => {
+    const annotations = { 'tailscale.com/proxy-group': 'in', other: 'x' };
+    const { metadata, spec } = kept({ ...LOAD_BALANCER, selector: { app: 'web' } }, annotations, {
+      managedFields: [{ manager: 'kubectl' }],
+    });
+    expect(spec).toMatchObject({ selector: { app: 'web' } });
+    expect(metadata.annotations).toEqual(annotations);
+    expect(metadata).not.toHaveProperty('managedFields');
+    const left = kept(
+      { selector: { app: 'web' } },
+      {},
+      { finalizers: ['tailscale.com/service-pg-finalizer'] },
+    );
+    expect(left['spec']).toMatchObject({ selector: { app: 'web' } });
   });
 
   it('says which are looked at', () => {

@@ -1,0 +1,350 @@
+/** For each controller: the resources that it reconciles, and the other objects whose changes make it reconcile them. Pure. */
+import type { ControllerSpec, Watched } from './controller.ts';
+import { nameserverSelector } from './dns/object-specs.ts';
+import { frontSelector, LABELS as FRONT_LABELS } from './egress-group/member.ts';
+import { gatewayHostname, gatewaysOf, isOurClass, parseGateway, parseHttpRoute } from './gateway/resource.ts';
+import {
+  CONNECTORS,
+  CONNECTORS_BY_CLASS,
+  ENDPOINT_SLICES,
+  GATEWAY_CLASSES,
+  GATEWAYS,
+  GATEWAYS_BY_CLASS,
+  GATEWAYS_BY_HOST,
+  GATEWAYS_BY_PROXY_CLASS,
+  GROUPS_BY_CLASS,
+  HTTP_ROUTES,
+  INGRESSES,
+  INGRESSES_BY_BACKEND,
+  INGRESSES_BY_CLASS,
+  INGRESSES_BY_HOST,
+  PROXY_GROUPS,
+  ROUTES_BY_BACKEND,
+  SERVICES,
+  SERVICES_BY_CLASS,
+  SERVICES_BY_NAME,
+  serviceOfSlice,
+} from './indexes.ts';
+import { CERTIFICATES } from './ingress-group/certificates.ts';
+import { hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
+import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
+import type { Reconciler } from './nodes/lifecycle.ts';
+import { nameSelection } from './nodes/names.ts';
+import { kindSelector } from './nodes/node-group.ts';
+import { fullName, type ObjectIndex, type Selection } from './object-cache.ts';
+import { parentAmong, parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
+import { isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { groupIn, hasGroupFinalizer, isOfInterest } from './service/interest.ts';
+import { leadsOut } from './service/purpose.ts';
+
+/** Settings that decide about the watches of several controllers. */
+export interface WatchChoices {
+  readonly namespace: string;
+  /** ProxyClass of resources that name none; empty: none. */
+  readonly defaultClass: string;
+}
+
+const own = (object: KubeObject): readonly string[] => [fullName(object)];
+
+/** Recorders and ProxyGroups of API server proxies. */
+export function ownerController(
+  kind: 'Recorder' | 'ProxyGroup',
+  reconciler: Reconciler,
+  namespace: string,
+): ControllerSpec {
+  return {
+    reconciler,
+    resources: { ...(kind === 'Recorder' ? { kind: KINDS.recorder } : PROXY_GROUPS), names: own },
+    others: [...CHILDREN, KINDS.disruptionBudget].map((child) => ({
+      kind: child,
+      namespace,
+      labelSelector: kindSelector(kind),
+      names: labelled('app.kubernetes.io/instance'),
+    })),
+    resync: true,
+  };
+}
+
+/** Services of the complete cluster. A Service that needs no proxy costs no request. */
+export function serviceController(
+  reconciler: Reconciler,
+  { namespace, defaultClass, takesUnclassed }: WatchChoices & { readonly takesUnclassed: boolean },
+): ControllerSpec {
+  const ours = (service: KubeObject): boolean => isOfInterest(service, takesUnclassed);
+  return {
+    reconciler,
+    resources: { ...SERVICES, names: (service) => (ours(service) ? own(service) : []) },
+    others: [
+      ...childrenOf('svc', namespace, SERVICES),
+      classWatch(SERVICES_BY_CLASS, defaultClass, (service) => (ours(service) ? own(service) : [])),
+    ],
+    resync: false,
+  };
+}
+
+/** Ingresses of the class of the operator, and those with its finalizer. */
+export function ingressController(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: WatchChoices,
+): ControllerSpec {
+  const ours = (ingress: KubeObject): readonly string[] => (isIngressOfInterest(ingress) ? own(ingress) : []);
+  return {
+    reconciler,
+    resources: {
+      ...INGRESSES,
+      // A deleted Ingress frees its hostname, so Ingresses with the same hostname are reconciled too.
+      names: (ingress, cached) =>
+        isIngressOfInterest(ingress)
+          ? [ingress, ...cached.by(INGRESSES_BY_HOST, hostnameOf(parseIngress(ingress)))].flatMap(own)
+          : [],
+    },
+    others: [
+      ...childrenOf('ingress', namespace, INGRESSES),
+      {
+        ...SERVICES,
+        names: (service, cached) => cached.by(INGRESSES_BY_BACKEND, fullName(service)).flatMap(ours),
+      },
+      classWatch(INGRESSES_BY_CLASS, defaultClass),
+    ],
+    resync: false,
+  };
+}
+
+/** Gateways of all classes. The reconciler reads the class. */
+export function gatewayController(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: WatchChoices,
+): ControllerSpec {
+  return {
+    reconciler,
+    resources: {
+      ...GATEWAYS,
+      // A deleted Gateway frees its hostname, so Gateways with the same hostname are reconciled too.
+      names: (gateway, cached) =>
+        [gateway, ...cached.by(GATEWAYS_BY_HOST, gatewayHostname(parseGateway(gateway)))].flatMap(own),
+    },
+    others: [
+      ...childrenOf('gateway', namespace, GATEWAYS),
+      {
+        ...GATEWAY_CLASSES,
+        names: ({ metadata }, cached) => cached.by(GATEWAYS_BY_CLASS, metadata.name).flatMap(own),
+      },
+      { ...HTTP_ROUTES, names: (route) => gatewaysOf(parseHttpRoute(route)) },
+      {
+        ...SERVICES,
+        names: (service, cached) =>
+          cached
+            .by(ROUTES_BY_BACKEND, fullName(service))
+            .flatMap((route) => gatewaysOf(parseHttpRoute(route))),
+      },
+      classWatch(GATEWAYS_BY_PROXY_CLASS, defaultClass),
+    ],
+    resync: false,
+  };
+}
+
+export function gatewayClassController(reconciler: Reconciler): ControllerSpec {
+  const names = (one: KubeObject): readonly string[] => (isOurClass(one) ? own(one) : []);
+  return { reconciler, resources: { ...GATEWAY_CLASSES, names }, others: [], resync: false };
+}
+
+/** The nodes of ProxyGroups of type egress. */
+export function egressNodesController(
+  reconciler: Reconciler,
+  { namespace, defaultClass }: WatchChoices,
+): ControllerSpec {
+  return {
+    reconciler,
+    resources: { ...PROXY_GROUPS, names: egressGroup },
+    others: [
+      ...childrenOf('proxygroup', namespace, PROXY_GROUPS, [...CHILDREN, KINDS.disruptionBudget]),
+      classWatch(GROUPS_BY_CLASS, defaultClass, egressGroup),
+    ],
+    resync: true,
+  };
+}
+
+/** The Services of egress groups, by the name of the group. */
+export function egressServicesController(reconciler: Reconciler, namespace: string): ControllerSpec {
+  const fronts = { namespace, labelSelector: frontSelector(), names: labelled(FRONT_LABELS.group) };
+  const pods = { namespace, labelSelector: typeSelector('proxygroup'), names: parentName };
+  return {
+    reconciler,
+    resources: { ...SERVICES, names: namedGroup },
+    others: [
+      { ...PROXY_GROUPS, names: egressGroup },
+      { kind: KINDS.service, ...fronts },
+      { kind: KINDS.endpointSlice, ...fronts },
+      { kind: KINDS.configMap, ...pods },
+      { kind: KINDS.secret, ...pods },
+      { kind: KINDS.pod, ...pods },
+    ],
+    resync: false,
+  };
+}
+
+/** ProxyGroups of type ingress with the Services and Ingresses that they serve, by the name of the group. */
+export function ingressGroupController(
+  reconciler: Reconciler,
+  {
+    namespace,
+    defaultClass,
+    services,
+    ingresses,
+    tailnetServices,
+  }: WatchChoices & {
+    readonly services: boolean;
+    readonly ingresses: boolean;
+    /** True if the operator's own control server has Tailscale Services. */
+    readonly tailnetServices: boolean;
+  },
+): ControllerSpec {
+  // The empty name releases the members that name no group.
+  const groupsOf = (object: KubeObject): readonly string[] => {
+    const named = leadsOut(object.metadata.annotations ?? {}) ? [] : namedGroup(object);
+    return named.length === 0 && hasGroupFinalizer(object) ? [''] : named;
+  };
+  const nodes = [...CHILDREN, KINDS.disruptionBudget, KINDS.configMap, KINDS.pod];
+  return {
+    reconciler,
+    resources: { ...PROXY_GROUPS, names: ingressGroup },
+    others: [
+      ...childrenOf('proxygroup', namespace, PROXY_GROUPS, nodes).map((child) => ({
+        ...child,
+        // Groups of other types have their own controllers.
+        names: (object: KubeObject, cached: Parameters<Watched['names']>[1]) =>
+          parentName(object).filter((name) =>
+            cached.all(PROXY_GROUPS).some((group) => ingressGroup(group).includes(name)),
+          ),
+      })),
+      {
+        kind: KINDS.secret,
+        namespace,
+        labelSelector: CERTIFICATES,
+        names: labelled('tailscale.com/proxy-group'),
+      },
+      // Read by the reconciler, which needs no pass when a name changes its owner.
+      { ...nameSelection(namespace), names: () => [] },
+      classWatch(GROUPS_BY_CLASS, defaultClass, ingressGroup),
+      {
+        ...SERVICES,
+        names: (service, cached) => [
+          ...(services ? groupsOf(service) : []),
+          ...(ingresses ? cached.by(INGRESSES_BY_BACKEND, fullName(service)).flatMap(namedGroup) : []),
+        ],
+      },
+      ...(ingresses ? [{ ...INGRESSES, names: groupsOf }] : []),
+      // Only Tailscale Services have other nodes that can take over.
+      ...(services && tailnetServices
+        ? [
+            {
+              ...ENDPOINT_SLICES,
+              names: (slice: KubeObject, cached: Parameters<Watched['names']>[1]) =>
+                cached.by(SERVICES_BY_NAME, serviceOfSlice(slice)).flatMap(groupsOf),
+            },
+          ]
+        : []),
+    ],
+    resync: true,
+  };
+}
+
+export function connectorController(reconciler: Reconciler, namespace: string): ControllerSpec {
+  return {
+    reconciler,
+    resources: { ...CONNECTORS, names: own },
+    others: [...childrenOf('connector', namespace, CONNECTORS), classWatch(CONNECTORS_BY_CLASS, '')],
+    resync: false,
+  };
+}
+
+/** The nameserver has one file with all names, so each change concerns every DNSConfig. */
+export function dnsController(reconciler: Reconciler, namespace: string): ControllerSpec {
+  const configs: Selection = { kind: KINDS.dnsConfig };
+  const watched = (kinds: readonly ResourceKind[], labelSelector: string): readonly Watched[] =>
+    kinds.map((kind) => ({
+      kind,
+      namespace,
+      labelSelector,
+      names: (_object, cached) => cached.all(configs).flatMap(own),
+    }));
+  return {
+    reconciler,
+    resources: { ...configs, names: (config, cached) => [config, ...cached.all(configs)].flatMap(own) },
+    others: [
+      ...watched([KINDS.statefulSet, KINDS.secret, KINDS.service, KINDS.endpointSlice], typeSelector('svc')),
+      ...watched(
+        [KINDS.deployment, KINDS.service, KINDS.configMap, KINDS.serviceAccount],
+        nameserverSelector(),
+      ),
+    ],
+    resync: false,
+  };
+}
+
+export function classController(reconciler: Reconciler): ControllerSpec {
+  return { reconciler, resources: { kind: KINDS.proxyClass, names: own }, others: [], resync: false };
+}
+
+const CHILDREN: readonly ResourceKind[] = [
+  KINDS.statefulSet,
+  KINDS.serviceAccount,
+  KINDS.secret,
+  KINDS.role,
+  KINDS.roleBinding,
+];
+
+/** The objects that the operator creates for parents of a type. */
+function childrenOf(
+  type: ParentType,
+  namespace: string,
+  parents: Selection,
+  kinds: readonly ResourceKind[] = [...CHILDREN, KINDS.service],
+): readonly Watched[] {
+  return kinds.map((kind) => ({
+    kind,
+    namespace,
+    labelSelector: typeSelector(type),
+    names(object, cached) {
+      const parent = parentAmong(object, cached.all(parents));
+      if (parent === undefined) return [];
+      return [parents.kind.namespaced ? `${parent.namespace}/${parent.name}` : parent.name];
+    },
+  }));
+}
+
+/** ProxyClasses, with the resources that follow a class. */
+function classWatch(
+  index: ObjectIndex,
+  defaultClass: string,
+  names: (object: KubeObject) => readonly string[] = own,
+): Watched {
+  return {
+    kind: KINDS.proxyClass,
+    names: ({ metadata: { name } }, cached) =>
+      [name, ...(name === defaultClass ? [''] : [])]
+        .flatMap((value) => cached.by(index, value))
+        .flatMap(names),
+  };
+}
+
+function labelled(label: string): (object: KubeObject) => readonly string[] {
+  return ({ metadata }) => [metadata.labels?.[label] ?? ''].filter((name) => name !== '');
+}
+
+function parentName(object: KubeObject): readonly string[] {
+  const parent = parentOf(object);
+  return parent === undefined ? [] : [parent.name];
+}
+
+function namedGroup({ metadata }: KubeObject): readonly string[] {
+  return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
+}
+
+function ingressGroup(object: KubeObject): readonly string[] {
+  return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}
+
+function egressGroup(object: KubeObject): readonly string[] {
+  return isEgressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}

@@ -1,0 +1,101 @@
+/** The selections that several controllers share, and the indexes by which they find objects. Pure. */
+import { z } from 'zod';
+import { connectorClassOf } from './connector/resource.ts';
+import {
+  gatewayHostname,
+  gatewaysOf,
+  parseGateway,
+  parseHttpRoute,
+  routeBackends,
+} from './gateway/resource.ts';
+import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
+import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
+import { fullName, namesAndLabels, type ObjectIndex, type Selection } from './object-cache.ts';
+import { groupClassOf } from './proxy-group/resource.ts';
+import {
+  groupIn,
+  hasGroupFinalizer,
+  isOfInterest,
+  keptOfService,
+  proxyClassNameOf,
+} from './service/interest.ts';
+
+const complete = (kind: ResourceKind): Selection => ({ kind, keep: withoutManagedFields });
+
+export const SERVICES: Selection = { kind: KINDS.service, keep: keptOfService };
+export const INGRESSES = complete(KINDS.ingress);
+export const PROXY_GROUPS = complete(KINDS.proxyGroup);
+export const CONNECTORS = complete(KINDS.connector);
+export const GATEWAYS = complete(KINDS.gateway);
+export const GATEWAY_CLASSES = complete(KINDS.gatewayClass);
+export const HTTP_ROUTES = complete(KINDS.httpRoute);
+/** Name, labels, and whether an endpoint is ready. */
+export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: keptOfSlice };
+
+export const SERVICES_BY_NAME = indexBy(SERVICES, (service) => [fullName(service)]);
+export const SERVICES_BY_GROUP = indexBy(SERVICES, groupOf);
+/** By the ProxyClass that a resource names; empty: it names none. So are the other indexes by class. */
+export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
+  isOfInterest(one, true) ? [proxyClassNameOf(one.metadata, '')] : [],
+);
+export const INGRESSES_BY_GROUP = indexBy(INGRESSES, groupOf);
+/** By the value `true`: the Services and Ingresses that have the finalizer of a group. */
+export const MARKED_SERVICES = indexBy(SERVICES, (one) => [String(hasGroupFinalizer(one))]);
+export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => [String(hasGroupFinalizer(one))]);
+/** By `<namespace>/<name>` of the Service that a path leads to. */
+export const INGRESSES_BY_BACKEND = indexBy(INGRESSES, (ingress) =>
+  backendNames(parseIngress(ingress)).map((name) => `${ingress.metadata.namespace ?? ''}/${name}`),
+);
+export const INGRESSES_BY_HOST = indexBy(INGRESSES, (one) =>
+  isIngressOfInterest(one) ? [hostnameOf(parseIngress(one))] : [],
+);
+export const INGRESSES_BY_CLASS = indexBy(INGRESSES, (one) =>
+  isIngressOfInterest(one) ? [proxyClassNameOf(one.metadata, '')] : [],
+);
+export const GATEWAYS_BY_HOST = indexBy(GATEWAYS, (one) => [gatewayHostname(parseGateway(one))]);
+export const GATEWAYS_BY_PROXY_CLASS = indexBy(GATEWAYS, (one) => [proxyClassNameOf(one.metadata, '')]);
+export const GATEWAYS_BY_CLASS = indexBy(GATEWAYS, (one) => [parseGateway(one).spec.gatewayClassName]);
+export const ROUTES_BY_GATEWAY = indexBy(HTTP_ROUTES, (route) => gatewaysOf(parseHttpRoute(route)));
+export const ROUTES_BY_BACKEND = indexBy(HTTP_ROUTES, (route) =>
+  routeBackends(parseHttpRoute(route)).map((name) => `${route.metadata.namespace ?? ''}/${name}`),
+);
+export const SLICES_BY_SERVICE = indexBy(ENDPOINT_SLICES, (slice) => [serviceOfSlice(slice)]);
+export const CONNECTORS_BY_CLASS = indexBy(CONNECTORS, (one) => [connectorClassOf(one)]);
+export const GROUPS_BY_CLASS = indexBy(PROXY_GROUPS, (group) => [groupClassOf(group)]);
+
+/** `<namespace>/<name>` of the Service whose endpoints a slice has. */
+export function serviceOfSlice({ metadata }: KubeObject): string {
+  return `${metadata.namespace ?? ''}/${metadata.labels?.['kubernetes.io/service-name'] ?? ''}`;
+}
+
+/** True if a kept slice has an endpoint that is ready, or whose state is unknown. */
+export function hasReadyEndpoint(slice: KubeObject): boolean {
+  return slice['ready'] === true;
+}
+
+const sliceSchema = z.object({
+  endpoints: z
+    .array(z.object({ conditions: z.object({ ready: z.boolean().nullish() }).nullish() }))
+    .nullish(),
+});
+
+function keptOfSlice(slice: KubeObject): KubeObject {
+  const { endpoints } = sliceSchema.parse(slice);
+  const ready = endpoints?.some(({ conditions }) => conditions?.ready !== false) === true;
+  return { ...namesAndLabels(slice), ready };
+}
+
+function withoutManagedFields({
+  metadata: { managedFields: _none, ...metadata },
+  ...object
+}: KubeObject): KubeObject {
+  return { ...object, metadata };
+}
+
+function indexBy(of: Selection, valuesOf: ObjectIndex['valuesOf']): ObjectIndex {
+  return { of, valuesOf };
+}
+
+function groupOf({ metadata }: KubeObject): readonly string[] {
+  return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
+}

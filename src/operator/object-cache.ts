@@ -1,0 +1,222 @@
+/**
+ * The objects that the operator watches, with indexes. Reconcilers read them here instead of listing the cluster in each pass.
+ * Controllers that watch the same objects share one watch and one copy.
+ */
+import { pause } from '../async/pause.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Clock } from './clock.ts';
+import { createInformer, type Informer } from './informer.ts';
+import { KubeRefusal, type KubeClient } from './kube-client.ts';
+import type { KubeObject, ResourceKind } from './kube-object.ts';
+
+/** Objects of one kind, and the fields of them that are kept. */
+export interface Selection {
+  readonly kind: ResourceKind;
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  /**
+   * Returns the part of an object that is kept. Default: the API server sends `metadata` only, and name and labels are kept.
+   * Copies are shared if this is the same function.
+   */
+  readonly keep?: (object: KubeObject) => KubeObject;
+}
+
+/** Finds the objects of a selection by a value, such as the group that they name. */
+export interface ObjectIndex {
+  readonly of: Selection;
+  readonly valuesOf: (object: KubeObject) => readonly string[];
+}
+
+/** A view of objects in memory. */
+export interface CachedObjects {
+  all(selection: Selection): readonly KubeObject[];
+  by(index: ObjectIndex, value: string): readonly KubeObject[];
+}
+
+export interface ObjectCache {
+  /**
+   * Returns a view of these selections; those without a watch are listed. The objects may be some milliseconds old: read an
+   * object from the API server before a write that depends on its current content.
+   *
+   * @throws Error if the API server has not sent a list in time; KubeRefusal.
+   */
+  read(selections: readonly Selection[], signal: AbortSignal): Promise<CachedObjects>;
+}
+
+/** Called for each object that appeared, changed or disappeared. Must not throw. */
+type Listener = (before: KubeObject | undefined, after: KubeObject | undefined) => void;
+
+/** A cache that watches the API server. */
+export interface WatchedObjects extends ObjectCache {
+  readonly objects: CachedObjects;
+  /** Adds a watch. Call it before `run`. */
+  watch(selection: Selection, listener: Listener): void;
+  /** Watches until the signal. */
+  run(signal: AbortSignal): Promise<void>;
+}
+
+interface Watch {
+  readonly selection: Selection;
+  readonly informer: Informer;
+  readonly listeners: Listener[];
+  readonly indexes: Map<ObjectIndex, Map<string, Map<string, KubeObject>>>;
+}
+
+/** Maximum time that a reconciler waits for the first list of a kind. */
+const FIRST_LIST_MS = 30_000;
+
+interface WatchDeps {
+  readonly client: Pick<KubeClient, 'list' | 'watch'>;
+  readonly clock: Clock;
+  readonly random: () => number;
+  readonly log: Logger;
+}
+
+export function createWatchedObjects(deps: WatchDeps): WatchedObjects {
+  const { client, clock } = deps;
+  const watches: Watch[] = [];
+
+  function watchOf(selection: Selection): Watch | undefined {
+    return watches.find((one) => isSameSelection(one.selection, selection));
+  }
+
+  const objects: CachedObjects = {
+    all: (selection) => watchOf(selection)?.informer.items ?? [],
+    by(index, value) {
+      const watch = watchOf(index.of);
+      if (watch === undefined) return [];
+      let entries = watch.indexes.get(index);
+      if (entries === undefined) {
+        entries = new Map();
+        for (const object of watch.informer.items) addEntry(index, entries, object);
+        watch.indexes.set(index, entries);
+      }
+      return [...(entries.get(value)?.values() ?? [])];
+    },
+  };
+
+  return {
+    objects,
+    watch(selection, listener) {
+      let watch = watchOf(selection);
+      if (watch === undefined) {
+        watch = openWatch(selection, deps);
+        watches.push(watch);
+      }
+      watch.listeners.push(listener);
+    },
+    async read(selections, signal) {
+      const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
+      for (const selection of selections) {
+        const informer = watchOf(selection)?.informer;
+        if (informer === undefined) listed.push([selection, await listOf(client, selection, signal)]);
+        else if (!informer.isSynced)
+          await Promise.race([informer.synced, pause(FIRST_LIST_MS, signal, clock)]);
+        if (informer?.isSynced === false)
+          throw new Error(`the API server has not sent the list of ${selection.kind.plural} yet`);
+      }
+      if (listed.length === 0) return objects;
+      const view = viewOf(listed);
+      return {
+        all: (selection) => (watchOf(selection) === undefined ? view : objects).all(selection),
+        by: (index, value) => (watchOf(index.of) === undefined ? view : objects).by(index, value),
+      };
+    },
+    async run(signal) {
+      await Promise.all(watches.map(({ informer }) => informer.run(signal)));
+    },
+  };
+}
+
+function openWatch(selection: Selection, { client, ...deps }: WatchDeps): Watch {
+  const { kind } = selection;
+  const options = listOptions(selection);
+  const listeners: Listener[] = [];
+  const indexes: Watch['indexes'] = new Map();
+  const informer = createInformer({
+    source: {
+      name: kind.plural,
+      list: (signal) => client.list(kind, options, signal),
+      watch: (resourceVersion, timeoutSeconds, signal) =>
+        client.watch(kind, { ...options, resourceVersion, timeoutSeconds }, signal),
+    },
+    onChange(before, after) {
+      for (const [index, entries] of indexes) {
+        if (before !== undefined) removeEntry(index, entries, before);
+        if (after !== undefined) addEntry(index, entries, after);
+      }
+      for (const listener of listeners) listener(before, after);
+    },
+    ...deps,
+  });
+  return { selection, informer, listeners, indexes };
+}
+
+/** A cache without watches: each `read` lists the objects. Used where resources are visited once. */
+export function createListedObjects(client: Pick<KubeClient, 'list'>): ObjectCache {
+  return {
+    async read(selections, signal) {
+      const listed: (readonly [Selection, readonly KubeObject[]])[] = [];
+      for (const selection of selections) listed.push([selection, await listOf(client, selection, signal)]);
+      return viewOf(listed);
+    },
+  };
+}
+
+/** A view of objects that have been listed. */
+export function viewOf(listed: readonly (readonly [Selection, readonly KubeObject[]])[]): CachedObjects {
+  const all = (selection: Selection): readonly KubeObject[] =>
+    listed.find(([one]) => isSameSelection(one, selection))?.[1] ?? [];
+  return {
+    all,
+    by: ({ of, valuesOf }, value) => all(of).filter((object) => valuesOf(object).includes(value)),
+  };
+}
+
+/** Returns the objects of a selection; none if the cluster does not know the kind. */
+export async function listOf(
+  client: Pick<KubeClient, 'list'>,
+  selection: Selection,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
+  try {
+    return (await client.list(selection.kind, listOptions(selection), signal)).items;
+  } catch (error) {
+    if (error instanceof KubeRefusal && error.status === 404) return [];
+    throw error;
+  }
+}
+
+/** Keeps the name and the labels of an object. */
+export function namesAndLabels({ apiVersion, kind, metadata }: KubeObject): KubeObject {
+  const { name, namespace, uid, resourceVersion, labels } = metadata;
+  return { apiVersion, kind, metadata: { name, namespace, uid, resourceVersion, labels } };
+}
+
+/** `<namespace>/<name>`, or the name of a cluster-scoped object. */
+export function fullName({ metadata: { namespace, name } }: Pick<KubeObject, 'metadata'>): string {
+  return namespace === undefined ? name : `${namespace}/${name}`;
+}
+
+function listOptions({ namespace, labelSelector, keep }: Selection) {
+  return { namespace, labelSelector, metadataOnly: keep === undefined, keep: keep ?? namesAndLabels };
+}
+
+function addEntry(index: ObjectIndex, entries: Map<string, Map<string, KubeObject>>, object: KubeObject) {
+  for (const value of index.valuesOf(object)) {
+    const found = entries.get(value) ?? new Map<string, KubeObject>();
+    entries.set(value, found.set(fullName(object), object));
+  }
+}
+
+function removeEntry(index: ObjectIndex, entries: Map<string, Map<string, KubeObject>>, object: KubeObject) {
+  for (const value of index.valuesOf(object)) {
+    const found = entries.get(value);
+    found?.delete(fullName(object));
+    if (found?.size === 0) entries.delete(value);
+  }
+}
+
+function isSameSelection(left: Selection, right: Selection): boolean {
+  return (['kind', 'namespace', 'labelSelector', 'keep'] as const).every((key) => left[key] === right[key]);
+}

@@ -1,0 +1,124 @@
+/** What the reconcilers of egress groups and ingress groups have in common: their nodes serve many Services. Effects. */
+import { FINALIZER, KINDS } from '../kube-object.ts';
+import { timeOf, type Managed, type ReconcilerDeps } from '../nodes/lifecycle.ts';
+import { problemOfName } from '../nodes/node-group.ts';
+import { failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
+import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import type { ProxyClass } from '../proxy-class/resource.ts';
+import { privilegedClassOf, type Deployed } from '../proxies/deploy.ts';
+import { dnsLabel, type Duty, type Proxy } from '../proxies/proxy.ts';
+import { hasJoined } from '../proxies/readiness.ts';
+import { sharedNodes } from './group.ts';
+import type { ProxyGroup } from './resource.ts';
+import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
+
+export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
+  const { metadata, spec } = proxyGroup;
+  return {
+    kind: KINDS.proxyGroup,
+    finalizer: FINALIZER,
+    group: sharedNodes(proxyGroup, options),
+    tailnet: spec.tailnet,
+    metadata,
+  };
+}
+
+/** Returns the ProxyClass of a group, or undefined after the group got a condition that says why it has to wait. */
+export async function classOfGroup(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  defaultClass: string,
+  signal: AbortSignal,
+): Promise<{ readonly proxyClass: ProxyClass | undefined } | { readonly problem: string }> {
+  const { metadata, spec } = proxyGroup;
+  const problem = problemOfName(metadata.name);
+  if (problem !== undefined) return refuseGroup(deps, proxyGroup, 'ProxyGroupInvalid', problem, signal);
+  const answer = await privilegedClassOf(
+    deps,
+    spec.proxyClass === '' ? defaultClass : spec.proxyClass,
+    signal,
+  );
+  if (answer.kind === 'found') return answer;
+  return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`, signal);
+}
+
+/** Says in an event and in the status why a group is not deployed. */
+export async function refuseGroup(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  reason: ProxyGroupReason,
+  problem: string,
+  signal: AbortSignal,
+): Promise<{ readonly problem: string }> {
+  const verdict = failed(reason, problem);
+  await warn(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, verdict, signal);
+  await reportGroup(deps, proxyGroup, { ready: verdict }, undefined, signal);
+  return { problem };
+}
+
+/** The nodes of a group as a proxy. */
+export function proxyOfGroup(
+  { options }: Pick<ReconcilerDeps, 'options'>,
+  proxyGroup: ProxyGroup,
+  duty: Duty,
+): Proxy {
+  const { name } = proxyGroup.metadata;
+  const prefix = proxyGroup.spec.hostnamePrefix || name;
+  return {
+    parent: { type: 'proxygroup', namespace: options.namespace, name },
+    group: sharedNodes(proxyGroup, options),
+    duty,
+    hostname: (ordinal) => dnsLabel(`${prefix}-${ordinal}`),
+  };
+}
+
+/**
+ * Writes the status after the nodes were deployed.
+ *
+ * @param waitsFor undefined: the group does its work.
+ */
+export async function reportNodes(
+  deps: ReconcilerDeps,
+  proxyGroup: ProxyGroup,
+  { nodes }: Deployed,
+  { observed }: Found,
+  waitsFor: string | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const group = sharedNodes(proxyGroup, deps.options);
+  const joined = nodes.filter((node) => hasJoined(group, node, observed));
+  const running = `${joined.length}/${group.replicas} ProxyGroup pods running`;
+  const verdicts: Verdicts = {
+    available:
+      joined.length > 0
+        ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
+        : failed('ProxyGroupCreating', running),
+    ready:
+      waitsFor === undefined
+        ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
+        : failed('ProxyGroupCreating', waitsFor),
+  };
+  await reportGroup(
+    deps,
+    proxyGroup,
+    verdicts,
+    { devices: devicesOf(joined, false), url: undefined },
+    signal,
+  );
+}
+
+/**
+ * Writes the status of a group if it changes.
+ *
+ * @param shown undefined: devices and URL in the status stay.
+ */
+export function reportGroup(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  proxyGroup: ProxyGroup,
+  verdicts: Verdicts,
+  shown: { readonly devices: readonly ShownDevice[]; readonly url: string | undefined } | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  const status = nextStatus(proxyGroup, verdicts, shown, timeOf(deps.clock));
+  return writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);
+}
