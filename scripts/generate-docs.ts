@@ -14,7 +14,7 @@ import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
-import { environmentName, flagName, type SettingTable } from '../src/config/settings.ts';
+import { flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
@@ -26,7 +26,7 @@ import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts'
 import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { ERROR_ADVICE } from '../src/cli/error-advice.ts';
-import { SETTING_NEEDS } from './setting-needs.ts';
+import { SETTING_GROUPS } from './setting-groups.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
 
 const IDLE: IntakeStatus = {
@@ -108,62 +108,60 @@ function errorsPage(): string {
   return [
     '# Errors\n',
     NOTICE,
-    'Everything that can go wrong has a code. A client of the gateway gets it in a Kubernetes `Status`: `code` is the HTTP\n' +
-      'status, `reason` the Kubernetes reason, `message` the sentence below with details, and `details.causes` has one entry\n' +
-      'with reason `TailcastCode` whose message is the code. Logs and metrics (`code` label) name the same code.\n',
-    table(
-      ['code', 'HTTP', 'reason', 'means', 'what to do'],
-      entries.map(([code, { status, reason, message }]) => [
-        `\`${code}\``,
-        String(status),
-        reason,
-        message,
-        ERROR_ADVICE[code],
-      ]),
+    'Every error has a code. The gateway returns errors as a Kubernetes `Status`: `code` is the HTTP status, `reason` the Kubernetes\n' +
+      'reason and `message` the sentence below with details. The entry of `details.causes` with the reason `TailcastCode` contains the\n' +
+      'code. Logs and metrics (label `code`) use the same code.\n',
+    list(
+      entries.map(
+        ([code, { status, reason, message }]) =>
+          `\`${code}\` (${status} ${reason}): ${sentence(message)} ${ERROR_ADVICE[code]}`,
+      ),
     ),
   ].join('\n');
 }
 
 function settingsPage(): string {
   const sections = ROLES.map(([role, settings]) => {
-    const shown = Object.entries(settings);
+    const groups = SETTING_GROUPS[role] ?? { '': Object.keys(settings) };
     return [
       `## tailcast ${role}\n`,
-      table(
-        ['flag', 'variable', 'default', 'means', 'set by'],
-        shown.map(([key, { description, fallback, placeholder }]) => [
-          `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``,
-          `\`${environmentName(key)}\``,
-          shownDefault(fallback),
-          description,
-          SETTING_NEEDS[role]?.[key] ?? '–',
-        ]),
-      ),
+      ...Object.entries(groups).flatMap(([heading, keys]) => [
+        ...(heading === '' ? [] : [`### ${heading} (${role})\n`]),
+        list(keys.flatMap((key) => settingItem(key, settings))),
+      ]),
       ...(role === 'gateway' ? [staticIdentityFile()] : []),
     ].join('\n');
   });
   return [
     '# Settings\n',
     NOTICE,
-    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a\n' +
-      'key of the YAML file that `--config` or `TAILCAST_CONFIG` names (`proxyProtocol`). The flag wins over the variable, the\n' +
-      'variable over the file. An unknown key or variable is an error, and all mistakes are told at once. Lists are comma\n' +
-      'separated; sizes are written `8MiB`. Of most settings the default is right: the last column says whom one is for.\n',
+    'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a key\n' +
+      '(`proxyProtocol`) of the YAML file that `--config` or `TAILCAST_CONFIG` names. The flag overrides the variable, and the variable\n' +
+      'overrides the file. A role reports all wrong settings together and exits with code 2. Lists are separated by commas; sizes are\n' +
+      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`.\n',
     ...sections,
   ].join('\n');
 }
 
+function settingItem(key: string, settings: SettingTable): readonly string[] {
+  const setting = settings[key];
+  if (setting === undefined) return [];
+  const { description, fallback, placeholder } = setting;
+  const flag = `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``;
+  const standard = shownDefault(fallback);
+  return [`${flag}: ${sentence(description)}${standard === '' ? '' : ` Default ${standard}.`}`];
+}
+
 /** The one setting that names a file of ours. */
 function staticIdentityFile(): string {
-  const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => [
-    `\`${key}\``,
-    field.safeParse(undefined).success ? 'no' : 'yes',
-    field.description ?? '',
-  ]);
+  const rows = Object.entries(STATIC_IDENTITY.shape).map(([key, field]) => {
+    const need = field.safeParse(undefined).success ? '' : ' (required)';
+    return `\`${key}\`${need}: ${sentence(field.description ?? '')}`;
+  });
   return [
     '### The file of `--static-identity`\n',
-    'JSON. It is who everybody is that can connect, so the gateway then listens on this machine alone.\n',
-    table(['key', 'needed', 'means'], rows),
+    'A JSON file with the identity of every caller. The gateway then accepts only connections from this machine.\n',
+    list(rows),
   ].join('\n');
 }
 
@@ -185,34 +183,38 @@ function metricsPage(): string {
   return [
     '# Metrics\n',
     NOTICE,
-    'What `/metrics` of the ops listeners has, besides the usual metrics of the process. Labels never carry anything that a\n' +
+    '`/metrics` of each `--ops-listen` returns these metrics and the usual metrics of the process. Labels never contain values that a\n' +
       'client chose.\n',
     '## tailcast gateway\n',
-    metricsTable(gateway),
+    metricsList(gateway),
     '## tailcast recorder\n',
-    metricsTable(recorder),
+    metricsList(recorder),
     '## tailcast operator\n',
-    metricsTable(operator),
+    metricsList(operator),
     '## tailcast nameserver\n',
-    metricsTable(nameserver),
+    metricsList(nameserver),
     '## tailcast forwarder\n',
-    metricsTable(forwarder),
+    metricsList(forwarder),
     '## tailcast ingress\n',
-    metricsTable(ingress),
+    metricsList(ingress),
   ].join('\n');
 }
 
-function metricsTable(registry: Registry): string {
-  const rows = registry.getMetricsAsArray().map((metric) => {
-    const labels: unknown = 'labelNames' in metric ? metric.labelNames : [];
-    const names = Array.isArray(labels) ? labels.filter((name) => name !== 'le') : [];
-    return [`\`${metric.name}\``, String(metric.type), names.join(', '), metric.help];
-  });
-  return table(['metric', 'type', 'labels', 'means'], rows);
+function metricsList(registry: Registry): string {
+  return list(
+    registry.getMetricsAsArray().map((metric) => {
+      const labels: unknown = 'labelNames' in metric ? metric.labelNames : [];
+      const names = Array.isArray(labels) ? labels.filter((name) => name !== 'le') : [];
+      const labelled = names.length === 0 ? '' : ` by ${names.map((name) => `\`${name}\``).join(', ')}`;
+      return `\`${metric.name}\` (${String(metric.type)}${labelled}): ${metric.help}`;
+    }),
+  );
 }
 
+/** Empty if the setting has no default that the page can show. */
 function shownDefault(fallback: unknown): string {
-  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return '–';
+  if (fallback === undefined || fallback === '' || (Array.isArray(fallback) && fallback.length === 0))
+    return '';
   if (Array.isArray(fallback)) return `\`${fallback.join(',')}\``;
   if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
     return `\`${String(fallback.host)}:${String(fallback.port)}\``;
@@ -220,10 +222,14 @@ function shownDefault(fallback: unknown): string {
   return `\`${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)}\``;
 }
 
-function table(header: readonly string[], rows: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[]): string =>
-    `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |\n`;
-  return line(header) + line(header.map(() => '---')) + rows.map(line).join('');
+function list(items: readonly string[]): string {
+  return items.map((item) => `- ${item}\n`).join('');
+}
+
+/** The text with a capital letter at its beginning and a full stop. */
+function sentence(text: string): string {
+  const ended = /[.!?]$/.test(text) ? text : `${text}.`;
+  return ended.charAt(0).toUpperCase() + ended.slice(1);
 }
 
 if (import.meta.main) {

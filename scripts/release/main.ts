@@ -10,7 +10,7 @@
  *   --update-base        only write deploy/image/base.json anew
  *
  * The same checkout gives the same files, byte for byte. `RELEASE_SIGN` names a program that is called with the path of
- * each file after everything is made (docs/releasing.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
+ * each file after everything is made (scripts/release/README.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
  */
 import { execFileSync } from 'node:child_process';
 import {

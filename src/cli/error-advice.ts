@@ -13,7 +13,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   IDENTITY_MALFORMED:
     'The caller’s node has an expired key, is shared in from another tailnet, or has no owner: see it in the admin console.',
   TOKEN_REQUIRED: 'Use the kubeconfig that `npm start` prints; each start has a new token.',
-  GRANT_MALFORMED: 'Mend the grant that the message names in the tailnet policy. See `docs/grants.md`.',
+  GRANT_MALFORMED: 'Mend the grant that the message names in the tailnet policy. See `docs/identity.md`.',
   TAILNET_UNAVAILABLE: 'Start tailscaled, or name its socket (`--socket`).',
   TAILNET_DIAL_FAILED:
     'Let the policy allow this node to reach the address, and see that the other node is online.',
@@ -43,7 +43,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Give the key that it was sealed with in the file of `--seal-keys` (`TAILCAST_SEAL_KEYS`): keys that recordings were sealed with stay there as long as these do.',
   ACCESS_ENDED: 'The node, its owner or a grant is not what it was when this began: connect again.',
   SESSION_LIMIT:
-    'The policy limits how long a session may last or be silent: connect again. See `docs/policy.md`.',
+    'The policy limits how long a session may last or be silent: connect again. See `docs/identity.md`.',
   RECORDING_REQUIRED:
     'No recorder took the session: see that one is running and reachable on port 80 (`tailcast doctor gateway`).',
   RECORDER_UNAVAILABLE: 'As above; the message names what was tried.',

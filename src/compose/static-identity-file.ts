@@ -3,26 +3,26 @@ import { z } from 'zod';
 import { TailcastError, errorReason } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';
 
-/** What is in the file; the descriptions are in docs/config.md. */
+/** Fields of the file. `docs/config.md` contains the descriptions. */
 export const STATIC_IDENTITY = z.strictObject({
-  nodeId: z.string().min(1).describe('stable id of the node that everybody comes from'),
-  nodeName: z.string().min(1).describe('its name in the tailnet'),
-  addresses: z.array(z.string()).default([]).describe('its addresses'),
-  login: z.string().min(1).optional().describe('the user, for a person’s node; this or `tags`'),
-  displayName: z.string().default('').describe('the name of the user'),
+  nodeId: z.string().min(1).describe('stable ID of the node of every caller'),
+  nodeName: z.string().min(1).describe('name of this node in the tailnet'),
+  addresses: z.array(z.string()).default([]).describe('addresses of this node'),
+  login: z.string().min(1).optional().describe('login name, for the node of a person; set this or `tags`'),
+  displayName: z.string().default('').describe('display name of the user'),
   userId: z
     .union([z.int().min(0), z.string().regex(/^\d+$/)])
     .default(1)
-    .describe('the number of the user; as text where it is over 2^53'),
+    .describe('numeric ID of the user; a string above 2^53'),
   tags: z
     .array(z.string().startsWith('tag:'))
     .min(1)
     .optional()
-    .describe('for a tagged node; this or `login`'),
+    .describe('tags, for a tagged node; set this or `login`'),
   capabilities: z
     .record(z.string(), z.array(z.unknown()))
     .default({})
-    .describe('what the tailnet policy would grant: a list of rules per capability ([grants](grants.md))'),
+    .describe('[grants](identity.md#grants): a list of rules for each capability'),
 });
 
 /**

@@ -44,7 +44,7 @@ export const GATEWAY_SETTINGS = {
   tlsKey: textSetting('private key (PEM) for tls=files', '<file>'),
   tlsNames: listSetting('names and addresses a self-signed certificate is for', '<names>'),
   policy: textSetting(
-    'YAML file that says what may be done and what is recorded; default: see docs/policy.md',
+    'YAML file that says what may be done and what is recorded; default: see docs/identity.md',
     '<file>',
   ),
   auditExtras: setting(

@@ -37,7 +37,7 @@ const MAX_CALLERS = 200;
 const AT_ONCE = 4;
 const GRANT =
   'in the tailnet policy, add a grant whose dst is this node’s tag, with ip ["tcp:443"] and app ' +
-  '"tailscale.com/cap/kubernetes": see docs/grants.md';
+  '"tailscale.com/cap/kubernetes": see docs/identity.md';
 
 /** @throws TailcastError when tailscaled cannot be asked */
 export async function readGrants(facts: GrantFacts, signal: AbortSignal): Promise<readonly CallerGrant[]> {

@@ -97,10 +97,6 @@ describe('a shown command', () => {
       more: () => ['--store', rig.directory],
       check: (text) => expect(text).toMatch(/^ID +STARTED +WHO +PROBLEM\n/),
     },
-    'tailcast ls --wide': {
-      more: () => ['--store', rig.directory],
-      check: (text) => expect(text).toMatch(/^ID +STARTED +WHO +WHERE +LENGTH +SIZE/),
-    },
     'tailcast play latest --from 0:10 --speed 2 --fit': {
       words: () => ({ '0:10': '0:00' }),
       more: () => ['--store', rig.directory],

@@ -45,7 +45,7 @@ const BEHIND_SERVE =
   '--listen 127.0.0.77:8443 --proxy-protocol require --tls tailscale --recorder-dial tailscale';
 const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
 const INSTALL = 'docs/install.md';
-const OPERATIONS = 'docs/operations.md';
+const WATCH = 'docs/watch.md';
 
 const RELEASE: Runner = {
   path: 'test/real/support/release.ts',
@@ -87,29 +87,29 @@ export const LEDGER: readonly Shown[] = [
     runner: CLEANUP,
   },
   {
-    page: 'docs/storage.md',
+    page: 'docs/record.md',
     command: 'umask 077; openssl rand -base64 32 > seal-keys',
     runner: SEALED("bytes.toString('base64')"),
   },
   {
-    page: 'docs/storage.md',
+    page: 'docs/record.md',
     command:
       'tailcast recorder --store s3://recordings --spool /var/spool/tailcast --archive sealed --seal-keys seal-keys',
     runner: SEALED("archive: 'sealed'"),
   },
   {
-    page: 'docs/storage.md',
+    page: 'docs/record.md',
     command: 'TAILCAST_SEAL_KEYS=seal-keys tailcast verify s3://recordings --key recorder.pub',
     runner: SEALED("['TAILCAST_SEAL_KEYS', keyFile(rig.directory)]"),
   },
-  { page: 'docs/releasing.md', command: 'npm run release -- --dry-run', runner: RELEASE },
+  { page: INSTALL, command: 'npm run release -- --dry-run', runner: RELEASE },
   { page: 'README.md', command: 'npm start', runner: DEMO },
   { page: 'README.md', command: 'npm test', runner: SELF },
   { page: 'README.md', command: 'npx tailcast ls', runner: 'tools' },
   { page: 'README.md', command: 'npx tailcast play latest --speed 2 --idle-limit 1', runner: 'tools' },
   { page: 'README.md', command: `tailcast recorder ${RECORDER}`, runner: 'host' },
   {
-    page: 'README.md',
+    page: INSTALL,
     command: 'tailcast gateway --listen 127.0.0.1:443 --tls tailscale --recorder-dial tailscale',
     runner: 'host',
   },
@@ -149,7 +149,7 @@ export const LEDGER: readonly Shown[] = [
     runner: 'host',
   },
   {
-    page: OPERATIONS,
+    page: 'docs/record.md',
     command:
       'tailcast recorder --store /var/lib/tailcast/recordings --spool /var/lib/tailcast/spool-2 --listen 127.0.0.1:8081 --ops-listen 127.0.0.1:9004 --evidence-key /etc/tailcast/evidence-key.pem',
     runner: {
@@ -158,30 +158,30 @@ export const LEDGER: readonly Shown[] = [
       why: 'two of them on one store, with folders and ports of their own, in rolling-restart.test.ts',
     },
   },
-  { page: OPERATIONS, command: 'tailcast doctor gateway --json', runner: 'host' },
+  { page: 'docs/operate.md', command: 'tailcast doctor gateway --json', runner: 'host' },
   {
-    page: OPERATIONS,
+    page: 'docs/operate.md',
     command: 'tailcast doctor recorder --json --store /var/lib/tailcast/recordings',
     runner: 'host',
   },
   {
-    page: OPERATIONS,
+    page: WATCH,
     command: 'tailcast ls --recorder http://recorder.tail1234.ts.net --user alice@example.com --limit 20',
     runner: 'tools',
   },
   {
-    page: OPERATIONS,
+    page: WATCH,
     command: 'tailcast play latest --recorder http://recorder.tail1234.ts.net --speed 2 --idle-limit 1',
     runner: 'tools',
   },
-  { page: OPERATIONS, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
+  { page: WATCH, command: 'tailcast ls --store /var/lib/tailcast/recordings --json', runner: 'tools' },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: 'tailcast ls --since 7d --text deploy --sort -size',
     runner: 'tools',
   },
   {
-    page: 'docs/alerts.md',
+    page: WATCH,
     command: 'tailcast alerts test alerts.yaml --recorder http://127.0.0.1:8080',
     runner: {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
@@ -190,7 +190,7 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   {
-    page: 'docs/alerts.md',
+    page: WATCH,
     command: 'tailcast alerts test alerts.yaml --no-search --deliver',
     runner: {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
@@ -199,7 +199,7 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   {
-    page: 'docs/alerts.md',
+    page: WATCH,
     command: 'tailcast recorder --search true --alerts alerts.yaml …',
     runner: {
       path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
@@ -207,15 +207,14 @@ export const LEDGER: readonly Shown[] = [
       why: 'the same settings with a store and ports of its own',
     },
   },
-  { page: 'docs/viewing.md', command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
-  { page: 'docs/viewing.md', command: 'tailcast ls --wide', runner: 'tools' },
+  { page: WATCH, command: 'tailcast ls --columns id,started,who,problem', runner: 'tools' },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: 'tailcast play latest --from 0:10 --speed 2 --fit',
     runner: 'tools',
   },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: 'tailcast export latest',
     runner: {
       path: 'test/bundle/bundle.test.ts',
@@ -224,7 +223,7 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: 'tailcast export <id> --format txt --output -',
     runner: {
       path: 'test/bundle/bundle.test.ts',
@@ -233,7 +232,7 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: 'tailcast export <id> --format stdout',
     runner: {
       path: 'test/tsrecorder/exact-output.test.ts',
@@ -242,16 +241,25 @@ export const LEDGER: readonly Shown[] = [
     },
   },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
     command: "curl 'http://recorder/api/v1/events?type=tailcast-recording-access&user=alice@example.com'",
     runner: {
       path: 'test/tsrecorder/events/recorder-events.test.ts',
       contains: '/api/v1/events?type=tailcast-recording-access&user=alice@example.com',
-      why: 'the same question without curl',
+      why: 'the same query without curl',
     },
   },
   {
-    page: 'docs/viewing.md',
+    page: WATCH,
+    command: "curl 'http://recorder/api/v1/events?resource=secrets&verb=delete&namespace=prod&name=db'",
+    runner: {
+      path: 'test/tsrecorder/events/recorder-events.test.ts',
+      contains: '&verb=delete&resource=pods&text=WEB-4',
+      why: 'the same filters with another resource, without curl',
+    },
+  },
+  {
+    page: WATCH,
     command:
       "tailcast recorder --listen 127.0.0.1:80 --store /var/lib/tailcast/recordings --trusted-gateways tag:k8s-gateway --viewers 'carol@example.com,tag:audit,alice@example.com=user:alice@example.com'",
     runner: {

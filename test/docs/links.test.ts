@@ -72,7 +72,7 @@ describe('links between pages', () => {
     const made = [
       { path: 'docs/nowhere.md', anchor: undefined },
       { path: 'docs/README.md', anchor: 'no-such-heading' },
-      { path: 'docs/README.md', anchor: 'a-recorded-exec' },
+      { path: 'docs/README.md', anchor: 'concepts' },
     ];
     expect(broken('README.md', made)).toEqual([
       'README.md: there is no docs/nowhere.md',

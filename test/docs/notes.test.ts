@@ -1,12 +1,12 @@
-/** What docs/viewing.md says of notes, held against the codec. */
+/** Compares the fields of notes in docs/file-formats.md with the codec. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 
 const read = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
 
 it('has the fields of every note', () => {
-  const page = read('docs/viewing.md');
-  const rows = [...page.slice(page.indexOf('### Notes')).matchAll(/^\| `(\w+)` +\| (.+?) \|/gm)].map(
+  const page = read('docs/file-formats.md');
+  const rows = [...page.slice(page.indexOf('## Notes')).matchAll(/^\| `(\w+)` +\| (.+?) \|/gm)].map(
     ([, kind = '', fields = '']) => [
       kind,
       [...fields.matchAll(/`(\w+)`(\??)/g)].map(([, name, optional]) => `${name}${optional}`),

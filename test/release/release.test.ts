@@ -206,8 +206,10 @@ describe('what is delivered to start from', () => {
   );
 });
 
-describe('docs/host.md', () => {
-  const blocks = [...read('docs/host.md').matchAll(/^```yaml\n([^]*?)^```/gm)].map(([, text = '']) => text);
+describe('docs/install.md', () => {
+  const blocks = [...read('docs/install.md').matchAll(/^```yaml\n([^]*?)^```/gm)].map(
+    ([, text = '']) => text,
+  );
   const parsed = blocks.flatMap((text) => parseAllDocuments(text));
 
   it('gives Argo CD and Flux the chart by its name, and values that it has', () => {

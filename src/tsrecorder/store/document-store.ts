@@ -13,8 +13,8 @@ export interface DocumentStore {
   /**
    * Keeps a document, durably, unless the name is taken. It is no part of the archive, and can be removed at any time.
    *
-   * @returns whether it was kept: of several that try at once, one is. Where the store cannot promise that (see `docs/alerts.md`),
-   *   more than one may be.
+   * @returns True if this call kept it. Of several concurrent calls, one returns true; more than one in an S3 store without `If-None-Match`,
+   *   and in a file system without hard links.
    * @throws TailcastError `STORE_FAILED`
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;

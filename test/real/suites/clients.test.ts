@@ -401,7 +401,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   });
 });
 
-describe('docs/compatibility.md', () => {
+describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const rows = new Map(
       [...seen].map(([client, row]) => {

@@ -1,5 +1,5 @@
 /**
- * The commands of README, docs/install.md and docs/operations.md for a host that is a node, run as they are shown, with
+ * The commands of README, docs/install.md and docs/operate.md for a host that is a node, run as they are shown, with
  * this machine's addresses and folders for the reader's. One word is another everywhere: headscale issues no
  * certificates, so `--tls tailscale` is `--tls files`, with files that lie as the kubelet lays those of a Secret.
  */

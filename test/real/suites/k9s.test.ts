@@ -194,7 +194,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   });
 });
 
-describe('docs/compatibility.md', () => {
+describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const everywhere = [...seen].filter(([, on]) => on.length === versions.length).map(([key]) => key);
     if (everywhere.length < 2 + 2 * transports.length) skip('not everything was run');

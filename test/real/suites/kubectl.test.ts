@@ -63,7 +63,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   });
 });
 
-describe('docs/compatibility.md', () => {
+describe('test/real/compatibility.md', () => {
   it('gets the new rows, keeps those of clients that are not here, and drops all when the columns change', () => {
     const page = [
       '# A',

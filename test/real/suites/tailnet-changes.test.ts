@@ -19,7 +19,7 @@ import type { Archive, StoredRecording } from '../support/archive.ts';
 import { type SiteGateway, type SiteGrant, type SiteRecorder, sitePolicy } from '../support/site.ts';
 import { ensureTailnetSite, startTailnetSite } from '../support/tailnet-site.ts';
 
-/** Access that has ended must have ended everywhere after so long (docs/policy.md). */
+/** Access that has ended must have ended everywhere after so long (docs/identity.md). */
 const ACCESS_ENDS_MS = 15_000;
 const PROMPT = '$ ';
 

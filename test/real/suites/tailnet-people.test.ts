@@ -423,7 +423,7 @@ describe('who claims to be somebody else', () => {
   });
 });
 
-describe('docs/compatibility.md', () => {
+describe('test/real/compatibility.md', () => {
   it('says what was seen', ({ skip }) => {
     const cells = [...seen.values()].flatMap((row) => [...row.values()].flatMap((whats) => [...whats]));
     // Three for each road; sessions do not go through the SOCKS proxy.

@@ -1,11 +1,11 @@
 /**
- * `docs/compatibility.md`: which client was seen to do what. A suite publishes its rows when it has run in full. In CI the
- * page must say so already; elsewhere it is written. Rows of clients that this machine does not have stay as they are.
+ * Writes `test/real/compatibility.md`: the operations that each client performed. A suite publishes its rows after a complete run. In CI
+ * the page must already contain the rows; elsewhere the suite writes them. Rows of clients that this machine does not have stay as they are.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const PAGE = fileURLToPath(new URL('../../../docs/compatibility.md', import.meta.url));
+const PAGE = fileURLToPath(new URL('../compatibility.md', import.meta.url));
 
 /** Of the table of clients besides kubectl, to which several suites add rows. */
 export const CLIENT_COLUMNS = ['get', 'watch', 'exec', 'port-forward'] as const;
@@ -32,7 +32,7 @@ export function publish(table: CompatibilityTable): string | undefined {
 export function replaceTable(page: string, { heading, columns, rows }: CompatibilityTable): string {
   const lines = page.split('\n');
   const start = lines.indexOf(`## ${heading}`);
-  if (start < 0) throw new Error(`docs/compatibility.md has no heading "${heading}"`);
+  if (start < 0) throw new Error(`test/real/compatibility.md has no heading "${heading}"`);
   const first = lines.findIndex((line, index) => index > start && line.startsWith('|'));
   const nextHeading = lines.findIndex((line, index) => index > start && line.startsWith('## '));
   if (first < 0 || (nextHeading >= 0 && first > nextHeading)) throw new Error(`"${heading}" has no table`);

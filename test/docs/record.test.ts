@@ -1,4 +1,4 @@
-/** What docs/storage.md says, held against what the recorder reads and does. */
+/** Compares docs/record.md with the settings and requests of the recorder. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { statefulSet } from '../../src/operator/recorder/stateful-set-specs.ts';
 import { OPTIONS } from '../operator/recorder/recorders.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
-const page = readFileSync(`${root}docs/storage.md`, 'utf8');
+const page = readFileSync(`${root}docs/record.md`, 'utf8');
 const blocks = (language: string): readonly string[] =>
   [...page.matchAll(new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\``, 'gm'))].map(
     (match) => match[1] ?? '',
@@ -32,7 +32,7 @@ const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   ListObjectsV2Command: ['s3:ListBucket'],
 };
 
-describe('docs/storage.md', () => {
+describe('docs/record.md', () => {
   it('has a policy that allows what the recorder does, and nothing more', () => {
     const folder = `${root}src/tsrecorder/store/`;
     const source = readdirSync(folder)
