@@ -259,35 +259,66 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
     },
   );
 
-  it('takes the caller for whom we meant', { timeout: 60_000 }, async () => {
-    const random = createRandom(seed + 2);
-    const targets = Array.from({ length: 400 }, () => randomTarget(random));
-    const path = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
-    const body = JSON.stringify({ apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' });
-    const requestsToSend = targets.map((target): RawRequest => {
-      const headers = buildUpstreamHeaders({
-        rawHeaders: clientHeaders(random),
-        host: 'kubernetes',
-        identity: { mode: 'auth', target, authorization: `Bearer ${cluster.tokens.admin}` },
+  it(
+    'takes the caller for whom we meant, and never gets what claims another',
+    { timeout: 60_000 },
+    async () => {
+      const random = createRandom(seed + 2);
+      const path = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
+      const body = JSON.stringify({ apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' });
+      const targets: ImpersonationTarget[] = [];
+      const requestsToSend: RawRequest[] = [];
+      let refused = 0;
+      let named = 0;
+      while (targets.length < 400) {
+        const target = randomTarget(random);
+        const tries = clientHeaders(random);
+        const own = random.oneIn(4) ? ownIdentity(target) : [];
+        const isOther = tries.some(
+          (name, index) =>
+            index % 2 === 0 && /^impersonate/i.test(name) && !own.includes(tries[index + 1] ?? ''),
+        );
+        const send = (): readonly string[] =>
+          buildUpstreamHeaders({
+            rawHeaders: [...own, ...tries],
+            host: 'kubernetes',
+            identity: { mode: 'auth', target, authorization: `Bearer ${cluster.tokens.admin}` },
+          });
+        if (isOther) {
+          expect(send, JSON.stringify({ target, tries })).toThrow(
+            expect.objectContaining({ code: 'IMPERSONATION_REFUSED' }),
+          );
+          refused++;
+          continue;
+        }
+        if (own.length > 0) named++;
+        targets.push(target);
+        requestsToSend.push({
+          method: 'POST',
+          target: path,
+          headers: [...send(), 'Content-Type', 'application/json'],
+          body,
+        });
+      }
+      const responses = await sendRaw(cluster, requestsToSend, CONNECTIONS);
+      const problems: object[] = [];
+      for (const [index, target] of targets.entries()) {
+        const { status, body: answer } = responses[index]!;
+        const seen = status === 201 ? (JSON.parse(answer) as Review).status.userInfo : { status, answer };
+        const meant = meantUser(target);
+        if (!isDeepStrictEqual(seen, meant)) problems.push({ meant, seen, sent: requestsToSend[index] });
+      }
+      console.log(`identities, API server ${version}`, {
+        sent: targets.length,
+        named,
+        refused,
+        problems: problems.length,
       });
-      return {
-        method: 'POST',
-        target: path,
-        headers: [...headers, 'Content-Type', 'application/json'],
-        body,
-      };
-    });
-    const responses = await sendRaw(cluster, requestsToSend, CONNECTIONS);
-    const problems: object[] = [];
-    for (const [index, target] of targets.entries()) {
-      const { status, body: answer } = responses[index]!;
-      const seen = status === 201 ? (JSON.parse(answer) as Review).status.userInfo : { status, answer };
-      const meant = meantUser(target);
-      if (!isDeepStrictEqual(seen, meant)) problems.push({ meant, seen, sent: requestsToSend[index] });
-    }
-    console.log(`identities, API server ${version}`, { sent: targets.length, problems: problems.length });
-    expect(problems.slice(0, 5)).toEqual([]);
-  });
+      expect(problems.slice(0, 5)).toEqual([]);
+      expect(named).toBeGreaterThan(20);
+      expect(refused).toBeGreaterThan(100);
+    },
+  );
 });
 
 interface Report {
@@ -423,7 +454,13 @@ function randomTarget(random: Random): ImpersonationTarget {
   };
 }
 
-/** Headers of a client that tries to be somebody else. */
+/** Headers with which kubectl's `--as` and `--as-group` name the caller itself. */
+function ownIdentity({ user, groups }: ImpersonationTarget): readonly string[] {
+  const bytes = (text: string): string => Buffer.from(text).toString('latin1');
+  return ['Impersonate-User', bytes(user), ...groups.flatMap((group) => ['Impersonate-Group', bytes(group)])];
+}
+
+/** Headers of a client that tries to be somebody else: never the caller of {@link randomTarget}. */
 function clientHeaders(random: Random): readonly string[] {
   const tries: readonly (readonly [string, string])[] = [
     ['Impersonate-User', 'root'],
