@@ -443,7 +443,7 @@ class Live {
       part: { session: this.id, number: 1, offset: 0, headerBytes: 1, headerEnd: 1 },
       durable: () => ({ castBytes: cast().length, notesBytes: 0, bodyBytes: cast().length }),
       isOpen: () => true,
-      stored: Promise.resolve(),
+      stored: Promise.resolve(undefined),
       watch: () => () => undefined,
     };
   }

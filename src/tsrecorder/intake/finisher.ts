@@ -55,7 +55,7 @@ export interface Finisher {
    * Takes an upload over. `firstTry` resolves after the first attempt, whatever came of it; `done` when the store has
    * the recording, and never if the process ends before.
    */
-  submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<void> };
+  submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> };
   /** Ends waiting and running attempts; what is not in the store stays in the spool. */
   close(): Promise<void>;
 }
@@ -71,34 +71,36 @@ export function createFinisher(options: FinisherOptions): Finisher {
   const running = new Set<Promise<void>>();
   const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
 
-  async function attempt(upload: OverUpload): Promise<boolean> {
+  async function attempt(upload: OverUpload): Promise<RecordingKey | undefined> {
     try {
-      await gatekeeper.run(() => store(upload, options.store, options.evidence));
-      return true;
+      return await gatekeeper.run(() => store(upload, options.store, options.evidence));
     } catch (error) {
       options.onRetry();
       options.log.error(
         { recording: recordingId(upload.meta), error: errorText(error) },
         'recording could not be stored and will be tried again',
       );
-      return false;
+      return undefined;
     }
   }
 
-  async function retry(upload: OverUpload): Promise<boolean> {
+  async function retry(upload: OverUpload): Promise<RecordingKey | undefined> {
     const backoff = createBackoff({ baseMs: options.retryMs, maxMs: options.maxRetryMs });
-    while (await pause(backoff.next(), closing.signal)) if (await attempt(upload)) return true;
-    return false;
+    while (await pause(backoff.next(), closing.signal)) {
+      const storedAs = await attempt(upload);
+      if (storedAs !== undefined) return storedAs;
+    }
+    return undefined;
   }
 
   return {
     submit(upload) {
       const first = attempt(upload);
-      const all = Promise.withResolvers<void>();
+      const all = Promise.withResolvers<RecordingKey>();
       const work = first
-        .then(async (stored) => stored || (await retry(upload)))
-        .then((stored) => {
-          if (stored) all.resolve();
+        .then(async (storedAs) => storedAs ?? (await retry(upload)))
+        .then((storedAs) => {
+          if (storedAs !== undefined) all.resolve(storedAs);
         })
         .finally(() => running.delete(work));
       running.add(work);
@@ -111,12 +113,16 @@ export function createFinisher(options: FinisherOptions): Finisher {
   };
 }
 
-/** Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm. */
+/**
+ * Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm.
+ *
+ * @returns where the store has it: another recording may have had its key.
+ */
 async function store(
   upload: OverUpload,
   into: RecordingStore,
   evidence: FinisherOptions['evidence'],
-): Promise<void> {
+): Promise<RecordingKey> {
   const { paths, castBytes } = upload;
   const cast = await sealFile(paths.cast, castBytes);
   const tail = await readCastTail(
@@ -171,6 +177,7 @@ async function store(
   }
   await evidence.ended(start.recording, recordingId(key), files);
   await removeSpool(paths);
+  return key;
 }
 
 /** The recording as it will be listed. */

@@ -51,8 +51,8 @@ interface Entry {
   hasOthers: boolean;
   /** Steps of one session run one after another. */
   steps: Promise<void>;
-  /** Resolves when the store has it, or when there was nothing to store. */
-  readonly gone: PromiseWithResolvers<void>;
+  /** Resolves with its key in the store when the store has it, and with undefined when there was nothing to store. */
+  readonly gone: PromiseWithResolvers<RecordingKey | undefined>;
   /** Frees the slot of the node that uploads it. */
   readonly leave: () => void;
 }
@@ -203,11 +203,11 @@ export class Ingest {
     if (token !== undefined && this.#byToken.get(token) === entry) this.#byToken.delete(token);
   }
 
-  #remove(entry: Entry): void {
+  #remove(entry: Entry, storedAs?: RecordingKey): void {
     this.#forgetToken(entry);
     this.#entries.delete(entry);
     entry.leave();
-    entry.gone.resolve();
+    entry.gone.resolve(storedAs);
   }
 
   /** Runs `step` after the entry's earlier steps. */
@@ -258,9 +258,9 @@ export class Ingest {
     this.#options.log.info({ recording: id, state, bytes, problem }, 'recording ended');
     this.#options.onOutcome(recording);
     const { firstTry, done } = this.#options.finisher.submit(upload);
-    void done.then(() => {
+    void done.then((storedAs) => {
       this.#options.onStored(recording);
-      this.#remove(entry);
+      this.#remove(entry, storedAs);
     });
     await firstTry;
   }

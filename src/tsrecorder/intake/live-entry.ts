@@ -1,6 +1,7 @@
 /** What of an upload is listed and served before the store has it. */
 import { describeHead } from '../library/describe-head.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
+import type { RecordingKey } from '../store/key.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describePart } from './finisher.ts';
 import type { UploadSession } from './upload-session.ts';
@@ -10,7 +11,7 @@ export interface ListedUpload {
   readonly session: UploadSession;
   /** Set once the session is over: how it will be listed until the store has it. */
   readonly over: Recording | undefined;
-  readonly gone: Pick<PromiseWithResolvers<void>, 'promise'>;
+  readonly gone: Pick<PromiseWithResolvers<RecordingKey | undefined>, 'promise'>;
 }
 
 /** @returns undefined while nothing of it is durable. */

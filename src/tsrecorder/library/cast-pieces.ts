@@ -3,12 +3,14 @@
  * several files one after another.
  */
 import { open, type FileHandle } from 'node:fs/promises';
+import { settledWithin } from '../../async/within.ts';
+import { TailcastError } from '../../errors.ts';
 import { isSystemError } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { ByteRange } from '../files/file-range.ts';
-import type { ObjectKind, ReadableStore } from '../store/store.ts';
+import type { ReadableStore } from '../store/store.ts';
 
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {
@@ -45,11 +47,10 @@ export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFil
   return {
     cast: {
       end: () => live.durable().castBytes,
-      read: (range) => readSpooled(store, live.key, 'cast', live.paths.cast, range),
+      read: (range) => readSpooled(store, live, 'cast', range),
       live,
     },
-    notes: () =>
-      readSpooled(store, live.key, 'notes', live.paths.notes, { start: 0, end: live.durable().notesBytes }),
+    notes: () => readSpooled(store, live, 'notes', { start: 0, end: live.durable().notesBytes }),
   };
 }
 
@@ -65,15 +66,14 @@ export async function openSpool(path: string): Promise<FileHandle | undefined> {
 
 async function* readSpooled(
   store: ReadableStore,
-  key: RecordingKey,
-  kind: ObjectKind,
-  path: string,
+  live: LiveRecording,
+  kind: 'cast' | 'notes',
   range: ByteRange,
 ): AsyncGenerator<Uint8Array> {
   if (range.end <= range.start) return;
-  const file = await openSpool(path);
+  const file = await openSpool(live.paths[kind]);
   if (file === undefined) {
-    yield* store.read(key, kind, range);
+    yield* store.read(await storedKey(live), kind, range);
     return;
   }
   try {
@@ -81,6 +81,20 @@ async function* readSpooled(
   } finally {
     await file.close();
   }
+}
+
+/** How long a reader waits for a recording that moves into the store. */
+export const STORED_WAIT_MS = 5000;
+
+/**
+ * The key of a recording that has left the spool. It is not always its own: another recording may have had that one.
+ *
+ * @throws TailcastError `RECORDING_UNKNOWN`
+ */
+async function storedKey({ stored }: LiveRecording): Promise<RecordingKey> {
+  const key = (await settledWithin(STORED_WAIT_MS, stored)) ? await stored : undefined;
+  if (key === undefined) throw new TailcastError('RECORDING_UNKNOWN', 'it is not in the store');
+  return key;
 }
 
 export function pieceBytes({ start, end }: Pick<CastPiece, 'start' | 'end'>): number {

@@ -15,8 +15,8 @@ export interface LiveRecording {
   durable(): SpoolPosition;
   /** Whether more may come. */
   isOpen(): boolean;
-  /** Resolves when the store has it, or when there is nothing of it to store. */
-  readonly stored: Promise<void>;
+  /** Resolves with its key in the store when the store has it, and with undefined when there is nothing of it to store. */
+  readonly stored: Promise<RecordingKey | undefined>;
   /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
   watch(wake: () => void): () => void;
 }

@@ -48,6 +48,7 @@ import { LIST_SORTS } from '../../search/search-index.ts';
 import type { Hosts } from './hosts.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
+import { STORED_WAIT_MS } from '../library/cast-pieces.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
 import { parseTime } from '../store/key.ts';
@@ -103,8 +104,6 @@ export const SECURITY_HEADERS = {
 } as const;
 
 const HEALTH = ['/healthz', '/readyz'];
-/** How long a request for what belongs to a recording waits for the store to have it. */
-const STORED_WAIT_MS = 5000;
 const CAST_TYPE = 'application/x-asciicast';
 
 const text = z.string().max(1000).exactOptional();
@@ -394,11 +393,12 @@ async function sendObject(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   // it is listed as over a moment before the store has it
-  if (live?.isOpen() === false) await settledWithin(STORED_WAIT_MS, live.stored);
-  const stat = live?.isOpen() === true ? undefined : await store.stat(key, kind);
+  const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
+  const storedAs = (isMoving ? await live.stored : undefined) ?? key;
+  const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);
   if (stat === undefined) throw new TailcastError('RECORDING_UNKNOWN', `it has no ${kind}`);
   reply.type(type).header('cache-control', 'private, no-cache').header('content-length', stat.bytes);
-  return reply.send(streamOf(store.read(key, kind)));
+  return reply.send(streamOf(store.read(storedAs, kind)));
 }
 
 function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {

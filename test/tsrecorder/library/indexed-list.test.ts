@@ -244,7 +244,7 @@ function liveOf({ key, recording }: Upload): LiveRecording {
     },
     durable: () => ({ castBytes: BODY, notesBytes: 0, bodyBytes: BODY }),
     isOpen: () => true,
-    stored: Promise.resolve(),
+    stored: Promise.resolve(key),
     watch: () => () => undefined,
   };
 }
