@@ -179,7 +179,7 @@ async function closeUploads({ ingest, group, finisher }: Parts): Promise<void> {
 async function openRecorderAlerts(
   { alerts, searchText, spoolDirectory, registry, clock, timing, log }: SettledOptions,
   store: RecordingStore,
-  { catalog }: Parts,
+  { catalog, evidence, trusted }: Parts,
 ): Promise<Alerts | undefined> {
   if (alerts === undefined || searchText === undefined) return undefined;
   return openAlerts({
@@ -187,6 +187,8 @@ async function openRecorderAlerts(
     directory: join(spoolDirectory, 'alerts'),
     catalog,
     store,
+    key: evidence.key,
+    trusted,
     leaseMs: timing.leaseMs,
     nowMs: () => clock.now(),
     now: () => clock.monotonic(),

@@ -1,5 +1,5 @@
 /**
- * Short signed documents of recorders in a shared bucket: who lives, who claims, how far a session was copied. Pure.
+ * Short signed documents of recorders in a store: who lives, who claims, how far a session was copied, who sends an alert. Pure.
  *
  * ```
  * {"recorder":"…",…}
@@ -11,7 +11,7 @@ import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 
 /** The purpose is part of the signed bytes, so that no statement can stand for one of another purpose. */
-export type StatementPurpose = 'lease' | 'checkpoint';
+export type StatementPurpose = 'lease' | 'checkpoint' | 'alert';
 
 /** Maximum length of a statement, in bytes. */
 export const MAX_STATEMENT_BYTES = 16 * 1024;

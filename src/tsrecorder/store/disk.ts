@@ -1,5 +1,6 @@
 /** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
 import { randomUUID } from 'node:crypto';
+import { createReadStream } from 'node:fs';
 import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
@@ -181,9 +182,12 @@ function createDocuments(
         .map((entry) => relative(directory, join(entry.parentPath, entry.name)).split(sep).join('/'))
         .toSorted();
     },
-    async readDocument(name) {
+    async readDocument(name, maxBytes) {
       try {
-        return await readFile(pathOf(name));
+        if (maxBytes === undefined) return await readFile(pathOf(name));
+        return Buffer.concat(
+          await Array.fromAsync<Buffer>(createReadStream(pathOf(name), { end: maxBytes - 1 })),
+        );
       } catch (error) {
         if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
         throw storageError(error);

@@ -22,8 +22,11 @@ export interface DocumentStore {
   replaceDocument(name: string, content: Uint8Array): Promise<void>;
   /** Names that begin with `prefix`, which ends in `/`, in order. */
   listDocuments(prefix: string): Promise<readonly string[]>;
-  /** @returns undefined when there is none. @throws TailcastError `STORE_FAILED` */
-  readDocument(name: string): Promise<Uint8Array | undefined>;
+  /**
+   * @param maxBytes reads at most that many bytes from the beginning. Default: all
+   * @returns undefined when there is none. @throws TailcastError `STORE_FAILED`
+   */
+  readDocument(name: string, maxBytes?: number): Promise<Uint8Array | undefined>;
   /** That there is none is fine. */
   removeDocument(name: string): Promise<void>;
 }

@@ -106,9 +106,10 @@ function createDocuments(bucket: Bucket): DocumentStore {
       }
       return names.toSorted();
     },
-    async readDocument(name) {
+    async readDocument(name, maxBytes) {
+      const range = maxBytes === undefined ? undefined : { start: 0, end: maxBytes };
       try {
-        return Buffer.concat(await Array.fromAsync(bucket.get(checked(name))));
+        return Buffer.concat(await Array.fromAsync(bucket.get(checked(name), range)));
       } catch (error) {
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
         throw error;

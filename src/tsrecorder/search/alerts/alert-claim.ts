@@ -1,38 +1,66 @@
 /**
- * Which of the recorders of one store tells an alert. Whoever is about to tell it creates a claim, which of all that try one can; once
- * the webhook has it, a mark says so. A claim that stands for a lease without a change is one of a recorder that died: the next number may be
- * created then, by one again. So there are no locks, no clocks to agree on, and nothing that has to be cleaned up for an alert to be told.
+ * Decides which of the recorders of one store sends an alert. A recorder that is about to send one creates a claim, which only one of
+ * several can create. Once the webhook has the alert, a mark says so. A claim that stands for a lease without a change is one of a
+ * recorder that died: the next number may then be created. There are no locks, no common clock, and no cleanup that an alert waits for.
+ *
+ * Everybody with write access to the store can write these documents. A claim or a mark that no trusted key signed counts as none, so
+ * nobody else can suppress an alert.
  */
 import { randomBytes } from 'node:crypto';
-import { alertMarkName } from '../../store/alert-marks.ts';
+import { z } from 'zod';
+import type { PublicKey, SigningKey } from '../../evidence/signing-key.ts';
+import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from '../../evidence/statement.ts';
+import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-export interface AlertClaimOptions {
-  readonly store: Pick<DocumentStore, 'claimDocument' | 'readDocument' | 'removeDocument'>;
+/** Who signs claims and marks, and whose signatures count. */
+export interface AlertTrust {
+  readonly key: SigningKey;
+  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+}
+
+export interface AlertClaimOptions extends AlertTrust {
+  readonly store: Pick<
+    DocumentStore,
+    'claimDocument' | 'readDocument' | 'removeDocument' | 'replaceDocument'
+  >;
   /** Name of this recorder: the same after a start. */
   readonly recorder: string;
   /** How long a claim of another stands. */
   readonly leaseMs: number;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
+  /** Called for a claim or a mark that is ignored, with its name and the reason. */
+  readonly onUnproven?: (name: string, problem: string) => void;
 }
 
-/** Claims of recorders that died while they told one alert; what comes behind is told without one. */
+/** Maximum number of claims of one alert; an alert with that many is sent without one. */
 const MAX_CLAIMS = 64;
+
+const MARK = z.strictObject({
+  alert: z.string(),
+  session: z.string(),
+  mark: z.union([z.literal('told'), z.int().min(0)]),
+  recorder: z.string(),
+  /** Makes two claims of one recorder different. */
+  nonce: z.string(),
+});
+type Mark = z.infer<typeof MARK>;
 
 interface Claim {
   readonly number: number;
-  readonly content: string;
-  /** When it was made, or first seen. */
+  /** When it was made. */
   readonly at: number;
 }
 
-/** Of one alert, at one recorder. What it throws is of the store. */
+/** The claim on one alert at one recorder. Throws what the store throws. */
 export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
-  #seen: Claim | undefined;
+  /** When each claim was first seen, by nonce. An old claim that somebody puts back does not become new. */
+  readonly #seen = new Map<string, number>();
   #held: Claim | undefined;
 
   constructor(options: AlertClaimOptions, alert: Pick<Alert, 'id' | 'session'>) {
@@ -40,19 +68,19 @@ export class AlertClaim {
     this.#alert = alert;
   }
 
-  /** @returns `mine`: it is to be told now; `told`: nobody need; `claimed`: another one is about to */
+  /** @returns `mine`: send it now; `told`: it was sent; `claimed`: another recorder is about to send it */
   async take(): Promise<'mine' | 'told' | 'claimed'> {
     if (await this.isTold()) return 'told';
-    const number = await this.#nextNumber();
-    if (number === undefined || !(await this.#create(number))) return 'claimed';
-    // whoever held it before has told it, and then left the place that is taken now
+    const made = await this.#claimNext();
+    if (made !== 'mine') return made;
+    // the recorder before may have sent it, and then released the claim that is taken now
     const isTold = await this.isTold();
     if (!isTold && this.#stands()) return 'mine';
     await this.release();
     return isTold ? 'told' : 'claimed';
   }
 
-  /** Another one may tell it as soon as it looks. */
+  /** Another recorder may send it as soon as it looks. */
   async release(): Promise<void> {
     const held = this.#held;
     this.#held = undefined;
@@ -65,52 +93,89 @@ export class AlertClaim {
 
   /** The webhook has it. */
   async markTold(): Promise<void> {
-    await this.#options.store.claimDocument(this.#name('told'), Buffer.from(`${this.#options.recorder}\n`));
+    const { store } = this.#options;
+    const name = this.#name('told');
+    const content = Buffer.from(this.#sign('told'));
+    if (await store.claimDocument(name, content)) return;
+    if (typeof (await this.#read('told')) !== 'object') await store.replaceDocument(name, content);
   }
 
   async isTold(): Promise<boolean> {
-    return (await this.#options.store.readDocument(this.#name('told'))) !== undefined;
+    return typeof (await this.#read('told')) === 'object';
   }
 
-  /** Long enough for a message and the mark behind it. */
+  /** True if a message and the mark after it have enough time. */
   #stands(): boolean {
     const { leaseMs, now } = this.#options;
     return this.#held === undefined || now() - this.#held.at < leaseMs / 2;
   }
 
-  /** @returns the number of the claim that may be made now; undefined while another one's stands */
-  async #nextNumber(): Promise<number | undefined> {
-    const { store, recorder, leaseMs, now } = this.#options;
-    let last: Claim | undefined;
+  /** Creates the next claim, unless one of another recorder stands. */
+  async #claimNext(): Promise<'mine' | 'claimed'> {
+    let last: Mark | undefined;
     for (let number = 0; number < MAX_CLAIMS; number += 1) {
-      const content = await store.readDocument(this.#name(number));
-      if (content === undefined) break;
-      last = { number, content: Buffer.from(content).toString(), at: now() };
+      const found = await this.#read(number);
+      if (typeof found === 'object') last = found.mark;
+      if (found !== undefined) continue;
+      if (this.#isOfAnother(last)) return 'claimed';
+      const created = await this.#create(number);
+      if (created !== 'unproven') return created;
     }
-    if (last === undefined) return 0;
-    const isKnown = this.#seen?.number === last.number && this.#seen.content === last.content;
-    if (!isKnown) this.#seen = last;
-    const isOld = this.#seen !== undefined && now() - this.#seen.at >= leaseMs;
-    // one of this recorder is of a process that has ended, or could not be removed
-    return isOld || last.content.startsWith(`${recorder} `) ? last.number + 1 : undefined;
+    return this.#isOfAnother(last) ? 'claimed' : 'mine';
   }
 
-  async #create(number: number): Promise<boolean> {
-    const { store, recorder, now } = this.#options;
-    // nobody asks that many
-    if (number >= MAX_CLAIMS) return true;
-    const content = `${recorder} ${randomBytes(8).toString('hex')}\n`;
+  /** True if the claim is of another recorder that may still be alive. */
+  #isOfAnother(claim: Mark | undefined): boolean {
+    if (claim === undefined) return false;
+    const { recorder, leaseMs, now } = this.#options;
+    const seenAt = this.#seen.get(claim.nonce) ?? now();
+    this.#seen.set(claim.nonce, seenAt);
+    // a claim of this recorder is of a process that has ended, or could not be removed
+    return now() - seenAt < leaseMs && claim.recorder !== recorder;
+  }
+
+  /** @returns `unproven`: somebody else took the number in between, who is no recorder */
+  async #create(number: number): Promise<'mine' | 'claimed' | 'unproven'> {
+    const { store, now } = this.#options;
+    const text = this.#sign(number);
     const at = now();
-    const name = this.#name(number);
-    const isMade =
-      (await store.claimDocument(name, Buffer.from(content))) ||
-      // a request whose answer was lost, and that was repeated, finds what it has made
-      Buffer.from((await store.readDocument(name)) ?? []).toString() === content;
-    if (isMade) this.#held = { number, content, at };
-    return isMade;
+    const isMade = await store.claimDocument(this.#name(number), Buffer.from(text));
+    const there = isMade ? undefined : await this.#read(number);
+    if (there === 'unproven') return there;
+    // a request whose response was lost, and that was repeated, finds what it has made
+    if (!isMade && there?.text !== text) return 'claimed';
+    this.#held = { number, at };
+    return 'mine';
   }
 
-  #name(mark: 'told' | number): string {
+  #sign(mark: AlertMark): string {
+    const { id, session } = this.#alert;
+    const { recorder, key } = this.#options;
+    const nonce = randomBytes(8).toString('hex');
+    return encodeStatement('alert', { alert: id, session, mark, recorder, nonce } satisfies Mark, key);
+  }
+
+  async #read(
+    mark: AlertMark,
+  ): Promise<{ readonly text: string; readonly mark: Mark } | 'unproven' | undefined> {
+    const { store, trusted, onUnproven } = this.#options;
+    const name = this.#name(mark);
+    const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
+    if (content === undefined) return undefined;
+    const text = Buffer.from(content).toString();
+    const read = readStatement('alert', text, MARK, trusted);
+    if ('problem' in read) {
+      onUnproven?.(name, read.problem);
+      return 'unproven';
+    }
+    const { value } = read;
+    if (value.alert === this.#alert.id && value.session === this.#alert.session && value.mark === mark)
+      return { text, mark: value };
+    onUnproven?.(name, 'it is about another alert');
+    return 'unproven';
+  }
+
+  #name(mark: AlertMark): string {
     return alertMarkName(this.#alert.session, this.#alert.id, mark);
   }
 }

@@ -22,7 +22,10 @@ export interface AlertWebhook extends AlertWebhookView {
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
 /** What is the same for all webhooks. */
-export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'leaseMs' | 'now'> {
+export interface SendingOptions extends Pick<
+  AlertClaimOptions,
+  'store' | 'leaseMs' | 'now' | 'key' | 'trusted'
+> {
   readonly catalog: Pick<Catalog, 'find'>;
   /** How old an alert becomes at most before it is given up. */
   readonly giveUpMs: number;
@@ -80,10 +83,19 @@ export class WebhookSender {
 
   /** @returns the oldest of its rule, which is not told any more, when too many wait */
   add(alert: Alert): Alert | undefined {
-    const { retry = RETRY, now, leaseMs, journal } = this.#options;
+    const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
+    const reported = new Set<string>();
+    const onUnproven = (document: string, problem: string): void => {
+      if (reported.has(document)) return;
+      reported.add(document);
+      log.warn(
+        { webhook: name, alert: alert.id, document, problem },
+        'a document about an alert is ignored: no trusted recorder signed it',
+      );
+    };
     this.#waiting.set(alert.id, {
       alert,
-      claim: new AlertClaim({ ...this.#options, recorder: journal.recorder }, alert),
+      claim: new AlertClaim({ ...this.#options, recorder: journal.recorder, onUnproven }, alert),
       backoff: createBackoff(retry, Math.random),
       looks: createBackoff({ baseMs: Math.min(1000, leaseMs / 8), maxMs: leaseMs / 4 }, Math.random),
       dueAt: now(),

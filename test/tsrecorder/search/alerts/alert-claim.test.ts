@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AlertClaim, type AlertClaimOptions } from '../../../../src/tsrecorder/search/alerts/alert-claim.ts';
-import { recordingOfAlertMark } from '../../../../src/tsrecorder/store/alert-marks.ts';
+import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
+import { alertMarkName, recordingOfAlertMark } from '../../../../src/tsrecorder/store/alert-marks.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
 import { isDocumentName } from '../../../../src/tsrecorder/store/document-store.ts';
 import { createS3Store, S3_LISTING } from '../../../../src/tsrecorder/store/s3.ts';
@@ -22,8 +23,12 @@ beforeEach(() => {
   seconds = 0;
 });
 
-function claimOf(store: ClaimStore, recorder: string): AlertClaim {
-  return new AlertClaim({ store, recorder, leaseMs: LEASE, now: () => seconds * 1000 }, ALERT);
+const KEY = generateSigningKey();
+const TRUSTED = new Map([[KEY.public.id, KEY.public]]);
+
+function claimOf(store: ClaimStore, recorder: string, key = KEY): AlertClaim {
+  const now = (): number => seconds * 1000;
+  return new AlertClaim({ store, recorder, leaseMs: LEASE, now, key, trusted: TRUSTED }, ALERT);
 }
 
 function inBucket(bucket = createMemoryBucket()): RecordingStore {
@@ -183,6 +188,93 @@ it('an alert at which one recorder after another died is told without a claim in
   expect(await store.listDocuments('.alerts/')).toHaveLength(64);
 });
 
+describe('somebody with write access to the store, who has no key,', () => {
+  const nameOf = (mark: 'told' | number): string => alertMarkName(ALERT.session, ALERT.id, mark);
+  const forge = (store: RecordingStore, mark: 'told' | number, text: string): Promise<void> =>
+    store.replaceDocument(nameOf(mark), Buffer.from(text));
+
+  it.each(['', 'aa\n', '{"recorder":"aa"}\n{}\n', 'x'.repeat(100_000)])(
+    'cannot suppress an alert with a mark of its own: %#',
+    async (text) => {
+      const store = inBucket();
+      await forge(store, 'told', text);
+      const one = claimOf(store, 'aa');
+      expect(await one.take()).toBe('mine');
+      await one.markTold();
+      await one.release();
+      expect(await claimOf(store, 'bb').take()).toBe('told');
+    },
+  );
+
+  it('cannot suppress an alert with a mark that a key of its own signed', async () => {
+    const store = inBucket();
+    await claimOf(store, 'zz', generateSigningKey()).markTold();
+    expect(await claimOf(store, 'aa').take()).toBe('mine');
+  });
+
+  it('cannot suppress an alert with the mark of another alert', async () => {
+    const store = inBucket();
+    const other = { ...ALERT, id: `alert_${'1'.repeat(32)}` };
+    const options = { store, recorder: 'bb', leaseMs: LEASE, now: () => 0, key: KEY, trusted: TRUSTED };
+    await new AlertClaim(options, other).markTold();
+    const mark = await store.readDocument(alertMarkName(other.session, other.id, 'told'));
+    await store.replaceDocument(nameOf('told'), mark!);
+    expect(await claimOf(store, 'aa').take()).toBe('mine');
+  });
+
+  it('cannot delay an alert with claims, however many', async () => {
+    const store = inBucket();
+    for (const count of [1, 63, 64]) {
+      for (let number = 0; number < count; number += 1) await forge(store, number, `zz ${number}\n`);
+      const one = claimOf(store, 'aa');
+      expect(await one.take(), `${count}`).toBe('mine');
+      if (count < 64) expect(await claimOf(store, 'bb').take(), `${count}`).toBe('claimed');
+      await one.release();
+    }
+  });
+
+  it('cannot delay an alert with a claim in the moment before that of a recorder', async () => {
+    const store = inBucket();
+    const raced: ClaimStore = {
+      ...store,
+      async claimDocument(name, content) {
+        if (!name.endsWith('.claim-9')) await store.replaceDocument(name, Buffer.from('zz\n'));
+        return store.claimDocument(name, content);
+      },
+    };
+    expect(await claimOf(raced, 'aa').take()).toBe('mine');
+  });
+
+  it('cannot delay an alert with old claims of recorders that it puts back in turns', async () => {
+    const store = inBucket();
+    const old: Uint8Array[] = [];
+    for (let at = 0; at < 3; at += 1) {
+      const dead = claimOf(store, 'dead');
+      expect(await dead.take()).toBe('mine');
+      old.push((await store.readDocument(nameOf(0)))!);
+      await dead.release();
+    }
+    const one = claimOf(store, 'aa');
+    const taken: string[] = [];
+    for (let at = 0; at < 12; at += 1) {
+      await store.replaceDocument(nameOf(0), old[at % 3]!);
+      taken.push(await one.take());
+      seconds += 20;
+    }
+    expect(taken.indexOf('mine')).toBeGreaterThan(0);
+    expect(taken.indexOf('mine')).toBeLessThan(8);
+  });
+});
+
+it('a mark of a recorder takes the place of one that is not proven, and is never replaced itself', async () => {
+  const store = inBucket();
+  const name = alertMarkName(ALERT.session, ALERT.id, 'told');
+  await claimOf(store, 'aa').markTold();
+  const first = await store.readDocument(name);
+  await claimOf(store, 'bb').markTold();
+  expect(await store.readDocument(name)).toEqual(first);
+});
+
 interface Process {
   readonly name: string;
   /** How often the webhook does not take it. */
@@ -270,6 +362,7 @@ class Site {
       claimDocument: (name, content) => through(() => this.#store.claimDocument(name, content)),
       readDocument: (name) => through(() => this.#store.readDocument(name)),
       removeDocument: (name) => through(() => this.#store.removeDocument(name)),
+      replaceDocument: (name, content) => through(() => this.#store.replaceDocument(name, content)),
     };
     const claim = claimOf(store, process.name);
     for (;;) {

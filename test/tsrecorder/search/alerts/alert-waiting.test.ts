@@ -6,6 +6,7 @@ import { Registry } from 'prom-client';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../../src/errors.ts';
 import { createSilentLogger } from '../../../../src/observe/logger.ts';
+import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
 import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
@@ -36,6 +37,8 @@ function recordingOf(id: string, namespace = 'prod'): Recording {
   };
 }
 
+const KEY = generateSigningKey();
+
 async function openWith(settings: AlertSettings) {
   const clock = { seconds: 0 };
   /** Seconds at which something was sent. */
@@ -62,6 +65,8 @@ async function openWith(settings: AlertSettings) {
         return disk.claimDocument(name, content);
       },
     },
+    key: KEY,
+    trusted: new Map([[KEY.public.id, KEY.public]]),
     leaseMs: 60_000,
     nowMs: () => 1_800_000_000_000 + clock.seconds * 1000,
     now: () => clock.seconds * 1000,

@@ -1,13 +1,18 @@
 /** A recorder in a process of its own, which is killed at a step of its alerts: see alerts-kill.test.ts. */
 import { writeSync } from 'node:fs';
+import { loadSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
 import { createRig } from '../../recorder-rig.ts';
 import { alertsFor } from './webhook-receiver.ts';
 
 const [directory = '', webhook = '', kill = '', name = ''] = process.argv.slice(2);
 let left = Number(kill);
+// recorders trust each other's claims if they have one key
+const evidenceKey = `${directory}.key`;
+await loadSigningKey(evidenceKey, true);
 const { recorder } = await createRig(
   {
     searchText: 'all',
+    evidenceKey,
     ...(name === '' ? {} : { spoolDirectory: `${directory}.${name}`, timing: { leaseMs: 1000 } }),
     alerts: {
       ...alertsFor(webhook),
