@@ -13,6 +13,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { createSilentLogger } from '../src/observe/logger.ts';
 import { EXTRACTOR } from '../src/search/search-index.ts';
+import type { LoggedHold } from '../src/tsrecorder/evidence/holds.ts';
+import type { PublicKey } from '../src/tsrecorder/evidence/signing-key.ts';
 import { createCatalog, type Catalog } from '../src/tsrecorder/library/catalog.ts';
 import type { LiveRecording } from '../src/tsrecorder/library/live-recording.ts';
 import type { SessionIndex } from '../src/tsrecorder/library/session-index.ts';
@@ -253,12 +255,20 @@ async function run(directory: string): Promise<void> {
   await compared.close();
   const retention = {
     store,
-    evidence: { removing: async () => undefined, removingDocuments: async () => undefined },
+    evidence: {
+      removing: async () => undefined,
+      removingDocuments: async () => undefined,
+      holding: async () => undefined,
+      holds: new Map<string, LoggedHold>(),
+      isNewLog: false,
+    },
+    trusted: new Map<string, PublicKey>(),
     policy: { maxAgeMs: 10 * 365 * 86_400_000 },
     nowMs: () => Date.now(),
     everyMs: 3_600_000,
     log: createSilentLogger(),
     onApplied: () => undefined,
+    onUnprovenHolds: () => undefined,
     onFailure: () => undefined,
   };
   await measure('retention, nothing to remove', () => applyRetention(retention));

@@ -335,10 +335,10 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
 }
 
 function addRetention(command: AddCommand, context: CommandContext): void {
-  const { s3Endpoint, s3Region, s3PathStyle } = RECORDER_SETTINGS;
+  const { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys } = RECORDER_SETTINGS;
   addSettingOptions(
     command('retention', 'show what a retention policy would remove, and hold recordings back from it'),
-    { s3Endpoint, s3Region, s3PathStyle },
+    { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys },
   )
     .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix')
     .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))
@@ -351,9 +351,12 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     )
     .option('--hold <id...>', 'keep these recordings, or `latest`, whatever the policy says')
     .option('--release <id...>', 'end the hold of these')
-    .option('--reason <text>', 'why they are held')
+    .option('--reason <text>', 'why they are held or released')
     .option('--json', 'one JSON object instead of lines')
-    .addHelpText('after', '\nNothing is removed here: recorders do that, and write it into their logs.')
+    .addHelpText(
+      'after',
+      '\nNothing is removed here: recorders do that, and write it into their logs.\nHolds and releases are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
+    )
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
       const { maxAgeDays, maxBytes, minAgeDays, hold, release, reason, json, ...settings } = options;

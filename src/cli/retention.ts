@@ -1,13 +1,15 @@
-/** `tailcast retention`: what a policy would remove, and holds. Removing is left to recorders: they have the log. */
+/**
+ * `tailcast retention`: what a policy would remove, and holds, which need the evidence key of a recorder. Removing is left to recorders:
+ * they have the log.
+ */
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
+import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
-import {
-  holdRecording,
-  planStoreRetention,
-  releaseRecording,
-} from '../tsrecorder/retention/retention-run.ts';
-import type { PlannedRemoval, RetentionPlan } from '../tsrecorder/retention/retention.ts';
+import { holdRecording, releaseRecording, type HoldSigner } from '../tsrecorder/evidence/holds.ts';
+import { loadPublicKeys, loadSigningKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import { planStoreRetention, type ShownRetentionPlan } from '../tsrecorder/retention/retention-run.ts';
+import type { PlannedRemoval } from '../tsrecorder/retention/retention.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import { parseRecordingId } from '../tsrecorder/store/key.ts';
 import { openStoreArchive } from './directory-archive.ts';
@@ -21,36 +23,58 @@ const DAY_MS = 86_400_000;
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `STORE_FAILED`
  */
 export async function manageRetention(
-  config: StoreConfig & { readonly store: string },
+  config: StoreConfig & Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'> & { readonly store: string },
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
   const { hold, release } = options;
-  const opened = await openStoreForTool(config, Array.isArray(hold) || Array.isArray(release));
+  const changes = Array.isArray(hold) || Array.isArray(release);
+  const signer = await signerOf(config, changes);
+  const opened = await openStoreForTool(config, changes);
   try {
-    await manage(opened.store, options, context);
+    await manage(opened.store, signer, options, context);
   } finally {
     opened.close();
   }
 }
 
+/** The keys that are named. @throws TailcastError `USAGE` if a change needs a key and none is named */
+async function signerOf(
+  { evidenceKey, recorderKeys }: Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'>,
+  changes: boolean,
+): Promise<Partial<HoldSigner> & Pick<HoldSigner, 'trusted'>> {
+  if (changes && evidenceKey === undefined)
+    throw new TailcastError(
+      'USAGE',
+      'holds and releases are signed: name the private evidence key of a recorder of this store with --evidence-key',
+    );
+  const key = evidenceKey === undefined ? undefined : await loadSigningKey(evidenceKey, false);
+  const others = recorderKeys === undefined ? [] : await loadPublicKeys(recorderKeys);
+  const keys: readonly PublicKey[] = key === undefined ? others : [...others, key.public];
+  return { ...(key === undefined ? {} : { key }), trusted: new Map(keys.map((each) => [each.id, each])) };
+}
+
 async function manage(
   store: RecordingStore,
+  { key, trusted }: Partial<HoldSigner> & Pick<HoldSigner, 'trusted'>,
   { hold, release, reason, maxAgeDays, maxBytes, minAgeDays, json }: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  if (Array.isArray(hold)) {
+  const signer = key === undefined ? undefined : { key, trusted, nowMs: Date.now() };
+  if (Array.isArray(hold) && signer !== undefined) {
     if (typeof reason !== 'string') throw new TailcastError('USAGE', 'say why with --reason');
-    for (const id of await idsOf(hold, store, context)) await holdRecording(store, id, reason, Date.now());
+    for (const id of await idsOf(hold, store, context)) await holdRecording(store, id, reason, signer);
   }
-  if (Array.isArray(release))
-    for (const id of await idsOf(release, store, context)) await releaseRecording(store, id);
+  if (Array.isArray(release) && signer !== undefined) {
+    const why = typeof reason === 'string' ? reason : '';
+    for (const id of await idsOf(release, store, context)) await releaseRecording(store, id, why, signer);
+  }
   const policy = {
     ...(typeof maxAgeDays === 'number' ? { maxAgeMs: maxAgeDays * DAY_MS } : {}),
     ...(typeof maxBytes === 'number' ? { maxBytes } : {}),
     ...(typeof minAgeDays === 'number' ? { minAgeMs: minAgeDays * DAY_MS } : {}),
   };
-  const plan = await planStoreRetention(store, policy, Date.now());
+  const plan = await planStoreRetention(store, policy, Date.now(), [...trusted.values()]);
   if (json === true) await printJson(context.stdout, plan);
   else await printPlan(plan, context);
 }
@@ -69,12 +93,12 @@ async function idsOf(
 }
 
 async function printPlan(
-  { remove, held, keptBytes, overQuota }: RetentionPlan,
+  { remove, held, keptBytes, overQuota }: ShownRetentionPlan,
   context: CommandContext,
 ): Promise<void> {
   const rows = [
     ...remove.map((removal) => rowOf(removal, 'remove')),
-    ...held.map((removal) => rowOf(removal, 'held')),
+    ...held.map((removal) => rowOf(removal, removal.hold === 'signed' ? 'held' : `held (${removal.hold})`)),
   ];
   if (rows.length > 0)
     await printTable(context.stdout, { header: ['WHAT', 'WHY', 'STARTED', 'SIZE', 'ID'], rows });

@@ -7,6 +7,7 @@ import type { ListenAddress } from '../listen.ts';
 import { createAlertMetrics } from '../tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type Alerts } from '../tsrecorder/search/alerts/alerts.ts';
 import type { Catalog } from '../tsrecorder/library/catalog.ts';
+import { createStatements } from '../tsrecorder/evidence/statement.ts';
 import { forgetRemoved } from '../tsrecorder/playback/forget-removed.ts';
 import type { PlayIndexes } from '../tsrecorder/playback/play-indexes.ts';
 import { openSpoolIndexes } from '../tsrecorder/playback/spool-indexes.ts';
@@ -187,8 +188,7 @@ async function openRecorderAlerts(
     directory: join(spoolDirectory, 'alerts'),
     catalog,
     store,
-    key: evidence.key,
-    trusted,
+    signer: createStatements('alert', evidence.key, trusted),
     leaseMs: timing.leaseMs,
     nowMs: () => clock.now(),
     now: () => clock.monotonic(),
@@ -230,12 +230,13 @@ function ownerOf(spoolDirectory: string): string {
 function applyRetention(
   { retention, timing, log, clock }: SettledOptions,
   store: RecordingStore,
-  { evidence, catalog, metrics, playIndexes, told }: Parts,
+  { evidence, trusted, catalog, metrics, playIndexes, told }: Parts,
   alerts: Alerts | undefined,
 ): Retention {
   return startRetention({
     store,
     evidence,
+    trusted,
     policy: retention,
     nowMs: () => clock.now(),
     everyMs: timing.retentionMs,
@@ -252,6 +253,7 @@ function applyRetention(
       }
       forgetRemoved(playIndexes, remove, log);
     },
+    onUnprovenHolds: (count) => metrics.unprovenHolds.set(count),
     onFailure: () => metrics.retentionFailures.inc(),
   });
 }

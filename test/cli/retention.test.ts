@@ -22,11 +22,15 @@ async function run(...args: string[]): Promise<{ code: number; stdout: string; s
   return { code, ...written };
 }
 
+const keyOf = ({ directory }: { readonly directory: string }): string =>
+  `${directory}.spool/evidence/key.pem`;
+
 describe('tailcast retention', () => {
   it('shows the plan, holds and releases, and removes nothing', async () => {
     await using rig = await createRig();
     for (const command of ['one', 'two']) await uploadWhole(rig.recorder, HEADER.replace('sh -i', command));
     const [, oldest] = await rig.list();
+    const keyed = ['--evidence-key', keyOf(rig)];
     expect((await run(rig.directory)).stdout).toMatch(/^0 would be removed, 0 held, /);
     const plan = await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0');
     expect(plan.stdout).toMatch(/2 would be removed, 0 held, 0 B kept\n$/);
@@ -41,6 +45,8 @@ describe('tailcast retention', () => {
       oldest!.id,
       '--reason',
       'case 17',
+      '--evidence-key',
+      keyOf(rig),
     );
     expect(held.stdout).toMatch(
       /1 would be removed, 1 held, .* held and young recordings exceed the limit, so recorders refuse sessions\n$/,
@@ -48,9 +54,15 @@ describe('tailcast retention', () => {
     const json = JSON.parse(
       (await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0', '--json')).stdout,
     );
-    expect(json).toMatchObject({ held: [{ id: oldest!.id, reason: 'quota' }], overQuota: true });
+    expect(json).toMatchObject({
+      held: [{ id: oldest!.id, reason: 'quota', hold: 'unproven' }],
+      overQuota: true,
+    });
+    const plain = await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0');
+    expect(plain.stdout).toMatch(new RegExp(`^held \\(unproven\\) .*${oldest!.id}$`, 'm'));
     expect(
-      (await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0', '--release', oldest!.id)).stdout,
+      (await run(rig.directory, '--max-bytes', '1', '--min-age-days', '0', ...keyed, '--release', oldest!.id))
+        .stdout,
     ).toMatch(/2 would be/);
     const young = await run(rig.directory, '--max-bytes', '1');
     expect(young.stdout).toMatch(
@@ -73,6 +85,8 @@ describe('tailcast retention', () => {
       'latest',
       '--reason',
       'case 17',
+      '--evidence-key',
+      keyOf(rig),
     );
     expect(held).toMatchObject({ code: 0, stderr: '' });
     expect(held.stdout).toMatch(new RegExp(`^held .*${newest!.id}$`, 'm'));
@@ -84,12 +98,16 @@ describe('tailcast retention', () => {
       '0',
       '--release',
       shortId(newest!.id),
+      '--evidence-key',
+      keyOf(rig),
     );
     expect(released).toMatchObject({
       code: 0,
       stdout: expect.stringContaining('2 would be removed, 0 held'),
     });
-    expect(await run(rig.directory, '--hold', 'nobody', '--reason', 'x')).toMatchObject({ code: 1 });
+    expect(
+      await run(rig.directory, '--evidence-key', keyOf(rig), '--hold', 'nobody', '--reason', 'x'),
+    ).toMatchObject({ code: 1 });
   });
 
   it('says what is wrong with its arguments', async () => {
@@ -97,12 +115,21 @@ describe('tailcast retention', () => {
     await uploadWhole(rig.recorder, HEADER);
     const [recording] = await rig.list();
     expect(await run('/dev/null/recordings')).toMatchObject({ code: 2 });
-    expect(await run(rig.directory, '--hold', recording!.id)).toMatchObject({
+    expect(await run(rig.directory, '--evidence-key', keyOf(rig), '--hold', recording!.id)).toMatchObject({
       code: 2,
       stderr: expect.stringContaining('--reason'),
     });
-    expect(await run(rig.directory, '--hold', 'nX_2026-07-29T11:50:58Z', '--reason', 'x')).toMatchObject({
-      code: 1,
+    const unknown = 'nX_2026-07-29T11:50:58Z';
+    const keyed = ['--evidence-key', keyOf(rig)];
+    expect(await run(rig.directory, ...keyed, '--hold', unknown, '--reason', 'x')).toMatchObject({ code: 1 });
+    for (const change of ['--hold', '--release'])
+      expect(await run(rig.directory, change, recording!.id, '--reason', 'x')).toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('--evidence-key'),
+      });
+    const absent = ['--evidence-key', `${rig.directory}/none.pem`];
+    expect(await run(rig.directory, ...absent, '--hold', unknown, '--reason', 'x')).toMatchObject({
+      code: 2,
     });
     expect(await run('s3://-')).toMatchObject({ code: 2, stderr: expect.stringContaining('s3://bucket') });
   });

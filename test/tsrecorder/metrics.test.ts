@@ -4,9 +4,18 @@ import { join } from 'node:path';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { holdRecording } from '../../src/tsrecorder/retention/retention-run.ts';
+import { holdRecording } from '../../src/tsrecorder/evidence/holds.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
-import { createRig, HEADER, openUpload, request, STORED_HEADER, until, uploadWhole } from './recorder-rig.ts';
+import {
+  createRig,
+  HEADER,
+  openUpload,
+  request,
+  STORED_HEADER,
+  until,
+  uploadWhole,
+  holdSigner,
+} from './recorder-rig.ts';
 import { framed } from '../support/recorder-double.ts';
 
 const LINE = '[1,"o","x"]\n';
@@ -192,7 +201,7 @@ describe('the metrics of a recorder', () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, HEADER + LINE);
     const [{ id } = { id: '' }] = await rig.list();
-    await holdRecording(await createDiskStore(rig.directory), id, 'case 17', 0);
+    await holdRecording(await createDiskStore(rig.directory), id, 'case 17', await holdSigner(rig));
     const timing = { listRefreshMs: 0, retentionMs: 10 };
     await using again = await rig.restart({ registry, timing, retention: { maxBytes: 1 } });
     const overQuota = (): Promise<number | undefined> => valueOf(registry, 'tailcast_recorder_over_quota');

@@ -10,6 +10,8 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { createRecorder, type RunningRecorder } from '../../src/compose/recorder-parts.ts';
 import type { RecorderOptions } from '../../src/compose/recorder-options.ts';
+import type { HoldSigner } from '../../src/tsrecorder/evidence/holds.ts';
+import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { createAckParser, type Ack } from '../../src/wire/recorder-api/ack.ts';
 import {
   createRecordReader,
@@ -318,4 +320,10 @@ export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> 
     if (found !== undefined) return found;
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
+}
+
+/** Signs holds and releases with the key of the recorder of a rig. */
+export async function holdSigner({ directory }: Pick<Rig, 'directory'>): Promise<HoldSigner> {
+  const key = await loadSigningKey(join(`${directory}.spool`, 'evidence', 'key.pem'), false);
+  return { key, trusted: new Map([[key.public.id, key.public]]), nowMs: Date.now() };
 }

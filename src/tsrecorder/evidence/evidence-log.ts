@@ -23,6 +23,7 @@ import {
   type LogEvent,
   type LogHead,
 } from './log-entry.ts';
+import type { LoggedHold } from './holds.ts';
 import { LogJournal, type OpenStart } from './log-journal.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -73,8 +74,12 @@ export class EvidenceLog {
   #tailWanted = false;
   readonly #closing = new AbortController();
 
-  private constructor(options: EvidenceLogOptions, journal: LogJournal) {
+  /** True if this process began the log. */
+  readonly isNew: boolean;
+
+  private constructor(options: EvidenceLogOptions, journal: LogJournal, isNew: boolean) {
     this.#options = options;
+    this.isNew = isNew;
     this.#journal = journal;
     const { publishMs } = options;
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
@@ -85,7 +90,7 @@ export class EvidenceLog {
     const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
     if (damaged)
       options.log.error({ log: journal.log }, 'the evidence log cannot be read, so a new one begins');
-    const log = new EvidenceLog(options, journal);
+    const log = new EvidenceLog(options, journal, isNew);
     if (!isNew) await log.#compare();
     const key = options.key.public.raw;
     log.append(
@@ -109,6 +114,11 @@ export class EvidenceLog {
   /** Sessions that began and have not ended, by recording. */
   get open(): ReadonlyMap<string, OpenStart> {
     return this.#journal.open;
+  }
+
+  /** The last statement about each recording that was held and is not removed. */
+  get holds(): ReadonlyMap<string, LoggedHold> {
+    return this.#journal.holds;
   }
 
   /** How many entries the store does not have. */

@@ -67,6 +67,10 @@ export type LogEvent =
   | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
   /** A recording is about to be removed from the store, and why that is allowed. */
   | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
+  /** A recording must stay from here on, as a signed statement of that time says. */
+  | { readonly kind: 'held'; readonly recording: string; readonly at: string; readonly reason: string }
+  /** A hold has ended, as a signed statement of that time says. */
+  | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
   /** How far another log was. */
   | { readonly kind: 'witness'; readonly head: LogHead }
   /** A document was stored: a batch of events. */
@@ -125,6 +129,8 @@ const eventSchema = z.discriminatedUnion('kind', [
   }),
   z.strictObject({ kind: z.literal('void'), start: count, recording: z.string(), reason: z.string() }),
   z.strictObject({ kind: z.literal('removed'), recording: z.string(), reason: z.string(), bytes: count }),
+  z.strictObject({ kind: z.literal('held'), recording: z.string(), at: z.string(), reason: z.string() }),
+  z.strictObject({ kind: z.literal('released'), recording: z.string(), at: z.string(), reason: z.string() }),
   z.strictObject({
     kind: z.literal('witness'),
     head: z.strictObject({ log: logId, n: count, hash }),

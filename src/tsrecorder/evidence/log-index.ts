@@ -133,6 +133,8 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
       if (signed) addTo(index.documentRemovals, event.name, at);
       break;
     case 'durable':
+    case 'held':
+    case 'released':
     case 'lost':
     case 'open':
     case 'restart':

@@ -8,6 +8,7 @@ import { z } from 'zod';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { AppendFile, cutFile } from '../files/append-file.ts';
 import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
+import type { LoggedHold } from './holds.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
 /** An entry, and its line without line feed. */
@@ -40,6 +41,8 @@ const baseSchema = z.strictObject({
     hash,
     /** Sessions that began and have not ended: number of the entry, recording, header and durable bytes. */
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
+    /** The last statement about each recording that was held: recording, kind and time. */
+    holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
   }),
 });
 
@@ -60,7 +63,7 @@ export class LogJournal {
   /** Not published, in order: the first `#durable` of them are durable. */
   #entries: JournalEntry[];
   #durable: number;
-  #open: Map<string, OpenStart>;
+  #state: State;
   readonly #exclusively = createSequence();
   readonly #written = createSharedStep(this.#exclusively, () => this.#write());
 
@@ -71,8 +74,8 @@ export class LogJournal {
     this.#base = base;
     this.#entries = [...entries];
     this.#durable = entries.length;
-    this.#open = openOf(base);
-    for (const entry of entries) follow(this.#open, entry);
+    this.#state = stateOf(base);
+    for (const entry of entries) follow(this.#state, entry);
   }
 
   /**
@@ -91,7 +94,7 @@ export class LogJournal {
     const loaded = text === undefined ? undefined : load(text);
     if (loaded === undefined) {
       if (text !== undefined) await rename(path, `${path}.damaged`);
-      await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, open: [] }));
+      await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, open: [], holds: [] }));
     }
     const current = loaded ?? load(await readFile(path, 'utf8'));
     if (current === undefined) throw new TypeError('a new journal can be read');
@@ -107,7 +110,12 @@ export class LogJournal {
 
   /** Sessions that began and have not ended, by recording. */
   get open(): ReadonlyMap<string, OpenStart> {
-    return this.#open;
+    return this.#state.open;
+  }
+
+  /** The last statement about each recording that was held and is not removed. */
+  get holds(): ReadonlyMap<string, LoggedHold> {
+    return this.#state.holds;
   }
 
   /** How many entries are not published, durable or not. */
@@ -127,7 +135,7 @@ export class LogJournal {
     const line = encodeEntry({ n, prev: last?.hash ?? this.#base.hash, time, event });
     const entry = { n, event, line, hash: hashLine(line) };
     this.#entries.push(entry);
-    follow(this.#open, entry);
+    follow(this.#state, entry);
     return n;
   }
 
@@ -149,8 +157,8 @@ export class LogJournal {
       await this.#replace(content);
       this.#entries = [...loaded.entries];
       this.#durable = loaded.entries.length;
-      this.#open = openOf(this.#base);
-      for (const entry of loaded.entries) follow(this.#open, entry);
+      this.#state = stateOf(this.#base);
+      for (const entry of loaded.entries) follow(this.#state, entry);
     });
   }
 
@@ -160,13 +168,18 @@ export class LogJournal {
       const gone = this.#entries.slice(0, count);
       const last = gone.at(-1);
       if (last === undefined) return;
-      const open = openOf(this.#base);
-      for (const entry of gone) follow(open, entry);
+      const state = stateOf(this.#base);
+      for (const entry of gone) follow(state, entry);
       const base = {
         log: this.log,
         n: last.n + 1,
         hash: last.hash,
-        open: [...open].map(encodeOpen),
+        open: [...state.open].map(encodeOpen),
+        holds: Array.from(state.holds, ([recording, { kind, at }]): Base['holds'][number] => [
+          recording,
+          kind,
+          at,
+        ]),
       };
       const kept = this.#entries.slice(count, this.#durable).map(({ line }) => `${line}\n`);
       await this.#replace(encodeBase(base) + kept.join(''));
@@ -195,8 +208,20 @@ export class LogJournal {
   }
 }
 
-/** Keeps track of the sessions that are open. */
-function follow(open: Map<string, OpenStart>, { n, event }: JournalEntry): void {
+/** What follows from the entries so far. */
+interface State {
+  /** Sessions that began and have not ended, by recording. */
+  readonly open: Map<string, OpenStart>;
+  readonly holds: Map<string, LoggedHold>;
+}
+
+/** Keeps track of the sessions that are open, and of holds. */
+function follow({ open, holds }: State, { n, event }: JournalEntry): void {
+  if (event.kind === 'held' || event.kind === 'released') {
+    const { kind, at, recording } = event;
+    holds.set(recording, { kind, at });
+  }
+  if (event.kind === 'removed') holds.delete(event.recording);
   if (event.kind === 'start') {
     const { recording, header, durable } = event;
     open.set(recording, { n, header: durable === undefined ? undefined : header, durable: durable ?? 0 });
@@ -214,10 +239,13 @@ function follow(open: Map<string, OpenStart>, { n, event }: JournalEntry): void 
   for (const [recording, start] of open) if (start.n === event.start) open.delete(recording);
 }
 
-function openOf({ open }: Base): Map<string, OpenStart> {
-  return new Map(
-    open.map(([n, recording, header, durable = 0]) => [recording, { n, header, durable }] as const),
-  );
+function stateOf({ open, holds }: Base): State {
+  return {
+    open: new Map(
+      open.map(([n, recording, header, durable = 0]) => [recording, { n, header, durable }] as const),
+    ),
+    holds: new Map(holds.map(([recording, kind, at]) => [recording, { kind, at }] as const)),
+  };
 }
 
 function encodeOpen([recording, { n, header, durable }]: readonly [string, OpenStart]): Base['open'][number] {

@@ -1,6 +1,7 @@
 /** What a recorder does about evidence while sessions begin, end and are removed. */
 import { createDurableMarks } from './durable-marks.ts';
 import { createLostSessions, sha256, type LostSessions } from './lost-sessions.ts';
+import type { HoldChange, LoggedHold } from './holds.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
 import type { LogEvent } from './log-entry.ts';
@@ -70,6 +71,12 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
   /** The store has the recording of a session, under `storedAs`. Resolves when that is durable. */
   ended(recording: string, storedAs: string, files: SealedFiles): Promise<void>;
+  /** The last statement about each recording that was held, as the log of this recorder has it. */
+  readonly holds: ReadonlyMap<string, LoggedHold>;
+  /** True if this process began the log, so that `holds` lacks what an earlier log of this recorder had. */
+  readonly isNewLog: boolean;
+  /** Statements about holds were read. Resolves when they are in the store. */
+  holding(changes: readonly HoldChange[]): Promise<void>;
   /** Recordings are about to be removed. Resolves when that is in the store. */
   removing(removals: readonly Removal[]): Promise<void>;
   /** A document is about to be stored. Resolves when that is durable. */
@@ -145,6 +152,14 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       const files = { cast: sealOf(cast), ...(notes === undefined ? {} : { notes: sealOf(notes) }) };
       log.append({ kind: 'end', start: n, recording: storedAs, ...files });
       await log.sync();
+    },
+    get holds() {
+      return log.holds;
+    },
+    isNewLog: log.isNew,
+    async holding(changes) {
+      for (const { kind, recording, at, reason } of changes) log.append({ kind, recording, at, reason });
+      await publish();
     },
     async removing(removals) {
       for (const removal of removals) log.append({ kind: 'removed', ...removal });

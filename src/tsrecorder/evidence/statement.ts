@@ -1,5 +1,6 @@
 /**
- * Short signed documents of recorders in a store: who lives, who claims, how far a session was copied, who sends an alert. Pure.
+ * Short signed documents of recorders in a store: who lives, who claims, how far a session was copied, who sends an alert, what is
+ * held. Pure.
  *
  * ```
  * {"recorder":"…",…}
@@ -11,7 +12,7 @@ import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 
 /** The purpose is part of the signed bytes, so that no statement can stand for one of another purpose. */
-export type StatementPurpose = 'lease' | 'checkpoint' | 'alert';
+export type StatementPurpose = 'lease' | 'checkpoint' | 'alert' | 'hold';
 
 /** Maximum length of a statement, in bytes. */
 export const MAX_STATEMENT_BYTES = 16 * 1024;
@@ -58,6 +59,21 @@ export function readStatement<T extends z.ZodType>(
   if (!key.verifies(messageOf(purpose, `${body}\n`), signature.ed25519))
     return { problem: 'its signature is wrong', isForged: true };
   return { value: value.data, keyId: signature.key };
+}
+
+/** Signs and reads statements of one purpose, whatever they say. */
+export function createStatements(
+  purpose: StatementPurpose,
+  key: SigningKey,
+  trusted: ReadonlyMap<string, PublicKey>,
+): {
+  sign(value: object): string;
+  read(text: string): Statement<unknown> | NoStatement;
+} {
+  return {
+    sign: (value) => encodeStatement(purpose, value, key),
+    read: (text) => readStatement(purpose, text, z.unknown(), trusted),
+  };
 }
 
 function messageOf(purpose: StatementPurpose, body: string): string {

@@ -131,6 +131,10 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'tailcast_recorder_over_quota',
       '1 while recordings that may not be removed exceed --max-store-bytes, and new sessions are refused.',
     ),
+    unprovenHolds: gauge(
+      'tailcast_recorder_unproven_holds',
+      'Recordings that are kept because of a hold without a signed statement in the store.',
+    ),
     checkpointBytes: counter(
       'tailcast_recorder_checkpoint_bytes_total',
       'Bytes of open sessions copied to the shared bucket.',

@@ -1,10 +1,21 @@
 /**
  * Carries a retention plan out. What is removed stands in the evidence log, in the store, before it goes; what is held
- * stays. A hold is a document `.holds/<recording>` whose content says why.
+ * stays.
  */
-import { TailcastError, errorText } from '../../errors.ts';
+import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import {
+  forgetHold,
+  holdsInLogs,
+  readHolds,
+  type HoldChange,
+  type HoldProof,
+  type Holds,
+  type LoggedHold,
+} from '../evidence/holds.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import { readLogs } from '../evidence/verify-logs.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
 import { createDescriber } from '../library/describe-stored.ts';
 import {
@@ -12,6 +23,7 @@ import {
   planRetention,
   type FindUsers,
   type KeptRecording,
+  type PlannedRemoval,
   type RetentionChanges,
   type RetentionPlan,
   type RetentionPolicy,
@@ -22,7 +34,6 @@ import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/within.ts';
 
-const HOLDS_FOLDER = '.holds/';
 /** A recording that is not in the store so long after it began never comes into it. */
 const NEVER_STORED_MS = 366 * 86_400_000;
 /** Maximum number of recordings whose size or user is read at a time. */
@@ -30,12 +41,23 @@ const READ_CONCURRENCY = 8;
 /** Maximum number of recordings whose user is kept in memory between two runs; about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
 
+/** Maximum number of holds that one run logs. */
+const MAX_REPORTED = 20;
+const NO_HOLDS: ReadonlyMap<string, HoldChange> = new Map();
+
+const UNPROVEN_HOLD =
+  'a recording is kept because of a hold without a signed statement in the store: sign a hold or a release with tailcast retention';
 const OVER_QUOTA =
   'new sessions are refused: recordings that are held or younger than --min-retention-days exceed --max-store-bytes; release holds or raise the limit';
 
 export interface RetentionOptions {
   readonly store: RecordingStore;
-  readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments'>;
+  readonly evidence: Pick<
+    SessionEvidence,
+    'removing' | 'removingDocuments' | 'holding' | 'holds' | 'isNewLog'
+  >;
+  /** The keys of the recorders whose holds and releases count, by id; this recorder's own is one of them. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
@@ -44,6 +66,8 @@ export interface RetentionOptions {
   readonly log: Logger;
   /** The policy was applied: what it removed is gone. */
   readonly onApplied: (plan: RetentionChanges) => void;
+  /** Called with the number of recordings that a hold without a signed statement in the store keeps. */
+  readonly onUnprovenHolds: (count: number) => void;
   /** It could not be applied to the end. */
   readonly onFailure: () => void;
 }
@@ -85,14 +109,30 @@ export function startRetention(options: RetentionOptions): Retention {
   };
 }
 
-/** What the policy would remove now. */
+/** A plan that says what proves each hold. */
+export interface ShownRetentionPlan extends RetentionPlan {
+  readonly held: readonly (PlannedRemoval & { readonly hold: HoldProof })[];
+}
+
+/**
+ * What the policy would remove now.
+ *
+ * @param keys of the recorders whose holds and releases count; without any, each hold is unproven
+ */
 export async function planStoreRetention(
   store: RecordingStore,
   policy: RetentionPolicy,
   nowMs: number,
-): Promise<RetentionPlan> {
+  keys: readonly PublicKey[] = [],
+): Promise<ShownRetentionPlan> {
   const recordings = await keptRecordings(store, () => true, new AbortController().signal);
-  return planRetention(recordings, await listHolds(store), policy, nowMs, createUserFinder(store));
+  const logged = keys.length === 0 ? NO_HOLDS : holdsInLogs((await readLogs(store, keys)).logs);
+  const { proofs } = await readHolds(store, logged, new Map(keys.map((key) => [key.id, key])));
+  const plan = await planRetention(recordings, proofs, policy, nowMs, createUserFinder(store));
+  return {
+    ...plan,
+    held: plan.held.map((removal) => ({ ...removal, hold: proofs.get(removal.id) ?? 'unproven' })),
+  };
 }
 
 /** Creates a function that reads the users of recordings, and remembers some of them: recordings never change. */
@@ -178,7 +218,8 @@ export async function applyRetention(
   const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isAsked, signal);
-  const plan = await planRetention(asked, await listHolds(store), policy, now, (recordings) =>
+  const holds = await settleHolds(options, signal);
+  const plan = await planRetention(asked, holds.proofs, policy, now, (recordings) =>
     unlessAborted(findUsers(recordings), signal),
   );
   if (plan.remove.length > 0) {
@@ -187,11 +228,38 @@ export async function applyRetention(
       signal.throwIfAborted();
       const key = parseRecordingId(id);
       if (key !== undefined) await store.remove(key);
+      if (holds.listed.has(id)) await forgetHold(store, id);
     }
   }
   await removeAlertMarks(store, new Set(plan.remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);
   if (policy.maxAgeMs !== undefined) await removeEvents(options, nowMs() - policy.maxAgeMs);
   return plan;
+}
+
+/** Writes what is new of holds into the log, and reports those that are not proven. @returns what is held */
+async function settleHolds(
+  { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
+  signal: AbortSignal,
+): Promise<Holds> {
+  // the log before this one may have been lost with its spool
+  const isAlone = evidence.isNewLog && evidence.holds.size === 0;
+  const elsewhere = isAlone ? holdsInLogs((await readLogs(store, [...trusted.values()])).logs) : NO_HOLDS;
+  const logged = new Map<string, LoggedHold>([...elsewhere, ...evidence.holds]);
+  const holds = await readHolds(store, logged, trusted);
+  const all = [...elsewhere.values(), ...holds.changes];
+  if (all.length > 0) await evidence.holding(all);
+  let unproven = 0;
+  for (const [recording, proof] of holds.proofs) {
+    if (proof === 'signed') continue;
+    signal.throwIfAborted();
+    const key = parseRecordingId(recording);
+    // another recorder may have removed it after the release
+    if (key === undefined || (await store.stat(key, 'cast')) === undefined) continue;
+    unproven += 1;
+    if (unproven <= MAX_REPORTED) log.error({ recording, hold: proof }, UNPROVEN_HOLD);
+  }
+  onUnprovenHolds(unproven);
+  return holds;
 }
 
 /** That an alert was told is known for as long as its recording is there. */
@@ -227,38 +295,4 @@ async function removeEvents({ store, evidence }: RetentionOptions, beforeMs: num
   if (names.length === 0) return;
   await evidence.removingDocuments(names, 'age');
   for (const name of names) await store.removeDocument(name);
-}
-
-/** Keeps a recording from being removed. @throws TailcastError `RECORDING_UNKNOWN` */
-export async function holdRecording(
-  store: RecordingStore,
-  id: string,
-  reason: string,
-  nowMs: number,
-): Promise<void> {
-  const name = await holdName(store, id);
-  const content = `${JSON.stringify({ time: new Date(nowMs).toISOString(), reason })}\n`;
-  try {
-    await store.putDocument(name, Buffer.from(content));
-  } catch (error) {
-    // it is held already
-    if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
-  }
-}
-
-/** Ends a hold. @throws TailcastError `RECORDING_UNKNOWN` */
-export async function releaseRecording(store: RecordingStore, id: string): Promise<void> {
-  await store.removeDocument(await holdName(store, id));
-}
-
-async function listHolds(store: RecordingStore): Promise<ReadonlySet<string>> {
-  return new Set((await store.listDocuments(HOLDS_FOLDER)).map((name) => name.slice(HOLDS_FOLDER.length)));
-}
-
-async function holdName(store: RecordingStore, id: string): Promise<string> {
-  const key = parseRecordingId(id);
-  if (key === undefined || (await store.stat(key, 'cast')) === undefined) {
-    throw new TailcastError('RECORDING_UNKNOWN', id);
-  }
-  return HOLDS_FOLDER + recordingId(key);
 }

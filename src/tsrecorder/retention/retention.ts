@@ -62,7 +62,7 @@ export function isTooOld(
  */
 export async function planRetention(
   recordings: readonly KeptRecording[],
-  holds: ReadonlySet<string>,
+  holds: Pick<ReadonlySet<string>, 'has'>,
   policy: RetentionPolicy,
   nowMs: number,
   findUsers: FindUsers,

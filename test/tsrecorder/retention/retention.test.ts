@@ -3,15 +3,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
+import { holdRecording, releaseRecording } from '../../../src/tsrecorder/evidence/holds.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
-import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
   applyRetention,
-  holdRecording,
   planStoreRetention,
-  releaseRecording,
   startRetention,
+  type RetentionOptions,
 } from '../../../src/tsrecorder/retention/retention-run.ts';
 import {
   planRetention,
@@ -23,7 +22,7 @@ import { ALERTS_FOLDER, alertMarkName } from '../../../src/tsrecorder/store/aler
 import { recordingId, type RecordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ObjectKind, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
-import { createRig, HEADER, openUpload, request, until, uploadWhole } from '../recorder-rig.ts';
+import { createRig, HEADER, holdSigner, openUpload, request, until, uploadWhole } from '../recorder-rig.ts';
 
 const recording = (id: string, startedAtMs: number, bytes: number): KeptRecording => ({
   id,
@@ -31,6 +30,14 @@ const recording = (id: string, startedAtMs: number, bytes: number): KeptRecordin
   storedAtMs: startedAtMs,
   bytes,
 });
+
+const NO_EVIDENCE: RetentionOptions['evidence'] = {
+  removing: async () => undefined,
+  removingDocuments: async () => undefined,
+  holding: async () => undefined,
+  holds: new Map(),
+  isNewLog: false,
+};
 
 /** Plans for recordings whose user is the part of the id before a `-`. */
 const plan = (
@@ -197,7 +204,9 @@ describe('retention of a store of many recordings', () => {
     return applyRetention({
       store,
       policy,
-      evidence: { removing: async () => undefined, removingDocuments: async () => undefined },
+      evidence: NO_EVIDENCE,
+      trusted: new Map(),
+      onUnprovenHolds: () => undefined,
       nowMs: () => nowMs,
       everyMs: 1,
       log: createSilentLogger(),
@@ -234,8 +243,9 @@ describe('retention of a recorder', () => {
     await request(rig.recorder, { method: 'POST', path: '/v2/event', body });
     const [, two, one] = await rig.list();
     const store = await createDiskStore(rig.directory);
-    await holdRecording(store, two!.id, 'case 17', 0);
-    await expect(holdRecording(store, 'nX_2026-07-29T11:50:58Z', 'none', 0)).rejects.toThrow(
+    const signer = await holdSigner(rig);
+    await holdRecording(store, two!.id, 'case 17', signer);
+    await expect(holdRecording(store, 'nX_2026-07-29T11:50:58Z', 'none', signer)).rejects.toThrow(
       'no such recording',
     );
     const later = { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() };
@@ -255,7 +265,7 @@ describe('retention of a recorder', () => {
     expect((await readdir(node)).toSorted()).toEqual(
       ['.cast', '.json'].map((suffix) => two!.id.slice(12) + suffix),
     );
-    await releaseRecording(store, two!.id);
+    await releaseRecording(store, two!.id, 'closed', signer);
     await until(async () => ((await again.list()).length === 0 ? true : undefined));
     await again.recorder.close();
     const report = await verifyStore({ store, keys: [], checkpoint: [], nowMs: Date.now() + 86_400_000 });
@@ -315,23 +325,6 @@ describe('a recorder with a maximum store size', () => {
   });
 });
 
-describe('a hold', () => {
-  it('may be asked for again, and a store that fails is not taken for one', async () => {
-    await using rig = await createRig();
-    await uploadWhole(rig.recorder, HEADER);
-    const [{ id } = { id: '' }] = await rig.list();
-    const store = await createDiskStore(rig.directory);
-    await holdRecording(store, id, 'first', 0);
-    await holdRecording(store, id, 'second', 0);
-    const [name = ''] = await store.listDocuments('.holds/');
-    expect(Buffer.from((await store.readDocument(name)) ?? []).toString()).toContain('first');
-    for (const error of [new TailcastError('STORE_FAILED', 'x'), new Error('odd')]) {
-      const failing = { ...store, putDocument: () => Promise.reject(error) };
-      await expect(holdRecording(failing, id, 'x', 0)).rejects.toBe(error);
-    }
-  });
-});
-
 describe('batches of events', () => {
   it('are removed when they are older than the limit, after the log says so, and nothing else is', async () => {
     await using rig = await createRig();
@@ -345,7 +338,10 @@ describe('batches of events', () => {
     const logged: unknown[] = [];
     await applyRetention({
       store,
+      trusted: new Map(),
+      onUnprovenHolds: () => undefined,
       evidence: {
+        ...NO_EVIDENCE,
         removing: async (some) => void logged.push(some),
         removingDocuments: async (some, reason) => {
           logged.push([some, reason]);
@@ -354,7 +350,11 @@ describe('batches of events', () => {
       },
       policy: { maxAgeMs: 86_400_000 },
       nowMs: () => Date.parse('2026-01-03T00:00:00Z'),
-    } as Parameters<typeof applyRetention>[0]);
+      everyMs: 1,
+      log: createSilentLogger(),
+      onApplied: () => undefined,
+      onFailure: () => undefined,
+    });
     expect(logged).toEqual([[[names[0]], 'age']]);
     expect(listed).toContain(odd);
     expect(await store.listDocuments('events/')).toEqual(listed.filter((name) => name !== names[0]));
@@ -371,7 +371,9 @@ it('retention is applied at once and every so often, until it is closed', async 
   const others = vi.getTimerCount();
   const retention = startRetention({
     store,
-    evidence: { removing: async () => undefined, removingDocuments: async () => undefined },
+    evidence: NO_EVIDENCE,
+    trusted: new Map(),
+    onUnprovenHolds: () => undefined,
     policy: { maxAgeMs: 1 },
     nowMs: Date.now,
     everyMs: 60_000,

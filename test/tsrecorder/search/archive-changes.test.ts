@@ -2,11 +2,11 @@
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { holdRecording, releaseRecording } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { holdRecording, releaseRecording } from '../../../src/tsrecorder/evidence/holds.ts';
 import { indexDirectory } from '../../../src/tsrecorder/search/recorder-search.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import { runCommand as run } from '../../support/run-command.ts';
-import { createRig, HEADER, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, until, uploadWhole, type Rig, holdSigner } from '../recorder-rig.ts';
 
 const SEARCHING = { searchText: 'all', timing: { listRefreshMs: 0 } } as const;
 
@@ -73,7 +73,7 @@ it('what is held stays found, and what retention removes is found no more from t
   const [gone, held] = (await found(rig, 'needle', 2)).map(({ recording }) => recording.id);
   await ready(rig, 2);
   const store = await createDiskStore(rig.directory);
-  await holdRecording(store, held!, 'asked for', now);
+  await holdRecording(store, held!, 'asked for', await holdSigner(rig));
   const before = await bytesOfIndex(rig);
   for (const word of ['heldcanary', 'gonecanary']) expect(before, word).toContain(word);
   now = startedAt + 7_200_000;
@@ -86,7 +86,7 @@ it('what is held stays found, and what retention removes is found no more from t
   await until(async () => ((await bytesOfIndex(rig)).includes('gonecanary') ? undefined : true));
   const hit = (await search(rig, 'heldcanary'))?.[0]?.hits[0]?.text;
   expect([hit, (await bytesOfIndex(rig)).includes('heldcanary')]).toEqual(['needle heldcanary', true]);
-  await releaseRecording(store, held!);
+  await releaseRecording(store, held!, '', await holdSigner(rig));
   await until(async () => ((await rig.list()).length === 0 ? true : undefined));
   expect(await search(rig, 'heldcanary')).toEqual([]);
   await ready(rig, 0);

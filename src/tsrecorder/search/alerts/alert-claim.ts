@@ -8,20 +8,19 @@
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
-import type { PublicKey, SigningKey } from '../../evidence/signing-key.ts';
-import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from '../../evidence/statement.ts';
 import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-/** Who signs claims and marks, and whose signatures count. */
-export interface AlertTrust {
-  readonly key: SigningKey;
-  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
-  readonly trusted: ReadonlyMap<string, PublicKey>;
+/** Signs claims and marks, and checks those of other recorders. */
+export interface AlertSigner {
+  sign(value: object): string;
+  /** @returns what a trusted key has signed, or why the text proves nothing */
+  read(text: string): { readonly value: unknown } | { readonly problem: string };
 }
 
-export interface AlertClaimOptions extends AlertTrust {
+export interface AlertClaimOptions {
+  readonly signer: AlertSigner;
   readonly store: Pick<
     DocumentStore,
     'claimDocument' | 'readDocument' | 'removeDocument' | 'replaceDocument'
@@ -36,6 +35,8 @@ export interface AlertClaimOptions extends AlertTrust {
   readonly onUnproven?: (name: string, problem: string) => void;
 }
 
+/** Maximum size of a claim or a mark; of a larger document, only the beginning is read. */
+const MAX_MARK_BYTES = 16 * 1024;
 /** Maximum number of claims of one alert; an alert with that many is sent without one. */
 const MAX_CLAIMS = 64;
 
@@ -150,27 +151,28 @@ export class AlertClaim {
 
   #sign(mark: AlertMark): string {
     const { id, session } = this.#alert;
-    const { recorder, key } = this.#options;
+    const { recorder, signer } = this.#options;
     const nonce = randomBytes(8).toString('hex');
-    return encodeStatement('alert', { alert: id, session, mark, recorder, nonce } satisfies Mark, key);
+    return signer.sign({ alert: id, session, mark, recorder, nonce } satisfies Mark);
   }
 
   async #read(
     mark: AlertMark,
   ): Promise<{ readonly text: string; readonly mark: Mark } | 'unproven' | undefined> {
-    const { store, trusted, onUnproven } = this.#options;
+    const { store, signer, onUnproven } = this.#options;
     const name = this.#name(mark);
-    const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
+    const content = await store.readDocument(name, MAX_MARK_BYTES);
     if (content === undefined) return undefined;
     const text = Buffer.from(content).toString();
-    const read = readStatement('alert', text, MARK, trusted);
+    const read = signer.read(text);
     if ('problem' in read) {
       onUnproven?.(name, read.problem);
       return 'unproven';
     }
-    const { value } = read;
-    if (value.alert === this.#alert.id && value.session === this.#alert.session && value.mark === mark)
-      return { text, mark: value };
+    const signed = MARK.safeParse(read.value).data;
+    const { id, session } = this.#alert;
+    if (signed?.alert === id && signed.session === session && signed.mark === mark)
+      return { text, mark: signed };
     onUnproven?.(name, 'it is about another alert');
     return 'unproven';
   }

@@ -22,10 +22,7 @@ export interface AlertWebhook extends AlertWebhookView {
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
 /** What is the same for all webhooks. */
-export interface SendingOptions extends Pick<
-  AlertClaimOptions,
-  'store' | 'leaseMs' | 'now' | 'key' | 'trusted'
-> {
+export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'leaseMs' | 'now' | 'signer'> {
   readonly catalog: Pick<Catalog, 'find'>;
   /** How old an alert becomes at most before it is given up. */
   readonly giveUpMs: number;

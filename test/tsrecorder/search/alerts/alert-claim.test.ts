@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { AlertClaim, type AlertClaimOptions } from '../../../../src/tsrecorder/search/alerts/alert-claim.ts';
 import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
+import { createStatements } from '../../../../src/tsrecorder/evidence/statement.ts';
 import { alertMarkName, recordingOfAlertMark } from '../../../../src/tsrecorder/store/alert-marks.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
 import { isDocumentName } from '../../../../src/tsrecorder/store/document-store.ts';
@@ -28,7 +29,8 @@ const TRUSTED = new Map([[KEY.public.id, KEY.public]]);
 
 function claimOf(store: ClaimStore, recorder: string, key = KEY): AlertClaim {
   const now = (): number => seconds * 1000;
-  return new AlertClaim({ store, recorder, leaseMs: LEASE, now, key, trusted: TRUSTED }, ALERT);
+  const signer = createStatements('alert', key, TRUSTED);
+  return new AlertClaim({ store, recorder, leaseMs: LEASE, now, signer }, ALERT);
 }
 
 function inBucket(bucket = createMemoryBucket()): RecordingStore {
@@ -215,7 +217,8 @@ describe('somebody with write access to the store, who has no key,', () => {
   it('cannot suppress an alert with the mark of another alert', async () => {
     const store = inBucket();
     const other = { ...ALERT, id: `alert_${'1'.repeat(32)}` };
-    const options = { store, recorder: 'bb', leaseMs: LEASE, now: () => 0, key: KEY, trusted: TRUSTED };
+    const signer = createStatements('alert', KEY, TRUSTED);
+    const options = { store, recorder: 'bb', leaseMs: LEASE, now: () => 0, signer };
     await new AlertClaim(options, other).markTold();
     const mark = await store.readDocument(alertMarkName(other.session, other.id, 'told'));
     await store.replaceDocument(nameOf('told'), mark!);

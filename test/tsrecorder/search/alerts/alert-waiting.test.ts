@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../../src/errors.ts';
 import { createSilentLogger } from '../../../../src/observe/logger.ts';
 import { generateSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
+import { createStatements } from '../../../../src/tsrecorder/evidence/statement.ts';
 import { createAlertMetrics } from '../../../../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { openAlerts, type AlertSettings } from '../../../../src/tsrecorder/search/alerts/alerts.ts';
 import { createDiskStore } from '../../../../src/tsrecorder/store/disk.ts';
@@ -65,8 +66,7 @@ async function openWith(settings: AlertSettings) {
         return disk.claimDocument(name, content);
       },
     },
-    key: KEY,
-    trusted: new Map([[KEY.public.id, KEY.public]]),
+    signer: createStatements('alert', KEY, new Map([[KEY.public.id, KEY.public]])),
     leaseMs: 60_000,
     nowMs: () => 1_800_000_000_000 + clock.seconds * 1000,
     now: () => clock.seconds * 1000,

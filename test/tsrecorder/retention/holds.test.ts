@@ -1,0 +1,203 @@
+/** Legal holds against somebody with write access to the store, who has no key. */
+import { rename, rm } from 'node:fs/promises';
+import { Registry } from 'prom-client';
+import { describe, expect, it } from 'vitest';
+import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
+import { TailcastError } from '../../../src/errors.ts';
+import {
+  holdRecording,
+  holdsInLogs,
+  readHolds,
+  releaseRecording,
+  type HoldChange,
+} from '../../../src/tsrecorder/evidence/holds.ts';
+import { generateSigningKey, type PublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { readLogs } from '../../../src/tsrecorder/evidence/verify-logs.ts';
+import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
+import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+import { createRig, HEADER, holdSigner, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+
+/** Ten days later every recording is too old. */
+function expiring(registry: Registry): Partial<RecorderOptions> {
+  return {
+    clock: { now: () => Date.now() + 10 * 86_400_000, monotonic: () => performance.now() },
+    retention: { maxAgeMs: 86_400_000 },
+    timing: { listRefreshMs: 0, retentionMs: 10 },
+    registry,
+  };
+}
+
+async function unproven(registry: Registry): Promise<number | undefined> {
+  return (await registry.getSingleMetric('tailcast_recorder_unproven_holds')?.get())?.values[0]?.value;
+}
+
+async function logged(store: RecordingStore, id: string): Promise<HoldChange | undefined> {
+  return holdsInLogs((await readLogs(store, [])).logs).get(id);
+}
+
+async function untilLogged(store: RecordingStore, id: string, kind: HoldChange['kind']): Promise<void> {
+  await until(async () => ((await logged(store, id))?.kind === kind ? true : undefined));
+}
+
+/** A recorder with two recordings, one of which is held, once its log says so. */
+async function heldRig() {
+  const rig = await createRig({ retention: { maxAgeMs: 86_400_000 }, timing: { retentionMs: 10 } });
+  await uploadWhole(rig.recorder, HEADER);
+  await uploadWhole(rig.recorder, HEADER.replace('sh -i', 'other'));
+  const [other = '', held = ''] = (await rig.list()).map(({ id }) => id);
+  const store = await createDiskStore(rig.directory);
+  const signer = await holdSigner(rig);
+  await holdRecording(store, held, 'case 17', signer);
+  const statement = await store.readDocument(`.holds/${held}`);
+  await untilLogged(store, held, 'held');
+  return { rig, store, signer, held, other, statement: statement! };
+}
+
+/** What is left once the other recording has been removed. */
+async function leftIn(rig: Rig, gone: string): Promise<readonly string[]> {
+  await until(async () => ((await rig.list()).some(({ id }) => id === gone) ? undefined : true));
+  return (await rig.list()).map(({ id }) => id);
+}
+
+async function shownIn(store: RecordingStore, keys: readonly PublicKey[]): Promise<unknown> {
+  const plan = await planStoreRetention(store, { maxAgeMs: 1 }, Date.now() + 1000, keys);
+  return plan.held.map(({ id, hold }) => [id, hold]);
+}
+
+describe('a hold', () => {
+  it('may be set again, and fails with the store', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id } = { id: '' }] = await rig.list();
+    const store = await createDiskStore(rig.directory);
+    const signer = await holdSigner(rig);
+    await holdRecording(store, id, 'first', signer);
+    await holdRecording(store, id, 'second', signer);
+    const [name = ''] = await store.listDocuments('.holds/');
+    expect(Buffer.from((await store.readDocument(name)) ?? []).toString()).toContain('first');
+    await store.removeDocument(name);
+    const error = new TailcastError('STORE_FAILED', 'x');
+    const failing = { ...store, replaceDocument: () => Promise.reject(error) };
+    await expect(holdRecording(failing, id, 'x', signer)).rejects.toBe(error);
+    await expect(holdRecording(store, id, 'x'.repeat(1001), signer)).rejects.toThrow('1000 characters');
+  });
+
+  it('and its release are in the signed log', async () => {
+    const { rig, store, signer, held } = await heldRig();
+    await using _rig = rig;
+    await releaseRecording(store, held, 'case closed', signer);
+    await untilLogged(store, held, 'released');
+    expect(await logged(store, held)).toMatchObject({ reason: 'case closed' });
+    const keys = [signer.key.public];
+    const { findings } = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() });
+    expect(findings).toEqual([]);
+  });
+
+  it.each([
+    ['removes it', undefined],
+    ['writes something else in its place', 'released\n'],
+  ])('stays after somebody without the key %s, and the recorder reports it', async (_what, text) => {
+    const { rig, store, held, other } = await heldRig();
+    await rig.recorder.close();
+    if (text === undefined) await store.removeDocument(`.holds/${held}`);
+    else await store.replaceDocument(`.holds/${held}`, Buffer.from(text));
+    const registry = new Registry();
+    await using again = await rig.restart(expiring(registry));
+    expect(await leftIn(again, other)).toEqual([held]);
+    await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
+  });
+
+  it('stays after a release by a key that the recorder does not trust', async () => {
+    const { rig, store, held, other } = await heldRig();
+    await rig.recorder.close();
+    const key = generateSigningKey();
+    const stranger = { key, trusted: new Map([[key.public.id, key.public]]), nowMs: Date.now() };
+    await releaseRecording(store, held, 'x', stranger);
+    await using again = await rig.restart(expiring(new Registry()));
+    expect(await leftIn(again, other)).toEqual([held]);
+  });
+
+  it('stays after somebody restores the release of an earlier hold', async () => {
+    const { rig, store, signer, held, other } = await heldRig();
+    await releaseRecording(store, held, 'first case closed', signer);
+    const release = await store.readDocument(`.holds/${held}`);
+    await untilLogged(store, held, 'released');
+    await holdRecording(store, held, 'second case', signer);
+    await untilLogged(store, held, 'held');
+    await rig.recorder.close();
+    await store.replaceDocument(`.holds/${held}`, release!);
+    const registry = new Registry();
+    await using again = await rig.restart(expiring(registry));
+    expect(await leftIn(again, other)).toEqual([held]);
+    await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
+  });
+
+  it('does not come back when somebody restores it after its release', async () => {
+    const { rig, store, signer, held, statement } = await heldRig();
+    await releaseRecording(store, held, 'case closed', signer);
+    await untilLogged(store, held, 'released');
+    await rig.recorder.close();
+    await store.replaceDocument(`.holds/${held}`, statement);
+    await using again = await rig.restart(expiring(new Registry()));
+    await until(async () => ((await again.list()).length === 0 ? true : undefined));
+    await until(async () => ((await store.listDocuments('.holds/')).length === 0 ? true : undefined));
+  });
+
+  it('stays when the recorder has lost its spool, by the log of the time before', async () => {
+    const { rig, store, held, other, signer } = await heldRig();
+    await rig.recorder.close();
+    await store.removeDocument(`.holds/${held}`);
+    const evidenceKey = `${rig.directory}.key`;
+    await rename(`${rig.directory}.spool/evidence/key.pem`, evidenceKey);
+    await rm(`${rig.directory}.spool`, { recursive: true });
+    const again = await rig.restart({ ...expiring(new Registry()), evidenceKey });
+    expect(await leftIn(again, other)).toEqual([held]);
+    await again.recorder.close();
+    await using third = await rig.restart({ ...expiring(new Registry()), evidenceKey });
+    await releaseRecording(store, held, 'closed', { ...signer, nowMs: Date.now() });
+    await until(async () => ((await third.list()).length === 0 ? true : undefined));
+    await rm(evidenceKey);
+  });
+
+  it('that nobody has signed keeps its recording, and is reported', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const [{ id } = { id: '' }] = await rig.list();
+    const store = await createDiskStore(rig.directory);
+    const signer = await holdSigner(rig);
+    await store.replaceDocument(`.holds/${id}`, Buffer.from('{"reason":"case 17"}\n'));
+    const registry = new Registry();
+    await using again = await rig.restart(expiring(registry));
+    await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
+    expect((await again.list()).map((recording) => recording.id)).toEqual([id]);
+    expect(await shownIn(store, [signer.key.public])).toEqual([[id, 'unproven']]);
+    await releaseRecording(store, id, 'nobody asked for it', signer);
+    await until(async () => ((await again.list()).length === 0 ? true : undefined));
+    await until(async () => ((await unproven(registry)) === 0 ? true : undefined));
+  });
+
+  it('is unproven in a plan without keys, and missing in one with keys after it was removed', async () => {
+    const { rig, store, held, signer } = await heldRig();
+    await using _rig = rig;
+    expect(await shownIn(store, [])).toEqual([[held, 'unproven']]);
+    expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'signed']]);
+    await store.removeDocument(`.holds/${held}`);
+    expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'missing']]);
+  });
+
+  it('is unproven if there are more documents than are read', async () => {
+    const names = Array.from({ length: 10_001 }, (_, at) => String(at).padStart(5, '0'));
+    let read = 0;
+    const store = {
+      listDocuments: async () => names.map((name) => `.holds/${name}`),
+      readDocument: async () => {
+        read += 1;
+        return Buffer.from('x');
+      },
+    };
+    const { proofs } = await readHolds(store, new Map(), new Map());
+    expect([read, proofs.size, proofs.get('10000')]).toEqual([10_000, 10_001, 'unproven']);
+  });
+});
