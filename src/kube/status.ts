@@ -22,6 +22,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'IDENTITY_UNAVAILABLE',
   'ACCESS_REVIEW_FAILED',
   'UPSTREAM_REFUSED_ACCOUNT',
+  'SEARCH_BUSY',
 ]);
 
 /** Anything but a `TailcastError` is a 500 that says nothing about its inside. */

@@ -40,6 +40,7 @@ const RESPONSE_HEADERS: ReadonlyMap<string, RegExp> = new Map([
   ['content-length', /^\d{1,15}$/],
   ['content-range', /^bytes [0-9*/-]{1,60}$/],
   ['accept-ranges', /^bytes$/],
+  ['retry-after', /^\d{1,6}$/],
   ['etag', /^"[\u0021\u0023-\u007e]{1,200}"$/],
 ]);
 /** Maximum size of the head of a recorder's response, in bytes. */

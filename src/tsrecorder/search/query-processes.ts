@@ -1,4 +1,4 @@
-/** Answers queries in processes that can be killed, a few at a time. */
+/** Answers queries in processes that can be killed: a few at a time, with a fair share for each owner. */
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { within } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -9,8 +9,11 @@ import type { Answer, Ask, IndexPlace } from './messages.ts';
 export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 
 export interface QueryProcesses {
-  /** @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE` */
-  ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
+  /**
+   * @param owner whose query it is; owners take turns
+   * @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE`
+   */
+  ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>, owner?: string): Promise<Answer<Name>>;
   /** Ends running queries, and starts no process afterwards. */
   close(): Promise<void>;
 }
@@ -19,12 +22,14 @@ export interface QueryProcessesOptions {
   readonly place: IndexPlace;
   /** Queries at a time, and those that may wait for their turn. */
   readonly maxRunning: number;
+  /** Maximum queries of one owner at a time. Default: `maxRunning`. */
+  readonly maxRunningPerOwner?: number;
   readonly maxWaiting: number;
   /** How long one may take; then its process is killed. */
   readonly timeoutMs: number;
 }
 
-export const QUERY_LIMITS = { maxRunning: 2, maxWaiting: 8, timeoutMs: 2000 };
+export const QUERY_LIMITS = { maxRunning: 2, maxRunningPerOwner: 1, maxWaiting: 8, timeoutMs: 2000 };
 /** A process has to start first. */
 const START_MS = 10_000;
 
@@ -35,6 +40,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   const closing = new AbortController();
   const gatekeeper = createGatekeeper({
     maxActive: options.maxRunning,
+    maxActivePerOwner: options.maxRunningPerOwner ?? options.maxRunning,
     maxWaiting: options.maxWaiting,
     full: () => new TailcastError('SEARCH_BUSY'),
   });
@@ -49,27 +55,31 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   }
 
   return {
-    ask: (operation, ask) =>
-      gatekeeper.run(async () => {
-        let client: IndexClient | undefined;
-        try {
-          client = await take();
-          busy.add(client);
-          const asked = client.ask(operation, ask);
-          const answer = await within(options.timeoutMs, 'the query', undefined, () => asked);
-          free.push(client);
-          return answer;
-        } catch (error) {
-          if (error instanceof QueryError) {
-            if (client !== undefined) free.push(client);
-            throw new TailcastError('USAGE', error.message, { cause: error });
+    ask: (operation, ask, owner) =>
+      gatekeeper.run(
+        async () => {
+          let client: IndexClient | undefined;
+          try {
+            client = await take();
+            busy.add(client);
+            const asked = client.ask(operation, ask);
+            const answer = await within(options.timeoutMs, 'the query', undefined, () => asked);
+            free.push(client);
+            return answer;
+          } catch (error) {
+            if (error instanceof QueryError) {
+              if (client !== undefined) free.push(client);
+              throw new TailcastError('USAGE', error.message, { cause: error });
+            }
+            client?.kill();
+            throw new TailcastError('SEARCH_UNAVAILABLE', errorText(error), { cause: error });
+          } finally {
+            if (client !== undefined) busy.delete(client);
           }
-          client?.kill();
-          throw new TailcastError('SEARCH_UNAVAILABLE', errorText(error), { cause: error });
-        } finally {
-          if (client !== undefined) busy.delete(client);
-        }
-      }),
+        },
+        undefined,
+        owner,
+      ),
     async close() {
       closing.abort(new Error('the recorder is stopping'));
       for (const client of busy) client.kill();

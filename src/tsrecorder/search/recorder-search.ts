@@ -55,7 +55,7 @@ export interface RecorderSearchOptions {
 }
 
 /** Lists are quick, and many may look at one: they do not wait for searches. */
-const LIST_LIMITS = { ...QUERY_LIMITS, maxWaiting: 256 };
+const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
 /** Where in the spool the index is. */
@@ -96,8 +96,8 @@ class IndexedSearch implements RecorderSearch {
     options.metrics.watch(() => this.progress());
   }
 
-  readonly ask: QueryProcesses['ask'] = (operation, ask) =>
-    this.#answer(operation, () => this.#queries.ask(operation, ask));
+  readonly ask: QueryProcesses['ask'] = (operation, ask, owner) =>
+    this.#answer(operation, () => this.#queries.ask(operation, ask, owner));
   readonly list: SessionIndex['list'] = (ask) => this.#answer('list', () => this.#lists.ask('list', ask));
 
   pending(): PendingIds | undefined {

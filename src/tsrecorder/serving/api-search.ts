@@ -23,7 +23,7 @@ import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import { addIndexApi } from './api-index.ts';
 import type { ViewerAccess } from './viewer-access.ts';
-import type { Viewer } from './viewing.ts';
+import { ownerOf, type Viewer } from './viewing.ts';
 
 export interface SearchApiOptions {
   readonly sessionSearch: RecorderSearch | undefined;
@@ -99,7 +99,11 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const page = cursor === undefined ? { limit } : { limit, cursor };
       // before it is asked: what comes into the index meanwhile may not be in the answer
       const index = await indexFor(viewer);
-      const found = await searching().ask('find', { query, may: termsOf(access.scope(viewer)), page });
+      const found = await searching().ask(
+        'find',
+        { query, may: termsOf(access.scope(viewer)), page },
+        ownerOf(viewer),
+      );
       // nothing is found in what cannot be used: that is no answer
       const { state, problem } = index.state === 'unavailable' ? index : await indexFor(viewer);
       if (state === 'unavailable' && found.sessions.length === 0)
@@ -119,7 +123,11 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(parse(facetQuery, request.query).q, options.nowMs());
       await access.saw(viewer, 'search', request.url);
       const index = await indexFor(viewer);
-      const facets = await searching().ask('facets', { query, may: termsOf(access.scope(viewer)) });
+      const facets = await searching().ask(
+        'facets',
+        { query, may: termsOf(access.scope(viewer)) },
+        ownerOf(viewer),
+      );
       return { ...facets, index };
     });
   });
@@ -135,7 +143,11 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       await access.saw(viewer, 'search', request.url, entry);
       const { id } = entry.recording;
       const index = await indexFor(viewer);
-      const found = await searching().ask('within', { id, query, may: termsOf(access.scope(viewer)), limit });
+      const found = await searching().ask(
+        'within',
+        { id, query, may: termsOf(access.scope(viewer)), limit },
+        ownerOf(viewer),
+      );
       return { ...found, index };
     });
   });

@@ -30,6 +30,7 @@ import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { RECORDING_STATES } from '../../wire/recorder-api/recording.ts';
+import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -54,7 +55,7 @@ import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts'
 import { parseTime } from '../store/key.ts';
 import type { ObjectKind, RecordingStore } from '../store/store.ts';
 import type { AccessAction, ViewerAccess } from './viewer-access.ts';
-import type { Viewer } from './viewing.ts';
+import { ownerOf, type Viewer } from './viewing.ts';
 
 export interface ApiOptions {
   readonly catalog: Catalog;
@@ -138,6 +139,9 @@ const playbackQuery = z.strictObject({
   view: flag,
   frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
 });
+const RETRY_AFTER_SECONDS = 1;
+/** Searches in events read batches of the store. */
+const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
 const eventQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(500).default(50),
   cursor: text,
@@ -269,6 +273,10 @@ function addLists(
     return { ...query, cursor: opened };
   }
 
+  const eventShares = createGatekeeper({
+    ...EVENT_LIMITS,
+    full: () => new TailcastError('SEARCH_BUSY'),
+  });
   app.get('/api/v1/recordings', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(access, request, reply);
@@ -289,7 +297,8 @@ function addLists(
   app.get('/api/v1/events', async (request, reply) => {
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
-    const { events, next } = await search.find(openCursor('events', parse(eventQuery, request.query)));
+    const query = openCursor('events', parse(eventQuery, request.query));
+    const { events, next } = await eventShares.run(() => search.find(query), undefined, ownerOf(viewer));
     await access.saw(viewer, 'events', request.url);
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
     // as they are stored: they hold integers that JSON.parse would round
@@ -424,6 +433,8 @@ function answerError(
 ): FastifyReply {
   const status = clientStatus(error);
   if (error instanceof TailcastError) {
+    if (error.entry.status === 429 || error.entry.status === 503)
+      reply.header('retry-after', RETRY_AFTER_SECONDS);
     return reply.code(error.entry.status).send({ code: error.code, message: error.message });
   }
   if (status !== undefined) return reply.code(status).send({ code: 'USAGE', message: errorText(error) });

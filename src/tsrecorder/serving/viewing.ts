@@ -22,6 +22,11 @@ export interface Viewer {
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 
+/** Whose share of the recorder's work the requests of a viewer count to: all nodes of a user are one owner. */
+export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): string {
+  return user === undefined ? `node ${nodeId}` : `user ${user}`;
+}
+
 export interface ViewRule {
   readonly who: string;
   readonly what:

@@ -2,7 +2,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { createQueryProcesses } from '../../../src/tsrecorder/search/query-processes.ts';
+import { parseQuery } from '../../../src/search/query.ts';
+import { createQueryProcesses, QUERY_LIMITS } from '../../../src/tsrecorder/search/query-processes.ts';
+import { createRig, HEADER, until, uploadWhole } from '../recorder-rig.ts';
 import { startIndexClient } from '../../../src/tsrecorder/search/index-client.ts';
 
 it('query processes are not started after close', async () => {
@@ -22,4 +24,56 @@ it('query processes are not started after close', async () => {
     code: 'SEARCH_UNAVAILABLE',
     detail: 'the recorder is stopping',
   });
+});
+
+it('queries of one owner leave a process and a place in the queue to others', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const writer = await startIndexClient({ directory, mayWrite: true });
+  await writer.close();
+  const queries = createQueryProcesses({ ...QUERY_LIMITS, timeoutMs: 60_000, place: { directory } });
+  onTestFinished(() => queries.close());
+  const ask = async (owner: string): Promise<string> => {
+    const asked = { query: parseQuery('needle', 0), may: 'everything', page: { limit: 1 } } as const;
+    const answer = queries.ask('find', asked, owner);
+    return answer.then(
+      () => owner,
+      (error: { readonly code?: string }) => `${owner} ${error.code}`,
+    );
+  };
+  const flood = Array.from({ length: 30 }, () => ask('mallory'));
+  const others = ['alice', 'bob', 'carol'].map(ask);
+  expect(await Promise.all(others)).toEqual(['alice', 'bob', 'carol']);
+  const answers = await Promise.all(flood);
+  // one runs and eight wait
+  expect(answers.filter((answer) => answer === 'mallory')).toHaveLength(9);
+  expect(answers.filter((answer) => answer === 'mallory SEARCH_BUSY')).toHaveLength(21);
+});
+
+it('a viewer with too many searches is asked to come back later, and another one is served', async () => {
+  let user = 'mallory@example.com';
+  let identified = 0;
+  await using rig = await createRig({
+    searchText: 'all',
+    identifyViewer: async () => {
+      identified += 1;
+      return { node: 'laptop', nodeId: `n${user}`, user };
+    },
+    timing: { listRefreshMs: 0 },
+  });
+  await uploadWhole(rig.recorder, `${HEADER}[1,"o","needle"]\n`);
+  const search = (): ReturnType<typeof rig.get> => rig.get('/api/v1/search?q=needle');
+  await until(async () => ((await search()).status === 200 ? true : undefined));
+  const refused = await until(async () => {
+    identified = 0;
+    const flood = Array.from({ length: 40 }, search);
+    await until(async () => (identified === 40 ? true : undefined));
+    user = 'alice@example.com';
+    const other = await search();
+    user = 'mallory@example.com';
+    expect(other.status).toBe(200);
+    const late = (await Promise.all(flood)).filter(({ status }) => status === 429);
+    return late.length > 0 ? late : undefined;
+  });
+  for (const { headers } of refused) expect(headers['retry-after']).toBe('1');
 });
