@@ -12,6 +12,10 @@ export function addArchiveOptions(command: Command): Command {
       '--store <directory|s3://…>',
       'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says, sealed recordings with TAILCAST_SEAL_KEYS [TAILCAST_STORE]',
       oneMore,
+    )
+    .option(
+      '--recorder-keys <file>',
+      'public evidence keys of the recorders of the store, PEM; without them its recordings are unverified [TAILCAST_RECORDER_KEYS]',
     );
 }
 

@@ -3,24 +3,52 @@ import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
 import { createCatalog, storedElsewhere } from '../tsrecorder/library/catalog.ts';
+import type { TrustOf } from '../tsrecorder/library/describe-stored.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
 import { parseTime, recordingId } from '../tsrecorder/store/key.ts';
 import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import { withStoredSources } from '../tsrecorder/playback/bundle-sources.ts';
+import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
-import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
+import { RECORDING_STATES, type Recording } from '../wire/recorder-api/recording.ts';
 
 const PAGE_SIZE = 200;
 
 const MAX_CACHED = 10_000;
 
-/** The archive in a store that is open. */
-export function openStoreArchive(store: EvidenceStore, signal: AbortSignal): Archive {
-  return openJoinedArchive(store, [], signal);
+/** The public keys of recorders that count, by id. */
+export type TrustedKeys = ReadonlyMap<string, PublicKey>;
+
+const NO_KEYS: TrustedKeys = new Map();
+
+/** The archive in a store that is open. @param trusted without keys, each recording is unverified */
+export function openStoreArchive(
+  store: EvidenceStore,
+  signal: AbortSignal,
+  trusted: TrustedKeys = NO_KEYS,
+): Archive {
+  return openJoinedArchive(store, [], signal, trusted);
+}
+
+/** What the signature of a recording proves. A key that is only in the store proves nothing: who writes there can add one. */
+function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
+  if (trusted.size === 0) return {};
+  return { trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted) };
+}
+
+/** Without a key, nothing in a store is proven. */
+function withTrust(recording: Recording): Recording {
+  if (recording.trust !== undefined) return recording;
+  return {
+    ...recording,
+    trust: 'unverified',
+    trustReason: 'no key of a recorder is named (--recorder-keys)',
+  };
 }
 
 /**
@@ -28,14 +56,17 @@ export function openStoreArchive(store: EvidenceStore, signal: AbortSignal): Arc
  *
  * @param store one of them.
  * @param elsewhere what is in the others; a recording that several have is shown once.
+ * @param trusted without keys, each recording of a store is unverified
  */
 export function openJoinedArchive(
   store: EvidenceStore,
   elsewhere: readonly (() => Promise<readonly RemoteRecording[]>)[],
   signal: AbortSignal,
+  trusted: TrustedKeys = NO_KEYS,
 ): Archive {
   const catalog = createCatalog({
     store,
+    ...trustBy(trusted),
     remote: () => mergeRemotes(elsewhere),
     live: () => [],
     refreshMs: 1000,
@@ -56,7 +87,7 @@ export function openJoinedArchive(
           limit: PAGE_SIZE,
           ...(cursor === undefined ? {} : { cursor }),
         });
-        yield* page.recordings;
+        for (const recording of page.recordings) yield withTrust(recording);
         cursor = page.next;
       }
     },
@@ -95,8 +126,11 @@ async function mergeRemotes(
 }
 
 /** What is in a store that is open, for {@link openJoinedArchive}. */
-export function elsewhereInStore(store: EvidenceStore): () => Promise<readonly RemoteRecording[]> {
-  return storedElsewhere(store, MAX_CACHED);
+export function elsewhereInStore(
+  store: EvidenceStore,
+  trusted: TrustedKeys = NO_KEYS,
+): () => Promise<readonly RemoteRecording[]> {
+  return storedElsewhere(store, MAX_CACHED, trustBy(trusted).trustOf);
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {

@@ -9,6 +9,7 @@ import { TailcastError } from '../errors.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
 import type { Archive } from './archive.ts';
+import type { TrustedKeys } from './directory-archive.ts';
 import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { readRoleSettings } from './role-options.ts';
@@ -36,7 +37,7 @@ export async function openArchive(
   }
   if (url !== undefined && textOf(options['store']) === undefined)
     return openRecorderArchive(url, context.signal);
-  if (store !== undefined) return openStore(store, context);
+  if (store !== undefined) return openStore(store, options, context);
   const demo = await readDemoNote(context.environment);
   if (demo === undefined) {
     throw new TailcastError(
@@ -46,7 +47,7 @@ export async function openArchive(
   }
   return (await answers(demo.recorder))
     ? openRecorderArchive(demo.recorder, context.signal)
-    : openStore(demo.store, context);
+    : openStore(demo.store, options, context);
 }
 
 /**
@@ -114,9 +115,25 @@ function contextOptions(
   return { kubeconfig, context: name };
 }
 
-async function openStore(store: string, context: CommandContext): Promise<Archive> {
+async function openStore(
+  store: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<Archive> {
   const { openStoreArchive } = await import('./directory-archive.ts');
-  return openStoreArchive(await readableStore(store, context), context.signal);
+  const trusted = await trustedKeys(options, context);
+  return openStoreArchive(await readableStore(store, context), context.signal, trusted);
+}
+
+/** The public keys of the recorders that the options or the environment name. @throws TailcastError `CONFIG_INVALID` */
+async function trustedKeys(
+  options: Readonly<Record<string, unknown>>,
+  { environment }: CommandContext,
+): Promise<TrustedKeys> {
+  const file = textOf(options['recorderKeys']) ?? environment.get('TAILCAST_RECORDER_KEYS');
+  if (file === undefined) return new Map();
+  const { loadPublicKeys } = await import('../tsrecorder/evidence/signing-key.ts');
+  return new Map((await loadPublicKeys(file)).map((key) => [key.id, key]));
 }
 
 async function readableStore(store: string, { environment }: CommandContext): Promise<EvidenceStore> {
@@ -139,7 +156,9 @@ async function openPlaces(
   const stores = await Promise.all(textsOf(options['store']).map((store) => readableStore(store, context)));
   const [first = NO_STORE, ...others] = stores;
   const recorders = textsOf(options['recorder']).map((url) => elsewhereAtRecorder(url, context.signal));
-  return openJoinedArchive(first, [...others.map(elsewhereInStore), ...recorders], context.signal);
+  const trusted = await trustedKeys(options, context);
+  const elsewhere = others.map((store) => elsewhereInStore(store, trusted));
+  return openJoinedArchive(first, [...elsewhere, ...recorders], context.signal, trusted);
 }
 
 /** Where everything is at recorders. */

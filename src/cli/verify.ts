@@ -97,7 +97,11 @@ async function resolveIds(
 ): Promise<readonly string[]> {
   const [first, ...others] = stores;
   if (!Array.isArray(given) || given.length === 0 || first === undefined) return [];
-  const archive = openJoinedArchive(first, others.map(elsewhereInStore), signal);
+  const archive = openJoinedArchive(
+    first,
+    others.map((store) => elsewhereInStore(store)),
+    signal,
+  );
   const ids: string[] = [];
   for (const id of given.map(String)) ids.push((await archive.find(id)).id);
   return ids;

@@ -1,10 +1,12 @@
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
+import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { runCommand } from '../support/run-command.ts';
+import { createRig, HEADER, holdSigner, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 
 const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
@@ -79,7 +81,9 @@ function commands({ stdout }: Ran): readonly string[] {
 describe('tailcast ls', () => {
   it('says when each began', async () => {
     const { stdout, code } = await ls([]);
-    expect(stdout.split('\n')[0]).toMatch(/^ID +STARTED +WHO +WHERE +LENGTH +SIZE +STATE +EXIT +COMMAND$/);
+    expect(stdout.split('\n')[0]).toMatch(
+      /^ID +TRUST +STARTED +WHO +WHERE +LENGTH +SIZE +STATE +EXIT +COMMAND$/,
+    );
     expect(stdout).toContain('2026-01-03T03:04:05Z');
     expect(code).toBe(0);
   });
@@ -113,6 +117,37 @@ describe('tailcast ls', () => {
     expect(stdout).toBe('COMMAND  WHO\nthird    carol@example.com\n');
   });
 
+  it('takes no word of a store for trust: only the keys that are named prove a recording', async () => {
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, HEADER);
+    const store = ['--store', rig.directory];
+    const trust = async (
+      args: readonly string[],
+      environment?: Map<string, string>,
+    ): Promise<readonly unknown[]> => {
+      const { stdout } = await ls([...store, ...args, '--json'], false, environment);
+      const { trust: level, trustReason } = JSON.parse(stdout) as Record<string, unknown>;
+      return [level, trustReason];
+    };
+    expect((await ls(store)).stdout).toMatch(/^ID +TRUST .*\n\S+ +unverified /);
+    expect(await trust([])).toEqual(['unverified', expect.stringContaining('--recorder-keys')]);
+    const { key } = await holdSigner(rig);
+    const own = join(rig.directory, 'own.pem');
+    const other = join(rig.directory, 'other.pem');
+    writeFileSync(own, key.public.pem);
+    writeFileSync(other, generateSigningKey().public.pem);
+    expect(await trust(['--recorder-keys', own])).toEqual(['verified', undefined]);
+    expect(await trust([], new Map([['TAILCAST_RECORDER_KEYS', own]]))).toEqual(['verified', undefined]);
+    expect(await trust(['--recorder-keys', other])).toEqual([
+      'unverified',
+      `it is signed by the key ${key.public.id}, which is none of the trusted keys`,
+    ]);
+    const [{ id } = { id: '' }] = await rig.list();
+    const sidecar = join(rig.directory, `${id.replace('_', '/')}.json`);
+    writeFileSync(sidecar, readFileSync(sidecar, 'utf8').replace('a@example.com', 'b@example.com'));
+    expect((await trust(['--recorder-keys', own]))[0]).toBe('failed');
+  });
+
   it('has colours for people only', async () => {
     const damaged = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
     mkdirSync(join(damaged, NODE));
@@ -125,9 +160,9 @@ describe('tailcast ls', () => {
   });
 
   it('fits 80 columns at a terminal, with short ids that other commands take', async () => {
-    const { stdout } = await ls([], true);
+    const { stdout } = await ls([], true, new Map([['NO_COLOR', '1']]));
     const lines = stdout.trimEnd().split('\n');
-    expect(lines[0]).toMatch(/^ID +STARTED +WHO +WHERE +LENGTH +STATE +COMMAND$/);
+    expect(lines[0]).toMatch(/^ID +TRUST +STARTED +WHO +WHERE +LENGTH +STATE +COMMAND$/);
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80);
     const ids = lines.slice(1).map((line) => line.split(' ')[0] ?? '');
     expect(new Set(ids).size).toBe(3);
@@ -150,7 +185,7 @@ describe('tailcast ls', () => {
     };
     mkdirSync(join(many, NODE));
     writeFileSync(join(many, NODE, '2026-01-02T03:04:05.000000000Z.cast'), `${JSON.stringify(header)}\n`);
-    const { stdout } = await ls(['--store', many], true);
+    const { stdout } = await ls(['--store', many], true, new Map([['NO_COLOR', '1']]));
     rmSync(many, { recursive: true });
     const [, line = ''] = stdout.split('\n');
     const columns = Array.from(line).reduce((sum, letter) => sum + (letter > '\u2e80' ? 2 : 1), 0);

@@ -20,7 +20,7 @@ export function trustOf(
   if (signed === undefined) return unverified('its signature cannot be read');
   const signer = trusted.get(signed.keyId);
   if (signer === undefined)
-    return unverified(`it is signed by the key ${signed.keyId}, which this recorder does not trust`);
+    return unverified(`it is signed by the key ${signed.keyId}, which is none of the trusted keys`);
   if (!signer.verifies(signed.message, signed.signature))
     return failed('its description is not what was signed');
   if (parseSidecar(text)?.recording.key !== key)

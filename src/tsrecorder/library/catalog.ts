@@ -274,12 +274,17 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
     : { recordings, next: scanned.id };
 }
 
-/** What is in a store, for the catalogue of another one. @param maxCached descriptions kept in memory. */
+/**
+ * What is in a store, for the catalogue of another one.
+ * @param maxCached descriptions kept in memory
+ * @param trustOf default: nothing is said about trust
+ */
 export function storedElsewhere(
   store: ReadableStore,
   maxCached: number,
+  trustOf?: TrustOf,
 ): () => Promise<readonly RemoteRecording[]> {
-  const describe = createDescriber(store, maxCached);
+  const describe = createDescriber(store, maxCached, trustOf);
   return async () =>
     (await store.list()).map((recording) => ({
       key: recording.key,
