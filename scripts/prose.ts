@@ -1,0 +1,165 @@
+/** Extracts the prose of the repository: pages, comments, and text that the program shows to people. */
+import { readFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseSync } from 'vite';
+
+export const ROOT = fileURLToPath(new URL('..', import.meta.url));
+
+/** One paragraph, comment or string. */
+export interface Prose {
+  readonly kind: 'docs' | 'comment' | 'text';
+  readonly file: string;
+  /** First line, from 1. */
+  readonly line: number;
+  readonly text: string;
+}
+
+/** Folders with source files, and files that are not part of the project's own text. */
+const FOLDERS = ['bench', 'demo', 'deploy', 'docs', 'fuzz', 'scripts', 'src', 'test'];
+const SKIPPED =
+  /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$/;
+/** The guide and its rules quote the patterns; the demonstrations quote names of tests. */
+const QUOTING =
+  /^(?:docs\/writing\.md|test\/mutants\/demonstrations\.md|scripts\/style-rules\.ts|test\/scripts\/style\.test\.ts)$/;
+/** Minimum number of words of a string that people read. */
+const MIN_WORDS = 4;
+
+/** Returns the paths of all pages and sources below the root. */
+export function listFiles(): readonly string[] {
+  const top = readdirSync(ROOT).filter((name) => name.endsWith('.md'));
+  return [...top, ...FOLDERS.flatMap(filesBelow)].filter(
+    (file) => !SKIPPED.test(file) && !QUOTING.test(file),
+  );
+}
+
+function filesBelow(folder: string): readonly string[] {
+  return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }).flatMap((entry) => {
+    const path = join(entry.parentPath, entry.name).slice(ROOT.length);
+    return entry.isFile() && /\.(?:md|ts|tsx|mjs|ya?ml)$/.test(entry.name) ? [path] : [];
+  });
+}
+
+/** Returns the text of a file of the repository. */
+export function readSource(file: string): string {
+  return readFileSync(join(ROOT, file), 'utf8');
+}
+
+/** Returns the prose of a file. */
+export function proseOf(file: string, source: string): readonly Prose[] {
+  if (file.endsWith('.md')) return pageProse(file, source);
+  if (/\.ya?ml$/.test(file)) return yamlProse(file, source);
+  return sourceProse(file, source);
+}
+
+function pageProse(file: string, source: string): readonly Prose[] {
+  const found: Prose[] = [];
+  let isCode = false;
+  let start = 0;
+  let paragraph: string[] = [];
+  const flush = (): void => {
+    if (paragraph.length > 0) found.push({ kind: 'docs', file, line: start, text: paragraph.join(' ') });
+    paragraph = [];
+  };
+  for (const [index, line] of source.split('\n').entries()) {
+    if (/^ *```/.test(line)) isCode = !isCode;
+    const isEnd = isCode || /^ *```|^\s*$|^#|^ *[|]|^<!--/.test(line);
+    const isItem = /^ *(?:[-*]|\d+\.) /.test(line);
+    if (isEnd || isItem) flush();
+    if (isCode || /^ *```|^\s*$|^<!--|^ *\|[-| :]+\|$/.test(line)) continue;
+    if (/^ *\|/.test(line)) {
+      for (const cell of cellsOf(line))
+        if (cell !== '') found.push({ kind: 'docs', file, line: index + 1, text: cell });
+      continue;
+    }
+    if (paragraph.length === 0) start = index + 1;
+    paragraph.push(line.trim().replace(/^(?:#+|[-*]|\d+\.) +/, ''));
+    if (line.startsWith('#')) flush();
+  }
+  flush();
+  return found;
+}
+
+/** Returns the cells of a row of a markdown table. */
+export function cellsOf(row: string): readonly string[] {
+  return row
+    .trim()
+    .replace(/^\||\|$/g, '')
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim());
+}
+
+function yamlProse(file: string, source: string): readonly Prose[] {
+  return source.split('\n').flatMap((line, index) => {
+    const [, text] = /(?:^|\s)#+ (.*)$/.exec(line) ?? [];
+    return text === undefined ? [] : [{ kind: 'comment' as const, file, line: index + 1, text }];
+  });
+}
+
+function sourceProse(file: string, source: string): readonly Prose[] {
+  const { comments } = parseSync(file, source);
+  const lineAt = lineCounter(source);
+  const found: Prose[] = [];
+  let code = source;
+  for (const { start, end, value } of comments) {
+    code = code.slice(0, start) + source.slice(start, end).replaceAll(/[^\n]/g, ' ') + code.slice(end);
+    for (const { text, offset } of paragraphsOf(value))
+      found.push({ kind: 'comment', file, line: lineAt(start) + offset, text });
+  }
+  if (!/^(?:demo|src|scripts)\//.test(file)) return found;
+  for (const match of code.matchAll(/'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`/g)) {
+    const text = match[1] ?? match[2] ?? match[3] ?? '';
+    if (text.split(/\s+/).filter((word) => /^[a-z]{2,}/i.test(word)).length < MIN_WORDS) continue;
+    found.push({
+      kind: 'text',
+      file,
+      line: lineAt(match.index),
+      text: text.replaceAll(/\$\{[^}]*\}/g, 'X'),
+    });
+  }
+  return found;
+}
+
+/** The paragraphs of a comment without its frame and without code blocks. */
+function paragraphsOf(comment: string): readonly { readonly text: string; readonly offset: number }[] {
+  const found: { text: string; offset: number }[] = [];
+  let isCode = false;
+  let isOpen = false;
+  for (const [offset, raw] of comment.split('\n').entries()) {
+    const line = raw.replace(/^\s*\*+ ?/, '').trim();
+    if (line.startsWith('```')) isCode = !isCode;
+    if (isCode || line.startsWith('```') || line === '') {
+      isOpen = false;
+      continue;
+    }
+    if (isOpen && !/^(?:@|[-*] )/.test(line)) found.at(-1)!.text += ` ${line}`;
+    else found.push({ text: line.replace(/^[-*] /, ''), offset });
+    isOpen = true;
+  }
+  return found;
+}
+
+/** Returns a text without code spans, link targets and tags. */
+export function withoutCode(text: string): string {
+  return text
+    .replaceAll(/`[^`]*`/g, 'X')
+    .replaceAll(/\]\([^)]*\)/g, ']')
+    .replaceAll(/@(?:throws|param|returns)(?: \{[^}]*\})?(?: \w+)?/g, '')
+    .trim();
+}
+
+/** Returns a function from an offset to its line, from 1; offsets must grow or stay near. */
+function lineCounter(source: string): (offset: number) => number {
+  const starts = [0];
+  for (let at = source.indexOf('\n'); at !== -1; at = source.indexOf('\n', at + 1)) starts.push(at + 1);
+  return (offset) => {
+    let low = 0;
+    let high = starts.length;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (starts[middle]! <= offset) low = middle;
+      else high = middle;
+    }
+    return low + 1;
+  };
+}
