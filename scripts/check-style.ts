@@ -28,8 +28,10 @@ export interface Violation {
 
 /** Returns the violations of one file. */
 export function violationsOf(file: string, source: string): readonly Violation[] {
-  const prose = proseOf(file, source).flatMap(({ line, text }) =>
-    STYLE_RULES.filter(({ scope }) => scope !== 'code').flatMap(({ name, pattern, reason }) =>
+  const prose = proseOf(file, source).flatMap(({ kind, line, text }) =>
+    STYLE_RULES.filter(
+      ({ scope }) => scope !== 'code' && !(scope === 'statement' && kind === 'heading'),
+    ).flatMap(({ name, pattern, reason }) =>
       [...withoutCode(text).matchAll(pattern)].map(([found]) => ({
         file,
         line,

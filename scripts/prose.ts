@@ -8,7 +8,7 @@ export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 /** One paragraph, comment or string. */
 export interface Prose {
-  readonly kind: 'docs' | 'comment' | 'text';
+  readonly kind: 'docs' | 'heading' | 'comment' | 'text';
   readonly file: string;
   /** First line, from 1. */
   readonly line: number;
@@ -55,10 +55,12 @@ export function proseOf(file: string, source: string): readonly Prose[] {
 function pageProse(file: string, source: string): readonly Prose[] {
   const found: Prose[] = [];
   let isCode = false;
+  let isHeading = false;
   let start = 0;
   let paragraph: string[] = [];
   const flush = (): void => {
-    if (paragraph.length > 0) found.push({ kind: 'docs', file, line: start, text: paragraph.join(' ') });
+    const kind = isHeading ? 'heading' : 'docs';
+    if (paragraph.length > 0) found.push({ kind, file, line: start, text: paragraph.join(' ') });
     paragraph = [];
   };
   for (const [index, line] of source.split('\n').entries()) {
@@ -73,8 +75,9 @@ function pageProse(file: string, source: string): readonly Prose[] {
       continue;
     }
     if (paragraph.length === 0) start = index + 1;
+    isHeading = line.startsWith('#');
     paragraph.push(line.trim().replace(/^(?:#+|[-*]|\d+\.) +/, ''));
-    if (line.startsWith('#')) flush();
+    if (isHeading) flush();
   }
   flush();
   return found;

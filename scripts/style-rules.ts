@@ -8,8 +8,8 @@ export interface StyleRule {
   readonly pattern: RegExp;
   /** What to write instead. */
   readonly reason: string;
-  /** Default: prose. */
-  readonly scope?: 'prose' | 'code';
+  /** Default: prose. `statement` is prose without headings. */
+  readonly scope?: 'prose' | 'statement' | 'code';
 }
 
 export const STYLE_RULES: readonly StyleRule[] = [
@@ -17,10 +17,11 @@ export const STYLE_RULES: readonly StyleRule[] = [
     name: 'relative-clause',
     pattern: /(?:^|[.!:;] +)(?:What|Who|Whoever|Whom|Whose|Whatever|Whichever|Which)\b(?![^.!]*\?)/g,
     reason: 'name the component or the thing instead of a clause with what, who or which',
+    scope: 'statement',
   },
   {
     name: 'nameless-person',
-    pattern: /\b(?:nobody|somebody|someone|anybody|everybody|whoever|whomever|whom)\b/gi,
+    pattern: /\b(?:nobody|somebody|anybody|whoever|whomever|whom)\b/gi,
     reason: 'name the client, caller, viewer, recorder or reconciler',
   },
   {

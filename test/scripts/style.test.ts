@@ -32,6 +32,10 @@ describe('the style check', () => {
     expect(rulesOf('docs/x.md', `- ${text}\n`)).toEqual([]);
   });
 
+  it('accepts headings with what, who and which', () => {
+    expect(rulesOf('docs/x.md', '## Who may watch what\n\nWho may watch.\n')).toEqual(['relative-clause']);
+  });
+
   it('reads strings that people read, of the program only', () => {
     const source = "fail('the recorder was told that nobody is there');\nread('x', 'utf8');\n";
     expect(rulesOf('src/x/a.ts', source)).toEqual(['nameless-person', 'passive-speech']);
