@@ -1,4 +1,4 @@
-/** The first line of a session's recording and the annotation that says what a header cannot. */
+/** The header line of a recording, and the annotation with the facts that an asciicast header has no field for. */
 import type { ExecOptions } from '../kube/exec-options.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -6,25 +6,28 @@ import { AUDIT_ID_KEY, CONVENTIONS, CONVENTIONS_KEY, encodeCastHeader } from '..
 import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 
-/** What is known about a session before its first byte. */
+/** Facts about a session that are known before its first byte. */
 export interface SessionBeginning {
-  /** Also the header's `connectionID`, which other producers leave empty for Kubernetes sessions. */
+  /**
+   * Id of the session. Also the `connectionID` of the header, which other producers leave empty for Kubernetes
+   * sessions.
+   */
   readonly sessionId: string;
   readonly identity: Identity;
   readonly info: RequestInfo;
   readonly exec: ExecOptions;
-  /** Unix seconds. */
+  /** Start of the session, in Unix seconds. */
   readonly timestamp: number;
-  /** Whoever is impersonated; undefined in noauth mode. */
+  /** User that the gateway impersonates; undefined in noauth mode. */
   readonly user: string | undefined;
-  /** The session id, where the audit log of the API server has the session under it. */
+  /** The session id if it is the audit id in the API server's audit log, else undefined. */
   readonly auditId: string | undefined;
   readonly groups: readonly string[];
   readonly protocol: 'spdy' | 'websocket';
   readonly subprotocol: string;
 }
 
-/** A header line for a terminal of `size`; 0 columns and rows without one. */
+/** Returns the header line. `size` has 0 columns and rows for a session without a terminal. */
 export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): string {
   const { identity, info, exec } = facts;
   return encodeCastHeader({
@@ -55,6 +58,7 @@ export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): str
   });
 }
 
+/** Returns the annotation that follows the header line. */
 export function sessionAnnotation(facts: SessionBeginning): SessionAnnotation {
   const { exec, subprotocol, user } = facts;
   return {

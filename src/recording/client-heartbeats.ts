@@ -1,43 +1,44 @@
 /**
- * Heartbeats of a client, and sizes of its terminal: what is nothing else may wait, because nothing of it may reach a server that
- * may have finished; a heartbeat is answered here. kubectl writes a SPDY frame in up to four pieces, so the beginning of what may be
- * one of these waits for its end.
+ * Heartbeats and resize messages of a client. The relay may delay a chunk that contains nothing else, because an API
+ * server that has finished discards unread output as soon as one more byte reaches it. The gateway answers heartbeats
+ * itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a possible heartbeat or resize
+ * message are kept until the frame is complete.
  */
 import type { ProbeLedger } from './client-probes.ts';
 import type { Tap } from './tap.ts';
 
-/** The reader of frames whose events come here. */
+/** Position of the frame reader that reports the frames. */
 interface FrameReader {
   readonly atBoundary: boolean;
-  /** Bytes since the last end of a frame. */
+  /** Number of bytes after the last complete frame. */
   readonly partialBytes: number;
 }
 
-/** The client's side of a session. */
+/** Tap for the bytes that a client sends. */
 export interface ClientTap extends Tap {
-  /** The client has taken its leave. */
+  /** True after the client sent its closing frame. */
   readonly left: boolean;
 }
 
 export interface ClientHeartbeats {
-  /** A whole heartbeat, which the server would answer so. */
+  /** Reports a complete heartbeat. `answer` is the response that the server would send. */
   beats(answer: Uint8Array): void;
-  /** A frame that is no heartbeat: what is answered here would not be all. */
+  /** Reports a frame that is not a heartbeat. The chunk then cannot be answered by the gateway alone. */
   isMore(): void;
-  /** Something that has to reach the server now. */
+  /** Reports a frame that must reach the server immediately. */
   isUrgent(): void;
-  /** The client takes its leave. */
+  /** Reports the closing frame of the client. */
   leaves(): void;
-  /** The answer to a ping of the gateway. */
+  /** Reports the response to a ping of the gateway. */
   answersProbe(): void;
-  /** @param read looks at a chunk, and meanwhile calls the others with what it finds */
+  /** @param read parses a chunk, and calls the other methods for each frame */
   tap(read: (chunk: Uint8Array) => ReturnType<Tap['push']>): ClientTap;
 }
 
 /**
  * @param probes pings of the gateway to this client
- * @param isBegun whether bytes from the beginning of a frame may be those of a heartbeat or a size
- * @param maxBytes of a whole one; what is longer is none
+ * @param isBegun true if these first bytes of a frame may belong to a heartbeat or a resize message
+ * @param maxBytes maximum length of a heartbeat or resize message
  */
 export function createClientHeartbeats(
   frames: FrameReader,
@@ -49,7 +50,7 @@ export function createClientHeartbeats(
   let left = false;
   let answers: Uint8Array[] | undefined;
   let sawProbe = false;
-  /** What was read last, from the beginning of what may be one. */
+  /** First bytes of a possible heartbeat or resize message. */
   let begun = new Uint8Array(0);
   const keepBegun = (chunk: Uint8Array): void => {
     const { partialBytes } = frames;
@@ -57,7 +58,7 @@ export function createClientHeartbeats(
       begun = new Uint8Array(0);
       return;
     }
-    // a frame that began before was none of them then, or its beginning is in `begun`
+    // The first bytes of a frame that started in an earlier chunk are in `begun`, or they excluded a heartbeat already.
     const isWhole = partialBytes <= chunk.length || partialBytes === begun.length + chunk.length;
     const bytes =
       partialBytes <= chunk.length
@@ -82,7 +83,7 @@ export function createClientHeartbeats(
     },
     tap: (read) => ({
       push(chunk) {
-        // what is kept from before is judged together with this
+        // The kept first bytes are judged together with this chunk.
         if (begun.length === 0 || !mayWait) {
           mayWait = frames.atBoundary || begun.length > 0;
           answers = [];

@@ -1,18 +1,19 @@
 /**
- * Pings of the gateway to a client. A client answers when it has read everything before them, so an answer tells how far it has got, which no
- * system says of what is on its way.
+ * Pings of the gateway to a client. A client answers a ping after it has read everything before the ping. The responses
+ * therefore show how much output the client has read; the operating system does not report that.
  */
 import type { ClientProbes } from './tap.ts';
 
-/** Those that may be unanswered; more are not made. */
+/** Maximum number of unanswered pings. */
 export const MAX_PROBES = 8;
 
+/** Numbers the pings of one client and counts the responses. */
 export class ProbeLedger implements ClientProbes {
   readonly #frameOf: (ordinal: number) => Uint8Array;
   #made = 0;
   #answered = 0;
 
-  /** @param frameOf the ping with this number, from 1 on */
+  /** @param frameOf returns the ping frame with this number; numbers start at 1 */
   constructor(frameOf: (ordinal: number) => Uint8Array) {
     this.#frameOf = frameOf;
   }
@@ -27,7 +28,7 @@ export class ProbeLedger implements ClientProbes {
     return { ordinal: this.#made, frame: this.#frameOf(this.#made) };
   }
 
-  /** The client answered a ping with this number. @returns whether it is one that waits for its answer */
+  /** Records the response to the ping with this number. @returns true if the ping was unanswered */
   take(ordinal: number): boolean {
     if (!Number.isInteger(ordinal) || ordinal <= this.#answered || ordinal > this.#made) return false;
     this.#answered = ordinal;

@@ -1,28 +1,28 @@
 /**
- * The bytes with which a server says how the process ended. They are kept from the client until they are proved: what was
- * cut off before, or may have been, has another end.
+ * The bytes with which a server reports how the process exited. The relay holds them back until the end of the stream
+ * is proved, because output that was cut off must not end with a successful exit status.
  */
 export class Conclusion {
   #chunk: Uint8Array = new Uint8Array(0);
   #from: number | undefined;
   #bytes = 0;
 
-  /** Bytes that were pushed from its beginning on; 0 when there is none, or it is given free. */
+  /** Number of bytes since the start of the conclusion; 0 if there is none, or after `free`. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** What is read next is in `chunk`. */
+  /** Sets the chunk that is parsed next. */
   reading(chunk: Uint8Array): void {
     this.#chunk = chunk;
   }
 
-  /** It begins with the frame whose payload, `headerBytes` behind its beginning, begins with `payload`. */
+  /** Marks the start of the conclusion: the frame with this payload, whose header has `headerBytes` bytes. */
   begins(payload: Uint8Array, headerBytes: number): void {
     this.#from ??= payload.byteOffset - this.#chunk.byteOffset - headerBytes;
   }
 
-  /** The chunk is read. */
+  /** Ends the chunk that `reading` set. */
   read(): void {
     const { length } = this.#chunk;
     this.#chunk = new Uint8Array(0);
@@ -33,14 +33,15 @@ export class Conclusion {
     }
   }
 
+  /** Forgets the conclusion: the relay may deliver its bytes. */
   free(): void {
     this.#bytes = 0;
   }
 
   /**
-   * All was delivered but the last `unsent` bytes.
-   * @param bytes what `bytes` was when no more had been pushed
-   * @returns whether it was among the delivered, or was none of them
+   * Reports that everything except the last `unsent` bytes was delivered.
+   * @param bytes value of `bytes` at the time of the last push
+   * @returns false if the conclusion is among the undelivered bytes
    */
   delivered(unsent: number, bytes: number): boolean {
     if (bytes > 0 && unsent >= bytes) return false;

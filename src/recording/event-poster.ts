@@ -1,7 +1,7 @@
 /**
- * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7): `HEAD /v2/event` once per address
- * says whether it takes events, and connections are kept for the next event. One that does not take events is asked
- * again after a while.
+ * Posts events to recorders over HTTP/1.1 (reference recorder protocol, section 1.7). One `HEAD /v2/event` per address
+ * finds out whether a recorder accepts events; the result is remembered for `probeMemoryMs`. Connections are kept alive
+ * for the next event.
  */
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -11,12 +11,13 @@ import { watchForLeft } from '../kept-connections.ts';
 import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
+/** Sends events to recorders. */
 export interface EventPoster {
-  /** The order in which recorders are worth trying: those that failed a moment ago last. */
+  /** Returns the addresses in the order in which to try them: recorders that failed recently come last. */
   order(addresses: readonly string[]): readonly string[];
   /**
    * Resolves when the recorder has stored the event.
-   * @throws Error with what the recorder said, or did not
+   * @throws Error with the response of the recorder, or the reason why there is none
    */
   post(address: string, line: string, signal: AbortSignal): Promise<void>;
   close(): void;
@@ -26,10 +27,10 @@ export interface EventPosterLimits {
   readonly dialTimeoutMs: number;
   readonly probeTimeoutMs: number;
   readonly postTimeoutMs: number;
-  /** Connections to all recorders together that wait for the next event, and for how long. */
+  /** Maximum number of idle connections to all recorders together. */
   readonly maxIdle: number;
   readonly idleMs: number;
-  /** How long an answer to the probe is believed. */
+  /** Time for which the result of a probe is remembered. */
   readonly probeMemoryMs: number;
   readonly suspectMs: number;
 }
@@ -44,7 +45,7 @@ const EVENT_POSTER_LIMITS: EventPosterLimits = {
   suspectMs: 15_000,
 };
 
-/** Probe answers that are remembered. */
+/** Maximum number of remembered probe results. */
 const MAX_REMEMBERED = 256;
 const MAX_ERROR_BODY_BYTES = 1024;
 
@@ -96,7 +97,7 @@ export function createEventPoster(deps: {
   };
 }
 
-/** Node's connection pool over connections that somebody else opens. */
+/** Node's connection pool, with connections that `DialRecorder` opens. */
 class DialAgent extends Agent {
   readonly #dial: DialRecorder;
   readonly #dialTimeoutMs: number;

@@ -1,22 +1,22 @@
-/** Which recorders a caller's grants mean: addresses that the tailnet vouches for, and nodes that carry a tag. */
+/** Finds the recorders of a grant: addresses whose nodes have the tag of the grant, and nodes with a tag. */
 import { TailcastError } from '../errors.ts';
 import type { RecordingPolicy } from './policy.ts';
 
-/** What is asked of the tailnet. Without an answer-giver nothing is resolved, and every address is taken at its word. */
+/** Queries to the tailnet. Without them, tags are not resolved and addresses are not checked. */
 export interface RecorderDirectory {
-  /** Addresses of the recorders with these tags, for grants in which the control server named none. */
+  /** Returns the addresses of recorders with these tags, for grants without addresses. */
   readonly resolveRecorderTags?: (tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>;
-  /** Whether the node that has an address carries one of the tags. */
+  /** Returns true if the node with this address has one of the tags. */
   readonly carriesTag?: (address: string, tags: readonly string[], signal: AbortSignal) => Promise<boolean>;
 }
 
 type Recorded = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
 
 /**
- * Recorders in the order of the grants, each once. An address in a grant is only dialled when its node carries the tag that the
- * grant names: an address may have got another owner, or was written by hand.
+ * Returns the recorders in the order of the grants, without duplicates. An address is used only if its node has a tag
+ * of the grant, because the address may have a new owner or may be a mistake in the policy.
  *
- * @throws TailcastError `RECORDER_UNAVAILABLE` when none is left of those that were named
+ * @throws TailcastError `RECORDER_UNAVAILABLE` if no address passes this check
  */
 export async function findRecorders(
   { recorders, recorderTags, tagsOf = {} }: Pick<Recorded, 'recorders' | 'recorderTags' | 'tagsOf'>,

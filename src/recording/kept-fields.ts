@@ -1,18 +1,18 @@
 /**
- * What of a request's body an event may hold, kind by kind: a list of what is kept, so that a field, a kind or an API group
- * that nobody has thought of is left out. What decides is whether an auditor needs it to see who was given which right, or
- * what was started; never kept are values that programs read (environment, annotations, data), addresses of webhooks with
- * their queries, and tokens. Pure.
+ * The fields of a request body that an event contains, for each kind. This is an allowlist, so unknown fields, kinds
+ * and API groups are left out. A field is on the list if an auditor needs it to see who got which right, or which
+ * program was started. Values that programs read (environment, annotations, data), URLs of webhooks and tokens are
+ * never on the list. Pure.
  */
 import { KNOWN_SUBRESOURCES } from '../kube/interactive.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 
 /**
  * - `all`: the value as it is
- * - `names`: its keys, and nothing of what is under them
- * - `containers`: of the containers that are anywhere in the value, what `CONTAINER` keeps; of the rest nothing
- * - `each`: of every item of a list, or every value of a mapping
- * - `fields`: of the named members; of others what `others` keeps, by default only the name
+ * - `names`: the keys, without their values
+ * - `containers`: the fields in `CONTAINER` of each container at any depth
+ * - `each`: the shape of each item of a list, or of each value of a mapping
+ * - `fields`: the shape of each named field; `others` for all other fields, by default only their names
  */
 export type Shape =
   | 'all'
@@ -33,10 +33,10 @@ const METADATA = fields({
 });
 const HEAD = { ...all('apiVersion', 'kind', '$patch'), metadata: METADATA };
 
-/** An object of which more is kept than what every object has: type, name, labels. */
+/** Returns a shape that keeps type, name and labels of an object, and these fields. */
 const object = (more: Readonly<Record<string, Shape>> = {}): Shape => fields({ ...HEAD, ...more });
 
-/** Commands and arguments are what an event about a program is for; a password among them is in it. */
+/** Probes and lifecycle hooks. Commands and arguments are kept, because they are the purpose of the event. */
 const HANDLER = fields({
   exec: fields(all('command')),
   httpGet: fields(all('path', 'port', 'host', 'scheme')),
@@ -63,7 +63,7 @@ const POD_SPEC = fields({
   ...all('securityContext', 'runtimeClassName', 'restartPolicy', 'priorityClassName'),
   ...all('activeDeadlineSeconds', 'terminationGracePeriodSeconds', 'shareProcessNamespace'),
 });
-/** Members that hold containers in pod templates, and in custom resources that follow their form. */
+/** Fields that contain containers in pod templates and in custom resources with the same structure. */
 export const CONTAINER_MEMBERS: Readonly<Record<string, Shape>> = {
   containers: each(CONTAINER),
   initContainers: each(CONTAINER),
@@ -101,7 +101,7 @@ const WEBHOOKS = object({
 const POLICY = object(all('spec'));
 const DATA = object({ ...all('type', 'immutable'), data: 'names', stringData: 'names', binaryData: 'names' });
 
-/** By API group (none: the core's), resource and subresource. */
+/** Shapes by `<API group>/<resource>[/<subresource>]`. The core group is empty. */
 const KINDS: ReadonlyMap<string, Shape> = new Map([
   ['/pods', POD],
   ['/pods/ephemeralcontainers', POD],
@@ -180,7 +180,7 @@ const DELETE_OPTIONS = fields(
   ),
 );
 
-/** Their queries say what was run, or read. */
+/** Subresources whose query contains the command, the ports or the log that was requested. */
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
 type Asked = Pick<
@@ -188,7 +188,7 @@ type Asked = Pick<
   'isResourceRequest' | 'apiPrefix' | 'apiGroup' | 'resource' | 'subresource' | 'verb' | 'parts'
 >;
 
-/** What is kept of a body; undefined: nothing of it, as it is not for Kubernetes but for a program behind it. */
+/** Returns the shape of a body. Undefined: the body is for a program behind the API server, and nothing is kept. */
 export function keptOfBody(info: Asked): Shape | undefined {
   const { isResourceRequest, apiGroup, resource, subresource, verb, parts } = info;
   if (!isResourceRequest || parts.length > 3 || !isOwn(subresource)) return undefined;
@@ -197,14 +197,14 @@ export function keptOfBody(info: Asked): Shape | undefined {
   return KINDS.get(`${apiGroup}/${resource}${subresource === '' ? '' : `/${subresource}`}`) ?? ANY_OBJECT;
 }
 
-/** Whether the query is Kubernetes' own, or says what the kubelet is to do: of other programs it may hold passwords. */
+/** Returns true if Kubernetes itself reads the query. Queries for other programs may contain passwords. */
 export function keepsQuery({ isResourceRequest, apiPrefix, resource, subresource, parts }: Asked): boolean {
   if (!isResourceRequest) return false;
   if (apiPrefix === 'api' && resource === 'nodes' && subresource === 'proxy') return true;
   return parts.length <= 3 && (isOwn(subresource) || TELLING_QUERIES.has(subresource));
 }
 
-/** Whether body and query are Kubernetes' own, and not those of a program that is reached through the subresource. */
+/** Returns true if Kubernetes itself reads body and query of the subresource. */
 function isOwn(subresource: string): boolean {
   return subresource === '' || KNOWN_SUBRESOURCES.has(subresource);
 }

@@ -1,7 +1,7 @@
 /**
- * Ends of recordings whose recorder was lost for good. The sessions are over; what they had recorded and no recorder has
- * acknowledged waits here until a recorder takes it or a limit is reached: in memory, and on disk where there is a journal
- * of it. What is on disk and does not fit into memory is offered again by the journals.
+ * Late deliveries: unacknowledged ends of recordings whose sessions are over and whose recorder was lost. An end is
+ * kept in memory, and on disk if there is a journal, until a recorder accepts it or a limit is reached. The journals
+ * offer ends again that are on disk and did not fit into memory.
  *
  * ```
  *   upload lost ──take──► waiting ──► offered ──acknowledged──► delivered
@@ -11,9 +11,9 @@
  *              dropped ◄── too old, or `close` (what is on disk is kept)
  * ```
  *
- * Ends that are for the same recorders stand in one line: while nobody takes its first one, nobody is asked to take the
- * others. An end goes on where the recorders have acknowledged, as any continued session does; a recorder that never had
- * the session makes a part of it.
+ * Ends for the same recorders form one queue. As long as no recorder accepts the first end of a queue, the others are
+ * not offered. A recorder continues the recording after the last acknowledged byte; a recorder that never had the
+ * session stores a part.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -23,21 +23,22 @@ import { createDeadline } from '../async/deadline.ts';
 import type { LateEnd, UploadRest } from './late-end.ts';
 import type { RecorderConnection, SessionIntent } from './recorder-connection.ts';
 
+/** Limits of late deliveries. */
 export interface LateLimits {
-  /** Bytes that may wait, all sessions together. 0: nothing is delivered late. */
+  /** Maximum bytes of all queued ends together. 0 disables late deliveries. */
   readonly maxBytes: number;
-  /** Sessions whose ends may wait. */
+  /** Maximum number of queued ends. */
   readonly maxSessions: number;
-  /** How long an end may wait. */
+  /** Maximum age of a queued end. */
   readonly maxAgeMs: number;
   /** Pause before the first attempt and after a success; doubles with each failure, up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
-  /** Longest pause once the process is to end. */
+  /** Maximum pause after `hurry`. */
   readonly hurriedRetryMs: number;
-  /** How long a recorder may take without acknowledging anything new. */
+  /** Maximum time without a new acknowledgement of the recorder. */
   readonly stallMs: number;
-  /** How often in a row a recorder may accept an end and then fail without acknowledging anything new. */
+  /** Maximum number of consecutive attempts in which a recorder accepted an end and acknowledged nothing new. */
   readonly maxFruitless: number;
 }
 
@@ -54,18 +55,18 @@ const LATE_LIMITS: LateLimits = {
 
 const ENDED = 'the gateway has ended';
 
-/** Ends of one line that are offered at the same time, once a recorder has taken the first. */
+/** Number of ends of one queue that are delivered in parallel after a recorder accepted the first. */
 const AT_A_TIME = 8;
 
 export interface LateDeps {
-  /** Opens an upload that continues a session. @throws when no recorder takes it */
+  /** Opens an upload that continues a session. @throws Error if no recorder accepts it */
   readonly open: (
     intent: SessionIntent,
     recorders: readonly string[],
     signal: AbortSignal,
   ) => Promise<RecorderConnection>;
   readonly nowMs: () => number;
-  /** In `[0, 1)`. */
+  /** Returns a random number in `[0, 1)`. */
   readonly random: () => number;
   /** Resolves, never rejects, after `ms` or when `signal` aborts. */
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<unknown>;
@@ -75,27 +76,27 @@ export interface LateDeps {
 
 interface Waiting extends LateEnd {
   readonly sinceMs: number;
-  /** What counts against the limit. */
+  /** Bytes that count toward `maxBytes`. */
   readonly heldBytes: number;
-  /** Of `rest.bytes`. */
+  /** Number of acknowledged bytes of `rest.bytes`. */
   acknowledged: number;
-  /** Bytes of lines that are acknowledged, of the whole recording. */
+  /** Acknowledged bytes of asciicast lines since the start of the recording. */
   lineBytes: number;
-  /** Counts the uploads of the session. */
+  /** Number of uploads of the session. */
   part: number;
   fruitless: number;
 }
 
-/** Ends for the same recorders, those that failed last at the end. */
+/** Ends for the same recorders. The end that failed most recently comes last. */
 type Line = Set<Waiting>;
 
-/** One per gateway process. */
+/** Queue of undelivered ends. There is one per gateway process. */
 export class LateDeliveries {
   readonly #deps: LateDeps;
   readonly #limits: LateLimits;
   readonly #lines = new Map<string, Line>();
   readonly #closing = new AbortController();
-  /** Aborts when pauses are to be short from now on. */
+  /** Aborted by `hurry`: pauses are short from then on. */
   readonly #hurry = new AbortController();
   #sessions = 0;
   #heldBytes = 0;
@@ -105,12 +106,12 @@ export class LateDeliveries {
     this.#limits = { ...LATE_LIMITS, ...deps.limits };
   }
 
-  /** Ends that wait, those that are on their way included. */
+  /** Number of queued ends, including ends that are being delivered. */
   get sessions(): number {
     return this.#sessions;
   }
 
-  /** @returns false when the end is dropped at once */
+  /** Queues an end. @returns false if the end was dropped */
   take(end: LateEnd): boolean {
     const { rest, events } = end;
     const ofBytes = rest.bytes.length;
@@ -150,17 +151,17 @@ export class LateDeliveries {
     return true;
   }
 
-  /** The process is to end: recorders are asked again soon, and often. */
+  /** Shortens the pauses between attempts, because the process shuts down. */
   hurry(): void {
     this.#hurry.abort();
   }
 
-  /** Whether an end of so many bytes, which is on disk, would be taken now. */
+  /** Returns true if an end of `bytes` bytes that is on disk fits into the queue. */
   hasRoom(bytes: number): boolean {
     return this.#crowded(bytes, true) === undefined;
   }
 
-  /** Nothing is delivered any more; what is not on disk is dropped, and so is what comes later. */
+  /** Stops all deliveries. Ends that are not on disk are dropped, also those that `take` gets later. */
   close(): void {
     this.#closing.abort(new Error(ENDED));
     for (const line of this.#lines.values()) {
@@ -172,12 +173,15 @@ export class LateDeliveries {
   }
 
   #refusal({ resumable }: UploadRest): string | undefined {
-    // to begin again would bring what is there already once more
+    // A new upload would store bytes twice that the lost recorder has.
     if (!resumable) return 'its recorder cannot continue a session';
     return this.#closing.signal.aborted ? ENDED : undefined;
   }
 
-  /** What is on disk may be larger than all of the memory if nothing else is in it: it would never have its turn. */
+  /**
+   * Returns the reason why an end does not fit, or undefined. An end on disk may exceed `maxBytes` if the queue is
+   * empty.
+   */
   #crowded(heldBytes: number, onDisk: boolean): string | undefined {
     const { maxBytes, maxSessions } = this.#limits;
     if (this.#sessions >= maxSessions) return `the ends of ${maxSessions} sessions wait already`;
@@ -186,7 +190,7 @@ export class LateDeliveries {
     return undefined;
   }
 
-  /** Resolves, never rejects, when nothing stands in the line any more. */
+  /** Delivers a queue until it is empty. Never rejects. */
   async #work(key: string, line: Line): Promise<void> {
     const { retryMs, maxRetryMs } = this.#limits;
     const backoff = createBackoff({ baseMs: retryMs, maxMs: maxRetryMs });
@@ -198,7 +202,7 @@ export class LateDeliveries {
     this.#lines.delete(key);
   }
 
-  /** Somewhere between half of `pauseMs` and all of it, less in a hurry. */
+  /** Waits between half of `pauseMs` and `pauseMs`, or less after `hurry`. */
   async #pause(pauseMs: number): Promise<void> {
     const closing = this.#closing.signal;
     const hurry = this.#hurry.signal;
@@ -208,7 +212,7 @@ export class LateDeliveries {
     await (this.#deps.sleep ?? pause)(ms, signal);
   }
 
-  /** Offers the first one, to find out whether anybody takes it, and then the others. @returns whether somebody does */
+  /** Offers the first end, and the others if a recorder accepted the first. @returns true if the first was delivered */
   async #round(line: Line): Promise<boolean> {
     const [first, ...others] = line;
     if (first === undefined || !(await this.#deliver(line, first))) return false;
@@ -236,14 +240,14 @@ export class LateDeliveries {
     } catch (error) {
       const reason = errorText(error);
       this.#deps.log.debug({ sessionId, recorders, reason }, 'not delivered yet');
-      // each of them may leave a part of the recording behind
+      // Each failed attempt may leave a part of the recording at the recorder.
       if (waiting.fruitless >= this.#limits.maxFruitless) this.#drop(line, waiting, reason);
       else if (line.delete(waiting)) line.add(waiting);
       return false;
     }
   }
 
-  /** @returns the recorder that has acknowledged everything. @throws when it has not */
+  /** Sends one end. @returns the recorder that acknowledged everything. @throws Error if it did not */
   async #send(waiting: Waiting): Promise<string> {
     const { sessionId, recorders, rest } = waiting;
     const { signal } = this.#closing;
@@ -313,7 +317,7 @@ export class LateDeliveries {
     waiting.events.kept({ bytes: ofBytes - waiting.acknowledged, ofBytes, reason });
   }
 
-  /** @returns false when it was gone already */
+  /** @returns false if the end was removed before */
   #remove(line: Line, waiting: Waiting): boolean {
     if (!line.delete(waiting)) return false;
     this.#sessions -= 1;

@@ -1,55 +1,56 @@
-/** The end of a recording that no recorder has acknowledged, on its way from the upload that lost its recorder to another one. */
+/** The unacknowledged end of a recording, which is delivered to another recorder after the upload lost its own. */
 import type { Preamble } from './preamble.ts';
 
-/** The end of a recording that no recorder has acknowledged. */
+/** The unacknowledged end of a recording. */
 export interface UploadRest {
-  /** From here to the end of the recording, in memory of its own. */
+  /** Bytes from `offset` to the end of the recording; a copy. */
   readonly bytes: Uint8Array;
-  /** Where in the recording that begins. */
+  /** Offset of `bytes` in the recording. */
   readonly offset: number;
-  /** Bytes of lines before them. */
+  /** Number of bytes of asciicast lines before `bytes`. */
   readonly lineBytes: number;
   readonly preamble: Preamble;
-  /** Counts the uploads of the session until now. */
+  /** Number of uploads of the session so far. */
   readonly part: number;
-  /** Whether the recorder that had the session can continue one. */
+  /** True if the lost recorder supports continued sessions. */
   readonly resumable: boolean;
-  /** Its address, where it is known. */
+  /** Address of the lost recorder, if known. */
   readonly recorder?: string;
 }
 
-/** The files of an end that is to be delivered. */
+/** The journal files of an undelivered end. */
 export interface EndJournal {
-  /** Another process delivers it. */
+  /** True if another process delivers the end. */
   readonly taken: boolean;
-  /** Delivered, or given up. */
+  /** Deletes the files: the end was delivered or dropped. */
   remove(): void;
-  /** Offer it again when there is room. */
+  /** Delivers the end later, when there is a free slot. */
   wait(): void;
 }
 
-/** Whoever had the session is told what becomes of its end: once `left`, then once one of the others. */
+/** Callbacks for the end of one session: `left` is called once, then exactly one of the others. */
 export interface LateEvents {
-  /** So many bytes are not acknowledged; none when only the last word of the recorder is missing. */
+  /** Called with the number of unacknowledged bytes; 0 if only the final confirmation is missing. */
   left(bytes: number): void;
-  /** All of them are durable at a recorder. */
+  /** Called when a recorder has stored all bytes durably. */
   delivered(end: { readonly bytes: number; readonly recorder: string; readonly waitedMs: number }): void;
-  /** So many of them are in no recording. */
+  /** Called when `bytes` of `ofBytes` are lost. */
   dropped(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
-  /** This process does not deliver them any more; they are on disk. */
+  /** Called when the bytes stay on disk and this process does not deliver them. */
   kept(end: { readonly bytes: number; readonly ofBytes: number; readonly reason: string }): void;
 }
 
+/** The end of one session, with its recorders and callbacks. */
 export interface LateEnd {
   readonly sessionId: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
   readonly rest: UploadRest;
   readonly events: LateEvents;
-  /** Where the end is on disk. */
+  /** Journal files of the end, if any. */
   readonly journal?: EndJournal | undefined;
-  /** How long it has waited already. */
+  /** Time since the recorder was lost, in milliseconds. */
   readonly waitedMs?: number;
-  /** `left` was told already. */
+  /** True if `events.left` was called already. */
   readonly announced?: boolean;
 }

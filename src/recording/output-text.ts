@@ -1,27 +1,32 @@
 /**
- * Bytes of one output stream → the bytes of cast lines. It holds all that lines depend on from one to the next. A character cut in two by the wire is put together again, and
- * what is too long for a line is cut between characters.
+ * Splits the bytes of one output stream into the texts of asciicast events. A UTF-8 character that two chunks share is
+ * joined, and output that is too long for one event is split between characters.
  */
 
-/** Called per line, with a view that is valid during the call. */
+/** Called for each event with a view that is valid during the call. */
 export type EmitText = (bytes: Uint8Array) => void;
 
-/** The end of a character that was cut before so much output has a line of its own: with what follows it, that would be copied. */
+/**
+ * Minimum size of a chunk, in bytes, before which a split character gets an event of its own. Joining the character
+ * with a larger chunk would copy the chunk.
+ */
 const MUCH_BYTES = 4 * 1024;
 
+/** State of one output stream between two chunks. */
 export class OutputText {
   readonly #maxLineBytes: number;
-  /** The first bytes of a character whose rest has not come yet: at most three. */
+  /** First bytes of an incomplete character; at most three. */
   #tail: Uint8Array = EMPTY;
 
-  /** @param maxLineBytes most bytes of output in one line; longer output is cut between characters */
+  /** @param maxLineBytes maximum bytes of output in one event */
   constructor(maxLineBytes: number) {
     this.#maxLineBytes = maxLineBytes;
   }
 
   /**
-   * @param isBulk whether nobody reads these bytes as text: then what looks like the first bytes of a character at their end is no reason to
-   *   put all of the next ones together with them, which copies those
+   * Splits one chunk.
+   * @param isBulk returns true for binary output. Bytes at its end that look like an incomplete character are then not
+   *   kept, because joining them with the next chunk would copy that chunk
    */
   push(bytes: Uint8Array, emit: EmitText, isBulk: (bytes: Uint8Array) => boolean = () => false): void {
     const all = bytes.length < MUCH_BYTES ? this.#behindTail(bytes) : this.#endCharacter(bytes, emit);
@@ -35,12 +40,12 @@ export class OutputText {
     }
   }
 
-  /** @returns them behind what was left of a character */
+  /** Returns the chunk with the incomplete character before it. */
   #behindTail(bytes: Uint8Array): Uint8Array {
     return this.#tail.length === 0 ? bytes : Buffer.concat([this.#tail, bytes]);
   }
 
-  /** Emits a character that was cut, with what ends it. @returns what follows */
+  /** Emits the incomplete character with its last bytes from the chunk. @returns the rest of the chunk */
   #endCharacter(bytes: Uint8Array, emit: EmitText): Uint8Array {
     const [lead] = this.#tail;
     if (lead === undefined) return bytes;
@@ -51,7 +56,7 @@ export class OutputText {
     return bytes.subarray(count);
   }
 
-  /** The stream is over: what is left of a character is emitted as it is. */
+  /** Emits an incomplete character as it is, at the end of the stream. */
   flush(emit: EmitText): void {
     const tail = this.#tail;
     this.#tail = EMPTY;
@@ -61,7 +66,7 @@ export class OutputText {
 
 const EMPTY = new Uint8Array(0);
 
-/** The end of a line that starts at `start`, moved back so that it does not fall inside a character. */
+/** Returns the end of an event that starts at `start`, moved back so that it does not split a character. */
 function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: number): number {
   const end = start + maxLineBytes;
   if (end >= whole) return whole;
@@ -71,7 +76,7 @@ function lineEnd(bytes: Uint8Array, start: number, whole: number, maxLineBytes: 
   return end;
 }
 
-/** How many bytes at the end are the beginning of a character whose other bytes are missing: 0 to 3. */
+/** Returns the number of bytes at the end that belong to an incomplete character: 0 to 3. */
 function incompleteTail(bytes: Uint8Array): number {
   const longest = Math.min(3, bytes.length);
   for (let back = 1; back <= longest; back += 1) {
@@ -85,7 +90,7 @@ function isContinuation(byte: number): boolean {
   return (byte & 0xc0) === 0x80;
 }
 
-/** Length of the UTF-8 sequence a lead byte announces (RFC 3629 §3); 1 for bytes that announce nothing. */
+/** Returns the length of the UTF-8 sequence that starts with this byte (RFC 3629 §3); 1 for other bytes. */
 function sequenceLength(lead: number): number {
   if (lead >= 0xf0 && lead <= 0xf4) return 4;
   if (lead >= 0xe0 && lead < 0xf0) return 3;

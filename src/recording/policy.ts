@@ -1,14 +1,10 @@
-/**
- * What the grants of a caller say about recording. Pure: no clock, no network, no logger.
- *
- * This is the only place where "fail open" is decided; everything after it obeys.
- */
+/** Derives the recording policy of a caller from its grants. "Fail open" is decided only here. Pure. */
 
-/** The part of a Kubernetes grant rule that speaks of recording (see `tailnet/capabilities.ts`). */
+/** The fields about recording in a rule of a Kubernetes grant (see `tailnet/capabilities.ts`). */
 export interface RecordingRule {
   /** Tags of recorder nodes, as the administrator wrote them. */
   readonly recorderTags: readonly string[];
-  /** `ip:port` of recorders, as the control server filled them in. */
+  /** Addresses (`ip:port`) of recorders, which the control server filled in. */
   readonly recorderAddresses: readonly string[];
   readonly enforceRecorder: boolean;
   readonly enableEvents: boolean;
@@ -17,21 +13,22 @@ export interface RecordingRule {
 export type RecordingPolicy =
   | { readonly mode: 'off' }
   | {
-      /** `failClosed`: what cannot be recorded does not run. `failOpen`: it runs, and says that it is not recorded. */
+      /** `failClosed`: unrecorded sessions are refused. `failOpen`: they run with a warning. */
       readonly mode: 'failOpen' | 'failClosed';
-      /** `ip:port` in the order of the rules, without repetitions. */
+      /** Addresses (`ip:port`) in the order of the rules, without duplicates. */
       readonly recorders: readonly string[];
-      /** Tags of rules for which the control server named no address; to be resolved by whoever can. */
+      /** Tags of rules without addresses. They must be resolved. */
       readonly recorderTags: readonly string[];
-      /** Of addresses whose rules name tags as well: the tags of which the address's node must carry one. */
+      /** For addresses whose rules also name tags: the node of the address must have one of these tags. */
       readonly tagsOf?: Readonly<Record<string, readonly string[]>>;
-      /** Whether every request is reported to a recorder as an event. */
+      /** True if each request causes an event. */
       readonly events: boolean;
     };
 
 /**
- * Joins all rules: addresses of every rule count, one `enforceRecorder` enforces all, one `enableEvents` enables events.
- * A rule that only enforces therefore makes a caller without any recorder unable to open a session.
+ * Combines all rules: the addresses of all rules count, one `enforceRecorder` enforces recording, and one
+ * `enableEvents` enables events. If a rule enforces recording and no rule names a recorder, the caller cannot open a
+ * session.
  */
 export function decideRecording(rules: readonly RecordingRule[]): RecordingPolicy {
   const recorders = unique(rules.flatMap((rule) => rule.recorderAddresses));
@@ -50,7 +47,7 @@ export function decideRecording(rules: readonly RecordingRule[]): RecordingPolic
   };
 }
 
-/** A rule that names an address and no tag asks for nothing more than the address. */
+/** Returns the required tags of each address. An address in a rule without tags requires none. */
 function tagsOfRecorders(rules: readonly RecordingRule[]): Readonly<Record<string, readonly string[]>> {
   const tagless = new Set(
     rules.flatMap(({ recorderTags, recorderAddresses }) =>

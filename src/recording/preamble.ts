@@ -1,21 +1,22 @@
 /**
- * The beginning of a recording, kept as long as the session: the object lines before the first event. A recorder that
- * takes a session over without having its beginning needs them to know what it records.
+ * The preamble of a recording: its header and annotations before the first event. The gateway keeps it as long as the
+ * session, because a recorder that continues a session without having its start needs the preamble.
  */
 import { FrameReader } from '../wire/recorder-api/upload-frame.ts';
 
 const LINE_FEED = 0x0a;
 const OPEN_BRACE = 0x7b;
-/** The header may be long, for it may hold a command; the lines after it are not. */
+/** Maximum bytes of a preamble. The header may be long, because it contains the command. */
 const MAX_BYTES = 4 * 1024 * 1024;
 
+/** Collects the preamble while a recording is written. */
 export class Preamble {
   readonly #frames: boolean;
   readonly #lines: Uint8Array[] = [];
   #bytes = 0;
   #complete = false;
 
-  /** @param frames whether the recording is frames, and not lines */
+  /** @param frames true if the recording is written as frames, false if as lines */
   constructor(frames = false) {
     this.#frames = frames;
   }
@@ -24,12 +25,12 @@ export class Preamble {
     return this.#bytes;
   }
 
-  /** Whether nothing that comes is looked at any more. */
+  /** True if the preamble is complete: later bytes are ignored. */
   get isComplete(): boolean {
     return this.#complete;
   }
 
-  /** Looks at whole lines or frames of the recording, in order. */
+  /** Reads complete lines or frames of the recording, in order. */
   push(bytes: Uint8Array): void {
     if (this.#complete) return;
     if (!this.#frames) return this.lines(bytes);
@@ -40,7 +41,7 @@ export class Preamble {
     });
   }
 
-  /** Looks at whole lines of it. */
+  /** Reads complete lines of the recording. */
   lines(lines: Uint8Array): void {
     let start = 0;
     while (!this.#complete && start < lines.length) {
@@ -49,14 +50,14 @@ export class Preamble {
         this.#complete = true;
         return;
       }
-      // a copy: the batch it stands in is large and released soon
+      // A copy, because the batch that contains the line is large and released soon.
       this.#lines.push(new Uint8Array(lines.subarray(start, end)));
       this.#bytes += end - start;
       start = end;
     }
   }
 
-  /** As much of it as lies before byte `offset` of the lines. */
+  /** Returns the lines of the preamble that end before byte `offset` of the recording. */
   before(offset: number): Uint8Array {
     const lines: Uint8Array[] = [];
     let bytes = 0;

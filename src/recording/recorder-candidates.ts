@@ -1,13 +1,13 @@
 /**
- * In which order recorders are tried: nodes in the order they are named, the addresses of one node together, nodes that
- * failed a moment ago last. A failure is only a reason to be tried later and more briefly, never to be left out: with
- * one recorder there is nothing better to do than to ask it again.
+ * The order in which recorders are tried: nodes in the order of the grant, the addresses of one node together, and
+ * nodes that failed recently last. A node that failed is tried later and with shorter timeouts, but never skipped.
  */
 
+/** A recorder with all its addresses. */
 export interface RecorderNode {
   readonly key: string;
   readonly addresses: readonly string[];
-  /** It failed within the last `suspectMs`. */
+  /** True if the node failed within the last `suspectMs`. */
   readonly suspect: boolean;
 }
 
@@ -17,11 +17,11 @@ export interface RecorderCandidates {
   succeeded(key: string): void;
 }
 
-/** Failed nodes that are remembered; beyond that the oldest is forgotten. */
+/** Maximum number of remembered failures. The oldest is forgotten first. */
 const MAX_SUSPECTS = 256;
 
 export function createCandidates(deps: {
-  /** Which node an address belongs to; addresses with equal answers are one recorder. */
+  /** Returns the node of an address. Addresses with the same node are one recorder. */
   readonly nodeOf: (address: string) => string;
   readonly nowMs: () => number;
   readonly suspectMs: number;

@@ -1,9 +1,8 @@
 /**
- * Finds a recorder for a session, another one when it is lost, and one for what was left when none was found in time.
+ * Finds a recorder for a session, another one if that recorder is lost, and one for a late delivery.
  *
- * Recorders are tried in order, the addresses of one node together, those that failed a moment ago last and briefly. How
- * an upload is opened at one of them is in `recorder-open.ts`. The limits are those of every client of this protocol
- * (reference recorder protocol, section 1.3).
+ * `recorder-candidates.ts` decides the order of the recorders, `recorder-open.ts` opens an upload at one of them. The
+ * default limits are those of each client of this protocol (reference recorder protocol, section 1.3).
  */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -25,20 +24,24 @@ import {
 } from './recorder-upload.ts';
 import { DelayRoom } from './save-delay.ts';
 
+/** Timeouts of the recorder client, in milliseconds. */
 export interface RecorderClientLimits extends UploadLimits {
-  /** One connection attempt. */
+  /** Timeout of one connection attempt. */
   readonly dialTimeoutMs: number;
-  /** `HEAD /v2/record`, the response of the POST or of the GET that upgrades, and `100 Continue` of a v1 upload, each. */
+  /**
+   * Timeout of each response before the upload starts: to `HEAD /v2/record`, to the POST or GET, and `100 Continue` of
+   * v1.
+   */
   readonly probeTimeoutMs: number;
-  /** All attempts for one session together. */
+  /** Timeout of all attempts for one session together. */
   readonly openTimeoutMs: number;
-  /** Longest time between two acknowledgements. */
+  /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** How long a failed recorder is tried after the others, and more briefly. */
+  /** Time for which a failed recorder is tried last and with shorter timeouts. */
   readonly suspectMs: number;
-  /** What an attempt at such a recorder may take, per step. */
+  /** Timeout of each step at a recorder that failed recently. */
   readonly suspectTimeoutMs: number;
-  /** How long a lost session may look for another recorder, and the pause between two rounds. */
+  /** Maximum time in which a session that lost its recorder searches for another one. */
   readonly moveTimeoutMs: number;
   readonly moveRetryMs: number;
 }
@@ -62,39 +65,41 @@ export interface RecorderClientDeps {
   readonly dial: DialRecorder;
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Which node an address belongs to. Default: every address is a recorder of its own. */
+  /** Returns the node of an address. Default: each address is a separate recorder. */
   readonly nodeOf?: (address: string) => string;
   readonly limits?: Partial<RecorderClientLimits>;
   readonly lateLimits?: Partial<LateLimits>;
-  /** Keeps on disk what is not acknowledged. Without it that ends with this process. */
+  /** Keeps unacknowledged output on disk. Without journals, that output is lost when the process exits. */
   readonly journals?: Journals | undefined;
 }
 
+/** A session that needs a recorder. */
 export interface OpenRequest {
-  /** `ip:port` in order of preference. */
+  /** Addresses (`ip:port`) in order of preference. */
   readonly recorders: readonly string[];
   readonly sessionId: string;
-  /** Tags of recorders, for whoever looks for one after this process. */
+  /** Tags of recorders. A later process uses them to find a recorder for the journal. */
   readonly recorderTags?: readonly string[];
-  /** What the log says of the session. */
+  /** Log fields of the session. */
   readonly about?: Readonly<Record<string, string>>;
-  /** Told when the upload goes on at another recorder, or at the same one after a cut. */
+  /** Called when the upload continues at another recorder, or at the same one after a lost connection. */
   readonly moved?: (address: string, reason: Error) => void;
-  /** Told what becomes of the end of the recording when the recorder is lost for good. Without it that is dropped. */
+  /** Callbacks for the unacknowledged end if no recorder continues the session. Without them the end is dropped. */
   readonly late?: LateEvents;
 }
 
+/** Client of all recorders of a gateway process. */
 export interface RecorderClient {
   /**
-   * Opens an upload at the first recorder that accepts one. Nothing of the session is sent yet, so a session that does
-   * not come about leaves no recording.
-   * @param signal ends the search; an open upload lives on without it
-   * @throws TailcastError `RECORDER_UNAVAILABLE` naming what was tried
+   * Opens an upload at the first recorder that accepts it. Nothing of the session is sent yet, so a refused session
+   * leaves no recording.
+   * @param signal aborts the search; it does not affect an open upload
+   * @throws TailcastError `RECORDER_UNAVAILABLE` with the reason of each recorder
    */
   open(request: OpenRequest, signal: AbortSignal): Promise<RecorderUpload>;
-  /** What waits for a recorder after its session. */
+  /** Late deliveries of this process. */
   readonly late: Pick<LateDeliveries, 'sessions' | 'hurry'>;
-  /** Nobody is looked for any more; what no recorder has by now stays on disk, or is dropped. */
+  /** Stops all searches. Unacknowledged output stays on disk if there is a journal, else it is dropped. */
   close(): void;
 }
 
@@ -175,7 +180,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
 interface Context extends OpenContext {
   readonly limits: RecorderClientLimits;
   readonly candidates: RecorderCandidates;
-  /** Ends the search for recorders of sessions that had one. */
+  /** Aborts the searches of running sessions when the client closes. */
   readonly closing: AbortSignal;
 }
 
@@ -197,7 +202,7 @@ async function tryInOrder(
       signal.throwIfAborted();
       context.candidates.failed(node.key);
       failures.push(`${node.addresses.join(', ')}: ${errorText(error)}`);
-      // one that is asked again and again was told of when it failed first
+      // The first failure of a recorder is a warning; repeated failures are debug messages.
       const level = node.suspect ? 'debug' : 'warn';
       context.log[level]({ recorder: node.addresses, reason: errorText(error) }, 'recorder did not accept');
     }
@@ -223,14 +228,19 @@ async function openNode(
   return openUploadAt(context, node, opening, withNeighbours(intent, node), signal);
 }
 
-/** Each recorder is told of the others, so that what one has of a session says where the rest may be. */
+/**
+ * Adds the other recorders of the session, so that each stored part names the recorders that may have the other parts.
+ */
 function withNeighbours({ recorders, before, ...intent }: SessionIntent, node: RecorderNode): UploadIntent {
   const after = recorders.filter((address) => !node.addresses.includes(address)).slice(0, MAX_NEIGHBOURS);
   if (before === undefined && after.length === 0) return intent;
   return { ...intent, neighbours: { ...(before === undefined ? {} : { before }), after } };
 }
 
-/** Looks for a recorder that continues a session, in rounds: a recorder that is being restarted needs a moment. */
+/**
+ * Searches in rounds for a recorder that continues a session, because a recorder that restarts is unavailable for some
+ * seconds.
+ */
 async function moveSession(
   context: Context,
   request: OpenRequest,

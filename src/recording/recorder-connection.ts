@@ -1,20 +1,20 @@
 import type { Duplex } from 'node:stream';
 import type { Neighbours } from '../wire/recorder-api/upload-headers.ts';
 
-/** Opens a byte stream to a recorder's `ip:port`, directly or through the tailnet node. */
+/** Opens a byte stream to the address (`ip:port`) of a recorder, directly or through the tailnet node. */
 export type DialRecorder = (address: string, signal: AbortSignal) => Promise<Duplex>;
 
-/** What happens to a connection after it was opened. */
+/** Callbacks of an open connection. */
 export interface ConnectionEvents {
   /**
-   * The recorder has the session's first `bytes` bytes, those of earlier connections included (v1: they have left this
-   * machine).
-   * @param lineBytes of frames: so many bytes of lines are they
+   * Called when the recorder has stored the first `bytes` bytes of the session, including those of earlier connections.
+   * For v1 recorders: when the bytes have left this machine.
+   * @param lineBytes number of bytes of asciicast lines that these frames became
    */
   acknowledged(bytes: number, lineBytes?: number): void;
-  /** The recorder confirmed the whole upload, after `finish`. Nothing follows. */
+  /** Called when the recorder confirmed the complete upload, after `finish`. The last call. */
   finished(): void;
-  /** The connection cannot be used any more. Nothing follows. */
+  /** Called when the connection is unusable. The last call. */
   lost(error: Error): void;
 }
 
@@ -22,46 +22,49 @@ export interface ConnectionEvents {
 export interface RecorderConnection {
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
-  /** The recorder keeps our annotation lines out of the cast and in the sidecar. */
+  /** True if the recorder stores annotation lines in the sidecar instead of the cast. */
   readonly annotations: boolean;
-  /** The recorder continues a session at an offset named by our headers. */
+  /** True if the recorder can continue a session at an offset. */
   readonly resumable: boolean;
-  /** What is sent is frames; otherwise it is lines. */
+  /** True if the upload consists of frames, false if it consists of asciicast lines. */
   readonly frames: boolean;
-  /** Names who is told; called once, at once after opening. A loss before that is told then. */
+  /** Sets the callbacks. Call it once, directly after opening. An earlier loss is reported immediately. */
   attach(events: ConnectionEvents): void;
   send(bytes: Uint8Array): void;
-  /** Bytes given to `send` that have not left this process: they must not change. */
+  /** Number of bytes passed to `send` that have not left this process. Their memory must not change. */
   readonly unwritten: number;
-  /** No more bytes follow. */
+  /** Ends the upload: no bytes follow. */
   finish(): void;
-  /** Breaks the connection off; the recorder sees a reset. No event follows. */
+  /** Resets the connection. No callback follows. */
   destroy(): void;
 }
 
-/** What an upload says about itself in the POST. */
+/** Facts that the headers of an upload contain. */
 export interface UploadIntent {
   readonly sessionId: string;
-  /** How many bytes of the session's lines were acknowledged before this connection. */
+  /** Number of bytes of asciicast lines that were acknowledged before this connection. */
   readonly offset: number;
-  /** How many bytes of frames that was. */
+  /** Number of bytes of frames that were acknowledged before this connection. */
   readonly frames: number;
-  /** Counts the uploads of this session, from 1. */
+  /** Number of this upload of the session; the first is 1. */
   readonly part: number;
-  /** What a recorder that does not have the session must know of its beginning: whole lines, none for the first upload. */
+  /** Complete lines of the preamble, for a recorder without the start of the session. Empty for the first upload. */
   readonly preamble: Uint8Array;
   readonly neighbours?: Neighbours;
 }
 
-/** The same before it is known which recorder takes the upload. */
+/** An upload intent before a recorder is chosen. */
 export interface SessionIntent extends Omit<UploadIntent, 'neighbours'> {
-  /** All that the session may be at, in order of preference. */
+  /** Addresses of all recorders of the session, in order of preference. */
   readonly recorders: readonly string[];
-  /** The one that had it. */
+  /** Address of the recorder that had the session. */
   readonly before?: string;
 }
 
-/** Keeps the last state of a connection until somebody listens; each connection ends once. */
+/**
+ * Forwards the events of a connection to its callbacks, and keeps a loss until the callbacks are set. Only the first
+ * end counts.
+ */
 export function createOutcome(): {
   readonly ended: boolean;
   attach(events: ConnectionEvents): void;

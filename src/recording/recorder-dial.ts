@@ -4,13 +4,13 @@ import { errorText } from '../errors.ts';
 import { within } from '../async/within.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
-/** How long an address of a node has the field for itself before the next one is tried beside it (RFC 8305 §5). */
+/** Delay before the next address of a node is tried in parallel (RFC 8305 §5). */
 const NEXT_ADDRESS_DELAY_MS = 250;
 
 /**
- * Connects to the first address of one node that answers. Addresses are tried in order, each a little after the one
- * before, so that a node whose IPv6 address leads nowhere costs a quarter of a second and not a whole timeout.
- * @throws Error with the reason of every address, or the reason of `signal`
+ * Connects to the first address of a node that accepts the connection. The addresses are tried in order, each 250 ms
+ * after the one before, so that an unreachable IPv6 address does not cost a complete timeout.
+ * @throws Error with the reason of each address, or the reason of `signal`
  */
 export async function dialNode(
   addresses: readonly string[],
@@ -45,10 +45,10 @@ export async function dialNode(
   }
 }
 
-/** A dial that ends after its signal aborted must not leave an open socket behind. */
+/** Dials, and closes a socket that opens after `signal` aborted. */
 async function dialAndKeep(address: string, dial: DialRecorder, signal: AbortSignal): Promise<Duplex> {
   const socket = await dial(address, signal);
-  // Errors are told to whoever uses the socket; until somebody does, they must not end the process.
+  // An error before the socket has a user must not end the process.
   socket.on('error', () => {});
   if (signal.aborted) {
     socket.destroy();

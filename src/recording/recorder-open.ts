@@ -1,5 +1,6 @@
 /**
- * Opens an upload at one recorder: over an upgraded connection at one of ours, over the newest protocol of the reference elsewhere.
+ * Opens an upload at one recorder: over an upgraded connection at a tailcast recorder, else over the newest protocol of
+ * the reference.
  *
  * ```
  *   known to upgrade ──► GET /v2/record, 101
@@ -22,10 +23,10 @@ import { NotUpgradedError, openUpgraded } from './recorder-upgrade.ts';
 import { openV1 } from './recorder-v1.ts';
 import { NotV2Error, probeV2, type ProbedRecorder } from './recorder-v2.ts';
 
-/** Maximum number of recorders that are remembered; beyond it the oldest is forgotten. */
+/** Maximum number of remembered recorders. The oldest is forgotten first. */
 const MAX_KNOWN_UPGRADES = 256;
 
-/** Recorders that took an upgrade: the next upload begins with it and saves a round trip. */
+/** Recorders that accepted an upgrade. The next upload starts with the upgrade and saves a round trip. */
 export class KnownUpgrades {
   readonly #keys = new Set<string>();
 
@@ -56,15 +57,15 @@ export interface OpenContext {
 
 export interface OpenLimits {
   readonly dialTimeoutMs: number;
-  /** Each answer of the recorder before the upload begins. */
+  /** Timeout of each response before the upload starts. */
   readonly probeTimeoutMs: number;
   readonly ackWindowMs: number;
   readonly finishTimeoutMs: number;
-  /** Somebody waits for each byte to be durable. */
+  /** True if the user waits until each byte is durable. */
   readonly waits: boolean;
 }
 
-/** @throws Error when the recorder takes no upload, or `signal` aborts */
+/** Opens an upload at one recorder. @throws Error if the recorder refuses it, or `signal` aborts */
 export async function openUploadAt(
   context: OpenContext,
   node: RecorderNode,
@@ -110,7 +111,7 @@ class Opening {
       if (!(error instanceof NotUpgradedError)) throw error;
       this.#logRefusal(error);
     }
-    // both requests together have the time of one
+    // Both requests together have the timeout of one.
     return this.#probe([address], Math.max(0, probeTimeoutMs - (nowMs() - askedMs)));
   }
 

@@ -1,7 +1,7 @@
 /**
- * Upload over HTTP/1.1 that is upgraded for it: `GET /v2/record` on a connection of its own, and after the 101 both directions are
- * records (`wire/recorder-api/upload-record.ts`): frames to the recorder, acknowledgements from it. It costs both sides half of
- * the CPU of HTTP/2. Only recorders of ours know it.
+ * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`, and after the 101 both directions carry records
+ * (`wire/recorder-api/upload-record.ts`): frames to the recorder, acknowledgements from it. Both sides need half of the
+ * CPU of HTTP/2. Only tailcast recorders support it.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -18,35 +18,35 @@ import {
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
-/** The recorder does not upgrade this connection: another protocol may work on a new one. */
+/** The recorder does not upgrade this connection. Another protocol may work on a new connection. */
 export class NotUpgradedError extends Error {
   override readonly name = 'NotUpgradedError';
 }
 
-/** The recorder cannot take the upload now, over whichever protocol. */
+/** The recorder refuses the upload over each protocol for now. */
 export class UploadRefusedError extends Error {
   override readonly name = 'UploadRefusedError';
 }
 
 export interface UpgradeOptions {
   readonly address: string;
-  /** How long the recorder may take to answer. */
+  /** Timeout of the response. */
   readonly timeoutMs: number;
   readonly ackWindowMs: number;
-  /** Somebody waits for each byte to be durable. */
+  /** True if the user waits until each byte is durable. */
   readonly waits: boolean;
   readonly intent: UploadIntent;
 }
 
 /**
- * What a recorder answers that cannot take the upload now. Other statuses may come from one that does not know the upgrade, or from what
- * stands in front of it.
+ * Statuses with which a recorder refuses an upload for now. Other statuses may come from a recorder without upgrades,
+ * or from a proxy in front of it.
  */
 const REFUSALS: ReadonlySet<number> = new Set([409, 429, 500, 503, 507]);
 
 /**
- * Opens an upload on `socket`, which it owns from now on.
- * @throws NotUpgradedError when there is no such upgrade, or no answer; UploadRefusedError; Error when `signal` aborts
+ * Opens an upload on `socket`, and owns the socket from then on.
+ * @throws NotUpgradedError if the recorder does not upgrade or respond; UploadRefusedError; Error if `signal` aborts
  */
 export async function openUpgraded(
   socket: Duplex,
@@ -71,7 +71,7 @@ export async function openUpgraded(
   }
 }
 
-/** Header fields of the upload. */
+/** Returns the headers of the upload. */
 function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
   const { sessionId: session, offset, frames, part: number, preamble, neighbours } = intent;
   return encodeUploadFields({
@@ -84,7 +84,7 @@ function fieldsOf({ intent, waits }: UpgradeOptions): Record<string, string> {
 
 interface UpgradeAnswer {
   readonly response: IncomingMessage;
-  /** What came behind it. */
+  /** Bytes that arrived after the response head. */
   readonly head: Buffer;
 }
 
@@ -126,7 +126,7 @@ function createConnection(
   socket.on('error', (error) => answer.fail(error));
   socket.once('end', lost);
   socket.once('close', lost);
-  // an event that came before this function listened
+  // The socket may have closed before these listeners were added.
   if (socket.destroyed) lost();
   if (intent.preamble.length > 0) writer.write(intent.preamble);
   return {
@@ -162,16 +162,18 @@ function createConnection(
 }
 
 interface RecordWriter {
-  /** Bytes that have not left this process. */
+  /** Number of bytes that have not left this process. */
   readonly unwritten: number;
   write(bytes: Uint8Array): void;
-  /** The proper end. */
+  /** Writes the end of the upload. */
   end(): void;
-  /** What waits is dropped. */
+  /** Drops the queued bytes. */
   stop(): void;
 }
 
-/** What is written in one turn of the event loop leaves together, as one record unless it is too long. Nothing is copied. */
+/**
+ * Joins the writes of one turn of the event loop into one record, or into several if it is too long. Copies nothing.
+ */
 function createRecordWriter(socket: Duplex): RecordWriter {
   let unwritten = 0;
   let turn: Uint8Array[] = [];
@@ -198,7 +200,7 @@ function createRecordWriter(socket: Duplex): RecordWriter {
       return unwritten;
     },
     write(bytes) {
-      // NOTE: Node frees what was written with an empty last piece before it is sent
+      // NOTE: if the last piece of a write is empty, Node releases the other pieces before it has sent them.
       if (bytes.length === 0) return;
       if (turnBytes === 0) process.nextTick(flush);
       turn.push(bytes);

@@ -1,6 +1,6 @@
 /**
- * The sink of one session's recording, as lines or as frames: bounded by the bytes the recorder has not acknowledged, which are
- * kept so that they can be sent again.
+ * The sink of one session's recording, as lines or as frames: bounded by the bytes the recorder has not acknowledged,
+ * which are kept so that they can be sent again.
  *
  * ```
  *            ┌────── released by acks ──────┐┌────── kept, ≤ limit + one write ──────┐
@@ -15,10 +15,10 @@
  * ```
  *
  * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be, or is not yet
- * (`save-delay`), every writer waits for acknowledgements. Full queue: the writer waits; with no queue at all it waits for every write, and nothing is shown that is
- * not durable. Nobody takes over: every writer fails, `lost` resolves, and what is kept
- * goes to whoever delivers it later, with the lines that `leave` closes it with.
+ * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be,
+ * or is not yet (`save-delay`), every writer waits for acknowledgements. Full queue: the writer waits; with no queue at
+ * all it waits for every write, and nothing is shown that is not durable. Nobody takes over: every writer fails, `lost`
+ * resolves, and what is kept goes to whoever delivers it later, with the lines that `leave` closes it with.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
@@ -31,88 +31,88 @@ import { RetainedBytes } from './retained-bytes.ts';
 import { DelayRoom, SaveDelay } from './save-delay.ts';
 
 export interface RecorderUpload {
-  /** `ip:port` of the recorder that has the session now. */
+  /** Address (`ip:port`) of the recorder that has the session now. */
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
-  /** Whether annotation lines may be written. */
+  /** True if annotation lines may be written. */
   readonly annotations: boolean;
-  /** What is written is frames; otherwise it is lines. That does not change. */
+  /** True if the upload consists of frames, false if it consists of asciicast lines. Constant. */
   readonly frames: boolean;
-  /** Bytes kept because they are not acknowledged yet. */
+  /** Number of unacknowledged bytes, which are kept in memory. */
   readonly pendingBytes: number;
-  /** Every writer waits until the recorder has made durable what it wrote. */
+  /** True if each writer waits until its bytes are durable at the recorder. */
   readonly durableFirst: boolean;
-  /** What was written outlives this process: nothing may be shown that was not. */
+  /** True if written bytes survive a crash of this process. The client must not see bytes that were not written. */
   readonly survives: boolean;
-  /** A writer that waits may write more all the same. */
+  /** True if a waiting writer may write more. */
   readonly gathers: boolean;
-  /** Resolves, never rejects, when the recording cannot go on anywhere. Stays pending otherwise. */
+  /** Resolves when no recorder continues the recording. Never rejects. */
   readonly lost: Promise<Error>;
   /**
-   * Takes whole cast lines, or whole frames (text: always lines). Returns a promise when more than the limit is not acknowledged; it resolves when no
-   * more than that is of what was written until then. They are kept in either case, as a copy.
-   * @param lines in pieces or not
+   * Writes complete asciicast lines or complete frames, and keeps a copy. If the unacknowledged bytes exceed the limit,
+   * `write` returns a promise that resolves when they are below the limit again.
+   * @param lines a string is always lines; bytes are frames or lines, as `frames` says, in one piece or several
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   write(lines: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
   /**
-   * What `write` returns, without anything to write.
+   * Returns the same promise as `write`, without writing.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
   room(): void | Promise<void>;
   /**
-   * No more lines follow. `confirmed`: the recorder has all of them. `left`: it was lost, and what it has not acknowledged
-   * is delivered later.
+   * Ends the upload. `confirmed`: the recorder has stored everything. `left`: the recorder was lost, and the
+   * unacknowledged end becomes a late delivery.
    * @throws TailcastError `RECORDER_LOST`
    */
   end(): Promise<'confirmed' | 'left'>;
   /**
-   * After `lost`: the recording ends with `lines`, or these frames. They and what is not acknowledged are delivered later, if they can be.
-   * The first call counts.
+   * Ends a lost recording with these lines or frames. They and all other unacknowledged bytes become a late delivery,
+   * if possible. Only the first call has an effect.
    */
   leave(lines: Uint8Array | readonly Uint8Array[]): void;
-  /** Breaks the upload off without a proper end. A recorder that has not got a header stores nothing. */
+  /** Aborts the upload. A recorder that received no header stores nothing. */
   abort(): void;
 }
 
+/** Limits of one upload. */
 export interface UploadLimits {
   /**
-   * Bytes that may be unacknowledged before writers wait; 0: every writer waits for its own. That would hold shells up
-   * without a gain where acknowledgements come when it suits the recorder and promise nothing: such a one gets
-   * {@link DEFAULT_PENDING_BYTES}.
+   * Maximum unacknowledged bytes before writers wait. With 0 each writer waits for its own bytes. At a recorder of the
+   * reference, whose acknowledgements promise nothing, 0 means {@link DEFAULT_PENDING_BYTES}.
    */
   readonly maxPendingBytes: number;
-  /** How long a full queue may stay without any progress before the recorder counts as lost. */
+  /** Maximum time without a new acknowledgement while writers wait. After it, the recorder counts as lost. */
   readonly stallWindowMs: number;
-  /** How long a recorder may take to confirm after the last byte, however many acknowledgements it sends. */
+  /** Timeout of the confirmation after the last byte. */
   readonly finishTimeoutMs: number;
-  /** How often in a row a connection may be lost without one new byte being acknowledged. */
+  /** Maximum number of consecutive connections that are lost without a new acknowledgement. */
   readonly maxFruitlessMoves: number;
 }
 
 export interface UploadDeps {
   /**
-   * Finds a recorder that continues the session; undefined when the present one cannot be replaced.
-   * @throws when nobody took over
+   * Finds a recorder that continues the session. Undefined if the recorder cannot be replaced.
+   * @throws Error if no recorder continues the session
    */
   readonly move?: (intent: MoveIntent, from: RecorderConnection) => Promise<RecorderConnection>;
-  /** Told when another connection took over. */
+  /** Called when another connection continues the upload. */
   readonly moved?: (address: string, reason: Error) => void;
-  /** Where unacknowledged bytes are kept on disk before `write` returns. */
+  /** Journal to which `write` appends unacknowledged bytes before it returns. */
   readonly journal?: SessionJournal;
-  /** Shared by all uploads. Without it nothing is written to the journal later than at once. */
+  /** Memory budget for delayed journal writes, shared by all uploads. Without it the journal is written immediately. */
   readonly delayRoom?: DelayRoom;
-  /** Takes what nobody took over, and the journal with it. @returns whether it will be delivered later */
+  /** Takes the unacknowledged end and its journal. @returns true if it becomes a late delivery */
   readonly left?: (rest: UploadRest) => boolean;
 }
 
-/** Where the next upload of a session begins. */
+/** Start of the next upload of a session. */
 export type MoveIntent = Omit<UploadIntent, 'sessionId' | 'neighbours'>;
 
-/** What may be unacknowledged where nobody says otherwise. */
+/** Default of {@link UploadLimits.maxPendingBytes}. */
 export const DEFAULT_PENDING_BYTES = 8 * 1024 * 1024;
 
-/** Wraps an open connection; from now on the upload owns it. */
+/** Creates an upload on an open connection, and owns the connection from then on. */
 export function createUpload(
   first: RecorderConnection,
   options: UploadLimits,
@@ -132,23 +132,23 @@ class Upload implements RecorderUpload {
   readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
   readonly frames: boolean;
   #connection: RecorderConnection;
-  /** Bytes of lines before what is kept. */
+  /** Number of bytes of asciicast lines before the kept bytes. */
   #lineBytes = 0;
   /** False between the loss of a connection and the start of the next. */
   #connected = true;
   #state: State = 'open';
-  /** Those who wait, and behind what they wrote. */
+  /** Waiting writers, each with the offset after its bytes. */
   readonly #writers: { readonly end: number; readonly room: PromiseWithResolvers<void> }[] = [];
   #stall: ReturnType<typeof createDeadline> | undefined;
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
   #part = 1;
-  /** What is kept has been handed on. */
+  /** True after the unacknowledged end was passed to `left`. */
   #left = false;
-  /** Something that is kept could not be written to the journal. */
+  /** True if kept bytes could not be written to the journal. */
   #unsaved = false;
   readonly #delay: SaveDelay;
-  /** Where what is delayed begins. */
+  /** Offset of the first byte that is not yet in the journal. */
   #delayedFrom = 0;
 
   constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
@@ -159,7 +159,7 @@ class Upload implements RecorderUpload {
     this.#preamble = new Preamble(connection.frames);
     const expired = this.durableFirst ? undefined : (): void => this.#saveDelayed();
     this.#delay = new SaveDelay(deps.delayRoom ?? new DelayRoom(), expired, options.maxPendingBytes);
-    // Whoever does not call `end` need not care how it went.
+    // A caller that never calls `end` must not cause an unhandled rejection.
     this.#done.promise.catch(() => {});
     this.#listen(connection);
   }
@@ -252,7 +252,10 @@ class Upload implements RecorderUpload {
     return batch.take();
   }
 
-  /** What is only shown when it is durable needs no journal until the recorder is lost. */
+  /**
+   * Writes to the journal. With `durableFirst` the client sees only durable bytes, so the journal waits until the
+   * recorder is lost.
+   */
   #save(offset: number, pieces: readonly Uint8Array[]): void {
     const { journal } = this.#deps;
     if (this.durableFirst) {
@@ -271,7 +274,7 @@ class Upload implements RecorderUpload {
     return this.#deps.delayRoom !== undefined && this.#connected && !this.#unsaved;
   }
 
-  /** The recorder is not waited for any longer. */
+  /** Writes the delayed bytes to the journal now. */
   #saveDelayed(): void {
     if (!this.#delay.active || this.durableFirst) return;
     const from = Math.max(this.#delayedFrom, this.#kept.start);
@@ -311,7 +314,7 @@ class Upload implements RecorderUpload {
     this.#answerWriters();
   }
 
-  /** Each waits for what is kept of what was written until then. */
+  /** Resolves each writer whose bytes are within the limit. */
   #answerWriters(): void {
     const most = this.#kept.start + this.#limit;
     while ((this.#writers[0]?.end ?? Infinity) <= most) this.#writers.shift()?.room.resolve();
@@ -335,7 +338,7 @@ class Upload implements RecorderUpload {
   }
 
   #finished(): void {
-    // A recorder of ours acknowledges what is durable; others may leave the last bytes unmentioned.
+    // A tailcast recorder acknowledges all bytes; other recorders may omit the last acknowledgement.
     if (this.#connection.resumable && this.#kept.size > 0) {
       this.#connectionLost(new Error('the recorder ended without acknowledging everything'));
       return;
@@ -348,7 +351,7 @@ class Upload implements RecorderUpload {
     this.#done.resolve('confirmed');
   }
 
-  /** Treats a connection that still looks alive as lost. */
+  /** Closes an open connection and treats it as lost. */
   #breakOff(error: Error): void {
     this.#connection.destroy();
     this.#connectionLost(error);
@@ -386,13 +389,13 @@ class Upload implements RecorderUpload {
     this.#deps.moved?.(next.address, reason);
     for (const piece of this.#kept.pieces()) next.send(piece);
     if (this.#state === 'finishing') this.#finishConnection();
-    // who waits writes nothing that would begin it
+    // Waiting writers write nothing, so the stall timer must start here.
     if (this.#writers.length > 0) this.#watchStall();
     this.#listen(next);
   }
 
   #giveUp(cause: Error): void {
-    // An upload that was finishing has its last line; else `leave` brings it.
+    // An upload that is finishing has its last line already; otherwise `leave` provides it.
     const left = this.#state === 'finishing' && this.#leave();
     if (left) this.#done.resolve('left');
     this.#close('lost', new TailcastError('RECORDER_LOST', errorText(cause), { cause }));

@@ -1,7 +1,7 @@
 /**
- * Upload over HTTP/1.1: one chunked `POST /record` that starts after the recorder's `100 Continue` and is confirmed by a
- * final 200. There are no acknowledgements: bytes count as taken when they have left this machine (reference recorder
- * protocol, section 1.6).
+ * Upload over HTTP/1.1: one chunked `POST /record` that starts after the `100 Continue` of the recorder. A final 200
+ * confirms it. There are no acknowledgements: bytes count as stored when they have left this machine (reference
+ * recorder protocol, section 1.6).
  */
 import { request } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -11,15 +11,15 @@ import { createOutcome, type RecorderConnection } from './recorder-connection.ts
 
 export interface V1Options {
   readonly address: string;
-  /** How long the recorder may take to say `100 Continue`. */
+  /** Timeout of `100 Continue`. */
   readonly continueTimeoutMs: number;
-  /** How long it may take to confirm after the last byte. */
+  /** Timeout of the confirmation after the last byte. */
   readonly finishTimeoutMs: number;
 }
 
 /**
- * Opens an upload on `socket`, which it owns from now on.
- * @throws Error when the recorder refuses, stays silent or `signal` aborts
+ * Opens an upload on `socket`, and owns the socket from then on.
+ * @throws Error if the recorder refuses or does not respond, or `signal` aborts
  */
 export async function openV1(
   socket: Duplex,

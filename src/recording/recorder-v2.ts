@@ -1,8 +1,9 @@
 /**
- * Upload to a recorder of the reference, as asciicast lines over HTTP/2 cleartext with prior knowledge: `HEAD /v2/record` asks whether
- * the recorder speaks it, `POST /v2/record` on the same connection carries the recording, and its response is a stream of
- * acknowledgements (reference recorder protocol, sections 1.4 and 1.5). The response to the HEAD also says whether the recorder is one
- * of ours, which gets the upload over an upgraded connection instead (`recorder-upgrade.ts`).
+ * Upload to a recorder of the reference, as asciicast lines over cleartext HTTP/2 with prior knowledge. `HEAD
+ * /v2/record` finds out whether the recorder supports v2. `POST /v2/record` on the same connection carries the
+ * recording, and its response is a stream of acknowledgements (reference recorder protocol, sections 1.4 and 1.5). A
+ * header of the HEAD response identifies tailcast recorders, which get the upload over an upgraded connection instead
+ * (`recorder-upgrade.ts`).
  */
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -11,7 +12,7 @@ import { within } from '../async/within.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
-/** The recorder answers, but does not speak v2: another protocol may work on a new connection. */
+/** The recorder does not support v2. Another protocol may work on a new connection. */
 export class NotV2Error extends Error {
   override readonly name = 'NotV2Error';
 }
@@ -23,13 +24,13 @@ export interface V2Options {
   readonly ackWindowMs: number;
 }
 
-/** A recorder that speaks v2, on a connection that can carry an upload. */
+/** A recorder with v2, on a connection that can carry an upload. */
 export interface ProbedRecorder {
-  /** True if the recorder takes uploads over an upgraded connection. */
+  /** True if the recorder accepts uploads over an upgraded connection. */
   readonly upgrades: boolean;
   /**
-   * Opens the upload, once.
-   * @throws Error when the recorder refuses it or `signal` aborts
+   * Opens the upload. Call it at most once.
+   * @throws Error if the recorder refuses it or `signal` aborts
    */
   post(signal: AbortSignal): Promise<RecorderConnection>;
   /** Closes the connection without an upload. */
@@ -37,8 +38,8 @@ export interface ProbedRecorder {
 }
 
 /**
- * Asks on `socket`, which it owns from now on, whether the recorder speaks v2.
- * @throws NotV2Error when it does not; Error when `signal` aborts
+ * Finds out whether the recorder supports v2. Owns `socket` from then on.
+ * @throws NotV2Error if it does not; Error if `signal` aborts
  */
 export async function probeV2(
   socket: Duplex,
@@ -49,7 +50,7 @@ export async function probeV2(
     createConnection: () => socket,
     settings: { enablePush: false },
   });
-  // Every failure also reaches the stream in use; without a listener Node would throw it.
+  // The stream reports each failure too. Without a listener Node would throw the error.
   session.on('error', () => {});
   const close = (): void => {
     session.destroy();
@@ -96,7 +97,7 @@ async function ask(
 ): Promise<Answer> {
   return within(timeoutMs, `${method} /v2/record`, signal, async () => {
     const answer = Promise.withResolvers<Answer>();
-    // A session that is already dead throws here.
+    // `request` throws if the session is closed already.
     const stream = session.request(
       { ':method': method, ':path': '/v2/record' },
       { endStream: method === 'HEAD' },
@@ -139,7 +140,7 @@ function createConnection(
     frames: false,
     attach: (events) => answer.attach(events),
     send(bytes) {
-      // NOTE: Node frees what was written with an empty last piece before it is sent
+      // NOTE: if the last piece of a write is empty, Node releases the other pieces before it has sent them.
       if (answer.ended || bytes.length === 0) return;
       unwritten += bytes.length;
       stream.write(bytes, (error) => {

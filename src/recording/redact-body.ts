@@ -1,6 +1,6 @@
 /**
- * Keeps secrets out of API request events: of a body that can be read there is what `kept-fields.ts` lists, of any other
- * there is nothing. Pure.
+ * Keeps secrets out of API request events. An event contains the fields of a body that `kept-fields.ts` lists. A body
+ * that cannot be parsed is left out. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
 import { CONTAINER_MEMBERS, keptOfBody, type Shape } from './kept-fields.ts';
@@ -19,7 +19,7 @@ export interface RedactedBody {
  * Returns the body as an event may contain it.
  *
  * Only JSON is read. YAML costs too much CPU per byte, and two readers may understand it differently.
- * @param truncated the body goes on after `body`
+ * @param truncated true if the body is longer than `body`
  */
 export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boolean): RedactedBody {
   const shape = keptOfBody(info);
@@ -37,7 +37,7 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
     const kept = Array.isArray(json) ? json.map((item) => keepOperation(item, shape)) : keep(json, shape);
     return { body: new TextEncoder().encode(JSON.stringify(kept)) };
   } catch {
-    // no JSON, or nested too deeply for the parser
+    // The parser throws for invalid JSON and for JSON that is nested too deeply.
     return { body: NOTHING, unread: 'it is not JSON, or nested too deeply' };
   }
 }
@@ -49,8 +49,8 @@ const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 
 /**
- * Counts the colons outside strings: JSON has one for each member of an object. `JSON.parse` keeps the last one of members
- * with the same name, and the API server merges objects among them.
+ * Counts the colons outside strings: JSON has one for each member of an object. `JSON.parse` keeps the last one of
+ * members with the same name, and the API server merges objects among them.
  */
 function countColons(text: string): number {
   let count = 0;
@@ -86,7 +86,7 @@ function keep(json: unknown, shape: Shape | undefined): unknown {
   return mapMembers(json, (name, value) => keep(value, memberOf(shape, name)));
 }
 
-/** Keeps containers at any depth, and the way to them. */
+/** Keeps containers at any depth, with the names of the objects around them. */
 function keepContainers(json: unknown): unknown {
   if (typeof json !== 'object' || json === null) return REDACTED;
   const kept = Array.isArray(json)
@@ -102,7 +102,7 @@ function keepContainers(json: unknown): unknown {
   return Object.values(kept).some((value) => value !== REDACTED) ? kept : REDACTED;
 }
 
-/** One operation of a JSON patch (RFC 6902): its value is a part of the object, and kept as that part would be. */
+/** Redacts one operation of a JSON patch (RFC 6902). Its value is redacted like the part of the object at its path. */
 function keepOperation(operation: unknown, shape: Shape): unknown {
   return mapMembers(operation, (name, value) => {
     if (name === 'op' || name === 'path' || name === 'from')
@@ -116,8 +116,8 @@ function keepOperation(operation: unknown, shape: Shape): unknown {
 const PLAIN_OPERATIONS: ReadonlySet<unknown> = new Set(['add', 'remove', 'replace', 'test']);
 
 /**
- * Returns true if an operation of a JSON patch may write a value to a kept part that the operation does not contain. The
- * value is in the stored object, or in a part of the patch that events redact.
+ * Returns true if an operation of a JSON patch may write a value to a kept part that the operation does not contain.
+ * The value is in the stored object, or in a part of the patch that events redact.
  */
 function hidesValue(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;
@@ -132,7 +132,7 @@ function shapeAt(shape: Shape, pointer: string): Shape | undefined {
   let found: Shape | undefined = shape;
   for (const token of pointer.split('/').slice(1)) {
     if (found === undefined || found === 'all') return found;
-    // below names there are only values
+    // Below `names` all values are redacted.
     if (found === 'names') return undefined;
     const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
     if (found === 'containers') {

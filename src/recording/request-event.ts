@@ -1,8 +1,8 @@
 /**
- * API request events: who asked the API server for what, told to a recorder before the request goes on.
+ * API request events: the gateway sends a recorder the caller and the request before it forwards the request.
  *
- * Recorders are tried in order until one has taken the event. Under enforcement a request whose event nobody took is
- * refused, whatever the reason was; otherwise the caller is told and the request goes on.
+ * Recorders are tried in order until one stores the event. If none does and recording is enforced, the request is
+ * refused; otherwise the failure is logged and the request continues.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
@@ -17,6 +17,7 @@ import type { RecordingPolicy } from './policy.ts';
 import { keepsQuery } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
 
+/** A request of which an event may be sent. */
 export interface ApiRequest {
   readonly admission: {
     readonly id: string;
@@ -31,7 +32,7 @@ export interface ApiRequest {
   };
   readonly method: string;
   readonly userAgent: string;
-  /** The beginning of the body, or all of it. */
+  /** The body or its first bytes. */
   readonly body: Uint8Array;
   readonly bodyTruncated: boolean;
 }
@@ -44,9 +45,9 @@ export interface RequestEventsDeps extends RecorderDirectory {
 }
 
 export interface RequestEventLimits {
-  /** Bytes of a body that are kept. */
+  /** Maximum bytes of a body in an event. */
   readonly maxBodyBytes: number;
-  /** All recorders together. */
+  /** Timeout of all recorders together. */
   readonly timeoutMs: number;
 }
 
@@ -54,8 +55,8 @@ export const REQUEST_EVENT_LIMITS: RequestEventLimits = { maxBodyBytes: 256 * 10
 
 export interface RequestEvents {
   /**
-   * Tells a recorder of one request. Resolves at once when the policy does not ask for events.
-   * @throws TailcastError `RECORDING_REQUIRED` under enforcement, when no recorder has taken the event;
+   * Sends the event of one request. Resolves immediately if the policy wants no event.
+   * @throws TailcastError `RECORDING_REQUIRED` if recording is enforced and no recorder stored the event;
    *   `POLICY_REFUSED` if the body is required and cannot be read
    */
   record(request: ApiRequest): Promise<void>;

@@ -1,6 +1,6 @@
 /**
- * The bytes of an upload that the recorder has not acknowledged yet, kept so that they can be sent again elsewhere.
- * Offsets count from the first byte of the session's recording. Not bounded here: the upload asks its writers to wait.
+ * The unacknowledged bytes of an upload, kept so that another recorder can get them. Offsets count from the first byte
+ * of the recording. The size is not limited here: the upload makes its writers wait.
  */
 import { dropBlocks, giveBlock } from '../memory/block-pool.ts';
 import { BlockQueue } from '../memory/block-queue.ts';
@@ -9,15 +9,15 @@ import { copyBytes } from '../memory/copy-bytes.ts';
 export class RetainedBytes {
   readonly #queue = new BlockQueue();
   #start = 0;
-  /** Blocks of what is acknowledged that the connection may still look at: up to `end`. */
+  /** Acknowledged blocks that the connection may still read, each with the offset of its end. */
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
 
-  /** Offset of the first byte that is still kept: everything before it is acknowledged. */
+  /** Offset of the first unacknowledged byte. */
   get start(): number {
     return this.#start;
   }
 
-  /** Offset behind the last byte. */
+  /** Offset after the last byte. */
   get end(): number {
     return this.#start + this.#queue.size;
   }
@@ -26,7 +26,7 @@ export class RetainedBytes {
     return this.#queue.size;
   }
 
-  /** Keeps a copy of them together. @returns where it is, in pieces that stay as they are until they are released */
+  /** Keeps a copy of the bytes. @returns views of the copy, which stay valid until `release` */
   push(...bytes: readonly Uint8Array[]): readonly Uint8Array[] {
     const length = bytes.reduce((sum, piece) => sum + piece.length, 0);
     if (!this.#queue.isAlone({ length })) return this.#queue.copy(...bytes);
@@ -36,8 +36,9 @@ export class RetainedBytes {
   }
 
   /**
-   * Forgets everything before `offset`. An offset behind the end forgets all, one before the start nothing.
-   * @param written nobody looks at what is before this offset any more: its memory is used again, that of the rest with a later call
+   * Forgets the bytes before `offset`.
+   * @param written offset before which the connection reads nothing any more; that memory is reused now, the rest with
+   *   a later call
    */
   release(offset: number, written: number): void {
     while (this.#start < offset) {
@@ -52,13 +53,13 @@ export class RetainedBytes {
     }
   }
 
-  /** Somebody may look at what is kept, or was until now, for ever: its memory is not used again. */
+  /** Excludes the memory of all kept bytes from reuse, because an abandoned connection may still read it. */
   disown(): void {
     this.#queue.disown();
     dropBlocks(this.#lent.splice(0).length);
   }
 
-  /** Takes everything out, as one piece in memory of its own: small pieces hold on to larger blocks. */
+  /** Removes all bytes and returns them as one copy. Views would keep larger blocks in memory. */
   take(): Uint8Array {
     const all = Buffer.allocUnsafeSlow(this.size);
     let at = 0;
@@ -71,7 +72,7 @@ export class RetainedBytes {
     return all;
   }
 
-  /** Everything that is kept from `offset` on, in order. */
+  /** Returns views of all bytes from `offset` on, in order. */
   pieces(offset = this.#start): readonly Uint8Array[] {
     let skip = offset - this.#start;
     if (skip <= 0) return this.#queue.views();

@@ -1,52 +1,55 @@
 /**
- * When a flood is written to the journal: not as long as the recorder acknowledges it within a moment. Until then nothing of it is
- * shown, so what is shown is on disk or at a recorder all the same.
+ * Decides when a burst of output is written to the journal. As long as the recorder acknowledges a burst within a
+ * moment, the journal write is skipped. The client does not see the burst until then, so each byte that the client sees
+ * is on disk or at a recorder.
  *
  * ```
- *          much at once                   all is acknowledged
- *   idle ───────────────► delayed ──────────────────────────────► idle
- *     ▲                      │ not all for a moment, no room, the recorder is lost
- *     └── rests for a while ◄┴──► the upload writes what waits to the journal
+ *          large write                    everything is acknowledged
+ *   idle ───────────────► delayed ──────────────────────────────────► idle
+ *     ▲                      │ timeout, memory limit, or the recorder is lost
+ *     └──── pause ◄──────────┴──► the upload writes the delayed bytes to the journal
  * ```
  *
- * What a person types for is never delayed: it is small, and the disk answers sooner. While something is delayed, what comes goes with
- * it, as long as there is room (`gathers`): what the recorder has acknowledged is shown while the rest is on its way.
+ * Interactive output is never delayed: it is small, and the disk is faster than the recorder. While a burst is delayed,
+ * further output joins it up to a limit (`gathers`), and acknowledged bytes are shown.
  */
 
-/** Written at once at least: a part of something longer, see `MAX_ALONE_BYTES` of the relay. */
+/** Minimum size of a write that can start a delay: part of a longer output, see `MAX_ALONE_BYTES` of the relay. */
 const LEAST_BYTES = 64 * 1024;
-/** Written at most until something is acknowledged, of one session and of all together. What is delayed is in memory twice. */
+/** Maximum delayed bytes of one session and of all sessions. Delayed bytes are in memory twice. */
 const MOST_BYTES = 4 * 1024 * 1024;
 const MOST_BYTES_OF_ALL = 32 * 1024 * 1024;
-/** The recorder has so long, and at most twice that, to acknowledge each byte: longer than a busy one takes, and nobody reads a flood sooner. */
+/**
+ * Time in which the recorder must acknowledge each byte; at most twice this time passes. A busy recorder needs less.
+ */
 const PATIENCE_MS = 100;
-/** Then it goes to the journal. When it comes to that again, so does all that follows for so long; each time twice as long. */
+/** Pause after repeated timeouts, in which the journal is written immediately. It doubles each time. */
 const REST_MS = 1_000;
 const LONGEST_REST_MS = 32_000;
 
-/** What all uploads of a process share. */
+/** Delayed bytes of all uploads of a process. */
 export class DelayRoom {
-  /** Bytes that are delayed now. */
+  /** Number of delayed bytes. */
   bytes = 0;
 }
 
-/** One for each upload. */
+/** Delay state of one upload. */
 export class SaveDelay {
   readonly #room: DelayRoom;
   readonly #mostBytes: number;
   readonly #nowMs: () => number;
   readonly #expired: (() => void) | undefined;
   #bytes = 0;
-  /** Those of them that were delayed when it was last looked. */
+  /** Number of delayed bytes that were delayed at the last timer tick already. */
   #oldBytes = 0;
   #restsUntilMs = -Infinity;
   #restMs = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /**
-   * @param expired called when what is delayed has to go to the journal: the recorder took too long. Undefined: everything waits for the
-   *   recorder, and there is nothing else to wait for
-   * @param windowBytes what may be unacknowledged; 0: nothing that is shown
+   * @param expired called when the delayed bytes must be written to the journal because the recorder is too slow.
+   *   Undefined: all output waits for the recorder
+   * @param windowBytes maximum unacknowledged bytes; 0: the client sees acknowledged bytes only
    */
   constructor(
     room: DelayRoom,
@@ -60,17 +63,20 @@ export class SaveDelay {
     this.#expired = expired;
   }
 
-  /** Something is not in the journal. */
+  /** True if bytes are delayed. */
   get active(): boolean {
     return this.#bytes > 0;
   }
 
-  /** More may be written before any of it is acknowledged. */
+  /** True if more bytes may be written before an acknowledgement. */
   get gathers(): boolean {
     return this.active && this.#bytes < this.#mostBytes && this.#room.bytes < MOST_BYTES_OF_ALL;
   }
 
-  /** @returns whether so many bytes that are written now are delayed. False while it is active: all goes to the journal now. */
+  /**
+   * Tries to delay a write of `bytes` bytes. @returns false if the write, and all delayed bytes, must go to the journal
+   * now
+   */
   takes(bytes: number): boolean {
     if (this.#room.bytes + bytes > MOST_BYTES_OF_ALL) return false;
     if (!this.active && !this.#begins(bytes)) return false;
@@ -79,7 +85,7 @@ export class SaveDelay {
     return true;
   }
 
-  /** Of what is delayed only the last `bytes` bytes are not acknowledged. */
+  /** Sets the number of delayed bytes that are not acknowledged. */
   keeps(bytes: number): void {
     if (bytes === 0) this.end('acknowledged');
     if (!this.active) return;
@@ -89,7 +95,7 @@ export class SaveDelay {
     this.#oldBytes = Math.max(0, this.#oldBytes - acknowledged);
   }
 
-  /** All of it is acknowledged, or written: nothing is delayed any more. */
+  /** Ends the delay: all bytes are acknowledged, or written to the journal. */
   end(how: 'acknowledged' | 'written'): void {
     if (!this.active) return;
     this.#room.bytes -= this.#bytes;

@@ -1,5 +1,6 @@
 /**
- * One recorded session: what the taps see becomes cast lines, or frames for them, in order, with the time they were seen.
+ * One recorded session: the output that the taps report becomes asciicast events, or frames for them, in order and with
+ * timestamps.
  *
  * ```
  *             size, or no terminal, or the wait is over
@@ -7,13 +8,14 @@
  *        └──────────── the sink fails ──► failed ◄──────┘
  * ```
  *
- * `awaitingSize` exists because the cast header, the first line, holds the terminal's size: output is held back for it,
- * for a bounded time and a bounded number of bytes. `failed` obeys the policy: when recording is enforced every later
- * call throws, otherwise calls only count what is missing. What the sink took before that is closed by `abandon`.
+ * State `awaitingSize` exists because the header, the first line, contains the terminal size. Output is held back until
+ * the client sends its size, for a limited time and a limited number of bytes. In state `failed` each later call throws
+ * if recording is enforced; otherwise calls only count the missing bytes. `abandon` ends a recording whose sink is
+ * lost.
  *
- * Calls add lines to a batch; `flush` hands the batch to the sink, once per chunk of the wire, and returns a promise
- * when the sink wants its writer to wait. With a sink whose content `survives` this process, that is so for output held back for its
- * size, too.
+ * Calls add events to a batch. `flush` passes the batch to the sink once per chunk, and returns a promise if the sink
+ * makes its writer wait. If the content of the sink `survives` this process, `flush` also waits for output that is held
+ * back for the size.
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
@@ -34,30 +36,36 @@ import type { RecorderUpload } from './recorder-upload.ts';
 export type OutputStream = 'stdout' | 'stderr';
 export type SessionEnd = 'completed' | 'interrupted' | 'violated';
 
+/** Options of a recorded session. */
 export interface SessionOptions {
-  /** With a terminal the header waits for the first resize, and later ones are recorded. */
+  /** True for a terminal: the header then waits for the first resize, and later resizes are recorded. */
   readonly tty: boolean;
-  /** A lost recorder makes every later call throw instead of counting what is missing. */
+  /** True if calls throw after the recorder was lost; otherwise they count the missing bytes. */
   readonly enforce: boolean;
-  /** The first line of the recording. */
+  /** Returns the first line of the recording. */
   readonly header: (size: TerminalSize) => string;
   readonly about: SessionAnnotation;
-  /** Monotonic. */
+  /** Monotonic clock. */
   readonly nowMs: () => number;
   readonly limits?: Partial<RecordingLimits>;
 }
 
+/** Limits of a recorded session. */
 export interface RecordingLimits {
-  /** How long, and for how many bytes of output, the header waits for the first resize. */
+  /** Maximum time for which the header waits for the first resize. */
   readonly sizeWaitMs: number;
+  /** Maximum bytes of output that are held back for the first resize. */
   readonly sizeWaitBytes: number;
-  /** Most bytes of output in one cast line. */
+  /** Maximum bytes of output in one asciicast event. */
   readonly maxLineBytes: number;
-  /** Of a session without a terminal: output that is no text is shown until there are so many bytes of it. */
+  /**
+   * Binary output of a session without a terminal that is stored as text, in bytes. Later binary output is stored
+   * without text.
+   */
   readonly bulkAfterBytes: number;
-  /** So much of it at a time is always shown: somebody may have typed for it. */
+  /** Binary output after a pause or input that is always stored as text, in bytes. */
   readonly bulkRunBytes: number;
-  /** What comes after such a pause, or after input, is another time. */
+  /** Pause after which binary output counts as a new run, in milliseconds. */
   readonly bulkPauseMs: number;
 }
 
@@ -70,20 +78,21 @@ const RECORDING_LIMITS: RecordingLimits = {
   bulkPauseMs: 100,
 };
 
-/** Looked at before the rest of the bytes, whether they are text. */
+/** Number of bytes that `isText` checks before the rest. */
 const PROBED_BYTES = 64;
 
-/** What a recorder shows when a terminal never told its size. */
+/** Size of a terminal whose client never sent a size. */
 const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 const NO_TERMINAL: TerminalSize = { columns: 0, rows: 0 };
 
+/** Counters of a session. */
 export interface SessionTotals {
-  /** Bytes the process wrote, recorded or not. */
+  /** Bytes of output, recorded or not. */
   readonly outputBytes: number;
   readonly outputLines: number;
-  /** Bytes the client sent to the process; they are counted, not recorded. */
+  /** Bytes of input. Input is counted, not recorded. */
   readonly inputBytes: number;
-  /** Bytes of output that are in no recording because the recorder was lost. */
+  /** Bytes of output that are not recorded because the recorder was lost. */
   readonly missingBytes: number;
   readonly exit: ExitStatus | undefined;
 }
@@ -91,7 +100,7 @@ export interface SessionTotals {
 type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'> &
   Partial<Pick<RecorderUpload, 'gathers'>>;
 
-/** What `flush` hands to the sink. */
+/** Events that `flush` passes to the sink. */
 interface Batch {
   readonly length: number;
   text(lines: string): void;
@@ -105,6 +114,7 @@ interface HeldOutput {
   readonly bytes: Uint8Array;
 }
 
+/** State machine of one recorded session. */
 export class RecordingSession {
   readonly #sink: Sink;
   readonly #options: SessionOptions;
@@ -112,19 +122,19 @@ export class RecordingSession {
   readonly #text: Readonly<Record<OutputStream, OutputText>>;
   readonly #startedMs: number;
   readonly #wait: Deadline | undefined;
-  /** Resolves when nothing is held back any more. */
+  /** Resolves when no output is held back. */
   readonly #opened = Promise.withResolvers<void>();
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
   #held: HeldOutput[] = [];
   #heldBytes = 0;
-  /** Output was held back that no `flush` has answered for. */
+  /** True if output was held back since the last `flush`. */
   #heldUnflushed = false;
   readonly #batch: Batch;
   #batchBytes = 0;
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
   #outputLines = 0;
-  /** Output that is no text: all of it, and since when it comes without a pause. */
+  /** Bytes of binary output: in total, and in the current run. */
   #binaryBytes = 0;
   #runBytes = 0;
   #runSeconds = 0;
@@ -132,7 +142,7 @@ export class RecordingSession {
   #missingBytes = 0;
   #exit: ExitStatus | undefined;
 
-  /** Starts the clock. Without a terminal the header is in the first batch; call `flush`. */
+  /** Starts the clock. Without a terminal the first batch contains the header: call `flush`. */
   constructor(sink: Sink, options: SessionOptions) {
     this.#sink = sink;
     this.#options = options;
@@ -157,12 +167,12 @@ export class RecordingSession {
     };
   }
 
-  /** More may be flushed before the last one was answered for: its answer is for all. */
+  /** True if more batches may be flushed before the last promise resolves; the promise covers all of them. */
   get gathers(): boolean {
     return this.#state === 'open' && this.#sink.gathers === true;
   }
 
-  /** The process wrote `bytes`, which stay as they are until `flush`: it must follow before anybody else has its turn. */
+  /** Records output. `bytes` must not change before `flush`, which must follow in the same turn of the event loop. */
   output(stream: OutputStream, bytes: Uint8Array): void {
     if (bytes.length === 0) return;
     this.#outputBytes += bytes.length;
@@ -185,13 +195,13 @@ export class RecordingSession {
     }
   }
 
-  /** The client sent `count` bytes to the process. */
+  /** Counts bytes of input. */
   input(count: number): void {
     this.#inputBytes += count;
     if (count > 0) this.#runBytes = 0;
   }
 
-  /** The terminal has a new size. Sizes without columns or rows say nothing and are left out. */
+  /** Records a terminal size. Sizes without columns or rows are ignored. */
   resize(size: TerminalSize): void {
     if (!this.#options.tty || size.columns === 0 || size.rows === 0) return;
     if (this.#state === 'awaitingSize') this.#open(size);
@@ -199,7 +209,7 @@ export class RecordingSession {
       this.#batch.text(encodeCastEvent(this.#seconds(), 'r', formatResize(size)));
   }
 
-  /** The API server said how the process ended. The first word counts. */
+  /** Records the exit status. Only the first call has an effect. */
   exit(status: ExitStatus): void {
     if (this.#exit !== undefined) return;
     this.#exit = status;
@@ -208,15 +218,15 @@ export class RecordingSession {
   }
 
   /**
-   * Hands the batch to the recorder.
-   * @returns a promise when the writer should wait
-   * @throws TailcastError `RECORDER_LOST` when recording is enforced, also as a rejection
+   * Passes the batch to the recorder.
+   * @returns a promise if the writer must wait
+   * @throws TailcastError `RECORDER_LOST` if recording is enforced, also as a rejection
    */
   flush(): void | Promise<void> {
     this.#requireRecorder();
     const heldBack = this.#heldUnflushed && this.#state === 'awaitingSize';
     this.#heldUnflushed = false;
-    // not for the client's chunks: one of them brings the size
+    // Chunks of the client do not wait, because one of them contains the size.
     if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
     if (this.#batch.length === 0) return undefined;
     const lines = this.#batch.takePieces();
@@ -232,20 +242,21 @@ export class RecordingSession {
   }
 
   /**
-   * The session is over. Resolves when the recorder has confirmed everything, or when the sink delivers the rest later.
-   * @throws TailcastError `RECORDER_LOST` when neither is so, whatever the policy: the caller reports it
+   * Ends the recording. Resolves when the recorder confirmed everything, or when the rest became a late delivery.
+   * @throws TailcastError `RECORDER_LOST` if neither is possible, also if recording is not enforced: the caller reports
+   *   it
    */
   async end(outcome: SessionEnd, reason?: string): Promise<void> {
     if (this.#state === 'closed') return;
     if (this.#state === 'failed') throw new TailcastError('RECORDER_LOST', 'the recording is not complete');
     const last = this.#close(outcome, reason);
     this.#state = 'closed';
-    // Nobody waits for room any more: the session is over, and `end` resolves after the last byte.
+    // The promise is ignored, because `end` resolves after the last byte.
     if (last.length > 0) void Promise.resolve(this.#sink.write(last)).catch(() => {});
     await this.#sink.end();
   }
 
-  /** The sink is lost, so the recording ends here, whatever becomes of the session: what the sink took is left to it. */
+  /** Ends the recording because its sink is lost. The sink keeps the bytes that it has. */
   abandon(reason: string): void {
     if (this.#state === 'closed') return;
     const last = this.#close('interrupted', reason);
@@ -253,7 +264,7 @@ export class RecordingSession {
     this.#sink.leave(last);
   }
 
-  /** The last lines, those that were held back included. */
+  /** Returns the last events, including output that was held back. */
   #close(outcome: SessionEnd, reason: string | undefined): readonly Uint8Array[] {
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
     this.#wait?.clear();
@@ -274,7 +285,7 @@ export class RecordingSession {
     await this.#opened.promise;
     await this.flush();
     try {
-      // those who opened the session may have flushed the batch, and wait themselves
+      // The call that opened the recording may have flushed the batch, and waits itself.
       if (this.#state === 'open') await this.#sink.room();
     } catch (error) {
       this.#fail(error, 0);
@@ -291,10 +302,10 @@ export class RecordingSession {
     if (this.#state !== 'awaitingSize') return;
     this.#open(DEFAULT_SIZE);
     try {
-      // Whoever pushes the next chunk learns of a full or broken sink.
+      // The next flush reports a full or broken sink.
       void Promise.resolve(this.flush()).catch(() => {});
     } catch {
-      // `failed` is remembered, and the next flush throws again
+      // The state is `failed`, and the next flush throws again.
     }
   }
 
@@ -329,7 +340,7 @@ export class RecordingSession {
     this.#batch.output(seconds, bytes, annotations ? this.#formOf(seconds, bytes) : 'text');
   }
 
-  /** Whether lines of it will say only how much it is: it is no text, as what came before it. */
+  /** Returns true if these bytes continue a long run of binary output, which is stored without text. */
   #isBulk(seconds: number, bytes: Uint8Array): boolean {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
     if (!this.#sink.annotations || this.#binaryBytes <= bulkAfterBytes) return false;
@@ -337,7 +348,9 @@ export class RecordingSession {
     return goesOn && !this.#options.tty && !isText(bytes);
   }
 
-  /** Returns `bulk` for long binary output, such as a copied disk image: its bytes are stored once, without their text. */
+  /**
+   * Returns `bulk` for long binary output, such as a copied disk image: its bytes are stored once, without their text.
+   */
   #formOf(seconds: number, bytes: Uint8Array): FrameForm {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
     if (this.#options.tty || isText(bytes)) return 'exact';
@@ -367,10 +380,12 @@ export class RecordingSession {
   }
 }
 
-/** Whether it is UTF-8. What is none mostly shows it at once, but `isUtf8` reads all of it before it says so. */
+/**
+ * Returns true for valid UTF-8. The first bytes are checked alone, because `isUtf8` always reads the complete input.
+ */
 function isText(bytes: Uint8Array): boolean {
   let head = Math.min(bytes.length, PROBED_BYTES);
-  // up to where a character begins: it has at most three bytes behind its first
+  // Move back to the start of a character, which has at most three continuation bytes.
   while (head < bytes.length && head > PROBED_BYTES - 4 && ((bytes[head] ?? 0) & 0xc0) === 0x80) head -= 1;
   return isUtf8(bytes.subarray(0, head)) && (head === bytes.length || isUtf8(bytes));
 }

@@ -2,8 +2,8 @@ import { createResizeParser, MAX_RESIZE_BYTES } from '../wire/remotecommand/resi
 import type { TappedSession } from './tap.ts';
 
 /**
- * Reads terminal sizes into a session. A client that sends sizes nobody can read keeps its session and its recording;
- * only the sizes from there on are missing, as they are for the API server.
+ * Returns a function that reads terminal sizes into a session. After an unreadable size the session and its recording
+ * continue without further sizes, as they do at the API server.
  */
 export function createSizeReader(session: Pick<TappedSession, 'resize'>): (bytes: Uint8Array) => void {
   const parser = createResizeParser(MAX_RESIZE_BYTES, (size) => session.resize(size));

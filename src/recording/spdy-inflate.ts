@@ -5,12 +5,12 @@ import { WireError } from '../wire/wire-error.ts';
 /**
  * Raw inflate of one SPDY header block with node:zlib, for `createHeaderInflater`.
  *
- * Synchronous on purpose: there are a few blocks per connection, each under 0.2 ms, and a tap that had to wait here
- * would have to hold the bytes behind the block. node:zlib has no synchronous object that lives across calls; a preset
- * window gives the same result, because every block ends with a sync flush.
+ * It is synchronous, because a connection has only a few blocks of less than 0.2 ms each, and an asynchronous tap would
+ * have to keep the bytes after the block. node:zlib has no synchronous inflater with state. A preset dictionary gives
+ * the same result, because each block ends with a sync flush.
  *
- * @throws WireError `limit` when the output would be longer than `maxOutputBytes` (it is never allocated),
- *   `malformed` when the block is not deflate.
+ * @throws WireError `limit` if the output is longer than `maxOutputBytes` (it is never allocated), `malformed` if the
+ *   block is not deflate data
  */
 export const inflateSpdyBlock: InflateBlock = (deflated, history, maxOutputBytes) => {
   try {

@@ -1,9 +1,9 @@
 /**
- * What the server of an exec or attach session over SPDY/3.1 has said, and whether all of it has come. Read by the tap of such a
- * connection, and where the gateway itself is the client.
+ * Reads the server side of an exec or attach session over SPDY/3.1: its output, its exit status, and whether the output
+ * is complete. The SPDY tap uses it, and the gateway itself when it is the SPDY client.
  *
- * Kubernetes' server never ends the error stream: when it closes the connection it resets all streams, behind everything
- * else. So a stream counts as finished when it has ended or was reset.
+ * A Kubernetes server never ends the error stream. When it closes the connection, it resets all streams after all other
+ * frames. A stream therefore counts as finished if it was ended or reset.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/spdy/frame.ts';
@@ -19,21 +19,21 @@ export type SpdyRole = (typeof ROLES)[number];
 export interface SpdyStream {
   readonly id: number;
   readonly role: SpdyRole;
-  /** The server has answered the SYN_STREAM; before that a client drops data on it. */
+  /** True if the server answered the SYN_STREAM. A client drops data that arrives earlier. */
   replied: boolean;
-  /** The server has ended its direction. */
+  /** True if the server ended its direction. */
   finished: boolean;
-  /** The client has been told so. */
+  /** True if the end was delivered to the client. */
   told: boolean;
 }
 
 export interface SpdyStreams {
-  /** Binds a role to an id, for ever. */
+  /** Assigns a role to an id permanently. */
   open(id: number, role: string | undefined): void;
   find(id: number): SpdyStream;
   idOf(role: SpdyRole): number | undefined;
   all(): Iterable<SpdyStream>;
-  /** The server has ended each stream of output that there is. */
+  /** Returns true if the server ended all output streams. */
   outputEnded(): boolean;
 }
 
@@ -71,21 +71,21 @@ export function createSpdyStreams(): SpdyStreams {
 }
 
 export interface SpdyServerReader {
-  /** The server has taken its leave. */
+  /** True if the server sent GOAWAY. */
   readonly closing: boolean;
-  /** It has said how the process ended, and that can be read. */
+  /** True if the server sent a readable exit status. */
   readonly exited: boolean;
-  /** What it has said of that so far. */
+  /** The exit status received so far. */
   readonly status: Pick<StatusCollector, 'begun' | 'bytes'>;
-  /** @throws TailcastError `SESSION_VIOLATED`, WireError */
+  /** Reads one event. @throws TailcastError `SESSION_VIOLATED`, WireError */
   see(event: SpdyEvent): void;
-  /** Why it is not proved that everything has come; see `SessionTaps`. */
+  /** Returns the reason why the output is not proved complete; see `SessionTaps`. */
   unproved(): string | undefined;
 }
 
 /**
- * @param version of the stream protocol that was agreed
- * @param conclusion is told where the status begins
+ * @param version negotiated version of the stream protocol
+ * @param conclusion gets the position of the exit status
  */
 export function createSpdyServerReader(
   session: Pick<TappedSession, 'output' | 'exit'>,
@@ -110,14 +110,14 @@ export function createSpdyServerReader(
         break;
       case 'stdin':
       case 'resize':
-        // The API server never writes there; a client that is no kubectl could show it all the same.
+        // The API server never writes to these streams, but a client other than kubectl could show such bytes.
         if (event.payload.length > 0) throw violation(`output on the SPDY stream of ${stream.role}`);
         break;
     }
     if (event.fin) finish(stream, 'ended');
   };
   const finish = (stream: SpdyStream, how: 'ended' | 'reset'): void => {
-    // A reset of a stream that has said nothing tells nothing, except where silence means success.
+    // A reset of an empty error stream proves nothing, except in versions in which an empty stream means success.
     const told = how === 'ended' || status.begun || version < STATUS_SINCE;
     if (stream.role === 'error' && !stream.finished && told) {
       const exit = status.finish();

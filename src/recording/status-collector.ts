@@ -1,14 +1,14 @@
 import { parseExitStatus, MAX_STATUS_BYTES, type ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 
-/** Puts the error stream together and reads the exit status from it. */
+/** Collects the error stream and reads the exit status from it. */
 export interface StatusCollector {
-  /** Something was said on the error stream. */
+  /** True if the error stream has bytes. */
   readonly begun: boolean;
-  /** All that was said, or one byte more than a status may have. */
+  /** Bytes of the error stream, at most one more than the limit of a status. */
   readonly bytes: Uint8Array;
   push(bytes: Uint8Array): void;
-  /** The stream is complete. `undefined` when it cannot be read: how a process ended must not decide what is recorded. */
+  /** Reads the complete stream. Undefined if it is malformed: an unreadable status must not change what is recorded. */
   finish(): ExitStatus | undefined;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Which subprotocols of an exec or attach upgrade can be recorded, and the taps for the one that was chosen. Pure but for
- * creating the taps. What is not understood here is refused: it must never run unrecorded because it was odd.
+ * Selects the subprotocols of an exec or attach upgrade that can be recorded, and creates the taps for the negotiated
+ * one. Unknown subprotocols are refused, so that no session runs unrecorded because of its protocol.
  */
 import { parseSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
 import { createSpdyTaps } from './tap-spdy.ts';
@@ -10,9 +10,10 @@ import { violation, type SessionTaps, type TappedSession } from './tap.ts';
 export type StreamProtocol = 'spdy' | 'websocket';
 
 /**
- * @param lines values of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, without bearer tokens
- * @returns those that can be recorded, in the client's order: empty when none was offered, `undefined` when something was
- *   offered and none of it can be
+ * @param lines values of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, without bearer tokens Returns the
+ *   offered subprotocols that can be recorded.
+ * @returns in the order of the client: empty if the client offered none, undefined if none of the offered ones can be
+ *   recorded
  */
 export function recordableSubprotocols(
   protocol: StreamProtocol,
@@ -24,8 +25,8 @@ export function recordableSubprotocols(
 }
 
 /**
- * Taps for a connection on which `chosen` was agreed.
- * @throws TailcastError `SESSION_VIOLATED` when it cannot be recorded
+ * Creates the taps for a connection with the negotiated subprotocol `chosen`.
+ * @throws TailcastError `SESSION_VIOLATED` if it cannot be recorded
  */
 export function createTaps(session: TappedSession, protocol: StreamProtocol, chosen: string): SessionTaps {
   const parsed = parseSubprotocol(chosen);
@@ -37,6 +38,6 @@ export function createTaps(session: TappedSession, protocol: StreamProtocol, cho
 
 function isRecordable(protocol: StreamProtocol, name: string): boolean {
   const parsed = parseSubprotocol(name);
-  // Over SPDY the version is always named (the API server answers 400 without), and data is never base64.
+  // SPDY requests always name a version, otherwise the API server responds with 400. SPDY data is never base64.
   return parsed !== undefined && (protocol === 'websocket' || (name !== '' && !parsed.base64));
 }

@@ -1,7 +1,7 @@
 /**
- * Looks which ports a port-forward opens. The client names a port on each stream it opens (`port` in the SYN_STREAM, SPDY
- * directly or inside WebSocket messages), so only its direction is read; payload is skipped without being looked at.
- * Sources: client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
+ * Finds out which ports a port-forward opens. The client names the port of each stream in the SYN_STREAM, over SPDY or
+ * over SPDY in WebSocket messages. Only the direction of the client is read, and payloads are skipped. Sources:
+ * client-go `portforward.go`, kubelet `cri/streaming/portforward/httpstream.go`.
  */
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';
@@ -18,8 +18,8 @@ export interface PortForwardTap extends Tap {
 }
 
 /**
- * @param transport how the SPDY bytes come
- * @param judge throws for a port that may not be opened; the stream is not delivered then
+ * @param transport `spdy`, or `tunnel` for SPDY in WebSocket messages
+ * @param judge throws if the port may not be opened; the stream is then not delivered
  */
 export function createPortForwardTap(
   transport: 'spdy' | 'tunnel',
@@ -46,7 +46,7 @@ export function createPortForwardTap(
   };
 }
 
-/** Ports that are remembered for the log; all of them are judged. */
+/** Maximum number of ports in the log. All ports are judged. */
 const MAX_PORTS = 100;
 
 function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => void {
@@ -62,8 +62,8 @@ function createSpdyPorts(open: (port: number) => void): (chunk: Uint8Array) => v
 }
 
 /**
- * Opens what the kubelet would: of several values it takes the first, and reads it with Go's `ParseUint`, to which any
- * number of zeros in front means nothing. What is no port to it opens nothing.
+ * Reads the port as the kubelet does: the first of several values, with Go's `ParseUint`, which accepts leading zeros.
+ * An invalid port opens nothing.
  */
 function openFirst(values: string, open: (port: number) => void): void {
   const [port = ''] = values.split('\0', 1);

@@ -1,15 +1,15 @@
 /**
  * Taps of a SPDY/3.1 connection that carries one exec or attach session.
  *
- * The client opens one stream per role, named by the header `streamtype` of its SYN_STREAM; from then on the stream's id
- * says what its bytes are. A recording is only worth something if nothing can be on a stream that the tap does not know:
- * the first binding of a role and of an id counts for ever, and a second one, an unknown role, or output on an id that was
- * never announced ends the session. All header blocks of a direction go through one inflater, also those nobody asks
- * about, because they share one compression history.
+ * The client opens one stream per role. The header `streamtype` of the SYN_STREAM names the role of the stream id. To
+ * record all output, the tap must know each stream: it ends the session if a role or an id is assigned twice, if a role
+ * is unknown, or if output arrives on an unknown id. All header blocks of a direction go through one inflater, because
+ * they share a compression history.
  *
- * Payload of stdin is counted and skipped without being copied.
+ * The payload of stdin is counted and skipped without a copy.
  *
- * A status is kept from the client until it is proved (`spdy-server-reader`): what is cut off before has another status.
+ * The relay holds back the exit status until it is proved (`spdy-server-reader.ts`), because output that was cut off
+ * must not end with that status.
  */
 import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
 import { ProbeLedger } from './client-probes.ts';
@@ -43,7 +43,7 @@ import {
   type TappedSession,
 } from './tap.ts';
 
-/** @param version of the stream protocol the API server chose (`X-Stream-Protocol-Version`) */
+/** @param version version of the stream protocol that the API server chose (`X-Stream-Protocol-Version`) */
 export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
   const streams = createSpdyStreams();
   const probes = new ProbeLedger((ordinal) => encodeSpdyFrame({ kind: 'ping', id: probeId(ordinal) }));
@@ -58,14 +58,17 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
   };
 }
 
-/** Even, as those of a server are, and from the other end: a server counts from 2 on. */
+/**
+ * Id of the first ping of the gateway. Servers use even ids from 2 upwards; the gateway counts downwards from the
+ * largest one.
+ */
 const LAST_PING_ID = 0xffff_fffe;
 
 function probeId(ordinal: number): number {
   return LAST_PING_ID - 2 * (ordinal - 1);
 }
 
-/** @returns the number of the ping with this even id */
+/** Returns the number of the ping with this even id. */
 function probeOf(id: number): number {
   return (LAST_PING_ID - id) / 2 + 1;
 }
@@ -91,7 +94,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
     if (role !== 'resize' || event.fin) heartbeats.isUrgent();
   };
   const see = (event: SpdyEvent): void => {
-    // ids of a client are odd; with an even one it answers the server
+    // Ping ids of a client are odd. A ping with an even id is the response to a ping of the server or the gateway.
     const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
     if (isHeartbeat) heartbeats.beats(encodeSpdyFrame(event));
     else if (event.kind === 'ping' && probes.take(probeOf(event.id))) heartbeats.answersProbe();
@@ -111,7 +114,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
         return seeData(event);
       case 'rstStream':
       case 'goaway':
-        // the client gives up a stream, or all of them
+        // The client closes a stream, or the connection.
         heartbeats.leaves();
         return;
       case 'settings':
@@ -123,9 +126,11 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
   return heartbeats.tap((chunk) => seeAll(parser, chunk, see, session));
 }
 
-/** Of a size that is kept until it is whole; kubectl says one in 25, and a ping in 4. */
+/**
+ * Maximum payload of a resize message that is kept until it is complete. kubectl sends 25 bytes, and pings of 4 bytes.
+ */
 const MAX_SIZE_BYTES = 128;
-/** Version and type, and the length; the flags between them mean nothing. */
+/** Header of a ping: version, type and length. The flags (`undefined`) are ignored. */
 const PING_HEAD = [0x80, 0x03, 0x00, 0x06, undefined, 0x00, 0x00, 0x04];
 
 function isPingBegun(bytes: Uint8Array): boolean {
@@ -140,7 +145,7 @@ function createServerSide(
   const parser = createSpdyParser();
   const conclusion = new Conclusion();
   const reader = createSpdyServerReader(session, streams, version, conclusion);
-  // as far as it is delivered
+  // State at the position up to which the bytes were delivered.
   let atBoundary = true;
   let statusBegun = false;
   let closing = false;
@@ -205,7 +210,9 @@ function seeAll(
   return more ? undefined : session.flush();
 }
 
-/** The Status on the error stream if it is free, an end for every stream the client knows, and a GOAWAY. */
+/**
+ * Returns a Status on the error stream if none was sent, the end of each stream that the client knows, and a GOAWAY.
+ */
 function spdyFarewell(streams: SpdyStreams, statusSent: boolean, status: Uint8Array): Uint8Array {
   const frames: Uint8Array[] = [];
   let lastStreamId = 0;

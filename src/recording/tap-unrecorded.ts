@@ -1,9 +1,9 @@
 /**
- * Taps of connections that are not recorded. They look at frames for two reasons only: to know where a word to the user
- * can be put when the gateway ends the connection, and to see that what is let through as one-way stays one-way.
+ * Taps of unrecorded connections. They parse frames for two reasons: to find a frame boundary at which a farewell
+ * message can be inserted, and to enforce that a receive-only connection stays receive-only.
  *
- * Nothing is refused here because it is not understood, except by `createReceiveOnlyTap`: a tap that loses its way stays
- * silent from then on, and its connection ends without a word.
+ * Only `createReceiveOnlyTap` refuses frames. The other taps stop parsing after an unreadable frame, and their
+ * connection then ends without a farewell.
  */
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
 import { createTaps, type StreamProtocol } from './stream-plan.ts';
@@ -20,10 +20,10 @@ import {
 const GOING_AWAY = 1001;
 const POLICY_VIOLATION = 1008;
 const SERVICE_UNAVAILABLE = 503;
-/** RFC 6455 §5.5: a control frame holds 125 bytes, two of them for the code. */
+/** RFC 6455 §5.5: a control frame has at most 125 bytes, two of which are the code. */
 const MAX_REASON_BYTES = 123;
 
-/** Sees what there is to see and keeps nothing. */
+/** A session that ignores everything. */
 const NOBODY: TappedSession = {
   unheard: true,
   output() {},
@@ -33,10 +33,10 @@ const NOBODY: TappedSession = {
   flush() {},
 };
 
-/** A tap that only passes. */
+/** A tap that parses nothing. */
 export const UNSEEN: Tap = { push() {}, delivered() {} };
 
-/** Taps of an exec or attach session; `undefined` when its protocol is not known. */
+/** Creates the taps of an unrecorded exec or attach session. Undefined if its protocol is unknown. */
 export function createUnrecordedSessionTaps(
   protocol: StreamProtocol,
   chosen: string,
@@ -50,7 +50,7 @@ export function createUnrecordedSessionTaps(
   return forgiving(taps);
 }
 
-/** Taps of any other WebSocket connection: it ends with a close frame that says why. */
+/** Creates the taps of another WebSocket connection. Its farewell is a close frame with the reason. */
 export function createWebSocketEndTaps(): SessionTaps {
   const scanner = createWebSocketScanner({ expectMask: false });
   let closed = false;
@@ -72,7 +72,7 @@ export function createWebSocketEndTaps(): SessionTaps {
   });
 }
 
-/** The client's side of a WebSocket connection on which only the server has anything to say. */
+/** Creates the client-side tap of a WebSocket connection on which only the server may send data. */
 export function createReceiveOnlyTap(): Tap {
   const scanner = createWebSocketScanner({ expectMask: true });
   return {
@@ -93,14 +93,14 @@ export function createReceiveOnlyTap(): Tap {
 
 function closeFrame(message: string, httpStatus: number): Uint8Array {
   const code = httpStatus === SERVICE_UNAVAILABLE ? GOING_AWAY : POLICY_VIOLATION;
-  // cut between characters
+  // `encodeInto` never splits a character.
   const { read } = new TextEncoder().encodeInto(message, new Uint8Array(MAX_REASON_BYTES));
   const reason = new TextEncoder().encode(message.slice(0, read));
   const payload = Uint8Array.of(code >>> 8, code & 0xff, ...reason);
   return encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload });
 }
 
-/** A place of a tap that does not look any more. */
+/** Place of a tap that stopped parsing. */
 const NOWHERE: TapPlace = {
   atBoundary: false,
   unsentBytes: 0,
@@ -109,7 +109,7 @@ const NOWHERE: TapPlace = {
   closing: false,
 };
 
-/** Both directions share what they know, so both stop looking when one of them cannot go on. */
+/** Both directions share state, so both stop parsing if one of them fails. */
 function forgiving(taps: SessionTaps): SessionTaps {
   let lost = false;
   const forgive = (tap: Tap): Required<Tap> => ({

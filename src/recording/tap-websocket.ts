@@ -1,13 +1,12 @@
 /**
  * Taps of a WebSocket connection that carries one exec or attach session in the `channel.k8s.io` family.
  *
- * A message is a channel byte and data; in the base64 variants, a digit and base64 in text messages. What the tap reads
- * must be what both ends read, so whatever they could read differently ends the session: compressed frames, server
- * messages of the other type, fragmented client messages (the API server takes every frame for a message), unknown
- * channels. The type of a client's message means nothing: the API server never looks at it, and the official Python
- * client writes what it types as text.
+ * A message is a channel byte and data; in the base64 variants it is a digit and base64 in a text message. The tap must
+ * read the same bytes as both ends, so ambiguous messages end the session: compressed frames, server messages of the
+ * wrong type, fragmented client messages (the API server treats each frame as a message), and unknown channels. The
+ * type of a client message is ignored, as the API server does; the official Python client sends stdin as text.
  *
- * Server messages are recorded frame piece by frame piece as they arrive; payload of stdin is counted, not copied.
+ * Server messages are recorded piece by piece as they arrive. The payload of stdin is counted, not copied.
  */
 import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
 import { ProbeLedger } from './client-probes.ts';
@@ -41,7 +40,7 @@ import {
 const DIGIT_0 = 0x30;
 const EMPTY = new Uint8Array(0);
 
-/** @param protocol what the API server chose; see `parseSubprotocol` */
+/** @param protocol protocol that the API server chose; see `parseSubprotocol` */
 export function createWebSocketTaps(session: TappedSession, protocol: ChannelProtocol): SessionTaps {
   const probes = new ProbeLedger((ordinal) =>
     encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: probePayload(ordinal) }),
@@ -57,14 +56,14 @@ export function createWebSocketTaps(session: TappedSession, protocol: ChannelPro
   };
 }
 
-/** What an answer repeats (RFC 6455 §5.5.3). */
+/** Start of the payload of a ping, which the pong repeats (RFC 6455 §5.5.3). */
 const PROBE = 'tailcast ';
 
 function probePayload(ordinal: number): Uint8Array {
   return Buffer.from(`${PROBE}${ordinal}`);
 }
 
-/** @returns the number of the ping that the payload of a pong repeats; NaN where it is none of ours */
+/** Returns the number of the ping that a pong answers; NaN if the ping was not from the gateway. */
 function probeOf(payload: Uint8Array): number {
   const text = Buffer.from(payload).toString('latin1');
   return text.startsWith(PROBE) ? Number(text.slice(PROBE.length)) : Number.NaN;
@@ -85,7 +84,7 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol, pro
     if (piece.opcode === OPCODE.close) heartbeats.leaves();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
-    // stdin goes by without being unmasked, which would copy it
+    // The payload of stdin stays masked, because unmasking would copy it.
     const taken = piece.first && piece.length > 0 ? message.open(unmaskedFirst(piece), false) : 0;
     if (message.channel !== CHANNEL.resize) heartbeats.isUrgent();
     const { length } = piece.bytesFrom(taken);
@@ -120,10 +119,13 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol, pro
   return heartbeats.tap((chunk) => seeAll(scanner, chunk, see, session));
 }
 
-/** Head, mask and payload of the largest control frame, and of the largest message whose length is one byte (RFC 6455 §5.2, §5.5). */
+/**
+ * Maximum bytes of a control frame, and of a message with a one-byte length: head, mask and payload (RFC 6455 §5.2,
+ * §5.5).
+ */
 const MAX_SMALL_BYTES = 2 + 4 + 125;
 
-/** A ping, the answer to one, or a size: a short message whose first byte, once it is there, names its channel. */
+/** Returns true if these bytes may start a ping, a pong, or a short message on the resize channel. */
 function mayWaitFrom(bytes: Uint8Array): boolean {
   const [first = 0, length = 0, mask = 0] = bytes;
   if (first === (0x80 | OPCODE.ping) || first === (0x80 | OPCODE.pong)) return true;
@@ -140,12 +142,12 @@ function unmaskedFirst({ firstByte = 0, mask }: WebSocketPiece): number {
 }
 
 interface ServerReader {
-  /** Its close frame has come. */
+  /** True after the close frame of the server. */
   readonly closed: boolean;
-  /** It has said how the process ended. */
+  /** True if the server sent a readable exit status. */
   readonly exited: boolean;
   readonly statusBegun: boolean;
-  /** The last whole frame does not end its message. */
+  /** True if the last complete frame does not end its message. */
   readonly inMessage: boolean;
   see(piece: WebSocketPiece): void;
 }
@@ -181,7 +183,7 @@ function createServerReader(
         break;
       case CHANNEL.stdin:
       case CHANNEL.resize:
-        // The API server never writes there; a client that is no kubectl could show it all the same.
+        // The API server never writes to these channels, but a client other than kubectl could show such bytes.
         if (part.length > 0) throw violation('output on a channel of the client');
         break;
       case undefined:
@@ -227,7 +229,7 @@ function createServerSide(
   const scanner = createWebSocketScanner({ expectMask: false });
   const conclusion = new Conclusion();
   const reader = createServerReader(session, protocol, conclusion);
-  // as far as it is delivered
+  // State at the position up to which the bytes were delivered.
   let betweenFrames = true;
   let betweenMessages = true;
   let statusBegun = false;
@@ -298,7 +300,7 @@ function seeAll(
 ): void | Promise<void> {
   try {
     for (const piece of scanner.push(chunk)) {
-      // Nothing that uses these bits was negotiated: the gateway takes the offer out of the handshake.
+      // No extension was negotiated, because the gateway removes the offer from the handshake.
       if (piece.rsv !== 0) throw violation('a WebSocket frame is compressed or extended');
       see(piece);
     }
@@ -318,7 +320,7 @@ function checkType(piece: WebSocketPiece, { base64 }: ChannelProtocol): void {
   if ((piece.opcode === OPCODE.text) !== base64) throw violation('a WebSocket message of the wrong type');
 }
 
-/** The message that is being read: one object for all of a direction, for a flood has a message for each line. */
+/** The current message of a direction. One object is reused, because bursts of output have one message per line. */
 class Message {
   readonly #protocol: ChannelProtocol;
   #channel: number | undefined;
@@ -329,15 +331,16 @@ class Message {
     this.#decode = decoderOf(protocol);
   }
 
-  /** `undefined` until its first byte came. */
+  /** Channel of the message; undefined before its first byte. */
   get channel(): number | undefined {
     return this.#channel;
   }
 
   /**
-   * @param first the next byte of its payload, unmasked, if there is one
-   * @param last nothing of this message follows
-   * @returns how many bytes of the payload named the channel: 1, or 0 where that is known
+   * Reads the channel of the message.
+   * @param first next byte of the payload, unmasked, if there is one
+   * @param last true if the message ends here
+   * @returns number of payload bytes that the channel took: 1, or 0 if it was known
    */
   open(first: number | undefined, last: boolean): number {
     if (this.#channel !== undefined) return 0;
@@ -351,12 +354,12 @@ class Message {
     return 1;
   }
 
-  /** @returns the data in the bytes behind those that named the channel */
+  /** Returns the data in the bytes after the channel. */
   decode(bytes: Uint8Array, last: boolean): Uint8Array {
     return this.#channel === undefined ? EMPTY : this.#decode(bytes, last);
   }
 
-  /** What comes next is of another message. */
+  /** Ends the message. */
   end(): void {
     this.#channel = undefined;
     if (this.#protocol.base64) this.#decode = decoderOf(this.#protocol);
@@ -372,7 +375,10 @@ function isKnownChannel(channel: number, { version, base64 }: ChannelProtocol): 
   return channel >= CHANNEL.stdin && channel <= CHANNEL.resize;
 }
 
-/** Decodes base64 that comes in pieces: whole groups of four at once, the rest with the next piece. */
+/**
+ * Returns a decoder for base64 in several pieces. It decodes complete groups of four and keeps the rest for the next
+ * piece.
+ */
 function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array {
   let rest: Uint8Array = EMPTY;
   let padded = false;

@@ -1,114 +1,125 @@
-/** What a relay does with each chunk before it is delivered, and what a tap can do at the end. */
+/** Taps parse the bytes of a session before the relay delivers them, and create the farewell at its end. */
 import { errorText, TailcastError } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { RecordingSession } from './session.ts';
 
-/** One direction of a connection. Taps look at bytes and never change them. */
+/** Tap for one direction of a connection. Taps never change bytes. */
 export interface Tap {
   /**
-   * Looks at a chunk that is about to be delivered. A promise: deliver only after it resolved.
-   * @param more another chunk is pushed at once: what this one shows is recorded with it, and both are delivered after that
+   * Reads a chunk before its delivery. If it returns a promise, the relay delivers the chunk after the promise
+   * resolves.
+   * @param more true if another chunk follows immediately; both are then recorded and delivered together
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
   push(chunk: Uint8Array, more?: boolean): void | Promise<void>;
-  /** More may be pushed before the last promise has resolved. Each promise is for all that was pushed before it, too. */
+  /**
+   * True if more chunks may be pushed before the last promise resolves. A promise covers all chunks pushed before it.
+   */
   readonly gathers?: boolean;
-  /** Of the server's side: where what was pushed until now ends. */
+  /** Server side: returns the place after the last pushed chunk. */
   place?(): TapPlace;
   /**
-   * What was pushed has been handed to the other end, but for the last `unsent` bytes.
-   * @param until of what was pushed until then: more has been since
+   * Reports that all pushed bytes except the last `unsent` were delivered.
+   * @param until place up to which they were delivered, if more chunks were pushed since
    */
   delivered(unsent?: number, until?: TapPlace): void;
-  /** Of the server's side: so many of the bytes that were pushed last must not be delivered before more has come. */
+  /** Server side: number of trailing bytes that must not be delivered before more bytes arrive. */
   readonly unsentBytes?: number;
-  /** So many of them say how all of it ended, which is not to be told while that is in doubt. */
+  /** Server side: number of trailing bytes that contain the exit status. They are delivered after the end is proved. */
   readonly conclusionBytes?: number;
-  /** What was delivered ends where a frame ends, and others may follow. */
+  /** True if the delivered bytes end at a frame boundary and frames may follow. */
   readonly standsBetweenFrames?: boolean;
-  /** Of the client's side, as all that follow: nothing in the chunk that was pushed last has to reach the other end now; it is made of whole frames. */
+  /** Client side: true if the last chunk consists of complete frames and none of them is urgent. */
   readonly mayWait?: boolean;
-  /** So many bytes at its end begin what may be a heartbeat or a size, and `mayWait` is said of the others: more has to come first. */
+  /**
+   * Client side: number of trailing bytes that may start a heartbeat or a resize message. `mayWait` is about the bytes
+   * before them.
+   */
   readonly begunBytes?: number;
-  /** What the other end would say to the chunk that was pushed last, where that is all it would do. */
+  /** Client side: responses of the server to the last chunk, if the chunk consists of heartbeats only. */
   readonly answers?: readonly Uint8Array[];
-  /** Number of the last of `probes` that was answered. Infinity: no more will be. */
+  /** Client side: number of the last answered ping of `probes`. Infinity if no further ping will be answered. */
   readonly answeredProbe?: number;
-  /** The chunk that was pushed last is answers to `probes`, and nothing else. */
+  /** Client side: true if the last chunk consists of responses to `probes` only. */
   readonly onlyProbes?: boolean;
 }
 
-/** What a tap has to remember of a place in what it was pushed, until that is delivered up to there. */
+/** State of a server-side tap at one position of the stream, kept until the bytes up to the position are delivered. */
 export interface TapPlace {
-  /** It is where a frame ends. */
+  /** True at a frame boundary. */
   readonly atBoundary: boolean;
-  /** What these were then. */
+  /** Value of {@link Tap.unsentBytes} at the position. */
   readonly unsentBytes: number;
   readonly conclusionBytes: number;
-  /** The server had begun to say how the process ended. */
+  /** True if the server had started to send the exit status. */
   readonly statusBegun: boolean;
-  /** The server had said that it closes. */
+  /** True if the server had announced the end of the connection. */
   readonly closing: boolean;
-  /** Over WebSocket: the last whole frame does not end its message. */
+  /** WebSocket: true if the last complete frame does not end its message. */
   readonly inMessage?: boolean;
-  /** Over SPDY: streams the server had ended. */
+  /** SPDY: streams that the server had ended. */
   readonly finished?: readonly number[];
 }
 
-/** Pings that the gateway puts between the frames of the server: an answer means that the client has read what was before. */
+/**
+ * Pings that the gateway inserts between frames of the server. A response means that the client read everything before
+ * the ping.
+ */
 export interface ClientProbes {
-  /** The next one, and its number, from 1 on; undefined while too many have no answer. */
+  /** Returns the next ping and its number, which starts at 1. Undefined while too many pings are unanswered. */
   next(): { readonly ordinal: number; readonly frame: Uint8Array } | undefined;
 }
 
+/** Taps for both directions of a session. */
 export interface SessionTaps {
   readonly clientToServer: Tap;
   readonly serverToClient: Tap;
   readonly probes?: ClientProbes;
   /**
-   * Why it is not proved that all the process wrote has come, and how it ended, now that the server has closed its
-   * connection. `undefined`: it is proved, or the client has taken its leave before, or the protocol proves nothing.
-   * @param pressed the server had to wait for the gateway until it closed
+   * Returns the reason why the output and the exit status are not proved complete after the server closed its
+   * connection. Undefined: they are complete, the client closed first, or the protocol has no proof.
+   * @param pressed true if the gateway had stopped reading from the server
    */
   unproved(pressed: boolean): string | undefined;
   /**
-   * Bytes that end the session with a message, to be put behind what was delivered to the client; `undefined` where
-   * that is impossible, because a frame is partly delivered or the protocol is past it.
+   * Returns bytes that end the session with a message, to be sent after the delivered bytes. Undefined if a frame is
+   * partly delivered, or if the session ended already.
    */
   farewell(message: string, httpStatus: number): Uint8Array | undefined;
 }
 
-/** What ends without proof, in words for the user and the recording. */
+/** Reasons why an end is not proved, as messages for the user and the recording. */
 export const UNPROVED = {
   status: 'the API server closed the connection before it said how the command ended',
   output: 'the API server closed the connection before the output had ended',
   pressed: 'the API server had to wait for its client until it closed, and may have thrown output away',
 } as const;
 
-/** The first version of the stream protocol in which the server always says how a process ended. */
+/** First version of the stream protocol in which the server always sends an exit status. */
 export const STATUS_SINCE = 4;
 
-/** The part of a recording session a tap needs. */
+/** Methods of a recording session that taps use. */
 export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> &
   Partial<Pick<RecordingSession, 'gathers'>> & {
-    /** Nobody listens to `output`: taps need not call it. */
+    /** True if `output` is ignored, so that taps need not call it. */
     readonly unheard?: boolean;
   };
 
+/** Returns the error for bytes that cannot be recorded. */
 export function violation(detail: string): TailcastError {
   return new TailcastError('SESSION_VIOLATED', detail);
 }
 
-/** What was seen before a violation goes where it would have gone: nobody may look at its bytes later. */
+/** Flushes the output before a violation, because its bytes are not valid later. */
 export function handOver(session: Pick<TappedSession, 'flush'>): void {
   try {
     void Promise.resolve(session.flush()).catch(() => {});
   } catch {
-    // a session that has lost its recorder says so to whoever ends it
+    // The code that ends the session reports a lost recorder.
   }
 }
 
-/** Codecs speak of bytes; a session speaks of what that means for it. */
+/** Translates a codec error into `SESSION_VIOLATED`; other errors stay as they are. */
 export function asViolation(error: unknown): unknown {
   return error instanceof WireError
     ? new TailcastError('SESSION_VIOLATED', errorText(error), { cause: error })

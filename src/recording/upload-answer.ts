@@ -1,34 +1,37 @@
-/** What a recorder answers to an upload of v2, whatever it travels over: acknowledgements, until it says that all is kept. */
+/**
+ * The response of a recorder to a v2 upload, over HTTP/2 or an upgraded connection: acknowledgements and a final
+ * confirmation.
+ */
 import { createDeadline } from '../async/deadline.ts';
 import { createAckParser } from '../wire/recorder-api/ack.ts';
 import { createOutcome, type ConnectionEvents } from './recorder-connection.ts';
 
 export interface UploadAnswer {
-  /** Nothing more is told. */
+  /** True after the last callback. */
   readonly ended: boolean;
   attach(events: ConnectionEvents): void;
-  /** Bytes of acknowledgements. */
+  /** Reads bytes of acknowledgements. */
   push(chunk: Uint8Array): void;
-  /** The upload is whole: the recorder may end as well. */
+  /** Reports that the upload is complete. The recorder may end its response from then on. */
   finishing(): void;
-  /** The recorder said that nothing follows. */
+  /** Reports the end of the response. */
   end(): void;
   fail(error: Error): void;
   silence(): void;
 }
 
 export interface UploadAnswerOptions {
-  /** Longest time between two acknowledgements. */
+  /** Maximum time between two acknowledgements. */
   readonly ackWindowMs: number;
-  /** What is acknowledged is frames. */
+  /** True if the acknowledgements count frames. */
   readonly frames: boolean;
-  /** Breaks the connection off. */
+  /** Resets the connection. */
   readonly dispose: () => void;
-  /** Closes the connection when all is kept. */
+  /** Closes the connection after the confirmation. */
   readonly close: () => void;
 }
 
-/** One per connection. */
+/** Creates the reader of one response. */
 export function createUploadAnswer({
   ackWindowMs,
   frames,

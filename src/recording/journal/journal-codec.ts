@@ -1,5 +1,6 @@
 /**
- * The files in which the unacknowledged end of a recording survives its gateway: sealed records behind a prefix in clear.
+ * The files in which the unacknowledged end of a recording survives its gateway: sealed records behind a prefix in
+ * clear.
  *
  * ```
  *   file    prefix record…                          written once, to its end
@@ -12,11 +13,12 @@
  * ```
  *
  * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
- * authenticated with it, in files of frames what they begin with as well. So no record can be changed, moved, left out or taken from another file; only the end of a file can be cut
- * off, as a crash does. The first record is the head, the second one is `part`, and has no content.
+ * authenticated with it, in files of frames what they begin with as well. So no record can be changed, moved, left out
+ * or taken from another file; only the end of a file can be cut off, as a crash does. The first record is the head, the
+ * second one is `part`, and has no content.
  *
- * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it that a crash cut
- * cannot be told from one that was changed. Where that is the head, the file counts as damaged.
+ * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it
+ * that a crash cut cannot be told from one that was changed. Where that is the head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
@@ -48,8 +50,8 @@ const ALGORITHM = 'aes-256-gcm';
 
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
- * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` has the recording, where it is
- * frames these, and `acknowledged` then has in eight bytes how many bytes of lines are before `at`.
+ * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` has the recording,
+ * where it is frames these, and `acknowledged` then has in eight bytes how many bytes of lines are before `at`.
  */
 export type RecordKind = (typeof KINDS)[number];
 
@@ -87,8 +89,9 @@ export interface JournalFile {
 }
 
 /**
- * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under another key.
- * `empty`: it ends with its prefix, at most. `damaged`: there are bytes, and no head can be read from them.
+ * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under
+ * another key. `empty`: it ends with its prefix, at most. `damaged`: there are bytes, and no head can be read from
+ * them.
  */
 export class JournalError extends Error {
   override readonly name = 'JournalError';

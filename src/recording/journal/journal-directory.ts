@@ -1,5 +1,6 @@
 /**
- * The directory of journals, which gateways and their workers may share: a folder for each process, and in it a sign of life.
+ * The directory of journals, which gateways and their workers may share: a folder for each process, and in it a sign of
+ * life.
  *
  * ```
  *   <directory>/<process>/owner             who writes here, said again every few seconds
@@ -7,8 +8,9 @@
  * ```
  *
  * What a process leaves is taken by renaming its folder into one's own: of many who try one succeeds, and only that one
- * delivers. A process of this machine is gone when it says so, or when its id is no process any more. One of another machine or
- * container is gone when its folder had no sign of life for {@link LEASE_MS}, by the clock of the file system.
+ * delivers. A process of this machine is gone when it says so, or when its id is no process any more. One of another
+ * machine or container is gone when its folder had no sign of life for {@link LEASE_MS}, by the clock of the file
+ * system.
  */
 import { randomUUID } from 'node:crypto';
 import {

@@ -36,7 +36,8 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
 }
 
 /**
- * The key in `path`, in base64; made when there is none. Of several processes that make one at the same moment one wins.
+ * The key in `path`, in base64; made when there is none. Of several processes that make one at the same moment one
+ * wins.
  *
  * @throws TailcastError `CONFIG_INVALID` when it cannot be used, or others may read it
  */

@@ -1,6 +1,6 @@
 /**
- * The journals of one process: those of running sessions, and those that are left to be delivered, by this process or by one
- * that has ended.
+ * The journals of one process: those of running sessions, and those that are left to be delivered, by this process or
+ * by one that has ended.
  *
  * ```
  *   running ──recorder lost──► offered ──delivered, dropped──► removed
@@ -110,7 +110,10 @@ export class Journals {
     return this.#unreadable + this.#foreign;
   }
 
-  /** A journal for a session that begins, which is kept as lines or as frames. Its first file is made when something is written. */
+  /**
+   * A journal for a session that begins, which is kept as lines or as frames. Its first file is made when something is
+   * written.
+   */
   begin(head: JournalHead, frames = false): SessionJournal {
     const journal = new SessionJournal(this.#room, randomUUID(), head, frames);
     this.#running.add(journal);

@@ -1,4 +1,4 @@
-/** Reads the journal of a session whose upload is over, or whose gateway is gone: what is still to be delivered. */
+/** Reads the undelivered end of a recording from the journal of a finished upload or a stopped gateway. */
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { MAX_LINE_BYTES_PER_FRAME_BYTE } from '../../wire/recorder-api/upload-frame.ts';
@@ -11,19 +11,20 @@ import { JOURNAL_SUFFIX } from './session-journal.ts';
 export interface LeftContent {
   readonly head: JournalHead;
   readonly rest: UploadRest;
-  /** Files that cannot be read to their end, or that others are missing before. */
+  /** Files that are damaged, or whose predecessors are missing. */
   readonly damaged: readonly { readonly path: string; readonly reason: string }[];
 }
 
-/** The name of the journal that a file is a segment of. */
+/** Returns the name of the journal to which a segment file belongs. */
 export function journalNameOf(path: string): string {
   return basename(path, JOURNAL_SUFFIX).replace(/\.\d+$/, '');
 }
 
 /**
- * @param paths its segments, in order
- * @returns undefined when nothing of it was ever shown
- * @throws JournalError when none of it can be read; a system error
+ * Reads the segments of one journal.
+ * @param paths segment files, in order
+ * @returns undefined if the journal is empty
+ * @throws JournalError if no segment is readable; a system error
  */
 export async function readLeft(paths: readonly string[], key: JournalKey): Promise<LeftContent | undefined> {
   const files: { readonly path: string; readonly file: JournalFile }[] = [];
@@ -78,15 +79,15 @@ export async function readLeft(paths: readonly string[], key: JournalKey): Promi
   return { head: first.file.head, rest, damaged };
 }
 
-/** Returns why a file cannot be read to its end, or undefined. A crash cuts a file that was written over another one at any place. */
+/** Returns why a file is damaged, or undefined. A crash may cut a file that was written over another one anywhere. */
 function damageOf({ ending, over }: JournalFile): string | undefined {
   if (ending === 'damaged') return 'a record in it is not what was written';
   return ending === 'cut' && !over ? 'a record in it is not complete' : undefined;
 }
 
 /**
- * Frames are missing, and how many bytes of lines these were is not known: at most so many. Who puts the session together sees that
- * something is missing there, and that nothing is there twice.
+ * Returns the maximum number of bytes of asciicast lines for missing frames, whose exact number is unknown. The
+ * recorder then sees a gap, and stores no byte twice.
  */
 function mostLines(frameBytes: number): number {
   return frameBytes * MAX_LINE_BYTES_PER_FRAME_BYTE;

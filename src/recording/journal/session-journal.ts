@@ -1,6 +1,6 @@
 /**
- * What of one recording is not acknowledged, on disk before anybody is shown it: it survives the end of this process
- * (not that of the machine: nothing is synced).
+ * The journal of one session: its unacknowledged output, written to disk before the client sees it. It survives a crash
+ * of the process, but not of the machine, because nothing is synced.
  *
  * ```
  *   segment 1            segment 2            segment 3
@@ -9,10 +9,10 @@
  *      acknowledged
  * ```
  *
- * Segments are only appended to, and given up as a whole: the one that was given up last is written over by the next one, which costs a
- * fifth of what new pages of the page cache and giving them back do. What cannot be written (no room, a broken disk) is refused, and
- * so is what follows, until everything that was refused is acknowledged: the upload then lets its writers wait for
- * acknowledgements, so that what is shown is on disk or at a recorder in any case.
+ * Segments are append-only and are released as a whole. The next segment overwrites the file that was released last,
+ * which costs a fifth of a new file. If a write fails (disk full or broken), it is refused, and so are later writes
+ * until the recorder acknowledged all refused bytes. Meanwhile the upload makes its writers wait, so that each byte
+ * that the client sees is on disk or at a recorder.
  */
 import { randomBytes } from 'node:crypto';
 import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
@@ -36,21 +36,21 @@ import {
 } from './journal-codec.ts';
 import { SALT_BYTES, type JournalKey } from './journal-key.ts';
 
-/** A segment that has so many bytes is followed by another one. */
+/** Size at which a new segment starts, in bytes. */
 export const SEGMENT_BYTES = 4 * 1024 * 1024;
 export const JOURNAL_SUFFIX = '.journal';
 
-/** What all journals of a process share. */
+/** Resources that all journals of a process share. */
 export interface JournalRoom {
-  /** Where new segments are made. */
+  /** Returns the directory for new segments. */
   readonly directory: () => string;
   readonly key: JournalKey;
-  /** @returns whether so many more bytes may be on disk */
+  /** Reserves disk space. @returns false if the limit would be exceeded */
   reserve(bytes: number): boolean;
   release(bytes: number): void;
-  /** Something could not be written. */
+  /** Reports a failed write. */
   failed(error: unknown): void;
-  /** The journal is no more. */
+  /** Reports that the journal was closed. */
   forget(journal: SessionJournal): void;
 }
 
@@ -58,40 +58,41 @@ interface Segment {
   path: string;
   readonly fd: number;
   readonly sealer: JournalSealer;
-  /** Written. */
+  /** Number of written bytes. */
   bytes: number;
-  /** Of the file: more than what is written while it is written over another one. */
+  /** Size of the file. It exceeds `bytes` while the segment overwrites another one. */
   size: number;
-  /** A record in it is not whole. */
+  /** True if a record was written incompletely. */
   broken: boolean;
-  /** Offset behind the last line in it. */
+  /** Offset after the last byte of the recording in the segment. */
   end: number;
 }
 
+/** The journal of one session. */
 export class SessionJournal {
   readonly #room: JournalRoom;
   readonly #name: string;
   readonly #head: JournalHead;
   readonly #frames: boolean;
   #segments: Segment[] = [];
-  /** Was given up, and comes right before the others: whoever finds it needs no more than they have. */
+  /** Released segment before the current ones. The next segment overwrites its file. */
   #spare: Segment | undefined;
-  /** It was there when last noted. */
+  /** True if `#spare` existed at the last `note`. */
   #spareIsOld = false;
   #made = 0;
-  /** Offset behind the last byte that is written. */
+  /** Offset after the last written byte. */
   #end = 0;
   #acknowledged = 0;
-  /** Bytes of lines that is. */
+  /** Number of bytes of asciicast lines before `#acknowledged`. */
   #acknowledgedLines = 0;
-  /** What the newest segment says is acknowledged. */
+  /** Acknowledged offset that the newest segment contains. */
   #noted = 0;
   #part = 1;
   #over = false;
 
   /**
-   * @param name of its files, without number and suffix
-   * @param frames whether the recording is frames, and not lines
+   * @param name name of the files, without number and suffix
+   * @param frames true if the recording consists of frames, false if of lines
    */
   constructor(room: JournalRoom, name: string, head: JournalHead, frames = false) {
     this.#room = room;
@@ -100,12 +101,14 @@ export class SessionJournal {
     this.#frames = frames;
   }
 
-  /** On disk, beside what was given up. */
+  /** Size of the segments on disk, without the released one. */
   get bytes(): number {
     return this.#segments.reduce((sum, { size }) => sum + size, 0);
   }
 
-  /** @returns false when the bytes, in pieces or not, are not on disk. `preamble` knows them already. */
+  /**
+   * Appends bytes in one piece or several, which `preamble` has seen already. @returns false if they are not on disk
+   */
   append(offset: number, content: Uint8Array | readonly Uint8Array[], preamble: Preamble): boolean {
     if (this.#over) return false;
     if (offset !== this.#end) {
@@ -134,7 +137,7 @@ export class SessionJournal {
     return true;
   }
 
-  /** Writes what is missing of everything that is not acknowledged. @returns as `append` */
+  /** Appends the unacknowledged bytes that are not on disk yet. @returns as `append` */
   complete({ offset, lineBytes, bytes, preamble }: UploadRest): boolean {
     const written = this.#end - offset;
     if (written >= 0 && written <= bytes.length) {
@@ -144,20 +147,26 @@ export class SessionJournal {
     return this.append(offset, bytes, preamble);
   }
 
-  /** The beginning of `bytes` that goes into one record. Who finds a segment alone can read it only from the start of a frame. */
+  /**
+   * Returns the first bytes that fit into one record. They end at a frame, because a segment is readable only from the
+   * start of a frame.
+   */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
     const whole = this.#frames ? wholeFrames(bytes, MAX_RECORD_BYTES) : 0;
     return bytes.subarray(0, whole === 0 ? MAX_RECORD_BYTES : whole);
   }
 
-  /** A recorder has everything before `offset`, which is `lineBytes` bytes of lines. */
+  /**
+   * Releases the segments before `offset`, which a recorder acknowledged. `lineBytes`: bytes of asciicast lines before
+   * it.
+   */
   acknowledged(offset: number, lineBytes = offset): void {
     if (offset <= this.#acknowledged) return;
     this.#acknowledgedLines = lineBytes;
     this.#acknowledged = offset;
     const isDone = (): boolean => this.#segments.length > 1 && (this.#segments[0]?.end ?? Infinity) <= offset;
-    // who finds the others must know where in the lines they begin
+    // The remaining segments must contain the position in the lines at which they start.
     if (isDone() && this.#frames && !this.#note()) return;
     while (isDone()) {
       const done = this.#segments.shift();
@@ -167,7 +176,7 @@ export class SessionJournal {
     }
   }
 
-  /** The session is at its upload number `part`. */
+  /** Records the number of the current upload. */
   moved(part: number): void {
     this.#part = part;
     const last = this.#segments.at(-1);
@@ -175,8 +184,8 @@ export class SessionJournal {
   }
 
   /**
-   * Writes down what is acknowledged, so that it is not delivered again, and removes what was given up and is not written over. Now
-   * and then is enough.
+   * Writes the acknowledged offset, so that those bytes are not delivered again, and deletes an unused released
+   * segment. Called periodically.
    */
   note(): void {
     if (this.#spareIsOld) this.#dropSpare();
@@ -184,7 +193,7 @@ export class SessionJournal {
     this.#note();
   }
 
-  /** @returns whether it is written down */
+  /** Writes the acknowledged offset. @returns false if the write failed */
   #note(): boolean {
     const last = this.#segments.at(-1);
     if (this.#noted >= this.#acknowledged) return true;
@@ -193,7 +202,7 @@ export class SessionJournal {
     return true;
   }
 
-  /** Nothing of it is needed any more. */
+  /** Deletes the journal. */
   remove(): void {
     if (this.#over) return;
     this.#over = true;
@@ -201,7 +210,7 @@ export class SessionJournal {
     this.#room.forget(this);
   }
 
-  /** Others have the files now, or will find them: they stay as they are, and nothing is written any more. */
+  /** Closes the journal and keeps its files for a late delivery. @returns the files */
   leave(): readonly string[] {
     if (this.#over) return [];
     const paths = this.#segments.map(({ path }) => path);
@@ -212,7 +221,7 @@ export class SessionJournal {
     return paths;
   }
 
-  /** Somebody took the files: what is to come goes to new ones, once everything until now is acknowledged. */
+  /** Continues with new files after another process took the files, as soon as all earlier bytes are acknowledged. */
   restart(): void {
     this.#letGo();
     this.#end = -1;
@@ -241,7 +250,7 @@ export class SessionJournal {
   #drop({ fd, path, size }: Segment): void {
     closeSync(fd);
     this.#room.release(size);
-    // not at once: to give back megabytes of pages takes the kernel a while
+    // Asynchronous, because the kernel needs time to free megabytes of pages.
     unlink(path).catch(() => undefined);
   }
 
@@ -286,7 +295,7 @@ export class SessionJournal {
     }
   }
 
-  /** The file that was given up, to be written over; it keeps its name until {@link #begun}. */
+  /** Returns a segment that overwrites the released file. The file keeps its name until {@link #begun}. */
   #reuse(spare: Segment): Segment {
     this.#spare = undefined;
     this.#spareIsOld = false;
@@ -305,7 +314,7 @@ export class SessionJournal {
     });
   }
 
-  /** The segment says what it is a part of, and comes behind the others from now on. */
+  /** Renames an overwritten file after its head is written, so that it sorts after the other segments. */
   #begun(segment: Segment, isReused: boolean): boolean {
     if (!isReused) return true;
     try {
@@ -336,14 +345,14 @@ export class SessionJournal {
     return this.#writePieces(segment, segment.sealer.seal(kind, at, ...content));
   }
 
-  /** Their room is reserved. */
+  /** Writes pieces whose space is reserved. */
   #writePieces(segment: Segment, pieces: readonly Uint8Array[]): boolean {
     const bytes = lengthOf(pieces);
     const at = segment.bytes;
     segment.bytes += bytes;
-    // the next record goes over the mark
+    // The next record overwrites the end mark.
     const mark = END_MARK.subarray(0, segment.size - segment.bytes);
-    // what was sealed is as large as what was read, and as soon done with
+    // The sealed pieces become garbage as soon as they are written.
     passedThrough(bytes);
     try {
       const all = mark.length === 0 ? pieces : [...pieces, mark];
@@ -355,7 +364,7 @@ export class SessionJournal {
     }
   }
 
-  /** What came behind a record that is not whole could not be read. */
+  /** Stops writing to a segment, because records after an incomplete one are unreadable. */
   #broke(segment: Segment, error: unknown): void {
     segment.broken = true;
     this.#end = -1;
