@@ -23,7 +23,13 @@ export interface SessionFields {
 }
 
 /** How a session ended. */
-export type SessionOutcome = 'completed' | 'interrupted' | 'violated' | 'recorder-lost' | 'refused';
+export type SessionOutcome =
+  | 'completed'
+  | 'interrupted'
+  | 'violated'
+  | 'client-disconnected'
+  | 'recorder-lost'
+  | 'refused';
 
 /** The recording modes under which something can be missing. */
 export type RecordingMode = 'failOpen' | 'failClosed';

@@ -23,6 +23,7 @@ import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
 import {
   encodeAnnotation,
   type Annotation,
+  type EndAnnotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
 import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
@@ -34,7 +35,7 @@ import { OutputText } from './output-text.ts';
 import type { RecorderUpload } from './recorder-upload.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
-export type SessionEnd = 'completed' | 'interrupted' | 'violated';
+export type SessionEnd = EndAnnotation['outcome'];
 
 /** Options of a recorded session. */
 export interface SessionOptions {

@@ -54,6 +54,9 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
     serverToClient: server,
     probes,
     unproved: () => (client.left ? undefined : server.unproved()),
+    get clientLeft() {
+      return client.left;
+    },
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }

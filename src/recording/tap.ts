@@ -81,6 +81,8 @@ export interface SessionTaps {
    * @param pressed true if the gateway had stopped reading from the server
    */
   unproved(pressed: boolean): string | undefined;
+  /** True if the client said that it closes, before its connection closed. */
+  readonly clientLeft?: boolean;
   /**
    * Returns bytes that end the session with a message, to be sent after the delivered bytes. Undefined if a frame is
    * partly delivered, or if the session ended already.

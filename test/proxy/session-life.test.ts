@@ -15,6 +15,7 @@ import {
   switching,
   WEBSOCKET_V5,
 } from '../support/upgrade-rig.ts';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
 const closers: (() => Promise<void>)[] = [];
@@ -126,22 +127,33 @@ describe('a session', () => {
     expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
-  it('is complete when the client has taken its leave, whoever closes first', async () => {
-    const { rig, server } = await start({});
+  const CLOSE_FRAME = encodeWebSocketFrame({
+    opcode: OPCODE.close,
+    fin: true,
+    payload: Uint8Array.of(3, 232),
+    mask: MASK,
+  });
+  it.each<[string, (client: Socket, server: Duplex) => unknown]>([
+    ['closes its connection', (client) => client.end()],
+    ['is killed with bytes unread', (client) => client.resetAndDestroy()],
+    ['sends a close frame and closes', (client) => client.end(CLOSE_FRAME)],
+    [
+      'sends a close frame and the API server closes first',
+      async (client, server) => {
+        const seen = once(server, 'data');
+        client.write(CLOSE_FRAME);
+        await seen;
+        server.end();
+      },
+    ],
+  ])('is client-disconnected if the client %s before the command ends', async (_how, leave) => {
+    const { rig, server, recorder } = await start({});
     const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
     const upstream = await server;
-    const closeFrame = encodeWebSocketFrame({
-      opcode: OPCODE.close,
-      fin: true,
-      payload: Uint8Array.of(3, 232),
-      mask: MASK,
-    });
-    const seen = once(upstream, 'data');
-    client.socket.write(closeFrame);
-    await seen;
-    upstream.end();
-    await client.reader.untilClosed();
-    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
+    await leave(client.socket, upstream);
+    expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'client-disconnected' });
+    expect(recorder.uploads[0]!.lines().at(-1)).toContain('"outcome":"client-disconnected"');
+    expect(recorder.uploads[0]!.ended).toBe(true);
   });
 
   it.each([true, false])('ends when nothing happens in it (recorded: %s)', async (recorded) => {

@@ -104,7 +104,13 @@ export function askAsSpdy(
 
 /** Proof over SPDY is proof although the API server had to wait: it comes behind the output, on the same connection. */
 export function believeSpdy(taps: SessionTaps): SessionTaps {
-  return { ...taps, unproved: () => taps.unproved(false) };
+  return {
+    ...taps,
+    unproved: () => taps.unproved(false),
+    get clientLeft() {
+      return taps.clientLeft ?? false;
+    },
+  };
 }
 
 const SUBPROTOCOL = 'sec-websocket-protocol';

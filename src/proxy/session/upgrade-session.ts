@@ -168,21 +168,15 @@ function bufferOf(
   };
 }
 
+const CLIENT_LEFT = 'the client closed its connection before the command ended';
+
 function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
   const doubt = live.carried.taps.unproved(pressed);
   switch (end.kind) {
     case 'closed':
-      if (end.first === 'upstream' && doubt !== undefined) return { outcome: 'interrupted', reason: doubt };
-      return { outcome: 'completed' };
-    case 'broken': {
-      // kubectl may cut its connection as soon as it knows how the command ended
-      const ended = recordingOf(live)?.session.totals.exit !== undefined;
-      if (ended && (end.side === 'client' || doubt === undefined)) return { outcome: 'completed' };
-      return {
-        outcome: 'interrupted',
-        reason: `the connection of the ${end.side} broke: ${end.error.message}`,
-      };
-    }
+      return judgeClosed(end.first, live, doubt);
+    case 'broken':
+      return judgeBroken(end, live, doubt);
     case 'refused': {
       const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
       const outcome = REFUSALS.get(error.code) ?? 'violated';
@@ -191,6 +185,30 @@ function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
     case 'stopped':
       return { outcome: 'interrupted', reason: 'the gateway stopped' };
   }
+}
+
+function judgeClosed(first: 'client' | 'upstream', live: LiveSession, doubt: string | undefined): End {
+  if (first === 'upstream' && doubt !== undefined) return { outcome: 'interrupted', reason: doubt };
+  // only the exit status proves the end of a command: a client that was killed closes its connection as well
+  const clientLeft = first === 'client' || live.carried.taps.clientLeft === true;
+  if (clientLeft && recordingOf(live) !== undefined && !hasExited(live))
+    return { outcome: 'client-disconnected', reason: CLIENT_LEFT };
+  return { outcome: 'completed' };
+}
+
+function judgeBroken(
+  { side, error }: Extract<RelayEnd, { readonly kind: 'broken' }>,
+  live: LiveSession,
+  doubt: string | undefined,
+): End {
+  // kubectl may cut its connection as soon as it knows how the command ended
+  if (hasExited(live) && (side === 'client' || doubt === undefined)) return { outcome: 'completed' };
+  const reason = `the connection of the ${side} broke: ${error.message}`;
+  return { outcome: side === 'client' ? 'client-disconnected' : 'interrupted', reason };
+}
+
+function hasExited(live: LiveSession): boolean {
+  return recordingOf(live)?.session.totals.exit !== undefined;
 }
 
 function watchRecorder(

@@ -54,10 +54,13 @@ export interface ExitAnnotation {
   readonly message?: string;
 }
 
+/** `completed`: the end of the session was proven. The other sessions ended before that. */
+const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
+
 /** Sent once, last: without it the recording is not complete. */
 export interface EndAnnotation {
   readonly kind: 'end';
-  readonly outcome: 'completed' | 'interrupted' | 'violated' | 'recorder-lost';
+  readonly outcome: (typeof END_OUTCOMES)[number];
   readonly reason?: string;
   /** Of the session, lost ones included. */
   readonly outputBytes: number;
@@ -104,7 +107,7 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   gap: { bytes: optional('count'), reason: required('text') },
   exit: { code: optional('integer'), message: optional('text') },
   end: {
-    outcome: required(['completed', 'interrupted', 'violated', 'recorder-lost']),
+    outcome: required(END_OUTCOMES),
     reason: optional('text'),
     outputBytes: required('count'),
     outputLines: required('count'),

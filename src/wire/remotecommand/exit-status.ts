@@ -28,7 +28,7 @@ export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersi
   if (bytes.length > MAX_STATUS_BYTES) throw new WireError('limit', 'the exit status is too long');
   const text = new TextDecoder().decode(bytes);
   if (protocolVersion < STATUS_SINCE) {
-    return text === '' ? { kind: 'success' } : { kind: 'failure', message: text };
+    return text === '' ? { kind: 'success' } : parsePlainText(text);
   }
   if (text === '') return { kind: 'failure', message: 'no status was sent', reason: 'StatusMissing' };
   const status = parseJsonObject(text);
@@ -37,6 +37,14 @@ export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersi
   if (outcome === 'Failure') return parseFailure(status);
   throw new WireError('malformed', 'the status is neither Success nor Failure');
 }
+
+/** The kubelet writes the exit code at the end of the text. */
+function parsePlainText(message: string): ExitStatus {
+  const [, code] = PLAIN_EXIT.exec(message) ?? [];
+  return code === undefined ? { kind: 'failure', message } : { kind: 'exit', code: Number(code), message };
+}
+
+const PLAIN_EXIT = /^command terminated with non-zero exit code: .*exit (?:status|code) (-?\d{1,10})$/s;
 
 function parseFailure(status: JsonObject): ExitStatus {
   const message = stringField(status, 'message') ?? '';

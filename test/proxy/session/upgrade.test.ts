@@ -720,20 +720,6 @@ describe('the end of sessions', () => {
     expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'interrupted' });
   });
 
-  it('comes when the client leaves: the recording is complete and the API server hears of it', async () => {
-    const recorderDouble = await recorder();
-    const { script, peer } = openEnded();
-    const { rig: gateway } = await rig(script, policy('failClosed', [recorderDouble.address]));
-    const client = await askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
-    const server = await peer;
-    const gone = Promise.withResolvers<void>();
-    (server as unknown as NodeJS.ReadableStream).once('close', () => gone.resolve());
-    client.socket.end();
-    await gone.promise;
-    expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed' });
-    expect(recorderDouble.uploads[0]!.ended).toBe(true);
-  });
-
   it('comes when the API server breaks: the recording says interrupted', async () => {
     const recorderDouble = await recorder();
     const { script, peer } = openEnded();

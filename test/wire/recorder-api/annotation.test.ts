@@ -59,7 +59,7 @@ const annotation: fc.Arbitrary<Annotation> = fc.oneof(
         'completed' as const,
         'interrupted' as const,
         'violated' as const,
-        'recorder-lost' as const,
+        'client-disconnected' as const,
       ),
       reason: text,
       outputBytes: count,

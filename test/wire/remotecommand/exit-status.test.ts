@@ -85,6 +85,14 @@ describe('exit status before v4', () => {
     expect(parse('{"status":"Success"}', version)).toMatchObject({ kind: 'failure' });
   });
 
+  it.each(BEFORE_V4)('has the exit code at the end of the text, v%d', (version) => {
+    const message =
+      "command terminated with non-zero exit code: error executing command [sh -c 'x'], exit code 42";
+    expect(parse(message, version)).toEqual({ kind: 'exit', code: 42, message });
+    expect(parse(`${message}, or not`, version)).toMatchObject({ kind: 'failure' });
+    expect(parse(`error: ${message}`, version)).toMatchObject({ kind: 'failure' });
+  });
+
   it('replaces bytes that are not UTF-8', () => {
     expect(parseExitStatus(concat(utf8('a'), Uint8Array.of(0xff)), 1)).toEqual({
       kind: 'failure',
@@ -126,7 +134,7 @@ describe('encoding a status', () => {
   it.each([1, 2, 3, 4, 5] as const)('round-trips, v%d', (version) => {
     expect(parseExitStatus(encodeStatus({ kind: 'success' }, version), version)).toEqual({ kind: 'success' });
     const exit = parseExitStatus(encodeStatus({ kind: 'exit', code: 137 }, version), version);
-    expect(exit).toMatchObject(version < 4 ? { kind: 'failure' } : { kind: 'exit', code: 137 });
+    expect(exit).toMatchObject({ kind: 'exit', code: 137 });
     const failure = parseExitStatus(encodeStatus({ kind: 'failure', message: 'm' }, version), version);
     expect(failure).toMatchObject({ kind: 'failure', message: 'm' });
   });
