@@ -109,7 +109,7 @@ function runningSession(): LiveRecording {
       id: recordingId(key),
       key: recordingKey(key),
       startedAt: key.time,
-      state: 'open',
+      state: 'running',
       width: 80,
       height: 24,
       kind: 'exec',

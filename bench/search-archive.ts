@@ -8,6 +8,7 @@ import { listedVersion } from '../src/tsrecorder/library/describe-stored.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../src/tsrecorder/store/key.ts';
 import type { StoredRecording } from '../src/tsrecorder/store/store.ts';
 import type { Recording } from '../src/wire/recorder-api/recording.ts';
+import { exitResult } from '../src/wire/recorder-api/recording-status.ts';
 import { createRandom } from '../test/support/random.ts';
 
 export interface ArchiveShape {
@@ -147,7 +148,7 @@ export class SearchArchive {
     return {
       id: recordingId(key),
       key: recordingKey(key),
-      state: random() < 0.97 ? 'closed' : 'interrupted',
+      state: random() < 0.97 ? 'completed' : 'interrupted',
       startedAt: key.time,
       durationSeconds: Math.round(Math.exp(4 + 2 * normal(random))),
       bytes,
@@ -155,7 +156,7 @@ export class SearchArchive {
       height: 40,
       kind: random() < 0.95 ? 'exec' : 'attach',
       command: pick(['sh', 'bash', 'bash -l', ...COMMANDS], random()),
-      exitCode: random() < 0.9 ? 0 : Math.floor(random() * 140),
+      result: exitResult(random() < 0.9 ? 0 : Math.floor(random() * 140)),
       source: {
         node: `laptop-${zipf(random(), USERS)}.tail1.ts.net`,
         nodeId: `nLAPTOP${zipf(random(), USERS)}`,

@@ -437,7 +437,7 @@ class Live {
     const cast = (): Buffer => this.#cast;
     this.recording = {
       key: this.#key,
-      recording: { ...archive.recording(0, 0), id: this.id, startedAt: this.#key.time, state: 'open' },
+      recording: { ...archive.recording(0, 0), id: this.id, startedAt: this.#key.time, state: 'running' },
       paths: { cast: '/nowhere', notes: '/nowhere' },
       resizeOrder: 'columnsFirst',
       part: { session: this.id, number: 1, offset: 0, headerBytes: 1, headerEnd: 1 },

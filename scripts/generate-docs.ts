@@ -30,7 +30,7 @@ import { SETTING_GROUPS } from './setting-groups.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
 
 const IDLE: IntakeStatus = {
-  sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
+  sessions: { running: 0, cut: 0, storing: 0, unreadable: 0 },
   spoolBytes: 0,
   waitingBytes: 0,
   oldestStoringSeconds: 0,

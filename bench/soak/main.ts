@@ -220,7 +220,7 @@ interface Listed {
   readonly id: string;
   readonly state: string;
   readonly command?: string;
-  readonly exitCode?: number;
+  readonly result?: string;
 }
 
 /** Each shell has one recording, and its output is what the API server sent. */
@@ -245,7 +245,7 @@ async function checkRecordings(url: string, sent: ReadonlyMap<number, ShellSent>
       problem(`shell ${shell} has no recording`);
       continue;
     }
-    if (recording.state !== 'closed') problem(`the recording of shell ${shell} is ${recording.state}`);
+    if (recording.state !== 'completed') problem(`the recording of shell ${shell} is ${recording.state}`);
     const response = await fetch(`${url}/api/v1/recordings/${encodeURIComponent(recording.id)}/cast`);
     const output = castOutput(await response.text());
     if (createHash('sha256').update(output).digest('hex') !== sha256) {

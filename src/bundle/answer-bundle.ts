@@ -116,7 +116,7 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   const { state, problem } = recording;
   return {
     ...recording,
-    state: state === 'closed' ? 'interrupted' : state,
+    state: state === 'completed' ? 'interrupted' : state,
     problem: problem === undefined ? missing : `${missing}; ${problem}`,
   };
 }

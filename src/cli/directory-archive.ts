@@ -15,7 +15,8 @@ import { createSilentLogger } from '../observe/logger.ts';
 import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
-import { RECORDING_STATES, type Recording } from '../wire/recorder-api/recording.ts';
+import type { Recording } from '../wire/recorder-api/recording.ts';
+import { isRecordingResult, RECORDING_STATES, RESULT_VALUES } from '../wire/recorder-api/recording-status.ts';
 
 const PAGE_SIZE = 200;
 
@@ -87,7 +88,8 @@ export function openJoinedArchive(
           limit: PAGE_SIZE,
           ...(cursor === undefined ? {} : { cursor }),
         });
-        for (const recording of page.recordings) yield withTrust(recording);
+        const recordings = page.recordings.map(withTrust);
+        yield* recordings.filter(({ trust }) => query['trust'] === undefined || trust === query['trust']);
         cursor = page.next;
       }
     },
@@ -134,10 +136,12 @@ export function elsewhereInStore(
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
-  const state = RECORDING_STATES.find((name) => name === query['state']);
-  if (query['state'] !== undefined && state === undefined) {
+  const { state, result } = query;
+  const known = RECORDING_STATES.find((name) => name === state);
+  if (state !== undefined && known === undefined)
     throw new TailcastError('USAGE', `--state is one of ${RECORDING_STATES.join(', ')}`);
-  }
+  if (result !== undefined && !isRecordingResult(result))
+    throw new TailcastError('USAGE', `--result is ${RESULT_VALUES}`);
   return {
     ...(query['user'] === undefined ? {} : { user: query['user'] }),
     ...(query['namespace'] === undefined ? {} : { namespace: query['namespace'] }),
@@ -145,6 +149,7 @@ function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor
     ...(query['text'] === undefined ? {} : { text: query['text'] }),
     ...timeOf('from', query['from']),
     ...timeOf('to', query['to']),
-    ...(state === undefined ? {} : { state }),
+    ...(known === undefined ? {} : { state: known }),
+    ...(result === undefined ? {} : { result }),
   };
 }

@@ -45,7 +45,7 @@ export async function writeExport(
   const format = EXPORT_FORMATS.find((name) => name === options['format']) ?? 'html';
   const archive = await openArchive(options, context);
   const recording = await archive.find(id);
-  if (recording.state === 'open')
+  if (recording.state === 'running')
     throw new TailcastError('USAGE', `${recording.id} is still running: export it when it is over`);
   const target =
     typeof options['output'] === 'string' ? options['output'] : recordingFileName(recording.id, `.${format}`);

@@ -12,7 +12,10 @@ export const SEARCH_HELP = `
   needle                  on the screen, in a command or among the names
   "rm -rf" kube*          a phrase; a beginning
   cmd:"kubectl delete"    in a command; text: on the screen only
-  user: ns: pod: container: node: tag: kind: state: id:
+  user: ns: pod: container: node: tag: kind: id:
+  state:running           running, completed, interrupted, violated or damaged
+  result:0                an exit code, "failed to start" or "client disconnected"
+  trust:unverified        verified, unverified or failed
   user:alice              user names that begin with alice; user:"alice" for the exact name
   after:7d before:2026-01-31 duration:>1h exit:!=0 hidden:>0
   NOT word -ns:dev a OR b exclude a word or a name; either of two. All other terms must match.

@@ -1,4 +1,5 @@
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { resultText } from '../wire/recorder-api/recording-status.ts';
 import { TailcastError } from '../errors.ts';
 import { readTime } from '../search/query.ts';
 import { openArchive } from './open-archive.ts';
@@ -6,7 +7,7 @@ import { shortIds } from './archive.ts';
 import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTable } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 
-const FILTERS = ['user', 'namespace', 'pod', 'state', 'text'] as const;
+const FILTERS = ['user', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
 /** Recordings that are read at most when they are to be sorted by something else than time. */
 const MAX_SORTED = 100_000;
 
@@ -43,22 +44,24 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ],
   ['size', { text: ({ bytes }) => formatBytes(bytes), order: ({ bytes }) => bytes }],
   ['state', { text: ({ state }) => state }],
-  [
-    'exit',
-    {
-      text: ({ exitCode }) => (exitCode === undefined ? '' : String(exitCode)),
-      order: ({ exitCode = -1 }) => exitCode,
-    },
-  ],
+  ['result', { text: resultText }],
   ['trust', { text: ({ trust = '' }) => trust }],
   ['problem', { text: ({ problem = '' }) => problem }],
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);
 /** What a terminal shows without `--wide` or `--columns`. */
-const SHORT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'state', 'command'];
+const SHORT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'state', 'result', 'command'];
 /** Columns that are cut where a terminal is too narrow. */
-const CUT_COLUMNS: ReadonlySet<string> = new Set(['who', 'where', 'command', 'from', 'container', 'problem']);
-const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'exit', 'command'];
+const CUT_COLUMNS: ReadonlySet<string> = new Set([
+  'who',
+  'where',
+  'command',
+  'from',
+  'container',
+  'result',
+  'problem',
+]);
+const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'result', 'command'];
 
 /** Shown as well if a recording is listed that no trusted recorder signed. */
 const TRUST_COLUMN = 'trust';
@@ -101,7 +104,7 @@ export async function printRecordings(
     return;
   }
   const isGiven = typeof options['columns'] === 'string';
-  await printList(shown, isGiven ? layout : withTrust(layout, shown), nowMs, context);
+  await printList(shown, isGiven ? layout : withTrust(withoutResult(layout, shown), shown), nowMs, context);
 }
 
 interface Layout {
@@ -115,6 +118,12 @@ function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: Comman
   // a program that reads the list gets all of each cell
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
   return { columns: columnsOf(isShort ? SHORT_COLUMNS.join(',') : options['columns']), isShort };
+}
+
+/** A terminal has no space for an empty column. */
+function withoutResult(layout: Layout, shown: readonly ListedRecording[]): Layout {
+  if (!layout.isShort || shown.some(({ result }) => result !== undefined)) return layout;
+  return { ...layout, columns: layout.columns.filter(([name]) => name !== 'result') };
 }
 
 /** If a recording is listed that no trusted recorder signed, the default columns say so. */
@@ -199,10 +208,14 @@ function hasColours({ stdout, environment }: CommandContext): boolean {
   return stdout.isTTY === true && (environment.get('NO_COLOR') ?? '') === '';
 }
 
-/** Failures and running sessions have colours. */
+const RED = 31;
+const GREEN = 32;
+const YELLOW = 33;
+
+/** Failures and running sessions have colours, as on the page. */
 function colourOf(column: string, cell: string): number | undefined {
-  if (column === 'exit') return cell === '' || cell === '0' ? undefined : 33;
-  if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : 31;
-  if (column !== 'state' || cell === 'closed') return undefined;
-  return cell === 'open' ? 32 : 31;
+  if (column === 'result') return cell === '' || cell === '0' ? undefined : YELLOW;
+  if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : RED;
+  if (column !== 'state' || cell === 'completed') return undefined;
+  return cell === 'running' ? GREEN : RED;
 }

@@ -95,7 +95,7 @@ async function secondsOf(
   const file = await openCastFile(id);
   if (file === undefined) {
     const recording = await (await openArchive(options, context)).find(id);
-    return recording.state === 'open' ? undefined : (recording.durationSeconds ?? 0);
+    return recording.state === 'running' ? undefined : (recording.durationSeconds ?? 0);
   }
   await file.close();
   let read: ((line: string) => CastAction | undefined) | undefined;

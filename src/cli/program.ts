@@ -14,7 +14,7 @@ import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { formatFailure } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
-import { RECORDING_STATES } from '../wire/recorder-api/recording.ts';
+import { RECORDING_STATES, RESULT_VALUES, TRUST_LEVELS } from '../wire/recorder-api/recording-status.ts';
 import { addAlerts } from './alert-commands.ts';
 import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
@@ -189,6 +189,8 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
     .addOption(new Option('--state <state>', 'only these').choices(RECORDING_STATES))
+    .option('--result <result>', `only these: ${RESULT_VALUES}`)
+    .addOption(new Option('--trust <level>', 'only these').choices(TRUST_LEVELS))
     .option('--text <text>', 'only those with this in a name or in the command')
     .option('--since <time>', 'begun at this date, time or age (7d) or later')
     .option('--until <time>', 'begun before this')

@@ -2,7 +2,8 @@
 import { STATUS_CODES } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { decodeRecording, TRUST_LEVELS, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { TRUST_LEVELS } from '../wire/recorder-api/recording-status.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { ERROR_TABLE, TailcastError, errorText, type ErrorCode } from '../errors.ts';
 import {
@@ -50,7 +51,7 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
     },
     find: (id) => findRecording(archive, id),
     async *lines({ id, state }, { follow }) {
-      const query = follow && state === 'open' ? { follow: '1' } : {};
+      const query = follow && state === 'running' ? { follow: '1' } : {};
       const response = await requestApi(base, `recordings/${encodeURIComponent(id)}/cast`, query, signal);
       yield* readTextLines(readBody(response, base, signal), MAX_LINE_BYTES);
     },

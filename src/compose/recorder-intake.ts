@@ -2,6 +2,7 @@
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
 import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
+import { resultKind } from '../wire/recorder-api/recording-status.ts';
 import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
 import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
@@ -80,7 +81,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     now: nowMs,
     issueTime,
     log,
-    onOutcome: ({ state }) => metrics.recordings.inc({ state }),
+    onOutcome: ({ state, result }) => metrics.recordings.inc({ state, result: resultKind(result) }),
     onStored({ bytes, id, source }) {
       metrics.storedBytes.inc(bytes);
       catalog.changed();

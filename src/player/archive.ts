@@ -156,7 +156,7 @@ export async function readHits(
   return body;
 }
 
-export const FACETS = ['user', 'ns', 'kind', 'state'] as const;
+export const FACETS = ['user', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
 /** What the sessions that a query finds have in common, counted. */
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {

@@ -5,8 +5,9 @@ import { readEvidence, type Evidence } from './archive.ts';
 import { CheckNow } from './check-now.tsx';
 import { Recorder } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { stateText, whereText, whoText } from './format.ts';
+import { whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
+import { StatusBadges } from './status-badges.tsx';
 import { wallText, type Zone } from './wall-text.ts';
 
 /** The whole recording is read for it: a larger one is checked when somebody asks. */
@@ -188,7 +189,7 @@ function Related({
             {wallText(new Date(recording.startedAt), zone)}
           </a>{' '}
           {whoText(recording)} · {whereText(recording)} · <code>{recording.command ?? recording.kind}</code> ·{' '}
-          {stateText(recording)}
+          <StatusBadges recording={recording} />
         </li>
       ))}
     </Fold>

@@ -13,6 +13,8 @@ const LABELS: Readonly<Record<(typeof FACETS)[number], string>> = {
   ns: 'Namespace',
   kind: 'Kind',
   state: 'State',
+  result: 'Result',
+  trust: 'Trust',
 };
 const AGES: readonly (readonly [age: string, says: string])[] = [
   ['1h', 'last hour'],

@@ -1,6 +1,7 @@
 /** Narrows the list of a recorder that has no index of its recordings: whole names, and a text that occurs in them. */
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useRef } from 'preact/hooks';
+import { RECORDING_STATES } from '../wire/recorder-api/recording-status.ts';
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { KnownNames } from './query-edit.ts';
 import { formatRoute, goTo } from './route.ts';
@@ -79,11 +80,11 @@ export function FilterForm({ filter, known }: FilterFormProps): JSX.Element {
           onChange={(event) => change('state', event.currentTarget.value)}
         >
           <option value="">any</option>
-          <option value="open">live</option>
-          <option value="closed">complete</option>
-          <option value="interrupted">interrupted</option>
-          <option value="violated">broken stream</option>
-          <option value="damaged">damaged</option>
+          {RECORDING_STATES.map((state) => (
+            <option key={state} value={state}>
+              {state}
+            </option>
+          ))}
         </select>
       </label>
       {day('from', 'From')}

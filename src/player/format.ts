@@ -1,6 +1,7 @@
 /** Text for people: times, sizes and names. Pure. */
 import type { SearchIndexState } from './archive.ts';
-import type { ListedRecording, RecordingState } from '../wire/recorder-api/recording.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { exitCodeOf, resultText } from '../wire/recorder-api/recording-status.ts';
 
 export function durationText(seconds: number | undefined): string {
   if (seconds === undefined) return '';
@@ -31,26 +32,10 @@ export function whereText({ kubernetes, destination }: ListedRecording): string 
   return `${kubernetes.namespace}/${kubernetes.pod}${container}`;
 }
 
-const STATE_WORDS = {
-  open: 'live',
-  closed: 'complete',
-  interrupted: 'interrupted',
-  violated: 'ended: broken stream',
-  damaged: 'damaged',
-} satisfies Record<RecordingState, string>;
-const WORDS: ReadonlyMap<string, string> = new Map(Object.entries(STATE_WORDS));
-
-export function stateText({ state, exitCode, exitMessage }: ListedRecording): string {
-  if (state !== 'closed') return WORDS.get(state) ?? state;
-  if (exitCode !== undefined) return `exit ${exitCode}`;
-  // the cluster could not do what was asked for, e.g. there is no such program
-  return exitMessage === undefined ? STATE_WORDS.closed : 'failed';
-}
-
 /** Whether a trusted recorder signed the recording; undefined where nobody has checked. */
 export function trustText({ trust, trustReason = '' }: ListedRecording): string | undefined {
   if (trust === undefined || trust === 'verified') return trust;
-  return `${trust.toUpperCase()}: ${trustReason}`;
+  return `${trust}: ${trustReason}`;
 }
 
 /** What of a recording holds the text that was looked for, when it is nothing that its row shows. */
@@ -66,6 +51,8 @@ export function hiddenMatch(recording: ListedRecording, text: string): string | 
     ['tags', source.tags?.join(', ')],
     ['container', kubernetes?.container],
     ['state', problem],
+    ['result', exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage],
+    ['trust', recording.trustReason],
     ['id', id],
   ];
   const found = hidden.find(([, value]) => holds(value));

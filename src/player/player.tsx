@@ -5,6 +5,7 @@ import type { Playback } from '../screen/playback.ts';
 import { recall, remember } from './remember.ts';
 import { TakeAway } from './take-away.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { hiddenText } from '../search/transcript-document.ts';
 import { clockText, parseClock, stoppedText } from '../screen/clock-text.ts';
 import { type Zone } from './wall-text.ts';
@@ -137,19 +138,14 @@ function sorted(marks: readonly TimelineMark[]): readonly TimelineMark[] {
 }
 
 /** How the session ended, as far as that is known. */
-function endOf({
-  durationSeconds,
-  exitCode,
-  exitMessage,
-  state,
-  problem,
-}: ListedRecording): readonly TimelineMark[] {
-  const at = durationSeconds ?? 0;
-  const cut = state === 'closed' || problem === undefined ? [] : [problem];
-  const code = exitCode === undefined ? [] : [`exit ${exitCode}`];
-  const text = [...code, ...(exitMessage === undefined ? [] : [exitMessage]), ...cut].join(': ');
+function endOf(recording: ListedRecording): readonly TimelineMark[] {
+  const { durationSeconds: at = 0, result, resultMessage, state, problem } = recording;
+  const cut = state === 'completed' || problem === undefined ? [] : [problem];
+  const hasCode = exitCodeOf(result) !== undefined;
+  const ended = hasCode ? `exit ${result}` : result;
+  const text = [ended, resultMessage, ...cut].filter((part) => part !== undefined).join(': ');
   if (text === '') return [];
-  return [{ at, kind: exitCode === 0 && cut.length === 0 ? 'exit' : 'failure', text }];
+  return [{ at, kind: result === '0' && cut.length === 0 ? 'exit' : 'failure', text }];
 }
 
 interface TranscriptChoice {

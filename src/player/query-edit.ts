@@ -38,7 +38,7 @@ export function withoutPart({ clauses }: Query, index: number): string {
 }
 
 /** Keys that a page offers values for. */
-export type OfferedKey = 'user' | 'ns' | 'kind' | 'state' | 'after';
+export type OfferedKey = 'user' | 'ns' | 'kind' | 'state' | 'result' | 'trust' | 'after';
 
 /** Where in a query `key:value` stands by itself; -1 when it does not. */
 export function findPart({ clauses }: Query, key: OfferedKey, value: string): number {
@@ -71,7 +71,7 @@ export function queryOfFilter(filter: Filter): string {
     ...quoted('user:', user),
     ...quoted('ns:', namespace),
     ...quoted('pod:', pod),
-    ...quoted('state:', state === 'open' ? 'running' : state),
+    ...quoted('state:', state),
     ...(from === undefined ? [] : [`after:${from}`]),
     ...(to === undefined ? [] : [`before:${to}`]),
     ...quoted('', text),

@@ -5,12 +5,13 @@
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Listed, SessionHits } from './archive.ts';
-import { durationText, hiddenMatch, sizeText, stateText, whereText, whoText } from './format.ts';
+import { durationText, hiddenMatch, sizeText, whereText, whoText } from './format.ts';
 import { RecordingPreview } from './preview.tsx';
 import { formatRoute } from './route.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { leadTo } from '../search/recording-link.ts';
 import { snippetParts } from './snippet.ts';
+import { StatusBadges } from './status-badges.tsx';
 import { wallText } from './wall-text.ts';
 
 /** Rows that come and go together: few, so that scrolling never waits for them. */
@@ -160,7 +161,7 @@ function usePointedAt(
 function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | undefined {
   const recording = recordings.find(({ id }) => id === row.dataset['id']);
   // what runs is on the wall
-  if (recording === undefined || recording.state === 'open') return undefined;
+  if (recording === undefined || recording.state === 'running') return undefined;
   const box = row.getBoundingClientRect();
   const hasRoomBelow = box.bottom + PREVIEW_HEIGHT < innerHeight;
   return {
@@ -290,8 +291,6 @@ function RecordingRow({
 }): JSX.Element {
   const address = formatRoute({ view: 'recording', id: recording.id, at: undefined, query });
   const why = hiddenMatch(recording, text);
-  const state = stateText(recording);
-  const { trust } = recording;
   const row = (
     <tr
       key={recording.id}
@@ -317,13 +316,8 @@ function RecordingRow({
       <td role="cell" class="number">
         {sizeText(recording.bytes)}
       </td>
-      <td role="cell" title={recording.exitMessage ?? recording.problem}>
-        <span class={`badge${state === 'failed' ? ' failed' : ''}`}>{state}</span>
-        {trust === undefined || trust === 'verified' ? null : (
-          <span class="badge failed" title={recording.trustReason}>
-            {trust === 'failed' ? 'changed' : 'unverified'}
-          </span>
-        )}
+      <td role="cell">
+        <StatusBadges recording={recording} />
       </td>
     </tr>
   );

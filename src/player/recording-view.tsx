@@ -4,11 +4,13 @@ import { readRecording } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
 import { recall, remember } from './remember.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { resultText } from '../wire/recorder-api/recording-status.ts';
 import { wallText, type Zone } from './wall-text.ts';
-import { durationText, sizeText, stateText, trustText, whereText, whoText } from './format.ts';
+import { durationText, sizeText, trustText, whereText, whoText } from './format.ts';
 import { EvidenceView } from './evidence-view.tsx';
 import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
+import { StatusBadges } from './status-badges.tsx';
 
 /** How often it is asked whether a running session has ended. */
 const LIVE_REFRESH_MS = 2000;
@@ -21,7 +23,7 @@ interface LookBack {
 
 /** A hit in a session that runs is a moment to look back to. */
 function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
-  return state === 'open' && hit !== undefined
+  return state === 'running' && hit !== undefined
     ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }
     : undefined;
 }
@@ -59,7 +61,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
     return () => abort.abort();
   }, [id]);
   useEffect(() => {
-    if (recording?.state !== 'open') return undefined;
+    if (recording?.state !== 'running') return undefined;
     const abort = new AbortController();
     const timer = setInterval(() => {
       // A recorder that is away for a moment is no reason to take the screen from the viewer.
@@ -73,7 +75,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
   useEffect(() => {
     if (recording !== undefined)
       document.title = `${whereText(recording)} — ${whoText(recording)} — tailcast`;
-    wasLive.current ||= recording?.state === 'open';
+    wasLive.current ||= recording?.state === 'running';
   }, [recording]);
   if (problem !== undefined)
     return (
@@ -85,15 +87,15 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
   return (
     <article>
       <h1>
-        {whereText(recording)} <span class={`badge state-${recording.state}`}>{stateText(recording)}</span>
+        {whereText(recording)} <StatusBadges recording={recording} />
       </h1>
-      {recording.exitMessage === undefined ? null : <p class="notice warning">{recording.exitMessage}</p>}
-      {recording.state === 'open' && back === undefined ? (
+      {recording.result === 'failed to start' ? <p class="notice warning">{resultText(recording)}</p> : null}
+      {recording.state === 'running' && back === undefined ? (
         <LiveScreen recording={recording} onLookBack={lookBack} />
       ) : (
         <Player
           recording={
-            recording.state === 'open' && back !== undefined
+            recording.state === 'running' && back !== undefined
               ? { ...recording, durationSeconds: back.end }
               : recording
           }
@@ -102,11 +104,11 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
           query={query}
           zone={zone}
           onZone={() => setZone(zone === 'utc' ? 'local' : 'utc')}
-          onLive={recording.state === 'open' ? () => setBack(undefined) : undefined}
+          onLive={recording.state === 'running' ? () => setBack(undefined) : undefined}
         />
       )}
       <Facts recording={recording} zone={zone} />
-      {recording.state === 'open' ? null : <EvidenceView recording={recording} zone={zone} />}
+      {recording.state === 'running' ? null : <EvidenceView recording={recording} zone={zone} />}
     </article>
   );
 }
@@ -145,13 +147,9 @@ function Facts({
     ['Started', wallText(new Date(recording.startedAt), zone)],
     ['Length', durationText(recording.durationSeconds)],
     ['Size', sizeText(recording.bytes)],
-    [
-      'State',
-      recording.problem === undefined
-        ? stateText(recording)
-        : `${stateText(recording)} — ${recording.problem}`,
-    ],
-    ['Signature', trustText(recording)],
+    ['State', recording.problem === undefined ? recording.state : `${recording.state}: ${recording.problem}`],
+    ['Result', resultText(recording)],
+    ['Trust', trustText(recording)],
     ['ID', recording.id],
   ];
   return (

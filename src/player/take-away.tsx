@@ -49,7 +49,7 @@ export function TakeAway({
       <button
         type="button"
         title="One file that plays without a recorder, with its evidence"
-        disabled={exporting !== undefined || recording.state === 'open'}
+        disabled={exporting !== undefined || recording.state === 'running'}
         onClick={() => run(new AbortController())}
       >
         Export

@@ -56,7 +56,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const [index, setIndex] = useState<PlayIndex>();
   const [previewed, setPreviewed] = useState<Previewed>();
   const [progress, setProgress] = useState<number>();
-  const isGrowing = recording.state === 'open';
+  const isGrowing = recording.state === 'running';
   const first = useRef({ startAt, autoPlay });
 
   useEffect(() => {

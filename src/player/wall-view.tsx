@@ -35,7 +35,7 @@ export function WallView(): JSX.Element {
               <a href={formatRoute({ view: 'recording', id: recording.id, at: undefined })}>
                 {whereText(recording)}
               </a>{' '}
-              <span class={isOver ? 'badge' : 'badge state-open'}>{isOver ? 'over' : 'live'}</span>
+              <span class={isOver ? 'badge' : 'badge state-running'}>{isOver ? 'over' : 'running'}</span>
             </h2>
             <p class="notice">
               {whoText(recording)} · <code>{recording.command ?? recording.kind}</code>
@@ -76,7 +76,7 @@ function useSessions(): Sessions {
     const gone = new AbortController();
     const look = (): void => {
       if (document.hidden) return;
-      listRecordings(ask, { ...EMPTY_FILTER, state: 'open' }, undefined, gone.signal).then(
+      listRecordings(ask, { ...EMPTY_FILTER, state: 'running' }, undefined, gone.signal).then(
         ({ recordings, next }) =>
           setState(({ sessions = [] }) => ({
             sessions: merge(sessions, recordings),

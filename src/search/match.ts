@@ -2,6 +2,7 @@
  * Holds sessions against queries as they come, without an index: what an index would find, this matches. A query is true of
  * a session where it is true of one of its moments. Pure.
  */
+import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { hitOf, markedPhrases, type MarkedPhrases } from './hit.ts';
 import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
 import { joinNames, type Hit, type Moment, type SessionNames } from './search-index.ts';
@@ -170,7 +171,7 @@ function isPlainlyTrue(term: Term, names: SessionNames): boolean {
       return term.field === 'before' ? isBefore : !isBefore;
     }
     case 'compare': {
-      const value = { exit: names.exitCode, duration: names.durationSeconds, hidden: names.hidden }[
+      const value = { exit: exitCodeOf(names.result), duration: names.durationSeconds, hidden: names.hidden }[
         term.field
       ];
       return value !== undefined && compare(value, term);

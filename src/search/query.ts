@@ -5,6 +5,13 @@
  * terms requires one of them. `NOT` or `!` before a term excludes it, and so does `-` before a key. A dash before anything else is
  * text, because command lines are full of dashes: `rm -rf` finds the command.
  */
+import {
+  isRecordingResult,
+  RECORDING_STATES,
+  RESULT_VALUES,
+  RESULT_WORDS,
+  TRUST_LEVELS,
+} from '../wire/recorder-api/recording-status.ts';
 import { phraseOf } from './tokens.ts';
 
 /** All clauses hold, of each at least one term. */
@@ -51,7 +58,19 @@ export interface CompareTerm {
 
 export type Operator = '=' | '!=' | '<' | '<=' | '>' | '>=';
 
-const FIELDS = ['user', 'ns', 'pod', 'container', 'node', 'tag', 'kind', 'state', 'id'] as const;
+const FIELDS = [
+  'user',
+  'ns',
+  'pod',
+  'container',
+  'node',
+  'tag',
+  'kind',
+  'state',
+  'result',
+  'trust',
+  'id',
+] as const;
 export const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit', 'hidden'] as const;
 const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['namespace', 'ns'],
@@ -59,10 +78,12 @@ const SYNONYMS: ReadonlyMap<string, string> = new Map([
   ['since', 'after'],
   ['until', 'before'],
 ]);
-/** Values of keys that have only these. */
-export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map([
+/** Values of keys that have only these; a result can be any exit code. */
+export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map<string, readonly string[]>([
   ['kind', ['exec', 'attach', 'ssh', 'unknown']],
-  ['state', ['running', 'closed', 'interrupted', 'violated', 'damaged']],
+  ['state', RECORDING_STATES],
+  ['result', ['0', ...RESULT_WORDS]],
+  ['trust', TRUST_LEVELS],
 ]);
 
 export const MAX_QUERY = 512;
@@ -261,9 +282,15 @@ function fieldTerm(field: FieldTerm['field'], { value, isPrefix, isQuoted, offse
   const choices = CHOICES.get(field);
   if (choices === undefined)
     return { kind: 'field', field, value, isPrefix: isPrefix || (!isQuoted && isPartialUser(field, value)) };
-  const meant = field === 'state' && value === 'open' ? 'running' : value.toLowerCase();
-  if (isPrefix || !choices.includes(meant))
-    throw new QueryError(`${field}: is one of ${choices.join(', ')}`, offset);
+  const meant = value.toLowerCase();
+  const isKnown = field === 'result' ? isRecordingResult(meant) : choices.includes(meant);
+  if (isPrefix || !isKnown)
+    throw new QueryError(
+      field === 'result'
+        ? `result: is ${RESULT_VALUES}; to compare exit codes, use exit:!=0`
+        : `${field}: is one of ${choices.join(', ')}`,
+      offset,
+    );
   return { kind: 'field', field, value: meant, isPrefix };
 }
 
@@ -297,7 +324,7 @@ const UNITS: ReadonlyMap<string, number> = new Map([
 ]);
 
 function readInteger(text: string): number | undefined {
-  return /^-?\d{1,9}$/.test(text) ? Number(text) : undefined;
+  return /^-?\d{1,10}$/.test(text) ? Number(text) : undefined;
 }
 
 function readDuration(text: string): number | undefined {

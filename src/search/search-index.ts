@@ -19,11 +19,12 @@ export interface SessionNames {
   /** Names and stable ids of both ends. */
   readonly nodes: readonly string[];
   readonly kind: string;
-  /** `running` while more may come. */
+  /** See `wire/recorder-api/recording-status.ts`, as of the two below. */
   readonly state: string;
+  readonly result?: string;
+  readonly trust?: string;
   readonly command?: string;
   readonly durationSeconds?: number;
-  readonly exitCode?: number;
   /** Printable characters that were written and never became visible; undefined if the text was not read. */
   readonly hidden?: number;
 }
@@ -152,7 +153,8 @@ export interface Facets {
   readonly tag: readonly FacetValue[];
   readonly kind: readonly FacetValue[];
   readonly state: readonly FacetValue[];
-  readonly exit: readonly FacetValue[];
+  readonly result: readonly FacetValue[];
+  readonly trust: readonly FacetValue[];
 }
 
 export interface IndexStatus {

@@ -100,7 +100,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     'text=VAULT',
     'user=root@example.com',
     'namespace=vault',
-    'state=open',
+    'state=running',
     'state=interrupted',
     'namespace=vault&kind=exec',
     'text=hunter2&pod=web-0',

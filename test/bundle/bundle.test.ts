@@ -57,7 +57,7 @@ async function answerOf(ask: AnswerBundle, path: string): Promise<string> {
 const RECORDING: Recording = {
   id: 'n1_2026-01-02T03:04:05.000000000Z',
   key: 'n1/2026-01-02T03:04:05.000000000Z.cast',
-  state: 'closed',
+  state: 'completed',
   startedAt: '2026-01-02T03:04:05Z',
   bytes: 10,
   width: 80,
@@ -319,7 +319,7 @@ describe('tailcast export', () => {
   it('takes no session that is still running', async () => {
     const upload = openUpload(rig.recorder);
     upload.write(HEADER);
-    await expect.poll(async () => (await rig.list('?state=open')).length).toBe(1);
+    await expect.poll(async () => (await rig.list('?state=running')).length).toBe(1);
     const { code, stderr } = await run('latest', '--recorder', rig.recorder.url);
     expect([code, stderr]).toEqual([2, expect.stringContaining('still running')]);
     upload.end();

@@ -13,7 +13,7 @@ const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const RECORDING = {
   id: 'n1_2026-01-02T03:04:05.678Z',
   key: 'n1/2026-01-02T03:04:05.678Z.cast',
-  state: 'closed',
+  state: 'completed',
   startedAt: '2026-01-02T03:04:05.678Z',
   bytes: 10,
   width: 80,

@@ -62,7 +62,7 @@ describe('an error of a command', () => {
     [['help', 'index', 'nosuch'], /nosuch/],
     [['nosuch'], /unknown command 'nosuch'/],
     [['ls', '--nosuch'], /unknown option '--nosuch'/],
-    [['ls', '--state', 'opne'], /'opne'.*open, closed/],
+    [['ls', '--state', 'opne'], /'opne'.*running, completed/],
   ])('is about the word that is wrong: %j', async (args, message) => {
     const { code, out, err } = await runCommand(...args);
     expect([code, out]).toEqual([2, '']);

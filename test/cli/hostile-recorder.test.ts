@@ -56,8 +56,8 @@ function recording(id: string): object {
     source: { node: HOSTILE, nodeId: HOSTILE, user: HOSTILE },
     destination: { node: HOSTILE, nodeId: HOSTILE },
     kubernetes: { namespace: HOSTILE, pod: HOSTILE, container: HOSTILE },
-    exitCode: 1,
-    exitMessage: HOSTILE,
+    result: 'failed to start',
+    resultMessage: HOSTILE,
     problem: HOSTILE,
   };
 }

@@ -82,7 +82,7 @@ describe('tailcast ls', () => {
   it('says when each began', async () => {
     const { stdout, code } = await ls([]);
     expect(stdout.split('\n')[0]).toMatch(
-      /^ID +TRUST +STARTED +WHO +WHERE +LENGTH +SIZE +STATE +EXIT +COMMAND$/,
+      /^ID +TRUST +STARTED +WHO +WHERE +LENGTH +SIZE +STATE +RESULT +COMMAND$/,
     );
     expect(stdout).toContain('2026-01-03T03:04:05Z');
     expect(code).toBe(0);
@@ -95,6 +95,12 @@ describe('tailcast ls', () => {
     ],
     [['--until', '2026-01-03T03:04:05Z'], ['first']],
     [['--text', 'ALICE'], ['first']],
+    [
+      ['--trust', 'unverified', '--state', 'completed'],
+      ['third', 'second', 'first'],
+    ],
+    [['--trust', 'verified'], []],
+    [['--result', '0'], []],
     [
       ['--sort', 'size'],
       ['second', 'third', 'first'],
@@ -210,7 +216,7 @@ describe('tailcast ls', () => {
   it('says which states there are', async () => {
     const { code, stderr } = await ls(['--state', 'opne']);
     expect(code).toBe(2);
-    expect(stderr).toMatch(/--state.*opne.*open, closed/);
+    expect(stderr).toMatch(/--state.*opne.*running, completed/);
     expect(stderr).not.toMatch(/[{}]/);
   });
 

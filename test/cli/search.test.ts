@@ -11,7 +11,7 @@ describe('tailcast search', () => {
       const found = await run('search', 'needle', 'ns:prod', ...recorder);
       return found.code === 0 ? found : undefined;
     });
-    expect(out).toMatch(/^nGATE1CNTRL_\S+ {2}\S+ {2}a@example\.com {2}prod\/web-0 {2}closed {2}sh -i\n/);
+    expect(out).toMatch(/^nGATE1CNTRL_\S+ {2}\S+ {2}a@example\.com {2}prod\/web-0 {2}completed {2}sh -i\n/);
     expect(out).toContain('    7.5s  a needle here\n');
     expect(out).toMatch(/http:\S+#\/r\/nGATE1CNTRL_\S+\?t=5\n$/);
     const json = await run('search', '"needle here"', '--json', ...recorder);

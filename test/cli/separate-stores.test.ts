@@ -85,7 +85,7 @@ describe('a session whose parts are in two stores', () => {
   it('says in each list which bytes of which session are there', async () => {
     const [[first], [second]] = await Promise.all([one.list(), two.list()]);
     expect(first).toMatchObject({ state: 'interrupted', part: { number: 1, from: 0 } });
-    expect(second).toMatchObject({ state: 'interrupted', exitCode: 3, part: { number: 2 } });
+    expect(second).toMatchObject({ state: 'interrupted', result: '3', part: { number: 2 } });
     expect(second?.part?.session).toBe(first?.part?.session);
     expect(second?.part?.from).toBeLessThanOrEqual(first?.part?.to ?? 0);
   });
@@ -99,7 +99,7 @@ describe('a session whose parts are in two stores', () => {
     const listed = await run('ls', '--json', ...places());
     const lines = listed.out.trim().split('\n');
     expect(lines).toHaveLength(1);
-    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ state: 'closed', exitCode: 3 });
+    expect(JSON.parse(lines[0] ?? '')).toMatchObject({ state: 'completed', result: '3' });
     const played = await run('play', 'latest', '--raw', '--speed', '1000', ...places());
     expect([played.code, played.out]).toEqual([0, 'firstsecond']);
   });

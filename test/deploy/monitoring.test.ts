@@ -45,7 +45,7 @@ async function measured(): Promise<{
   const gateway = createMetrics().registry;
   const recorder = new Registry();
   createRecorderMetrics(recorder, () => ({
-    sessions: { open: 0, cut: 0, storing: 0, unreadable: 0 },
+    sessions: { running: 0, cut: 0, storing: 0, unreadable: 0 },
     spoolBytes: 0,
     waitingBytes: 0,
     oldestStoringSeconds: 0,

@@ -32,7 +32,7 @@ async function copy(): Promise<{
   await gateway.stop();
   expect(client.status).toMatchObject({ status: 'Success' });
   const recording = await eventually('the recording is in the store', async () =>
-    (await recordings(recorder)).find(({ state }) => state === 'closed'),
+    (await recordings(recorder)).find(({ state }) => state === 'completed'),
   );
   const shown = dataOf(await castOf(recorder, recording));
   const store = join(site.directory, 'recordings');

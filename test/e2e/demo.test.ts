@@ -35,7 +35,7 @@ describe('tailcast demo', () => {
 
     const ls = run(['ls'], home);
     expect(await ls.exited).toBe(0);
-    expect(ls.stdout()).toMatch(/demo@example\.com +default\/shell .* closed +0 +sh\n/);
+    expect(ls.stdout()).toMatch(/demo@example\.com +default\/shell .* completed +0 +sh\n/);
     const play = run(['play', 'latest', '--speed', '100'], home);
     expect(await play.exited, play.stderr()).toBe(0);
     expect(play.stdout()).toContain('every byte of this shell was recorded');
@@ -49,7 +49,10 @@ describe('tailcast demo', () => {
 
     const offline = run(['ls', '--json'], home);
     expect(await offline.exited, offline.stderr()).toBe(0);
-    expect(JSON.parse(offline.stdout().split('\n')[0] ?? '')).toMatchObject({ state: 'closed', exitCode: 0 });
+    expect(JSON.parse(offline.stdout().split('\n')[0] ?? '')).toMatchObject({
+      state: 'completed',
+      result: '0',
+    });
   });
 
   it('says in a sentence that a kubeconfig is not there', async () => {

@@ -72,9 +72,9 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
       expect(result.stdout.toString()).toBe('out\n');
       expect(result.stderr).toContain('err\n');
       expect(recording).toMatchObject({
-        state: 'closed',
+        state: 'completed',
         kind: 'exec',
-        exitCode: 37,
+        result: '37',
         source: { user: 'alice@example.com' },
         kubernetes: { namespace: 'default', pod: 'shell' },
       });
@@ -133,7 +133,7 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
         expect(await product.header(recording.id)).toMatchObject({ width: 91, height: 33 });
         expect(cast.filter(([, code]) => code === 'r').map(([, , size]) => size)).toContain('120x40');
         const shown = outputOf(cast);
-        expect(recording.exitCode).toBe(5);
+        expect(recording.result).toBe('5');
         for (const text of ['33 91', '^C', '40 120']) expect(shown).toContain(text);
       },
     );
@@ -176,7 +176,7 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
       );
       expect(result.code, result.stderr).toBe(0);
       expect(result.stdout.toString()).toContain('got hello');
-      expect(recording).toMatchObject({ state: 'closed', kind: 'attach', kubernetes: { pod: name } });
+      expect(recording).toMatchObject({ state: 'completed', kind: 'attach', kubernetes: { pod: name } });
     });
 
     it.skipIf(!forwardTransports(kubectl).includes(transport))('forwards a port', async () => {

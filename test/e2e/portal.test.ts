@@ -150,7 +150,7 @@ describe('a recording', () => {
     await session.until('seen through the portal\n');
     session.close();
     recording = await eventually('the recording is in the list', async () =>
-      (await listed()).find(({ state }) => state === 'closed'),
+      (await listed()).find(({ state }) => state === 'completed'),
     );
     const [folder = '', time = ''] = recording.id.split('_');
     stored = await eventually('the recording is in the store', () =>
@@ -224,7 +224,7 @@ describe('a recording', () => {
   it('is followed while it is made', async () => {
     const session = await shell();
     const open = await eventually('the session is listed', async () =>
-      (await listed()).find(({ state }) => state === 'open'),
+      (await listed()).find(({ state }) => state === 'running'),
     );
     const path = `${LIST}/${encodeURIComponent(open.id)}/live`;
     const origin = `https://127.0.0.1:${forAlice.port}`;

@@ -47,7 +47,7 @@ export interface StoredRecording {
   readonly startedAt: string;
   readonly command?: string;
   readonly kind: string;
-  readonly exitCode?: number;
+  readonly result?: string;
   readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
   readonly source: { readonly user?: string };
 }
@@ -160,7 +160,7 @@ export async function startProduct(
           ({ id, kind, state, command = '', kubernetes }) =>
             !before.has(id) &&
             kind === session.kind &&
-            state !== 'open' &&
+            state !== 'running' &&
             command.includes(session.command ?? '') &&
             (session.pod === undefined || kubernetes?.pod === session.pod),
         );

@@ -81,7 +81,7 @@ describe('a rolling restart', () => {
     // the other recorder may still be storing its part: until then the first one says what is missing
     const recording = await eventually('it is in the store', async () => {
       const all = await recordings(one);
-      return all.length === 1 && all[0]?.state === 'closed' ? all[0] : undefined;
+      return all.length === 1 && all[0]?.state === 'completed' ? all[0] : undefined;
     });
     const output = dataOf(await castOf(one, recording));
     expect(output).toBe(said.map((text) => `${text}\n`).join(''));

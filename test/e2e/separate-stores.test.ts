@@ -62,7 +62,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   );
   const ofSecond = await eventually(
     'the second recorder has the end',
-    async () => (await recordings(second)).find(({ exitCode, part }) => exitCode === 3 && part !== undefined),
+    async () => (await recordings(second)).find(({ result, part }) => result === '3' && part !== undefined),
     60_000,
   );
   const [here, there] = [`127.0.0.1:${first.port}`, `127.0.0.1:${second.port}`];
@@ -83,7 +83,7 @@ it('a session that moved to a recorder with another store is one, and each list 
       .trim()
       .split('\n')
       .map((line) => JSON.parse(line) as unknown),
-  ).toMatchObject([{ state: 'closed', exitCode: 3 }]);
+  ).toMatchObject([{ state: 'completed', result: '3' }]);
   expect(listed.out).not.toContain('"problem"');
   const played = await run(
     'play',

@@ -52,7 +52,7 @@ it('works for a gateway while 45 silent connections of another node ask for 4,50
   await client.over;
   expect(client.status).toMatchObject({ status: 'Success' });
   await eventually('the recording is in the store', async () =>
-    (await recordings(recorder)).find(({ state }) => state === 'closed'),
+    (await recordings(recorder)).find(({ state }) => state === 'completed'),
   );
   for (const session of sessions) session.destroy();
 });

@@ -54,14 +54,14 @@ async function judgeStoredNotes(
   cast: string,
   report: SessionReport,
 ): Promise<string | undefined> {
-  if (state === 'open') return undefined;
+  if (state === 'running') return undefined;
   const notes = await within(`the notes of session ${report.session}`, VISIBLE_MS, () => recorder.notes(id));
   return judgeNotes(notes, cast, report);
 }
 
 /** Every session is closed, is what was sent, and is in the store. */
 async function expectStored(recorder: RecorderProcess, reports: readonly SessionReport[]): Promise<void> {
-  await expectAll(recorder, reports, ['closed']);
+  await expectAll(recorder, reports, ['completed']);
   await within('the spool is empty', VISIBLE_MS, async () => {
     const spooled = await recorder.list();
     const stored = await Promise.all(
@@ -69,7 +69,7 @@ async function expectStored(recorder: RecorderProcess, reports: readonly Session
     );
     return stored.every((status) => status === 200) ? true : undefined;
   });
-  await expectAll(recorder, reports, ['closed']);
+  await expectAll(recorder, reports, ['completed']);
 }
 
 function expectConfirmed(reports: readonly SessionReport[]): void {
@@ -95,7 +95,7 @@ const recorderKilled: Scenario = async (stage) => {
     await somewhere(stage, gateway.reports);
     const reports = await gateway.finish();
     expectConfirmed(reports);
-    await expectAll(recorder, reports, ['closed']);
+    await expectAll(recorder, reports, ['completed']);
   } finally {
     await gateway.kill();
   }
@@ -110,7 +110,7 @@ const bothKilled: Scenario = async (stage) => {
   await Promise.all([first.kill(), gateway.kill()]);
   const reports = gateway.reports();
   const second = await site.recorder('one', 0, { resumeGraceMs: 1000 });
-  await expectAll(second, reports, ['open', 'interrupted']);
+  await expectAll(second, reports, ['running', 'interrupted']);
   await expectAll(second, reports, ['interrupted']);
 };
 
@@ -201,7 +201,7 @@ const allGone: Scenario = async (stage) => {
       return true;
     });
     // nobody knows the totals of a killed gateway's session, so its last word is missing: it stays open for its time
-    await expectAll(again, owed, ['open', 'interrupted']);
+    await expectAll(again, owed, ['running', 'interrupted']);
   } finally {
     for (const process of gateways) await process.kill();
   }
@@ -229,7 +229,7 @@ const recorderReplaced: Scenario = async (stage) => {
       }
     }
     await site.recorder('one', 0, { resumeGraceMs: 100 });
-    await expectAll(two, reports, ['closed']);
+    await expectAll(two, reports, ['completed']);
   } finally {
     await gateway.kill();
   }
@@ -323,7 +323,7 @@ const killedWhileStoring: Scenario = async (stage) => {
     s3.shim.rate = 0;
     const reports = await ending;
     expectConfirmed(reports);
-    await expectAll(second, reports, ['closed']);
+    await expectAll(second, reports, ['completed']);
   } finally {
     s3.shim.rate = 0;
     await gateway.kill();
@@ -359,7 +359,7 @@ const diskFull: Scenario = async (stage) => {
       running.push(recorder);
     }
     const reports = gateway.reports();
-    await expectAll(recorder, reports, ['interrupted', 'closed']);
+    await expectAll(recorder, reports, ['interrupted', 'completed']);
     const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
     running.push(later);
     await within('a new session is taken', 20_000, async () =>
@@ -367,7 +367,7 @@ const diskFull: Scenario = async (stage) => {
     );
     const fresh = await later.finish();
     expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'closed']);
+    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'completed']);
   } finally {
     for (const child of running) await child.kill();
     execFileSync('umount', ['-l', disk]);
@@ -411,7 +411,7 @@ const diskBroken: Scenario = async (stage) => {
       running.push(recorder);
     }
     const reports = gateway.reports();
-    await expectAll(recorder, reports, ['interrupted', 'closed']);
+    await expectAll(recorder, reports, ['interrupted', 'completed']);
     const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
     running.push(later);
     await within('a new session is taken', 20_000, async () =>
@@ -419,7 +419,7 @@ const diskBroken: Scenario = async (stage) => {
     );
     const fresh = await later.finish();
     expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'closed']);
+    await expectAll(recorder, [...reports, ...fresh], ['interrupted', 'completed']);
   } finally {
     for (const child of running) await child.kill();
     rmSync(folder, { recursive: true, force: true });
@@ -459,13 +459,13 @@ const powerCut: Scenario = async (stage) => {
     await somewhere(stage, gateway.reports);
     const reports = await gateway.finish();
     expectConfirmed(reports);
-    await expectAll(recorder, reports, ['closed']);
+    await expectAll(recorder, reports, ['completed']);
     // what is in the store is as durable as what is in the spool
     await recorder.kill();
     disk.cutPower();
     const last = await startRecorder(plan, disk.environment);
     running.push(last);
-    await expectAll(last, reports, ['closed']);
+    await expectAll(last, reports, ['completed']);
   } finally {
     for (const child of running) await child.kill();
     rmSync(folder, { recursive: true, force: true });
@@ -501,7 +501,7 @@ const filesUsedUp: Scenario = async (stage) => {
     const reports = await gateway.finish();
     expectConfirmed(reports);
     rmSync(filler, { recursive: true });
-    await expectAll(recorder, reports, ['closed']);
+    await expectAll(recorder, reports, ['completed']);
     const later = startGateway({ recorders: [recorder.address], sessions: [7], paceMs: 1 });
     running.push(later);
     await within('a new session is taken', 20_000, async () =>
@@ -509,7 +509,7 @@ const filesUsedUp: Scenario = async (stage) => {
     );
     const fresh = await later.finish();
     expectConfirmed(fresh);
-    await expectAll(recorder, [...reports, ...fresh], ['closed']);
+    await expectAll(recorder, [...reports, ...fresh], ['completed']);
   } finally {
     for (const child of running) await child.kill();
     execFileSync('umount', ['-l', disk]);
@@ -554,7 +554,7 @@ const slowDisk: Scenario = async (stage) => {
     for (const { session, pauseMs } of ended) {
       if (pauseMs > MAX_ACK_GAP_MS) throw new Error(`session ${session} waited ${Math.round(pauseMs)} ms`);
     }
-    await expectAll(recorder, ended, ['closed']);
+    await expectAll(recorder, ended, ['completed']);
   } finally {
     for (const child of running) await child.kill();
     rmSync(folder, { recursive: true, force: true });

@@ -123,7 +123,7 @@ async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string)
 /** Waits until nothing is open and nothing is in the spool. */
 async function allStored(recorder: RecorderProcess, spool: string): Promise<void> {
   await within('everything that there is is stored', VISIBLE_MS, async () => {
-    const open = (await recorder.list()).filter(({ state }) => state === 'open');
+    const open = (await recorder.list()).filter(({ state }) => state === 'running');
     const left = readdirSync(spool).filter((name) => name.endsWith('.cast'));
     if (open.length + left.length === 0) return true;
     throw new Error([...open.map(({ id }) => id), ...left].join(', '));

@@ -56,7 +56,7 @@ describe('a query on the page', () => {
 
   it('says the same as the filter of a recorder without an index', () => {
     expect(queryOfFilter(EMPTY_FILTER)).toBe('');
-    const filter = { ...EMPTY_FILTER, text: 'a "b', user: 'alice', namespace: 'prod', state: 'open' };
+    const filter = { ...EMPTY_FILTER, text: 'a "b', user: 'alice', namespace: 'prod', state: 'running' };
     const text = queryOfFilter({ ...filter, from: '2026-01-02', to: '2026-01-02' });
     expect(read(text).clauses.map(([term]) => term)).toMatchObject([
       { field: 'user', value: 'alice' },

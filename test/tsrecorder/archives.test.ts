@@ -165,5 +165,5 @@ it('archives are read by the tools that open a directory', async () => {
     },
   );
   expect(code).toBe(0);
-  expect(found!.state).toBe('closed');
+  expect(found!.state).toBe('completed');
 });

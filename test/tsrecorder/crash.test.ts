@@ -169,12 +169,12 @@ describe('a recorder that is killed', () => {
     await upload.over;
     expect(upload.acks.at(-1)?.ack).toBe(HEADER.length + '[1,"o","x"]\n'.length);
     const [waiting] = await blocked.list();
-    expect(waiting).toMatchObject({ state: 'closed' });
+    expect(waiting).toMatchObject({ state: 'completed' });
     const path = `/api/v1/recordings/${waiting!.id}/cast`;
     expect((await blocked.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     await using after = await blocked.restart({ store: await storeOf(rig) });
     const [kept] = await settledRecordings(after, 1);
-    expect(kept).toMatchObject({ id: waiting!.id, state: 'closed' });
+    expect(kept).toMatchObject({ id: waiting!.id, state: 'completed' });
   });
 
   it('cuts a spool to its last whole line, and its journal to what belongs to it', async () => {

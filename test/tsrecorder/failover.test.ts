@@ -120,9 +120,16 @@ describe('a session that goes on at another recorder', () => {
     await uploadPart(two, 2, secondFrom, LINES.length);
     const recording = await until(async () => {
       const [only, ...others] = await two.list();
-      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
+        ? only
+        : undefined;
     });
-    expect(recording).toMatchObject({ state: 'closed', command: 'sh -i', durationSeconds: 6, exitCode: 3 });
+    expect(recording).toMatchObject({
+      state: 'completed',
+      command: 'sh -i',
+      durationSeconds: 6,
+      result: '3',
+    });
     expect(recording).not.toHaveProperty('problem');
     for (const rig of [one, two]) {
       expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
@@ -167,7 +174,9 @@ describe('a session that goes on at another recorder', () => {
     await uploadPart(one, 4, 9, LINES.length);
     const recording = await until(async () => {
       const [only, ...others] = await three.list();
-      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
+        ? only
+        : undefined;
     });
     expect((await three.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
     expect(await notesOf(three, recording.id)).toEqual(JOURNAL);
@@ -183,7 +192,7 @@ describe('a session that goes on at another recorder', () => {
     await upload.ack(({ ack }) => ack === lengthOf(LINES.slice(0, 8)));
     const recordings = await two.list();
     expect(recordings).toHaveLength(1);
-    expect(recordings[0]).toMatchObject({ state: 'open' });
+    expect(recordings[0]).toMatchObject({ state: 'running' });
     expect((await two.get(`/api/v1/recordings/${recordings[0]!.id}/notes`)).status).toBe(404);
     const following = two.get(`/api/v1/recordings/${recordings[0]!.id}/cast?follow=1`);
     upload.write(LINES.slice(8).join(''));
@@ -217,7 +226,7 @@ describe('a session that goes on at another recorder', () => {
     }
     const [joined, ...others] = await two.list();
     expect(others).toEqual([]);
-    expect(joined).toMatchObject({ state: 'closed', bytes: CAST.length });
+    expect(joined).toMatchObject({ state: 'completed', bytes: CAST.length });
     expect(joined).not.toHaveProperty('problem');
     expect((await two.get(`/api/v1/recordings/${lonely!.id}/cast`)).body).toBe(CAST);
   });
@@ -238,7 +247,9 @@ describe('a session that goes on at another recorder', () => {
     expect(resumed.acks.at(-1)?.ack).toBe(lengthOf(LINES));
     const recording = await until(async () => {
       const [only, ...others] = await again.list();
-      return only?.state === 'closed' && others.length === 0 && only.bytes === CAST.length ? only : undefined;
+      return only?.state === 'completed' && others.length === 0 && only.bytes === CAST.length
+        ? only
+        : undefined;
     });
     expect((await again.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(CAST);
     await again.recorder.close();
@@ -258,7 +269,7 @@ describe('a session that was over when its recorder was lost', () => {
   async function expectOne(rig: Rig): Promise<void> {
     const recording = await until(async () => {
       const found = await rig.list();
-      return found.length === 1 && found[0]?.state === 'closed' ? found[0] : undefined;
+      return found.length === 1 && found[0]?.state === 'completed' ? found[0] : undefined;
     });
     expect(recording).toMatchObject({ bytes: CAST.length });
     expect(recording).not.toHaveProperty('problem');

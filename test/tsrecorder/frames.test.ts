@@ -104,7 +104,7 @@ describe('a recorder that is sent frames', () => {
     expect(first).toEqual(second);
     expect(first.cast).toBe(CAST);
     expect(first.notes).toContain(`"base64":"${Buffer.of(0x61, 0xff, 0x00, 0xc3).toString('base64')}"`);
-    expect([one!.state, two!.state]).toEqual(['closed', 'closed']);
+    expect([one!.state, two!.state]).toEqual(['completed', 'completed']);
   });
 
   it('acknowledges places where a frame ends, and goes on from each of them after a cut at any byte', async () => {
@@ -138,7 +138,7 @@ describe('a recorder that is sent frames', () => {
     const recordings = await rig.list('?limit=500');
     expect(recordings).toHaveLength(cuts.length);
     for (const { id, state } of recordings) {
-      expect(state).toBe('closed');
+      expect(state).toBe('completed');
       expect((await rig.get(`/api/v1/recordings/${id}/cast`)).body).toBe(CAST);
     }
   }, 60_000);
@@ -197,7 +197,7 @@ describe('a recorder that is sent frames', () => {
         await upload.over;
         const recording = await until(async () => {
           const [only, ...others] = await two.list();
-          return only?.state === 'closed' && others.length === 0 && only.bytes === Buffer.byteLength(CAST)
+          return only?.state === 'completed' && others.length === 0 && only.bytes === Buffer.byteLength(CAST)
             ? only
             : undefined;
         });
@@ -284,7 +284,7 @@ describe('a gateway and its recorders', () => {
   async function expectWhole(rig: Rig): Promise<void> {
     const [only, ...others] = await rig.list();
     expect(others).toEqual([]);
-    expect(only!.state).toBe('closed');
+    expect(only!.state).toBe('completed');
     expect((await stored(rig, only!.id)).cast).toBe(CAST);
   }
 
@@ -376,7 +376,7 @@ describe('a gateway and its recorders', () => {
     next.close();
     await others.close();
     await rm(directory, { recursive: true, force: true });
-    await until(async () => ((await again.list())[0]?.state === 'closed' ? true : undefined));
+    await until(async () => ((await again.list())[0]?.state === 'completed' ? true : undefined));
     await expectWhole(again);
   });
 });

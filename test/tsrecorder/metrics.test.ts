@@ -55,7 +55,7 @@ describe('the metrics of a recorder', () => {
       HEADER.length + LINE.length,
     );
     expect(await valueOf(registry, 'tailcast_recorder_stored_bytes_total')).toBe(0);
-    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'open' })).toBe(1);
+    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'running' })).toBe(1);
     expect(await valueOf(registry, 'tailcast_recorder_spool_bytes')).toBeGreaterThan(
       STORED_HEADER.length + LINE.length,
     );
@@ -72,7 +72,12 @@ describe('the metrics of a recorder', () => {
     );
     expect(await valueOf(registry, 'tailcast_recorder_spool_bytes')).toBe(0);
     expect(await valueOf(registry, 'tailcast_recorder_waiting_bytes')).toBe(0);
-    expect(await valueOf(registry, 'tailcast_recorder_recordings_total', { state: 'closed' })).toBe(1);
+    expect(
+      await valueOf(registry, 'tailcast_recorder_recordings_total', {
+        state: 'completed',
+        result: 'unknown',
+      }),
+    ).toBe(1);
     // two commits at least, the first of two files
     expect(await valueOf(registry, 'tailcast_recorder_fsync_seconds_count')).toBeGreaterThanOrEqual(3);
     expect(await valueOf(registry, 'tailcast_recorder_ack_lag_seconds_count')).toBeGreaterThanOrEqual(2);
@@ -89,9 +94,9 @@ describe('the metrics of a recorder', () => {
     await until(async () =>
       (await valueOf(registry, 'tailcast_recorder_sessions', { state: 'cut' })) === 1 ? true : undefined,
     );
-    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'open' })).toBe(0);
+    expect(await valueOf(registry, 'tailcast_recorder_sessions', { state: 'running' })).toBe(0);
     await until(async () =>
-      valueOf(registry, 'tailcast_recorder_recordings_total', { state: 'interrupted' }),
+      valueOf(registry, 'tailcast_recorder_recordings_total', { state: 'interrupted', result: 'unknown' }),
     );
   });
 

@@ -26,7 +26,7 @@ describe('an upload that names its session', () => {
     for (const offset of [(HEADER + line(1) + line(2)).length, HEADER.length, 0]) {
       await using rig = await createRig();
       const durable = await cutUpload(rig);
-      expect((await rig.list())[0]?.state).toBe('open');
+      expect((await rig.list())[0]?.state).toBe('running');
       const body = HEADER + line(1) + line(2) + line(3);
       const upload = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(offset) });
       expect((await upload.headers)['tailcast-offset']).toBe(String(durable));
@@ -35,7 +35,7 @@ describe('an upload that names its session', () => {
       upload.end();
       await upload.over;
       expect(upload.acks.at(-1)).toEqual({ ack: body.length });
-      expect((await rig.list())[0]?.state).toBe('closed');
+      expect((await rig.list())[0]?.state).toBe('completed');
       expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
     }
   });
@@ -44,7 +44,7 @@ describe('an upload that names its session', () => {
     await using first = await createRig();
     const durable = await cutUpload(first);
     await using rig = await first.restart();
-    expect((await rig.list())[0]?.state).toBe('open');
+    expect((await rig.list())[0]?.state).toBe('running');
     const upload = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
     upload.write(line(3));
     upload.end();
@@ -81,7 +81,7 @@ describe('an upload that names its session', () => {
     await Promise.all(uploads.map(({ over }) => over));
     const kept = uploads.filter(({ acks }) => acks.at(-1)?.ack === body.length);
     expect(kept.length).toBeGreaterThan(0);
-    expect((await rig.list())[0]?.state).toBe('closed');
+    expect((await rig.list())[0]?.state).toBe('completed');
     expect(await stored(rig)).toBe(STORED_HEADER + line(1) + line(2) + line(3));
   });
 
@@ -95,7 +95,7 @@ describe('an upload that names its session', () => {
     expect((await right.headers)[':status']).toBe(101);
     right.end();
     await right.over;
-    expect((await rig.list())[0]?.state).toBe('closed');
+    expect((await rig.list())[0]?.state).toBe('completed');
   });
 
   it('is refused in the middle of a session that is not here, or with an odd name', async () => {

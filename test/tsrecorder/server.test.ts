@@ -12,7 +12,7 @@ describe('a v2 upload', () => {
     const [recording, ...others] = await rig.list();
     expect(others).toEqual([]);
     expect(recording).toMatchObject({
-      state: 'closed',
+      state: 'completed',
       durationSeconds: 0.2,
       width: 80,
       height: 24,

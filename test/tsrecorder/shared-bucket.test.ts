@@ -99,7 +99,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (copied(site.bucket).includes('"a"') ? true : undefined));
     const [seen, ...others] = await two.list();
     expect(others).toEqual([]);
-    expect(seen).toMatchObject({ state: 'open', command: 'sh -i' });
+    expect(seen).toMatchObject({ state: 'running', command: 'sh -i' });
     expect(await castOf(two, seen!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n`);
     expect(await one.list()).toHaveLength(1);
     upload.write(`[2,"o","b"]\n${END}`);
@@ -107,7 +107,7 @@ describe('recorders that share a bucket', () => {
     await upload.over;
     const stored = await until(async () => {
       const [recording] = await two.list();
-      return recording?.state === 'closed' ? recording : undefined;
+      return recording?.state === 'completed' ? recording : undefined;
     });
     expect(stored.id).toBe(seen!.id);
     expect(await castOf(two, stored.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
@@ -171,7 +171,7 @@ describe('recorders that share a bucket', () => {
     await one.recorder.close();
     await rm(one.directory, { recursive: true });
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
-    expect(await two.list()).toMatchObject([{ state: 'closed' }]);
+    expect(await two.list()).toMatchObject([{ state: 'completed' }]);
   });
 
   it('leave in the bucket all that they have before they end, and give up old uploads when they begin', async () => {
@@ -219,7 +219,7 @@ describe('recorders that share a bucket', () => {
       site.bucket.objects.get(names(site.bucket, '.recorders/')[0]!)!.modifiedAtMs;
     const since = Date.now();
     await until(async () => (renewed() - since > 2 * FAST.leaseMs ? true : undefined));
-    expect((await two.list()).map(({ state }) => state)).toEqual(['open']);
+    expect((await two.list()).map(({ state }) => state)).toEqual(['running']);
     upload.close();
   });
 
@@ -270,7 +270,7 @@ describe('recorders that share a bucket', () => {
     });
     const [running, ...others] = await two.list();
     expect(others).toEqual([]);
-    expect(running).toMatchObject({ state: 'open' });
+    expect(running).toMatchObject({ state: 'running' });
     expect(running).not.toHaveProperty('problem');
     upload.write(END);
     upload.end();
@@ -278,7 +278,7 @@ describe('recorders that share a bucket', () => {
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
     const [whole, ...rest] = await two.list();
     expect(rest).toEqual([]);
-    expect(whole).toMatchObject({ state: 'closed', id: running!.id });
+    expect(whole).toMatchObject({ state: 'completed', id: running!.id });
     expect(await castOf(two, whole!.id)).toBe(`${STORED_HEADER}[1,"o","a"]\n[2,"o","b"]\n`);
   });
 
@@ -294,7 +294,7 @@ describe('recorders that share a bucket', () => {
     expect(upload.acks.at(-1)?.error).toBeUndefined();
     site.bucket.before = () => undefined;
     await until(async () => (names(site.bucket, 'nGATE1CNTRL/').length === 2 ? true : undefined));
-    expect(await one.list()).toMatchObject([{ state: 'closed' }]);
+    expect(await one.list()).toMatchObject([{ state: 'completed' }]);
   });
 
   it('find their own segments again after a restart', async () => {
@@ -312,6 +312,6 @@ describe('recorders that share a bucket', () => {
     upload.end();
     await upload.over;
     await until(async () => (names(site.bucket, '.open/').length === 0 ? true : undefined));
-    expect(await again.list()).toMatchObject([{ state: 'closed' }]);
+    expect(await again.list()).toMatchObject([{ state: 'completed' }]);
   });
 });

@@ -109,7 +109,7 @@ async function describe(
     notes: () => readSegments(bucket, notes, { start: 0, end: notesBytes }),
   };
   const trust = isProven ? {} : { trust: proven.trust, trustReason: proven.reason };
-  const recording = { ...describeHead(key, head), state: 'open', bytes, ...trust } as const;
+  const recording = { ...describeHead(key, head), state: 'running', bytes, ...trust } as const;
   const { resizeOrder } = head;
   const pieces = [{ ...files.cast, start: 0 }];
   return {

@@ -1,5 +1,5 @@
 /** Whether a stored recording is signed by a recorder that counts, from its sidecar alone: cheap enough for a list. Pure. */
-import type { Trust } from '../../wire/recorder-api/recording.ts';
+import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { parseSidecar } from '../library/sidecar.ts';
 import { mentionsEvidence, parseSignedSidecar } from './signed-sidecar.ts';
 import type { PublicKey } from './signing-key.ts';

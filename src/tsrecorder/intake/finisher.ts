@@ -10,7 +10,7 @@ import { blockBytesFor, createLineSealer, type LineSeal } from '../evidence/line
 import type { SessionEvidence, SessionStart } from '../evidence/session-evidence.ts';
 import { describeHead } from '../library/describe-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
-import { finalState, problemOf } from '../library/session-facts.ts';
+import { finalResult, finalState, problemOf } from '../library/session-facts.ts';
 import { sessionMark, type SessionPart } from '../library/session-part.ts';
 import { encodeSidecar } from '../library/sidecar.ts';
 import { removeSpool, type SpoolPosition } from '../spool/spool-file.ts';
@@ -151,7 +151,6 @@ async function store(
           bodyBytes: upload.bodyBytes,
           endedAt: upload.endedAt,
         },
-        ...(upload.facts.exitMessage === undefined ? {} : { exitMessage: upload.facts.exitMessage }),
         part,
         gaps: upload.facts.gaps,
         gapCount: upload.facts.gapCount,
@@ -189,7 +188,7 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
     state: finalState(facts, upload.clean),
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     bytes: upload.castBytes,
-    ...(facts.exitCode === undefined ? {} : { exitCode: facts.exitCode }),
+    ...finalResult(facts),
     ...(problem === undefined ? {} : { problem }),
   };
 }

@@ -22,7 +22,7 @@ export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
   const bytes = session.durable.castBytes;
   return {
     key: started.meta,
-    recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'open', bytes },
+    recording: entry.over ?? { ...describeHead(started.meta, started.head), state: 'running', bytes },
     paths: started.paths,
     resizeOrder: started.head.resizeOrder,
     part: describePart(started.meta),

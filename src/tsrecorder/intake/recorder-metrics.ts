@@ -1,13 +1,14 @@
 /** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
-import { Gauge, Registry } from 'prom-client';
+import { Counter, Gauge, Registry } from 'prom-client';
 import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts';
+import { RESULT_KINDS } from '../../wire/recorder-api/recording-status.ts';
 import type { UploadMeter } from './upload-session.ts';
 
 /** What is asked for at scrape time. */
 export interface IntakeStatus {
   /** Sessions in the spool: uploaded now, cut and perhaps continued, over and not in the store, or not to be read. */
   readonly sessions: {
-    readonly open: number;
+    readonly running: number;
     readonly cut: number;
     readonly storing: number;
     readonly unreadable: number;
@@ -22,7 +23,10 @@ export interface IntakeStatus {
 }
 
 export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
-  ReturnType<typeof createStoreMetrics> & { readonly connections: Gauge<'listener'> };
+  ReturnType<typeof createStoreMetrics> & {
+    readonly recordings: Counter<'state' | 'result'>;
+    readonly connections: Gauge<'listener'>;
+  };
 
 /** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
@@ -37,6 +41,7 @@ export function createRecorderMetrics(
   return {
     ...createUploadMetrics(makers),
     ...createStoreMetrics(makers),
+    recordings: createRecordingCounter(registry),
     connections: createConnectionGauge(registry),
   };
 }
@@ -63,12 +68,6 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
       'tailcast_recorder_commit_seconds',
       'Time to make the waiting bytes of all sessions durable.',
       DISK_BUCKETS,
-    ),
-    recordings: labelled(
-      'tailcast_recorder_recordings_total',
-      'Recordings that ended, by how they ended.',
-      'state',
-      ['closed', 'interrupted', 'violated'],
     ),
     uploadsFailed: labelled(
       'tailcast_recorder_uploads_failed_total',
@@ -151,10 +150,22 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
   };
 }
 
+function createRecordingCounter(registry: Registry): Counter<'state' | 'result'> {
+  const counter = new Counter({
+    name: 'tailcast_recorder_recordings_total',
+    help: 'Recordings that ended, by state and result. Exit codes are exit 0 and exit nonzero.',
+    labelNames: ['state', 'result'],
+    registers: [registry],
+  });
+  for (const state of ['completed', 'interrupted', 'violated'])
+    for (const result of RESULT_KINDS) counter.inc({ state, result }, 0);
+  return counter;
+}
+
 function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => IntakeStatus): void {
   new Gauge({
     name: 'tailcast_recorder_sessions',
-    help: 'Sessions in the spool: open, cut (may be continued), storing (over, not in the store), unreadable.',
+    help: 'Sessions in the spool: running, cut (may be continued), storing (over, not in the store), unreadable.',
     labelNames: ['state'],
     registers: [registry],
     collect() {

@@ -4,7 +4,7 @@ import type { UploadSession } from './upload-session.ts';
 /** What is in the spool. */
 export interface SpoolStatus {
   /** Sessions that a connection uploads. */
-  readonly open: number;
+  readonly running: number;
   /** Sessions that were cut and may be continued. */
   readonly cut: number;
   /** Sessions that are over and not in the store. */
@@ -26,14 +26,14 @@ export interface SpooledSession {
 
 /** @param nowMs milliseconds since the epoch */
 export function spoolStatus(sessions: Iterable<SpooledSession>, nowMs: number): SpoolStatus {
-  let [open, cut, storing, bytes, oldestStoringMs] = [0, 0, 0, 0, 0];
+  let [running, cut, storing, bytes, oldestStoringMs] = [0, 0, 0, 0, 0];
   for (const { session, over, overAtMs } of sessions) {
     bytes += session.durable.castBytes + session.durable.notesBytes;
     if (over !== undefined) {
       storing += 1;
       oldestStoringMs = Math.max(oldestStoringMs, nowMs - overAtMs);
-    } else if (session.attached) open += 1;
+    } else if (session.attached) running += 1;
     else cut += 1;
   }
-  return { open, cut, storing, bytes, oldestStoringMs };
+  return { running, cut, storing, bytes, oldestStoringMs };
 }

@@ -195,7 +195,7 @@ async function asWhole(
   if (described === undefined) return undefined;
   const { part, bodyEnd, entry: own } = described;
   const entry = part.offset === 0 ? own : await joinParts([described], own);
-  const isWhole = part.offset === 0 && own.recording.state === 'closed';
+  const isWhole = part.offset === 0 && own.recording.state === 'completed';
   if (mark === undefined || isWhole || own.live !== undefined) return entry;
   const isProven = isPart(described, mark);
   const { session: _, offset: from, ...about } = part;

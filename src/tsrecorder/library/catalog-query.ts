@@ -1,10 +1,17 @@
 /** What a list may be narrowed to. Pure. */
 import type { ListSort } from '../../search/search-index.ts';
-import type { Recording, RecordingKind, RecordingState } from '../../wire/recorder-api/recording.ts';
+import type { Recording, RecordingKind } from '../../wire/recorder-api/recording.ts';
+import {
+  exitCodeOf,
+  resultText,
+  type RecordingResult,
+  type RecordingState,
+  type TrustLevel,
+} from '../../wire/recorder-api/recording-status.ts';
 
 /** What to list. Texts must be equal, except `text`, which must occur. */
 export interface CatalogQuery {
-  /** Searched in command, user, nodes, pod, namespace, container and id, without regard to case. */
+  /** Searched in command, user, nodes, pod, namespace, container, id and all that is said of state, result and trust; any case. */
   readonly text?: string;
   /** Name or id of the source or the destination. */
   readonly node?: string;
@@ -15,6 +22,8 @@ export interface CatalogQuery {
   readonly container?: string;
   readonly kind?: RecordingKind;
   readonly state?: RecordingState;
+  readonly result?: RecordingResult;
+  readonly trust?: TrustLevel;
   /** Nanoseconds since the epoch: not before `from`, before `to`. */
   readonly from?: bigint;
   readonly to?: bigint;
@@ -40,6 +49,8 @@ export function matches(recording: Recording, query: CatalogQuery): boolean {
     allows(query.container, kubernetes?.container) &&
     allows(query.kind, recording.kind) &&
     allows(query.state, recording.state) &&
+    allows(query.result, recording.result) &&
+    allows(query.trust, recording.trust) &&
     containsText(recording, query.text)
   );
 }
@@ -55,18 +66,15 @@ export function searchedText(recording: Recording): string {
   return searchedNames(recording).join('\n');
 }
 
-function searchedNames({
-  id,
-  command,
-  source,
-  destination,
-  kubernetes,
-  problem,
-}: Recording): readonly string[] {
+function searchedNames(recording: Recording): readonly string[] {
+  const { id, command, source, destination, kubernetes, problem, result, trustReason } = recording;
   const names = [
     id,
     command,
     problem,
+    // a number is in ids and times as well: exit codes have a field of their own
+    exitCodeOf(result) === undefined ? resultText(recording) : recording.resultMessage,
+    trustReason,
     source.user,
     ...(source.tags ?? []),
     source.node,

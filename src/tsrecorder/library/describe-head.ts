@@ -7,7 +7,7 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 export function describeHead(
   key: RecordingKey,
   head: CastHead,
-): Omit<Recording, 'state' | 'bytes' | 'durationSeconds' | 'exitCode' | 'problem'> {
+): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds' | 'problem'> {
   const { width, height, command, kind, source, destination, kubernetes } = head;
   return {
     id: recordingId(key),

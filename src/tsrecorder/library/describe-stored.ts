@@ -9,7 +9,8 @@ import { storedFiles } from './cast-pieces.ts';
 import { readCastTail } from './cast-tail.ts';
 import { describeHead } from './describe-head.ts';
 import type { DescribedPart } from './join-parts.ts';
-import type { Recording, ResizeOrder, Trust } from '../../wire/recorder-api/recording.ts';
+import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
+import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { newerSidecar, parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
@@ -174,18 +175,13 @@ const BEGINNING_BYTES = 4096;
 const MAX_SIDECAR_BYTES = 8_388_608;
 
 /** Id, key and length are those of the cast that is there, whatever the sidecar says. */
-function describeFromSidecar(
-  { recording, cast, exitMessage }: Sidecar,
-  key: RecordingKey,
-  bytes: number,
-): Recording {
+function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
   const changed = cast.bytes !== bytes;
   return {
     ...recording,
     id: recordingId(key),
     key: recordingKey(key),
     bytes,
-    ...(exitMessage === undefined ? {} : { exitMessage }),
     ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
   };
 }
@@ -201,7 +197,7 @@ async function describeForeign(
   return {
     ...describeHead(key, head),
     destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
-    state: endsWhole ? 'closed' : 'interrupted',
+    state: endsWhole ? 'completed' : 'interrupted',
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     bytes,
     ...(endsWhole ? {} : { problem: 'the recording ends inside of a line' }),

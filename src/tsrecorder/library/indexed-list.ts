@@ -179,7 +179,7 @@ const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== unde
 
 /** Undefined: it is about what an index does not have. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
-  const { node, user, tag, namespace: ns, pod, container, kind, state, text = '', from, to, limit } = query;
+  const { node, user, tag, namespace: ns, pod, container, kind, text = '', from, to, limit } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
     ['node', node],
     ['user', user],
@@ -188,7 +188,9 @@ export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
     ['pod', pod],
     ['container', container],
     ['kind', kind],
-    ['state', state === 'open' ? 'running' : state],
+    ['state', query.state],
+    ['result', query.result],
+    ['trust', query.trust],
   ];
   if (fields.some(([, value]) => value === '')) return undefined;
   const clauses = fields.flatMap(([name, value]) => (value === undefined ? [] : [[termOf(name, value)]]));

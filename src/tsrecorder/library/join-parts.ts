@@ -6,7 +6,8 @@ import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { joinNotes, readPlaced, type JoinedPart } from './join-notes.ts';
 import { areSeenAlike } from './scope.ts';
-import type { Recording, Trust } from '../../wire/recorder-api/recording.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
+import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import type { SessionPart } from './session-part.ts';
 
 /** One part, described by itself. */
@@ -78,8 +79,8 @@ function joinRecordings(
 ): Recording {
   const {
     durationSeconds: _duration,
-    exitCode: _exitCode,
-    exitMessage: _exitMessage,
+    result: _result,
+    resultMessage: _resultMessage,
     problem: _problem,
     trust: _trust,
     trustReason: _trustReason,
@@ -88,10 +89,9 @@ function joinRecordings(
   const recordings = parts.map(({ entry }) => entry.recording);
   const { state, problem } = recordings.at(-1) ?? first;
   // the last part may bring no more than the word that the session is over
-  const knowing = state === 'open' ? [] : recordings;
+  const knowing = state === 'running' ? [] : recordings;
   const timed = knowing.findLast(({ durationSeconds }) => durationSeconds !== undefined);
-  const exited = knowing.findLast(({ exitCode }) => exitCode !== undefined);
-  const told = knowing.findLast(({ exitMessage }) => exitMessage !== undefined);
+  const { result, resultMessage } = knowing.findLast((part) => part.result !== undefined) ?? {};
   const earlierGaps = parts.slice(0, -1).some(({ gapCount }) => gapCount > 0);
   const problems = [
     ...(missingBytes > 0
@@ -103,11 +103,11 @@ function joinRecordings(
   ];
   return {
     ...about,
-    state: state === 'closed' && missingBytes > 0 ? 'interrupted' : state,
+    state: state === 'completed' && missingBytes > 0 ? 'interrupted' : state,
     ...(timed?.durationSeconds === undefined ? {} : { durationSeconds: timed.durationSeconds }),
     bytes,
-    ...(exited?.exitCode === undefined ? {} : { exitCode: exited.exitCode }),
-    ...(told?.exitMessage === undefined ? {} : { exitMessage: told.exitMessage }),
+    ...(result === undefined ? {} : { result }),
+    ...(resultMessage === undefined ? {} : { resultMessage }),
     ...(problems.length === 0 ? {} : { problem: problems.join('; ') }),
     ...trustOfParts(recordings),
   };

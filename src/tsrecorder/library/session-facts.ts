@@ -2,9 +2,13 @@
  * What the object lines of an upload say about the session, kept small however many there are. Fed while the upload
  * runs, and again from the journal after a crash.
  */
-import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
+import { parseAnnotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
-import type { RecordingState } from '../../wire/recorder-api/recording.ts';
+import {
+  exitResult,
+  type RecordedResult,
+  type RecordingState,
+} from '../../wire/recorder-api/recording-status.ts';
 import type { JournalNote } from '../spool/spool-journal.ts';
 
 /** Output that is missing from the cast, and where. */
@@ -24,8 +28,10 @@ export interface SessionFacts {
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
   /** The gateway's own word on how the session ended. */
-  readonly outcome: string | undefined;
+  readonly outcome: EndAnnotation['outcome'] | undefined;
   readonly reason: string | undefined;
+  /** True if the gateway reported output, recorded or not. */
+  readonly hasOutput: boolean;
   /** The first of them; `gapCount` counts all. */
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
@@ -42,8 +48,7 @@ export function createSessionFacts(): SessionFacts {
   let session: string | undefined;
   let exitCode: number | undefined;
   let exitMessage: string | undefined;
-  let outcome: string | undefined;
-  let reason: string | undefined;
+  let end: EndAnnotation | undefined;
   const gaps: RecordingGap[] = [];
   let gapCount = 0;
   let noteCount = 0;
@@ -61,8 +66,7 @@ export function createSessionFacts(): SessionFacts {
         exitMessage = annotation.message?.slice(0, MAX_TEXT);
         break;
       case 'end':
-        outcome = annotation.outcome;
-        reason = annotation.reason?.slice(0, MAX_TEXT);
+        end = annotation;
         break;
       case 'gap': {
         gapCount += 1;
@@ -102,10 +106,13 @@ export function createSessionFacts(): SessionFacts {
       return exitMessage;
     },
     get outcome() {
-      return outcome;
+      return end?.outcome;
     },
     get reason() {
-      return reason;
+      return end?.reason?.slice(0, MAX_TEXT);
+    },
+    get hasOutput() {
+      return end !== undefined && end.outputBytes > 0;
     },
     gaps,
     get gapCount() {
@@ -123,7 +130,27 @@ export function createSessionFacts(): SessionFacts {
 /** The state of an upload that is over. `clean`: its end came from the uploader. */
 export function finalState(facts: SessionFacts, clean: boolean): RecordingState {
   if (facts.outcome === 'violated') return 'violated';
-  return clean && (facts.outcome === undefined || facts.outcome === 'completed') ? 'closed' : 'interrupted';
+  const isProven = clean && (facts.outcome === undefined || facts.outcome === 'completed');
+  return isProven && !endsUnknown(facts) ? 'completed' : 'interrupted';
+}
+
+/** The result of an upload that is over. */
+export function finalResult(facts: SessionFacts): RecordedResult {
+  const { exitCode, exitMessage, outcome } = facts;
+  const message = exitMessage === undefined ? {} : { resultMessage: exitMessage };
+  if (exitCode !== undefined) return { result: exitResult(exitCode), ...message };
+  if (outcome === 'client-disconnected') return { result: 'client disconnected' };
+  return hasFailed(facts) && !endsUnknown(facts) ? { result: 'failed to start', ...message } : {};
+}
+
+/** The API server reported a failure instead of an exit code. */
+function hasFailed({ exitCode, exitMessage, outcome }: SessionFacts): boolean {
+  return outcome === 'completed' && exitCode === undefined && exitMessage !== undefined;
+}
+
+/** A command with output was running when the API server reported the failure: nobody knows how the command ended. */
+function endsUnknown(facts: SessionFacts): boolean {
+  return hasFailed(facts) && facts.hasOutput;
 }
 
 /** One sentence on what is wrong with a recording, or undefined. `cutReason`: why the upload ended, if it was cut. */
@@ -135,8 +162,10 @@ export function problemOf(
   const problems: string[] = [];
   if (cutReason !== undefined) problems.push(cutReason);
   if (facts.outcome !== undefined && facts.outcome !== 'completed') {
-    problems.push(`session ${facts.outcome}${facts.reason === undefined ? '' : `: ${facts.reason}`}`);
+    const state = facts.outcome === 'violated' ? 'violated' : 'interrupted';
+    problems.push(`session ${state}${facts.reason === undefined ? '' : `: ${facts.reason}`}`);
   }
+  if (endsUnknown(facts)) problems.push(`the session ended without an exit code: ${facts.exitMessage}`);
   if (facts.gapCount > 0) {
     problems.push(`output is missing in ${facts.gapCount} place${facts.gapCount === 1 ? '' : 's'}`);
   }

@@ -4,7 +4,13 @@
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import { RECORDING_STATES, type Recording, type ResizeOrder } from '../../wire/recorder-api/recording.ts';
+import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
+import {
+  isRecordingResult,
+  RECORDING_STATES,
+  RESULT_VALUES,
+  type RecordingResult,
+} from '../../wire/recorder-api/recording-status.ts';
 import type { RecordingGap } from './session-facts.ts';
 import type { SessionPart } from './session-part.ts';
 
@@ -32,7 +38,6 @@ export interface Sidecar {
   readonly part?: SessionPart;
   /** The gateway's `session` annotation, verbatim. */
   readonly session?: unknown;
-  readonly exitMessage?: string;
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
   /** Object lines of the upload; they stand in the notes file beside the cast. */
@@ -40,6 +45,11 @@ export interface Sidecar {
 }
 
 const node = { node: z.string(), nodeId: z.string() };
+
+export const RESULT_SCHEMA = z.custom<RecordingResult>(
+  (value) => typeof value === 'string' && isRecordingResult(value),
+  `is not ${RESULT_VALUES}`,
+);
 
 /** A recording as it is written down. */
 export const RECORDING_SCHEMA = z.object({
@@ -60,7 +70,8 @@ export const RECORDING_SCHEMA = z.object({
   }),
   destination: z.object(node),
   kubernetes: z.object({ namespace: z.string(), pod: z.string(), container: z.string() }).exactOptional(),
-  exitCode: z.number().exactOptional(),
+  result: RESULT_SCHEMA.exactOptional(),
+  resultMessage: z.string().exactOptional(),
   problem: z.string().exactOptional(),
 });
 
@@ -89,7 +100,6 @@ const schema = z.object({
     })
     .exactOptional(),
   session: z.unknown().optional(),
-  exitMessage: z.string().exactOptional(),
   gaps: z.array(z.object({ at: z.number(), bytes: z.number().exactOptional(), reason: z.string() })),
   gapCount: z.number(),
   noteCount: z.number(),

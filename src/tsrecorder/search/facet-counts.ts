@@ -37,6 +37,7 @@ export function countFacets(sessions: Iterable<Faceted>): Facets {
     tag: most('tag'),
     kind: most('kind'),
     state: most('state'),
-    exit: most('exit'),
+    result: most('result'),
+    trust: most('trust'),
   };
 }

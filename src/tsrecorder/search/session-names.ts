@@ -6,8 +6,8 @@ import { searchedText } from '../library/catalog-query.ts';
 import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 
 export function sessionNames(recording: Recording): SessionNames {
-  const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds, exitCode } =
-    recording;
+  const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds } = recording;
+  const { result, trust } = recording;
   // in the order of the list, which is that of the keys: what a document says of the time may be something else
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
@@ -20,10 +20,11 @@ export function sessionNames(recording: Recording): SessionNames {
       : { namespace: kubernetes.namespace, pod: kubernetes.pod, container: kubernetes.container }),
     nodes: [source.node, source.nodeId, destination.node, destination.nodeId].filter((name) => name !== ''),
     kind,
-    state: state === 'open' ? 'running' : state,
+    state,
     ...(command === undefined ? {} : { command }),
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    ...(exitCode === undefined ? {} : { exitCode }),
+    ...(result === undefined ? {} : { result }),
+    ...(trust === undefined ? {} : { trust }),
   };
 }
 

@@ -3,7 +3,8 @@
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
- *                                    container, kind, state, from, to (RFC 3339), sort (newest; with an index oldest, longest, largest)
+ *                                    container, kind, state, result, trust, from, to (RFC 3339), sort (newest; with an index oldest, longest,
+ *                                    largest)
  * /api/v1/recordings/:id             one recording
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
  *                                    is still to come, ending with the session
@@ -29,7 +30,8 @@ import { gunzip } from 'node:zlib';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { RECORDING_STATES } from '../../wire/recorder-api/recording.ts';
+import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
+import { RESULT_SCHEMA } from '../library/sidecar.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { settledWithin } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -129,6 +131,8 @@ const listQuery = z.strictObject({
   container: text,
   kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
   state: z.enum(RECORDING_STATES).exactOptional(),
+  result: RESULT_SCHEMA.exactOptional(),
+  trust: z.enum(TRUST_LEVELS).exactOptional(),
   from: time,
   to: time,
   sort: z.enum(LIST_SORTS).exactOptional(),

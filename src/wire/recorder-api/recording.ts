@@ -3,17 +3,18 @@
  * page and commands share it.
  */
 
-/**
- * `open`: the upload runs, or may still be continued. `closed`: it ended as it should. `interrupted`: it was cut, or the
- * gateway lost the session. `violated`: the gateway ended the session because its stream could not be understood.
- * `damaged`: there is a file, but its header cannot be read.
- */
-export const RECORDING_STATES = ['open', 'closed', 'interrupted', 'violated', 'damaged'] as const;
-export type RecordingState = (typeof RECORDING_STATES)[number];
+import {
+  isRecordingResult,
+  TRUST_LEVELS,
+  type RecordedResult,
+  type RecordingState,
+  type Trust,
+} from './recording-status.ts';
 
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
-export interface Recording<State extends string = RecordingState, Kind extends string = RecordingKind> {
+export interface Recording<State extends string = RecordingState, Kind extends string = RecordingKind>
+  extends RecordedResult, Partial<Trust> {
   /** `<node>_<time>`: stable, unique in the store, safe in a path segment. */
   readonly id: string;
   /** Name of the cast in the store. */
@@ -34,33 +35,10 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly source: RecordingSource;
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
-  readonly exitCode?: number;
-  /** What the cluster said when the session ended, if it was more than a code. */
-  readonly exitMessage?: string;
   /** Where it stands in its session, when that went on or began elsewhere, or may have. */
   readonly part?: RecordedPart;
   /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
   readonly problem?: string;
-  /**
-   * Whether a recorder that the answering one trusts signed what the store has: see {@link TRUST_LEVELS}. Absent while the session
-   * is open, and where no recorder checks it.
-   */
-  readonly trust?: TrustLevel;
-  /** The reason if `trust` is not `verified`, one phrase. */
-  readonly trustReason?: string;
-}
-
-/**
- * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its bytes are
- * compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no signature of a trusted
- * key. `failed`: a trusted key is named, and it signed something else.
- */
-export const TRUST_LEVELS = ['verified', 'unverified', 'failed'] as const;
-export type TrustLevel = (typeof TRUST_LEVELS)[number];
-
-export interface Trust {
-  readonly trust: TrustLevel;
-  readonly trustReason?: string;
 }
 
 /** One upload of a session that came in several, in bytes of the session. */
@@ -131,12 +109,18 @@ function isListed(value: unknown): value is ListedRecording {
     typeof value['id'] === 'string' &&
     ID.test(value['id']) &&
     has(value, 'number', 'bytes', 'width', 'height') &&
-    mayHave(value, 'string', 'command', 'exitMessage', 'problem', 'trust', 'trustReason') &&
-    mayHave(value, 'number', 'durationSeconds', 'exitCode') &&
+    mayHave(value, 'string', 'command', 'result', 'resultMessage', 'problem', 'trust', 'trustReason') &&
+    isResult(value['result']) &&
+    (value['trust'] === undefined || TRUST_LEVELS.some((level) => level === value['trust'])) &&
+    mayHave(value, 'number', 'durationSeconds') &&
     isSource(value['source']) &&
     isNode(value['destination']) &&
     (value['kubernetes'] === undefined || isPod(value['kubernetes']))
   );
+}
+
+function isResult(value: unknown): boolean {
+  return value === undefined || (typeof value === 'string' && isRecordingResult(value));
 }
 
 function isNode(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -186,7 +186,7 @@ function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {
 async function stateOf(recorder: Recorder, token: string): Promise<string> {
   for (let attempt = 0; attempt < 150; attempt += 1) {
     const recording = await recorder.find(token);
-    if (recording !== undefined && recording.state !== 'open') return recording.state;
+    if (recording !== undefined && recording.state !== 'running') return recording.state;
     await delay(100);
   }
   return 'open or missing';

@@ -75,7 +75,8 @@ describe.each(versions)('Kubernetes %s', (version) => {
   async function recorded(count: number): Promise<readonly StoredRecording[]> {
     const recordings = await gateways.archive.whole([pod], count);
     expect(recordings).toHaveLength(count);
-    for (const { state, source } of recordings) expect([state, source.user]).toEqual(['closed', 'rig-admin']);
+    for (const { state, source } of recordings)
+      expect([state, source.user]).toEqual(['completed', 'rig-admin']);
     return recordings;
   }
 
@@ -150,7 +151,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       });
       const [echo, failing] = await recorded(2);
       expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(8 * 1024 * 1024);
-      expect(failing!.exitCode).toBe(5);
+      expect(failing!.result).toBe('5');
       expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
       works('client-go 0.36', 'exec', label);
     });
@@ -197,7 +198,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         counted: 'twelve bytes',
         fine: 'Success',
       });
-      expect((await recorded(2)).map(({ exitCode }) => exitCode)).toEqual([5, 0]);
+      expect((await recorded(2)).map(({ result }) => result)).toEqual(['5', '0']);
       works(node, 'exec', 'WS');
     });
 
@@ -235,7 +236,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         terminalCode: 3,
       });
       const [failing, shell] = await recorded(2);
-      expect([failing!.exitCode, shell!.exitCode]).toEqual([5, 3]);
+      expect([failing!.result, shell!.result]).toEqual(['5', '3']);
       expect((await gateways.archive.read(shell!.id)).text).toContain('from-a-42-shell');
       works(name, 'exec', 'WS');
     });
@@ -255,7 +256,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       const answer = await both((kubeconfig) => act('exec', kubeconfig, 'default', pod));
       expect(answer).toEqual({ stdout: 'out\n', stderr: 'err\n', code: 5, equal: true, echoCode: 0 });
       const [failing, echo] = await recorded(2);
-      expect([failing!.exitCode, echo!.exitCode]).toEqual([5, 0]);
+      expect([failing!.result, echo!.result]).toEqual(['5', '0']);
       expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
       expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(4 * 1024 * 1024);
       works(name, 'exec', 'WS');
@@ -281,7 +282,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         terminalCode: 3,
       });
       const [failing, echo, shell] = await recorded(3);
-      expect([failing, echo, shell].map((one) => one!.exitCode)).toEqual([5, 0, 3]);
+      expect([failing, echo, shell].map((one) => one!.result)).toEqual(['5', '0', '3']);
       expect((await gateways.archive.read(failing!.id)).stderr.toString()).toBe('err\n');
       expect((await gateways.archive.read(echo!.id)).stdout).toHaveLength(4 * 1024 * 1024);
       expect([shell!.width, shell!.height]).toEqual([97, 31]);
@@ -303,7 +304,11 @@ describe.each(versions)('Kubernetes %s', (version) => {
         expect(answer).toEqual({ stdout: 'out hello\nend\n', stderr: 'err hello\n', status: 'Success' });
         const [recording, ...others] = await gateways.archive.whole(attached, 1);
         expect(others).toEqual([]);
-        expect(recording).toMatchObject({ state: 'closed', kind: 'attach', source: { user: 'rig-admin' } });
+        expect(recording).toMatchObject({
+          state: 'completed',
+          kind: 'attach',
+          source: { user: 'rig-admin' },
+        });
         const { stdout, stderr } = await gateways.archive.read(recording!.id);
         expect([stdout.toString(), stderr.toString()]).toEqual(['out hello\nend\n', 'err hello\n']);
       } finally {
@@ -373,7 +378,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect(control).toMatchObject({ protocol: 'v4.channel.k8s.io', stdout: 'out\n', stderr: 'err\n' });
       for (const server of [all.gateway, all.inFront, all.behind])
         expect(await headlamp.execute(server, pod, command)).toEqual(control);
-      expect((await recorded(3)).map(({ exitCode }) => exitCode)).toEqual([5, 5, 5]);
+      expect((await recorded(3)).map(({ result }) => result)).toEqual(['5', '5', '5']);
       works(name, 'exec', 'WS v4');
     });
 

@@ -147,7 +147,7 @@ async function onlyRecording(recorder: RecorderProcess): Promise<Recording> {
   return within('the session is one closed recording', 60_000, async () => {
     const found = await recorder.list();
     const [only] = found;
-    const settled = only?.state === 'closed' && only.problem === undefined && found.length === 1;
+    const settled = only?.state === 'completed' && only.problem === undefined && found.length === 1;
     return settled ? only : Promise.reject(new Error(summaryOf(found)));
   });
 }
@@ -229,12 +229,12 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
     const partial = await within('the session has ended', 60_000, async () => {
       const found = await back.list();
       const [only] = found;
-      if (only !== undefined && found.length === 1 && only.state !== 'open') return only;
+      if (only !== undefined && found.length === 1 && only.state !== 'running') return only;
       throw new Error(summaryOf(found));
     });
     const shown = outputOf(await back.cast(partial.id));
     console.log(`${store}: ${partial.state}, ${terminal.output().length - shown.length} characters missing`);
-    if (store === 'a bucket' && partial.state === 'closed') {
+    if (store === 'a bucket' && partial.state === 'completed') {
       expect(partial.problem).toBeUndefined();
       expect(shown).toBe(terminal.output());
     } else {

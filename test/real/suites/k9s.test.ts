@@ -123,9 +123,9 @@ describe.each(versions)('Kubernetes %s', (version) => {
       const [recording, ...others] = await gateways.archive.whole([pod], 1);
       expect(others).toEqual([]);
       expect(recording).toMatchObject({
-        state: 'closed',
+        state: 'completed',
         kind: 'exec',
-        exitCode: 7,
+        result: '7',
         width: columns,
         height: rows,
         source: { user: 'rig-admin' },

@@ -13,7 +13,7 @@ async function begin(pod: string): Promise<Upload> {
   upload.write(`[0.1,"o","this is ${pod}\\r\\n"]\n`);
   await expect
     .poll(async () => {
-      const response = await fetch(`${archive().url}/api/v1/recordings?state=open&pod=${pod}`);
+      const response = await fetch(`${archive().url}/api/v1/recordings?state=running&pod=${pod}`);
       return ((await response.json()) as { recordings: unknown[] }).recordings.length;
     })
     .toBe(1);
@@ -26,7 +26,7 @@ async function idOf(pod: string, bytes: number): Promise<string> {
   await expect
     .poll(
       async () => {
-        const response = await fetch(`${archive().url}/api/v1/recordings?state=open&pod=${pod}`);
+        const response = await fetch(`${archive().url}/api/v1/recordings?state=running&pod=${pod}`);
         [found] = ((await response.json()) as { recordings: { id: string; bytes: number }[] }).recordings;
         return found?.bytes ?? 0;
       },

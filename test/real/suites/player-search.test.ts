@@ -198,8 +198,8 @@ describe('the field', () => {
   });
 
   it('takes over links to lists that were filtered', async () => {
-    const page = await open('#/?text=heron&user=bob%40example.com&state=closed', STILL);
-    await expect.poll(() => queryOf(page), SOON).toBe('user:"bob@example.com" state:"closed" "heron"');
+    const page = await open('#/?text=heron&user=bob%40example.com&state=completed', STILL);
+    await expect.poll(() => queryOf(page), SOON).toBe('user:"bob@example.com" state:"completed" "heron"');
     await expect.poll(() => hits(page).count(), SOON).toBe(1);
     expect(await close(page)).toEqual([]);
   });

@@ -24,7 +24,7 @@ function describeStored(id: string, more: object): void {
   const recording = {
     id,
     key: `${node}/${time}`,
-    state: 'closed',
+    state: 'completed',
     startedAt: time,
     durationSeconds: 1,
     bytes: size,
@@ -35,9 +35,10 @@ function describeStored(id: string, more: object): void {
     source: { node: 'laptop.example.ts.net', nodeId: 'nLAP', user: 'alice@example.com' },
     destination: { node: 'gateway.example.ts.net', nodeId: node },
     kubernetes: { namespace: 'prod', pod: 'web-0', container: 'app' },
+    ...more,
   };
   const upload = { protocol: 'v2', address: '127.0.0.1', bodyBytes: size, endedAt: time };
-  const rest = { gaps: [], gapCount: 0, noteCount: 0, ...more };
+  const rest = { gaps: [], gapCount: 0, noteCount: 0 };
   const cast = { bytes: size, resizeOrder: 'columnsFirst' };
   writeFileSync(`${path}.json`, JSON.stringify({ tailcast: 1, recording, cast, upload, ...rest }));
 }
@@ -55,17 +56,18 @@ async function watchStatus(page: Page): Promise<() => Promise<readonly string[]>
 }
 
 describe('a command that could not be started', () => {
-  it('is called failed, and why stands in its row and over its screen', async () => {
+  it('has the result "failed to start", with the reason in its row and above its screen', async () => {
     const id = archive().add(shell('nosuchprogram'));
-    describeStored(id, { exitMessage: MESSAGE });
+    describeStored(id, { result: 'failed to start', resultMessage: MESSAGE });
     const page = await open('', LAPTOP);
     const row = page.locator(`tr[data-id="${id}"]`);
-    await row.getByText('failed', { exact: true }).waitFor();
-    expect(await row.locator('td').last().getAttribute('title')).toBe(MESSAGE);
+    const badge = row.getByText('failed to start', { exact: true });
+    await badge.waitFor();
+    expect(await badge.getAttribute('title')).toBe(MESSAGE);
     await row.locator('a').click();
     await ready(page);
     await page.locator('.notice.warning').getByText(MESSAGE).waitFor();
-    expect(await page.locator('h1').textContent()).toContain('failed');
+    expect(await page.locator('h1').textContent()).toContain('failed to start');
     expect(await close(page)).toEqual([]);
   });
 });

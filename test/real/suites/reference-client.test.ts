@@ -298,7 +298,7 @@ async function startRecorder(options: Partial<RecorderOptions> = {}): Promise<St
     recorder,
     directory,
     list,
-    async stored(state = 'closed') {
+    async stored(state = 'completed') {
       for (const deadline = Date.now() + 10_000; ;) {
         const [recording] = await list();
         if (recording?.state === state) {

@@ -106,7 +106,7 @@ async function session(front: Front, act: (pod: string) => Promise<void>): Promi
 function whole(pod: string): Promise<readonly StoredRecording[]> {
   return rig.until(`the recording of ${pod}`, async () => {
     const found = await archive.of(pod);
-    return found.length > 0 && found.every(({ state }) => state !== 'open') ? found : undefined;
+    return found.length > 0 && found.every(({ state }) => state !== 'running') ? found : undefined;
   });
 }
 
@@ -122,7 +122,7 @@ describe.each(['reference', 'reference in noauth mode'] as const)('a session thr
     const ours = await session('ours', act('ours'));
     expect(theirs.output.text).toBe(ours.output.text);
     expect(theirs.recording).toMatchObject({
-      state: 'closed',
+      state: 'completed',
       kind: 'exec',
       command: ours.recording.command,
       source: { user: 'alice@example.com', node: 'alice.lab.ts.net' },

@@ -167,7 +167,14 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
     });
     terminal.type('\x1b:wq\r');
     expect(await terminal.ended).toBe(0);
-    const ended = await theOnly(rig, recorder, WORDS.running, 'state:closed', `user:${LOGIN}`, `pod:${POD}`);
+    const ended = await theOnly(
+      rig,
+      recorder,
+      WORDS.running,
+      'state:completed',
+      `user:${LOGIN}`,
+      `pod:${POD}`,
+    );
     expect(ended.recording.id).toBe(running.recording.id);
     const [hit] = ended.hits;
     expect(hit?.text).toContain(WORDS.running);
@@ -182,7 +189,7 @@ describe.each(['a folder', 'a bucket'] as const)('a search over %s', (where) => 
     const terminal = await edit(WORDS.kept, 'kept.txt');
     terminal.type('\x1b:wq\r');
     expect(await terminal.ended).toBe(0);
-    await theOnly(rig, recorder, WORDS.kept, 'state:closed');
+    await theOnly(rig, recorder, WORDS.kept, 'state:completed');
     const plugins = installPlugin(join(folder, 'plugins'));
     vi.stubEnv('PATH', `${plugins}${delimiter}${process.env['PATH'] ?? ''}`);
     const found = await runKubectl(kubectl, ['tailcast', 'search', WORDS.kept], { kubeconfig });

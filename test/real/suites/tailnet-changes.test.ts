@@ -87,7 +87,7 @@ function at(from: string, args: readonly string[], timeoutMs = 60_000): Promise<
 
 interface CutSession {
   readonly name: string;
-  readonly state: 'closed' | 'interrupted';
+  readonly state: 'completed' | 'interrupted';
 }
 
 /** The pods whose sessions lost their way to the recorder, or the recorder itself, and what becomes of their recordings. */
@@ -121,7 +121,7 @@ function settled(name: string, timeoutMs: number): Promise<StoredRecording> {
     `the recording of ${name}`,
     async () => {
       const [only, ...more] = await archive.of(name);
-      if (only !== undefined && more.length === 0 && only.state !== 'open') return only;
+      if (only !== undefined && more.length === 0 && only.state !== 'running') return only;
       throw new Error(`${more.length + (only === undefined ? 0 : 1)} recordings, ${only?.state ?? 'none'}`);
     },
     { timeoutMs },
@@ -145,7 +145,7 @@ async function newSession(): Promise<object> {
   return { code, stdout: stdout.toString(), stderr: stderr.toString(), recording: recording?.state };
 }
 
-const AS_ALWAYS = { code: 0, stdout: 'fine\n', stderr: '', recording: 'closed' };
+const AS_ALWAYS = { code: 0, stdout: 'fine\n', stderr: '', recording: 'completed' };
 
 describe('access that ends', () => {
   it('ends a session and a watch when the grant is gone, and says why', { timeout: 90_000 }, async () => {
@@ -201,7 +201,7 @@ describe('an outage', () => {
       });
       expect(await terminal.ended).not.toBe(0);
       // To the gateway its client has hung up; it says so to the recorder when there is a way again.
-      cut.push({ name: pod, state: 'closed' });
+      cut.push({ name: pod, state: 'completed' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
   );
@@ -341,7 +341,7 @@ describe('the sessions that were cut off', () => {
         expect({ name, state: recording?.state, outcome, kept: text.includes('so-far') }).toEqual({
           name,
           state,
-          outcome: state === 'closed' ? 'completed' : 'interrupted',
+          outcome: state === 'completed' ? 'completed' : 'interrupted',
           kept: true,
         });
       });

@@ -152,12 +152,12 @@ async function recordedExec(
     transport,
     ...(road === undefined ? {} : { road }),
   });
-  const { id, state, kind, exitCode } = (await archive.whole(['shell'], before + 1)).at(-1)!;
+  const { id, state, kind, result } = (await archive.whole(['shell'], before + 1)).at(-1)!;
   const { header, ...recorded } = await archive.read(id);
   const { srcNode, srcNodeUser, command } = header;
   return {
     seen: { code, stdout: stdout.toString('latin1') },
-    recorded: { state, kind, exitCode, stdout: recorded.stdout.toString('latin1') },
+    recorded: { state, kind, result, stdout: recorded.stdout.toString('latin1') },
     stderr: recorded.stderr.toString(),
     header: { srcNode, srcNodeUser, command },
   };
@@ -168,7 +168,7 @@ function asItWas(who: string): object {
   const stdout = `out of ${who}\n\xff\n`;
   return {
     seen: { code: 7, stdout },
-    recorded: { state: 'closed', kind: 'exec', exitCode: 7, stdout },
+    recorded: { state: 'completed', kind: 'exec', result: '7', stdout },
     stderr: 'err\n',
     header: {
       srcNode: `${who}.lab.ts.net`,

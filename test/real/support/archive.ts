@@ -7,7 +7,7 @@ export interface StoredRecording {
   readonly durationSeconds?: number;
   readonly command?: string;
   readonly kind: string;
-  readonly exitCode?: number;
+  readonly result?: string;
   readonly width: number;
   readonly height: number;
   readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
@@ -61,7 +61,7 @@ export function openArchive(url: string): Archive {
     (await list(`&pod=${encodeURIComponent(pod)}`)).filter(({ kubernetes }) => kubernetes?.pod === pod);
   // The sidecar is the last that is put in its place.
   const isWhole = async ({ id, state }: StoredRecording): Promise<boolean> =>
-    state !== 'open' && (await fetch(new URL(`/api/v1/recordings/${id}/sidecar`, url))).ok;
+    state !== 'running' && (await fetch(new URL(`/api/v1/recordings/${id}/sidecar`, url))).ok;
 
   // A session that runs, or that another's gateway recorded, has none.
   const notesOf = async (id: string): Promise<string> => {

@@ -78,7 +78,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
   const check = (what: string, recorded: unknown, seen: unknown): void => {
     if (recorded !== seen) problems.push(`${what}: recorded ${brief(recorded)}, seen ${brief(seen)}`);
   };
-  check('state', recording.state, 'closed');
+  check('state', recording.state, 'completed');
   check('outcome', output.outcome, 'completed');
   const isExec = run.args[0] === 'exec';
   check('kind', recording.kind, isExec ? 'exec' : 'attach');
@@ -94,7 +94,7 @@ function compare(recording: StoredRecording, output: RecordedOutput, run: Witnes
     return problems;
   }
   // exec's own code; what attach is told is whether the attaching went well.
-  if (isExec && run.code !== 1) check('exit code', recording.exitCode, run.code);
+  if (isExec && run.code !== 1) check('result', recording.result, String(run.code));
   if (isBinary(run.stdout)) check('stdout', digest(output.stdout), digest(run.stdout));
   else check('stdout', output.stdout.toString(), withoutKubectl(run.stdout.toString()));
   check('stderr', output.stderr.toString(), withoutKubectl(run.stderr.toString()));
@@ -111,7 +111,9 @@ async function compareCopies(
   known: ReadonlySet<string>,
 ): Promise<readonly string[]> {
   const recordings = await wholeOnes(archive, [pod], known, COPY_SESSIONS);
-  const bad = recordings.filter(({ state, exitCode }) => state !== 'closed' || (exitCode ?? 0) > 1);
+  const bad = recordings.filter(
+    ({ state, result }) => state !== 'completed' || !['0', '1', undefined].includes(result),
+  );
   const download = recordings.findLast(({ command }) => command?.startsWith('tar cf -') === true);
   if (download === undefined) {
     const commands = recordings.map(({ command }) => command).join('; ');
@@ -125,7 +127,7 @@ async function compareCopies(
   const equal =
     tar.status === 0 && digest(readFileSync(path)) === digest(readFileSync(join(folder, 'source/data.bin')));
   return [
-    ...bad.map(({ command, state, exitCode }) => `${command ?? ''}: ${state}, exit code ${exitCode ?? ''}`),
+    ...bad.map(({ command, state, result }) => `${command ?? ''}: ${state}, result ${result ?? ''}`),
     ...(equal ? [] : [`the recorded archive does not hold the file: ${tar.stderr}`]),
   ];
 }

@@ -134,7 +134,7 @@ describe('a hostile writer of the shared bucket', () => {
     await running.over;
     const stored = await until(async () => {
       const found = (await two.list()).filter(
-        ({ state, trust }) => state === 'closed' && trust !== undefined,
+        ({ state, trust }) => state === 'completed' && trust !== undefined,
       );
       return found.length > 0 ? found : undefined;
     });

@@ -309,7 +309,7 @@ async function checkNoForgery({ site, recorders, sessions }: World): Promise<voi
       if (isMadeUp) expect(trust, `${id} never happened`).not.toBe('verified');
       if (/forge/.test(cast) && trust === undefined)
         // nobody reads all bytes of a session that runs elsewhere: it is not over, and not called verified
-        expect(recordings.find((each) => each.id === id)?.state).toBe('open');
+        expect(recordings.find((each) => each.id === id)?.state).toBe('running');
     }
   }
 }

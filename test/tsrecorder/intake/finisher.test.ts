@@ -26,7 +26,7 @@ describe('bringing recordings into the store', () => {
     expect(upload.acks.at(-1)).toEqual({ ack: BODY.length });
     const [waiting, ...others] = await rig.list();
     expect(others).toEqual([]);
-    expect(waiting?.state).toBe('closed');
+    expect(waiting?.state).toBe('completed');
     const path = `/api/v1/recordings/${waiting!.id}/cast`;
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);
     await until(async () =>

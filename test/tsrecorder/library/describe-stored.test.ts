@@ -41,7 +41,7 @@ describe('the description of a stored recording', () => {
     expect((await describeIt({ key: KEY, hasSidecar: false }))?.entry.recording.state).toBe('damaged');
     hooks.beforeRead = () => undefined;
     expect((await describeIt({ key: KEY, hasSidecar: false }))?.entry.recording).toMatchObject({
-      state: 'closed',
+      state: 'completed',
       durationSeconds: 1.5,
     });
   });
@@ -57,7 +57,7 @@ describe('the description of a stored recording', () => {
       await expect(ask()).rejects.toBe(fault);
     }
     hooks.beforeRead = () => undefined;
-    expect(await ask()).toMatchObject({ entry: { recording: { state: 'closed' } } });
+    expect(await ask()).toMatchObject({ entry: { recording: { state: 'completed' } } });
   });
 
   it('is the same in however small pieces the recording is read', async () => {

@@ -82,7 +82,7 @@ describe('the screen', () => {
 describe('the duration', () => {
   it.each(['v3-duration', 'blank-last-lines'])('of %s is known', async (name) => {
     const { recording } = await stored(await readFile(pathOf(name)));
-    expect(recording).toMatchObject({ state: 'closed', durationSeconds: 8.5 });
+    expect(recording).toMatchObject({ state: 'completed', durationSeconds: 8.5 });
   });
 });
 
@@ -92,7 +92,12 @@ describe('asciicast version 1', () => {
     ['on several lines', (text: string) => JSON.stringify(JSON.parse(text), undefined, 2)],
   ])('%s is read as version 2', async (_how, written) => {
     const entry = await stored(Buffer.from(written(await readFile(pathOf('v1'), 'utf8'))));
-    expect(entry.recording).toMatchObject({ state: 'closed', durationSeconds: 1.5, width: 80, height: 24 });
+    expect(entry.recording).toMatchObject({
+      state: 'completed',
+      durationSeconds: 1.5,
+      width: 80,
+      height: 24,
+    });
     expect(entry.recording.problem).toBeUndefined();
     const { index, transcript } = await indexOf(entry);
     expect(index).toMatchObject({ seconds: 1.5, badLines: 0, isCut: false });

@@ -39,7 +39,7 @@ interface Made {
   readonly command: string | undefined;
   readonly kind: 'exec' | 'attach';
   readonly seconds: number | undefined;
-  readonly state: 'closed' | 'interrupted' | 'damaged';
+  readonly state: 'completed' | 'interrupted' | 'damaged';
   /** `none`: a session in one upload. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
   /** What the index knows of it: as it is, nothing, as it was before, or that it was there. */
@@ -69,13 +69,13 @@ const made: fc.Arbitrary<Made> = fc.record({
   ),
   kind: name('exec', 'attach') as fc.Arbitrary<Made['kind']>,
   seconds: fc.option(fc.constantFrom(0, 0.5, 7, 7.25, 3600), { nil: undefined }),
-  state: name('closed', 'closed', 'interrupted', 'damaged') as fc.Arbitrary<Made['state']>,
+  state: name('completed', 'completed', 'interrupted', 'damaged') as fc.Arbitrary<Made['state']>,
   session: name('none', 'none', 'none', 'first', 'second', 'alone') as fc.Arbitrary<Made['session']>,
   indexed: name('now', 'now', 'now', 'now', 'not', 'before', 'gone') as fc.Arbitrary<Made['indexed']>,
   where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
 });
 /** What this has found: nobody with rules sees a damaged first upload, and it hid the second one in the index. */
-const DAMAGED_FIRST: readonly Made[] = (['damaged', 'closed'] as const).map((state, at) => ({
+const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((state, at) => ({
   nodeId: 'nA',
   at: at * 100_000,
   trimmed: false,
@@ -99,7 +99,7 @@ const filter = fc.record(
     namespace: name('prod', 'dev', 'user'),
     pod: name('web-1', 'db'),
     kind: name('exec', 'attach') as fc.Arbitrary<'exec'>,
-    state: name('open', 'closed', 'interrupted', 'damaged') as fc.Arbitrary<'closed'>,
+    state: name('running', 'completed', 'interrupted', 'damaged') as fc.Arbitrary<'completed'>,
     text: name(
       '',
       'a',
@@ -153,7 +153,7 @@ function uploadOf(one: Made, number: number): Upload {
   const recording: Recording = {
     id,
     key: recordingKey(key),
-    state: one.state === 'damaged' ? 'closed' : one.state,
+    state: one.state === 'damaged' ? 'completed' : one.state,
     startedAt: time,
     bytes: BODY,
     width: 80,
@@ -232,7 +232,7 @@ function storeOf(uploads: readonly Upload[], onRead: (id: string) => void = () =
 function liveOf({ key, recording }: Upload): LiveRecording {
   return {
     key,
-    recording: { ...recording, state: 'open' },
+    recording: { ...recording, state: 'running' },
     paths: { cast: '/nowhere', notes: '/nowhere' },
     resizeOrder: 'columnsFirst',
     part: {

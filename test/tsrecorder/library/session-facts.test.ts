@@ -1,6 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { createSessionFacts, finalState, problemOf } from '../../../src/tsrecorder/library/session-facts.ts';
-import { encodeAnnotation, type Annotation } from '../../../src/wire/recorder-api/annotation.ts';
+import {
+  createSessionFacts,
+  finalResult,
+  finalState,
+  problemOf,
+} from '../../../src/tsrecorder/library/session-facts.ts';
+import {
+  encodeAnnotation,
+  type Annotation,
+  type EndAnnotation,
+} from '../../../src/wire/recorder-api/annotation.ts';
 
 function factsOf(...annotations: readonly Annotation[]): ReturnType<typeof createSessionFacts> {
   const facts = createSessionFacts();
@@ -11,10 +20,10 @@ function factsOf(...annotations: readonly Annotation[]): ReturnType<typeof creat
   return facts;
 }
 
-const end = (outcome: 'completed' | 'violated', reason?: string): Annotation => ({
+const end = (outcome: EndAnnotation['outcome'], reason?: string, outputBytes = 0): Annotation => ({
   kind: 'end',
   outcome,
-  outputBytes: 0,
+  outputBytes,
   outputLines: 0,
   ...(reason === undefined ? {} : { reason }),
 });
@@ -56,8 +65,58 @@ describe('what is wrong with a recording', () => {
   });
 
   it('goes with how it is listed', () => {
-    expect(finalState(factsOf(end('completed')), true)).toBe('closed');
-    expect(finalState(factsOf(end('violated')), true)).not.toBe('closed');
-    expect(finalState(factsOf(), false)).not.toBe('closed');
+    expect(finalState(factsOf(end('completed')), true)).toBe('completed');
+    expect(finalState(factsOf(end('violated')), true)).not.toBe('completed');
+    expect(finalState(factsOf(), false)).not.toBe('completed');
+  });
+
+  const NOT_FOUND = 'exec: "nosuch": executable file not found in $PATH';
+  const failed: Annotation = { kind: 'exit', message: NOT_FOUND };
+  it.each<[string, readonly Annotation[], ReturnType<typeof finalState>, ReturnType<typeof finalResult>]>([
+    ['nobody said how it ended', [], 'completed', {}],
+    ['an exit code', [{ kind: 'exit', code: 0 }, end('completed')], 'completed', { result: '0' }],
+    [
+      'another exit code',
+      [{ kind: 'exit', code: 42, message: 'x' }, end('completed')],
+      'completed',
+      { result: '42', resultMessage: 'x' },
+    ],
+    [
+      'a command that failed to start',
+      [failed, end('completed')],
+      'completed',
+      { result: 'failed to start', resultMessage: NOT_FOUND },
+    ],
+    ['a failure of a command that had begun to write', [failed, end('completed', 'x', 5)], 'interrupted', {}],
+    [
+      'a client that vanished',
+      [end('client-disconnected')],
+      'interrupted',
+      { result: 'client disconnected' },
+    ],
+    ['a failure without proof of the end', [failed, end('interrupted')], 'interrupted', {}],
+    [
+      'an exit code without proof of the output',
+      [{ kind: 'exit', code: 3 }, end('interrupted')],
+      'interrupted',
+      { result: '3' },
+    ],
+    ['a violation', [{ kind: 'exit', code: 37 }, end('violated')], 'violated', { result: '37' }],
+    [
+      'a code that is no exit code',
+      [{ kind: 'exit', code: Number.MAX_SAFE_INTEGER }],
+      'completed',
+      { result: '9007199254740991' },
+    ],
+  ])('has a state and a result: %s', (_what, annotations, state, result) => {
+    const facts = factsOf(...annotations);
+    expect([finalState(facts, true), finalResult(facts)]).toEqual([state, result]);
+  });
+
+  it('says what the API server said of a command that had begun', () => {
+    const facts = factsOf({ kind: 'exit', message: 'the runtime is gone' }, end('completed', undefined, 5));
+    expect(problemOf(facts, 0, undefined)).toBe(
+      'the session ended without an exit code: the runtime is gone',
+    );
   });
 });

@@ -28,7 +28,7 @@ function listingOf(state: Recording['state'] | undefined): Listing {
 
 describe('the session of an upload, for somebody who may see some', () => {
   it.each([
-    ['closed', ID],
+    ['completed', ID],
     ['damaged', undefined],
     [undefined, undefined],
   ] as const)('that is %s is %s', async (state, id) => {

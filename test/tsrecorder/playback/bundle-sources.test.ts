@@ -23,7 +23,7 @@ const BEGUN: CatalogEntry = {
   recording: {
     id: 'n1_2026-01-02T03:04:05Z',
     key: 'n1/2026-01-02T03:04:05Z.cast',
-    state: 'open',
+    state: 'running',
     startedAt: '2026-01-02T03:04:05Z',
     bytes: 0,
     width: 80,

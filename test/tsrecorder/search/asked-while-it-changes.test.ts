@@ -70,7 +70,7 @@ it('a running session is found by what is durable before any more of it comes', 
     upload.write(text);
     await upload.ack(({ ack }) => ack === sent);
     const { sessions } = await found(rig, `"needle ${word}" state:running`, 1);
-    expect(sessions[0]?.recording.state, word).toBe('open');
+    expect(sessions[0]?.recording.state, word).toBe('running');
   }
   upload.end();
   await upload.over;

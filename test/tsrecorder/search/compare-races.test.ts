@@ -60,7 +60,7 @@ class FakeStore {
         id,
         key: recordingKey(key),
         startedAt: key.time,
-        state: 'closed',
+        state: 'completed',
         kind: 'exec',
         width: 80,
         height: 24,

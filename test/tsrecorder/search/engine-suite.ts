@@ -31,7 +31,7 @@ export function names(id: string, more: Partial<SessionNames> = {}): SessionName
     tags: [],
     nodes: ['laptop', 'nLAPTOP'],
     kind: 'exec',
-    state: 'closed',
+    state: 'completed',
     ...more,
   };
 }
@@ -115,7 +115,7 @@ function indexTests(): readonly IndexTest[] {
   async function fill(index: TestedIndex): Promise<void> {
     const prod = { user: 'alice@example.com', namespace: 'prod', pod: 'web-1', container: 'app', tags: [] };
     await index.put(
-      doc('n_1', prod),
+      doc('n_1', { ...prod, trust: 'unverified' }),
       [
         moment(1, '$ ls', 'total 12'),
         moment(9, 'error: store_failed'),
@@ -128,7 +128,7 @@ function indexTests(): readonly IndexTest[] {
         user: 'bob@example.com',
         namespace: 'dev',
         pod: 'db-0',
-        exitCode: 1,
+        result: '1',
         durationSeconds: 7200,
         command: 'bash',
       }),
@@ -142,7 +142,7 @@ function indexTests(): readonly IndexTest[] {
         pod: 'web-2',
         kind: 'attach',
         state: 'interrupted',
-        exitCode: 0,
+        result: '0',
         durationSeconds: 5,
       }),
       [],
@@ -207,7 +207,8 @@ function indexTests(): readonly IndexTest[] {
       ['kind:attach', ['n_3']],
       ['state:interrupted', ['n_3']],
       ['exit:!=0', ['n_2']],
-      ['exit:0', ['n_3']],
+      ['result:0', ['n_3']],
+      ['store_failed trust:unverified', ['n_1']],
       ['-exit:0', ['n_2', 'n_1']],
       ['duration:>1h', ['n_2']],
       ['cmd:"kubectl delete"', ['n_1']],
@@ -382,7 +383,7 @@ function indexTests(): readonly IndexTest[] {
     expect(idsOf(await index.find('alpha state:running'))).toEqual(['n_1']);
     await index.put(doc('n_1'), [moment(1, 'alpha gamma')], false);
     expect(idsOf(await index.find('beta'))).toEqual([]);
-    expect(idsOf(await index.find('gamma state:closed'))).toEqual(['n_1']);
+    expect(idsOf(await index.find('gamma state:completed'))).toEqual(['n_1']);
   });
 
   test('forgets what is removed', async (index) => {
@@ -452,7 +453,7 @@ function indexTests(): readonly IndexTest[] {
         { value: 'nLAPTOP', count: 2 },
       ],
       tag: [{ value: 'tag:ci', count: 1 }],
-      exit: [{ value: '0', count: 1 }],
+      result: [{ value: '0', count: 1 }],
     });
   });
 
@@ -513,7 +514,7 @@ function indexTests(): readonly IndexTest[] {
   test('shows where in one session, in the order of time, and to nobody who may not see it', async (index) => {
     await fill(index);
     await index.put(
-      doc('n_4', { user: 'alice@example.com', namespace: 'prod', exitCode: 77 }),
+      doc('n_4', { user: 'alice@example.com', namespace: 'prod', result: '77' }),
       Array.from({ length: 30 }, (_, at) => moment(at, at % 2 === 0 ? `needle ${at}` : 'hay')),
       false,
     );

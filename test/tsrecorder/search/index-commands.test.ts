@@ -29,7 +29,7 @@ describe('tailcast index', () => {
     sessions
       .prepare(
         `INSERT INTO s(n, id, ver, tags, nodes, kind, state, moments, partial)
-         VALUES (5, 'nGONE_2026-01-01T00:00:00Z', 'v', '[]', '[]', 'exec', 'closed', 0, 0)`,
+         VALUES (5, 'nGONE_2026-01-01T00:00:00Z', 'v', '[]', '[]', 'exec', 'completed', 0, 0)`,
       )
       .run();
     const { n } = sessions.prepare('SELECT n FROM s WHERE id = ?').get(ids[2]!) ?? {};

@@ -178,7 +178,7 @@ describe('the index of an archive', () => {
     for (const rig of [one, two]) {
       const joined = await found(rig, 'second needle', 1);
       expect(joined.sessions[0]?.recording.id).toBe(sessions[0]?.recording.id);
-      expect(await found(rig, '"first needle" "second needle" state:closed', 1)).toMatchObject({
+      expect(await found(rig, '"first needle" "second needle" state:completed', 1)).toMatchObject({
         sessions: [{ recording: joined.sessions[0]!.recording }],
       });
       expect((await found(rig, '', 1)).sessions).toHaveLength(1);

@@ -193,12 +193,12 @@ describe('an index below which something is wrong', () => {
     running.write(first);
     await running.ack(({ ack }) => ack === first.length);
     await uploadWhole(rig.recorder, cast([1, 'needle']));
-    expect((await rig.list()).map(({ state }) => state).toSorted()).toEqual(['closed', 'open']);
+    expect((await rig.list()).map(({ state }) => state).toSorted()).toEqual(['completed', 'running']);
     running.write('[2,"o","more"]\n');
     await running.ack(({ ack }) => ack > first.length);
     running.end();
     await running.over;
-    expect((await rig.list('?state=closed')).length).toBe(2);
+    expect((await rig.list('?state=completed')).length).toBe(2);
     silent.closeAllConnections();
     silent.close();
   });
@@ -226,6 +226,6 @@ describe('an index below which something is wrong', () => {
         return answer.status === 200 ? (JSON.parse(answer.body) as Answered).sessions[0]?.partial : undefined;
       });
     expect(await partial('needle')).toBe(false);
-    expect(await partial('w10* state:closed')).toBe(true);
+    expect(await partial('w10* state:completed')).toBe(true);
   });
 });

@@ -266,7 +266,7 @@ describe('an indexer', () => {
   it('feeds what runs as far as it is durable, commits each time, and drops it when it is over', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
-    const recording = { ...stored!, state: 'open' } as CatalogEntry['recording'];
+    const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
     let durable = 'first ';
     let isOpen = true;
     const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => isOpen } as LiveRecording;
@@ -322,7 +322,7 @@ describe('an indexer', () => {
   it('says how long running sessions wait, while something else keeps the index, and while there is none', async () => {
     const { rig } = await storeWith('alpha');
     const [stored] = await rig.list();
-    const recording = { ...stored!, state: 'open' } as CatalogEntry['recording'];
+    const recording = { ...stored!, state: 'running' } as CatalogEntry['recording'];
     const live = { key: parseRecordingId(stored!.id), recording, isOpen: () => true } as LiveRecording;
     let durable = 'first ';
     const piece = {

@@ -20,9 +20,10 @@ export const sessionOf = fc.record({
   pod: fc.constantFrom('web-1', 'web-10', 'web-2-a', 'db', undefined),
   tags: fc.subarray(['tag:ci', 'tag:ops']),
   kind: fc.constantFrom('exec', 'attach'),
-  state: fc.constantFrom('closed', 'running'),
+  state: fc.constantFrom('completed', 'running'),
   command: fc.constantFrom('sh alpha', undefined),
-  exitCode: fc.constantFrom(0, 1, 77, undefined),
+  result: fc.constantFrom('0', '1', '77', 'failed to start', undefined),
+  trust: fc.constantFrom('verified', 'unverified', 'failed', undefined),
   durationSeconds: fc.constantFrom(0.5, 3, 4, 7199.5, 7200, undefined),
   moments: fc.array(momentOf, { maxLength: 4 }),
 });
@@ -34,6 +35,7 @@ const term = fc.oneof(
   fc.constantFrom('alp*', '"store_failed alp"*', 'user:alice', 'user:al*', 'ns:prod', 'ns:d*', 'pod:web-*'),
   fc.constantFrom('tag:tag:ci', 'tag:tag:*', 'node:laptop', 'node:nL*', 'kind:attach', 'state:running'),
   fc.constantFrom('id:n_1', 'id:n_*', 'container:app', 'pod:web-1*', 'pod:web-2-*'),
+  fc.constantFrom('result:0', 'result:"failed to start"', '-result:77', 'trust:failed', '-trust:verified'),
   fc.constantFrom('exit:0', 'exit:1', 'exit:!=0', 'exit:!=1', 'exit:>0', 'exit:>=77', 'exit:<77', 'exit:<=0'),
   fc.constantFrom(
     'duration:>1h',

@@ -55,7 +55,7 @@ describe('a recorder with an index', () => {
     const { sessions, query } = await found(rig, 'needle ns:prod');
     expect(query).toBe('needle ns:prod');
     expect(sessions[0]).toMatchObject({
-      recording: { state: 'closed', source: { user: 'a@example.com' } },
+      recording: { state: 'completed', source: { user: 'a@example.com' } },
       hits: [{ at: 1.5, text: 'pod needle deleted', marks: [[4, 10]] }],
     });
     const id = encodeURIComponent(sessions[0]!.recording.id);
@@ -77,7 +77,7 @@ describe('a recorder with an index', () => {
     upload.write('[2,"o","second needle\\r\\n"]\n');
     await found(rig, '"second needle" state:running');
     upload.end();
-    const { sessions } = await found(rig, '"second needle" state:closed');
+    const { sessions } = await found(rig, '"second needle" state:completed');
     expect(sessions[0]?.hits).toHaveLength(1);
     await found(rig, 'state:running', 0);
   });
@@ -274,20 +274,20 @@ describe('a recorder with an index', () => {
         ({ source, kubernetes, state }) => `${source.user} ${kubernetes?.namespace} ${state}`,
       );
     expect(await listed('?user=b@example.com')).toEqual([
-      'b@example.com prod closed',
-      'b@example.com dev closed',
+      'b@example.com prod completed',
+      'b@example.com dev completed',
     ]);
     expect(await listed('?text=EXAMPLE&namespace=prod')).toEqual([
-      'b@example.com prod closed',
-      'a@example.com prod closed',
+      'b@example.com prod completed',
+      'a@example.com prod completed',
     ]);
     const upload = openUpload(rig.recorder);
     upload.write(cast('running', 'c@example.com'));
-    await until(async () => ((await listed('?state=open')).length === 1 ? true : undefined));
+    await until(async () => ((await listed('?state=running')).length === 1 ? true : undefined));
     expect(await listed('?namespace=prod')).toEqual([
-      'c@example.com prod open',
-      'b@example.com prod closed',
-      'a@example.com prod closed',
+      'c@example.com prod running',
+      'b@example.com prod completed',
+      'a@example.com prod completed',
     ]);
     await mkdir(join(rig.directory, 'nOTHER'));
     await writeFile(
@@ -296,7 +296,7 @@ describe('a recorder with an index', () => {
     );
     await until(async () => ((await listed('?user=d@example.com')).length === 1 ? true : undefined));
     await found(rig, 'elsewhere');
-    expect((await listed('')).at(-1)).toBe('d@example.com prod closed');
+    expect((await listed('')).at(-1)).toBe('d@example.com prod completed');
     upload.end();
   });
 
@@ -333,7 +333,7 @@ describe('a recorder with an index', () => {
     later.write(`${HEADER}[2,"o","two needle\\r\\n"]\n`);
     later.end();
     await later.over;
-    await until(async () => ((await second.list('?state=closed')).length === 1 ? true : undefined));
+    await until(async () => ((await second.list('?state=completed')).length === 1 ? true : undefined));
     await second.recorder.close();
     for (const name of [damagedId!, damagedId!.replace(/cast$/, 'json')])
       await writeFile(join(directory, 'nGATE1CNTRL', name), 'no header\n');

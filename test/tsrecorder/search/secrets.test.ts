@@ -82,7 +82,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
   await look();
   upload.end();
   await upload.over;
-  await until(async () => ((await search('needle state:closed')).length === 1 ? true : undefined));
+  await until(async () => ((await search('needle state:completed')).length === 1 ? true : undefined));
   await look();
   expect(receiver.received[0]!.data.hit?.text).toContain('[secret]');
   // and the recording has them all

@@ -171,7 +171,7 @@ it('the embedded index finds a session that runs by what is known of it now, in 
     const known = { state: 'running', durationSeconds: 3 };
     writer.append(names('n_1', known), [moment(1, 'alpha')], true, false);
     writer.append(
-      names('n_1', { ...known, durationSeconds: 7200, exitCode: 77 }),
+      names('n_1', { ...known, durationSeconds: 7200, result: '77' }),
       [moment(2, 'beta')],
       false,
       false,

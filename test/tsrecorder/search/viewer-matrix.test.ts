@@ -133,7 +133,7 @@ function questions(): readonly string[] {
     'kind:exec',
   ];
   const ofTimes = [
-    'state:closed',
+    'state:completed',
     'after:2000-01-01',
     'before:2100-01-01',
     'duration:>0',

@@ -39,7 +39,7 @@ async function record(rig: Rig): Promise<string> {
   await upload.over;
   upload.close();
   const [newest] = await rig.list();
-  expect(newest?.state).toBe('closed');
+  expect(newest?.state).toBe('completed');
   return newest?.id ?? '';
 }
 

@@ -54,7 +54,7 @@ function openApi(
   let at = 0;
   let questions = 0;
   const entryOf = (id: string): CatalogEntry =>
-    ({ recording: { id, state: 'closed' } as Recording }) as CatalogEntry;
+    ({ recording: { id, state: 'completed' } as Recording }) as CatalogEntry;
   const search = {
     async ask(operation: 'find' | 'within' | 'facets', ask: never) {
       await opened;

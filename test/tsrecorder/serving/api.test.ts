@@ -151,7 +151,11 @@ describe('a recording', () => {
       ['user=a', 0],
       ['node=laptop.tail1.ts.net', 1],
       ['node=nGATE1CNTRL', 1],
-      ['namespace=prod&pod=web-0&container=app&kind=exec&state=closed', 1],
+      ['namespace=prod&pod=web-0&container=app&kind=exec&state=completed', 1],
+      ['result=0', 0],
+      ['result=client%20disconnected', 0],
+      ['trust=verified', 1],
+      ['trust=unverified', 0],
       ['kind=ssh', 0],
       ['tag=tag:ci', 0],
       ['text=LAPTOP', 1],
@@ -169,6 +173,9 @@ describe('a recording', () => {
       'limit=x',
       'from=yesterday',
       'state=odd',
+      'state=open',
+      'result=odd',
+      'trust=odd',
       'usr=alice',
       'user=a&user=b',
     ]) {
@@ -190,7 +197,7 @@ describe('a running session', () => {
     upload.write(HEADER + first);
     await upload.ack(({ ack }) => ack === (HEADER + first).length);
     const [open] = await rig.list();
-    expect(open).toMatchObject({ state: 'open', bytes: (STORED_HEADER + first).length });
+    expect(open).toMatchObject({ state: 'running', bytes: (STORED_HEADER + first).length });
     const path = `/api/v1/recordings/${open!.id}/cast`;
     expect((await rig.get(path)).body).toBe(STORED_HEADER + first);
     expect((await rig.get(path)).headers['etag']).toBeUndefined();
@@ -284,11 +291,11 @@ describe('an archive of the reference', () => {
   it('is listed, newest first, whatever is in it', async () => {
     const recordings = await rig.list();
     expect(recordings.map(({ state }) => state)).toEqual([
-      'closed',
+      'completed',
       'interrupted',
       'damaged',
       'damaged',
-      ...names.map(() => 'closed'),
+      ...names.map(() => 'completed'),
     ]);
     expect(recordings[0]?.problem).toBe('the sidecar cannot be read');
     expect(recordings[1]).toMatchObject({
@@ -370,7 +377,7 @@ describe('what belongs to a recording that is over and not yet in the store', ()
     const upload = openUpload(rig.recorder);
     upload.write(`${HEADER}{"kind":"session","id":"s1"}\n${LINES}{"kind":"end","outcome":"completed"}\n`);
     upload.end();
-    const over = await until(async () => (await rig.list()).find(({ state }) => state === 'closed'));
+    const over = await until(async () => (await rig.list()).find(({ state }) => state === 'completed'));
     const asked = Promise.all(
       ['notes', 'sidecar'].map((kind) => rig.get(`/api/v1/recordings/${over.id}/${kind}`)),
     );

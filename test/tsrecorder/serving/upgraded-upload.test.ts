@@ -165,7 +165,7 @@ describe('an upgraded upload', () => {
     const slow = await dial(rig);
     for (const byte of bytes()) slow.write(Uint8Array.of(byte));
     expect(await receiveAll(slow)).toMatch(/^HTTP\/1\.1 101 [^]*\0\0\0\0$/);
-    expect(await states(rig)).toEqual(['closed', 'closed']);
+    expect(await states(rig)).toEqual(['completed', 'completed']);
   });
 
   it.each(['end', 'resetAndDestroy'] as const)(
@@ -195,7 +195,7 @@ describe('an upgraded upload', () => {
         // a reset may take bytes along that were sent
         return settled && (whole === undefined || found.length === whole) ? true : undefined;
       });
-      expect(await states(rig)).not.toContain('closed');
+      expect(await states(rig)).not.toContain('completed');
     },
   );
 
@@ -206,13 +206,13 @@ describe('an upgraded upload', () => {
     await upload.ack(({ ack }) => ack === HEADER.length + LINE.length);
     upload.close();
     await upload.over;
-    expect(await states(rig)).toEqual(['open']);
+    expect(await states(rig)).toEqual(['running']);
     const again = openUpload(rig.recorder, { ...named('s'), 'tailcast-offset': String(HEADER.length) });
     expect((await again.headers)['tailcast-offset']).toBe(String(HEADER.length + LINE.length));
     again.write(LINE);
     again.end();
     await again.over;
-    expect(await states(rig)).toEqual(['closed']);
+    expect(await states(rig)).toEqual(['completed']);
   });
 
   it.each([
@@ -228,7 +228,7 @@ describe('an upgraded upload', () => {
     const received = await receiveAll(socket);
     expect(received).toContain(words);
     expect(received).not.toMatch(/\0\0\0\0$/);
-    const recording = await until(async () => (await rig.list()).find(({ state }) => state !== 'open'));
+    const recording = await until(async () => (await rig.list()).find(({ state }) => state !== 'running'));
     expect((await rig.get(`/api/v1/recordings/${recording.id}/cast`)).body).toBe(STORED_HEADER + LINE);
     expect(await registry.getSingleMetricAsString('tailcast_recorder_uploads_failed_total')).toContain(
       'UPLOAD_MALFORMED',
@@ -246,7 +246,7 @@ describe('an upgraded upload', () => {
     expect(body).toHaveLength(4 * 1024 * 1024 - 5);
     socket.write(Buffer.concat([frameOf(body), END]));
     expect(await receiveAll(socket)).toMatch(/\0\0\0\0$/);
-    expect(await states(rig)).toEqual(['closed']);
+    expect(await states(rig)).toEqual(['completed']);
   });
 
   it('that has ended and closes its direction as well is kept all the same', async () => {
@@ -256,7 +256,7 @@ describe('an upgraded upload', () => {
     await once(socket, 'data');
     socket.end(Buffer.concat([frameOf(HEADER + LINE), END]));
     await receiveAll(socket);
-    await expect.poll(() => states(rig)).toEqual(['closed']);
+    await expect.poll(() => states(rig)).toEqual(['completed']);
   });
 
   it('whose connection ends before the 101 leaves nothing open', async () => {
@@ -275,7 +275,7 @@ describe('an upgraded upload', () => {
     await until(async () => ((await rig.get('/healthz')).status === 200 ? true : undefined));
     go.resolve();
     await Promise.all(sockets);
-    await expect.poll(() => states(rig)).not.toContain('open');
+    await expect.poll(() => states(rig)).not.toContain('running');
   });
 
   it('goes on for others beside a hundred that say nothing, and all end when the recorder does', async () => {
@@ -354,7 +354,7 @@ describe('the acknowledgements of an upgraded upload', () => {
 });
 
 function metricsOf(): { readonly metrics: ReturnType<typeof createRecorderMetrics> } {
-  const sessions = { open: 0, cut: 0, storing: 0, unreadable: 0 };
+  const sessions = { running: 0, cut: 0, storing: 0, unreadable: 0 };
   return {
     metrics: createRecorderMetrics(new Registry(), () => ({
       sessions,

@@ -130,7 +130,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(upload.acks.at(-1)).toEqual({ ack: body.length });
     expect(await stored(rig)).toBe(STORED_HEADER + LINE + LINE);
     const [recording] = await rig.list();
-    expect(recording).toMatchObject({ state: 'violated', exitCode: 37 });
+    expect(recording).toMatchObject({ state: 'violated', result: '37' });
     expect(recording?.problem).toBe('session violated: odd frame; output is missing in 1 place');
     const sidecar = JSON.parse((await rig.get(`/api/v1/recordings/${recording!.id}/sidecar`)).body);
     const sha256 = createHash('sha256')
@@ -230,7 +230,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, `${HEADER}not a line\n${LINE}{"kind":"unheard of"}\n`);
     const [recording] = await rig.list();
-    expect(recording).toMatchObject({ state: 'closed', problem: '2 lines are not asciicast' });
+    expect(recording).toMatchObject({ state: 'completed', problem: '2 lines are not asciicast' });
     expect(await stored(rig)).toBe(`${STORED_HEADER}not a line\n${LINE}`);
   });
 
@@ -292,7 +292,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
     expect(recordings).toHaveLength(60);
     const seen = new Set<string>();
     for (const { key, state } of recordings) {
-      expect(state).toBe('closed');
+      expect(state).toBe('completed');
       const lines = (await readFile(join(rig.directory, key), 'utf8')).split('\n').slice(1, -1);
       const names = new Set(lines.map((line) => /session \d+/.exec(line)?.[0]));
       expect(lines).toHaveLength(20);
@@ -357,7 +357,7 @@ describe('who may upload', () => {
     });
     await uploadWhole(rig.recorder, HEADER);
     expect(asked).toEqual(['::1']);
-    expect((await rig.list())[0]?.state).toBe('closed');
+    expect((await rig.list())[0]?.state).toBe('completed');
   });
 });
 

@@ -4,7 +4,7 @@ import { decodeRecording, type Recording } from '../../../src/wire/recorder-api/
 const WHOLE: Recording = {
   id: 'n1_2026-01-02T03:04:05.000000000Z',
   key: 'n1/2026-01-02T03:04:05.000000000Z.cast',
-  state: 'closed',
+  state: 'completed',
   startedAt: '2026-01-02T03:04:05.000Z',
   durationSeconds: 1.5,
   bytes: 10,
@@ -15,15 +15,15 @@ const WHOLE: Recording = {
   source: { node: 'laptop', nodeId: 'n1', user: 'alice@example.com' },
   destination: { node: 'cluster', nodeId: 'n2' },
   kubernetes: { namespace: 'web', pod: 'nginx', container: 'app' },
-  exitCode: 0,
+  result: '0',
 };
 
 describe('a recording of the read API', () => {
   it('is what it was before it was JSON', () => {
     expect(decodeRecording(JSON.parse(JSON.stringify(WHOLE)))).toEqual(WHOLE);
-    const { durationSeconds, command, kubernetes, exitCode, ...least } = WHOLE;
+    const { durationSeconds, command, kubernetes, result, ...least } = WHOLE;
     expect(decodeRecording(least)).toEqual(least);
-    expect([durationSeconds, command, kubernetes, exitCode]).not.toContain(undefined);
+    expect([durationSeconds, command, kubernetes, result]).not.toContain(undefined);
   });
 
   it('may be of a recorder that is newer', () => {
@@ -46,7 +46,9 @@ describe('a recording of the read API', () => {
 
   it.each([
     { durationSeconds: '1' },
-    { exitCode: '0' },
+    { result: 0 },
+    { result: 'fine' },
+    { trust: 'great' },
     { problem: 1 },
     { source: { ...WHOLE.source, tags: 'tag:ci' } },
     { source: { ...WHOLE.source, tags: [1] } },

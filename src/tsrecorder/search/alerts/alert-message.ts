@@ -47,18 +47,19 @@ export function testMessage(id: string, rules: readonly string[], nowMs: number)
 }
 
 function describe(
-  { id, state, startedAt, kind, source, kubernetes, exitCode, durationSeconds, command }: Recording,
+  { id, state, result, trust, startedAt, kind, source, kubernetes, durationSeconds, command }: Recording,
   text: boolean,
 ): Record<string, unknown> {
   return {
     id,
     state,
+    ...(result === undefined ? {} : { result }),
+    ...(trust === undefined ? {} : { trust }),
     startedAt,
     kind,
     source,
     ...(kubernetes === undefined ? {} : { kubernetes }),
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
-    ...(exitCode === undefined ? {} : { exitCode }),
     ...(command === undefined || !text ? {} : { command: replaceSecrets(command) }),
   };
 }

@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { joinNames, type Moment, type SessionDoc, type SessionNames } from '../../../search/search-index.ts';
+import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { tokenize } from '../../../search/tokens.ts';
 import { MAX_FACETED } from '../facet-counts.ts';
 import { LAYOUT_OF_SERVER } from '../layout.ts';
@@ -57,6 +58,8 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         tag: NAME,
         kind: NAME,
         state: NAME,
+        result: NAME,
+        trust: NAME,
         duration: { type: 'double', ignore_malformed: true },
         exit: { type: 'long', ignore_malformed: true },
         hidden: { type: 'long' },
@@ -165,8 +168,8 @@ function wordsOf(text: string): string {
 }
 
 function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
-  const { id, startedAtMs, user, namespace, pod, container, nodes, tags, kind, state } = names;
-  const { durationSeconds: duration, exitCode: exit, hidden } = names;
+  const { id, startedAtMs, user, namespace, pod, container, nodes, tags, kind, state, result, trust } = names;
+  const { durationSeconds: duration, hidden } = names;
   return {
     session: id,
     order: placeInTime(names),
@@ -179,8 +182,10 @@ function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
     tag: [...new Set(tags)],
     kind,
     state,
+    result,
+    trust,
     duration,
-    exit,
+    exit: exitCodeOf(result),
     hidden,
     words: wordsOf(joinNames(names)),
   };

@@ -162,6 +162,8 @@ const COLUMNS = {
   container: 'container',
   kind: 'kind',
   state: 'state',
+  result: 'result',
+  trust: 'trust',
   id: 'id',
 } as const;
 

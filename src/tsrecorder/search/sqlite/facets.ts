@@ -1,6 +1,8 @@
 /** Names of sessions as words of the index, so that rules and filters are part of the search and not of a join. */
 import { createHmac } from 'node:crypto';
+import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { joinNames, type SessionNames } from '../../../search/search-index.ts';
+import type { FieldTerm } from '../../../search/query.ts';
 import { indexText } from '../../../search/tokens.ts';
 
 /** Exit codes and durations: words that all have that a condition on them is true of, and some others. */
@@ -27,7 +29,7 @@ export function durationSize(seconds: number): number {
 }
 
 /** What a facet is about. */
-export type FacetKind = 'user' | 'ns' | 'pod' | 'container' | 'node' | 'tag' | 'kind' | 'state' | 'id';
+export type FacetKind = FieldTerm['field'];
 
 /** Stands in every row. */
 export const EVERY = 'every';
@@ -60,7 +62,9 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
 
 /** All words of a session. */
 function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
-  const { user, namespace, pod, container, tags, nodes, kind, state, id, exitCode, durationSeconds } = names;
+  const { user, namespace, pod, container, tags, nodes, kind, state, result, trust, id, durationSeconds } =
+    names;
+  const exitCode = exitCodeOf(result);
   const words: string[] = [EVERY];
   const add = (of: FacetKind, value: string | undefined): void => {
     if (value !== undefined && value !== '') words.push(wordOf(of, value));
@@ -73,6 +77,8 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   for (const node of new Set(nodes)) add('node', node);
   add('kind', kind);
   add('state', state);
+  add('result', result);
+  add('trust', trust);
   add('id', id);
   // what these are changes while a session runs, and its first words stay
   if (state === 'running') words.push(GROWS);

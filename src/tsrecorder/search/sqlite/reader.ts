@@ -202,7 +202,9 @@ export class IndexReader implements ReadingEngine {
     const compiled = compileQuery(query, may, keyOf(sessions));
     const last = Number.MAX_SAFE_INTEGER;
     const candidates = compiled.hasText ? this.#byMoments(compiled, last) : byNames(sessions, compiled, last);
-    const names = sessions.prepare('SELECT usr, ns, pod, nodes, tags, kind, state, exit FROM s WHERE n = ?');
+    const names = sessions.prepare(
+      'SELECT usr, ns, pod, nodes, tags, kind, state, result, trust FROM s WHERE n = ?',
+    );
     const describe = describer(sessions, compiled);
     for (const { n } of candidates) {
       if (describe(n) === undefined) continue;
@@ -215,7 +217,8 @@ export class IndexReader implements ReadingEngine {
         tag: listOf(row['tags']).flatMap(valuesOf),
         kind: valuesOf(row['kind']),
         state: valuesOf(row['state']),
-        exit: valuesOf(row['exit']),
+        result: valuesOf(row['result']),
+        trust: valuesOf(row['trust']),
       };
     }
   }

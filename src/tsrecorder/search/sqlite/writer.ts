@@ -30,6 +30,7 @@ import {
 } from './database.ts';
 import { packMoments, type Packed } from './pack-moments.ts';
 import { markProperClose, takeProperClose } from './proper-close.ts';
+import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
@@ -393,17 +394,19 @@ export class IndexWriter implements WritingEngine {
         this.#statements.run(sql, n);
     }
     this.#statements.run(
-      `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, cmd = ?,
-         dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, stopped = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
+      `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, result = ?, trust = ?,
+         cmd = ?, dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, stopped = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
       version,
       JSON.stringify(names.tags),
       names.container ?? null,
       JSON.stringify(names.nodes),
       names.kind,
       names.state,
+      names.result ?? null,
+      names.trust ?? null,
       names.command ?? null,
       names.durationSeconds ?? null,
-      names.exitCode ?? null,
+      exitCodeOf(names.result) ?? null,
       names.hidden ?? null,
       moments,
       partial ? 1 : 0,

@@ -26,7 +26,7 @@ function recordingOf(id: string, namespace = 'prod'): Recording {
   return {
     id,
     key: `${id}.cast`,
-    state: 'closed',
+    state: 'completed',
     startedAt: '2027-01-15T08:00:00Z',
     bytes: 1,
     width: 80,

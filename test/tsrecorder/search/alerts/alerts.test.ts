@@ -59,7 +59,7 @@ describe('an alert', () => {
     const [alert] = await delivered(receiver, 1);
     expect(Math.abs(alert!.sentAt - Date.now() / 1000)).toBeLessThan(300);
     const [recording] = await rig.list();
-    expect(recording?.state).toBe('open');
+    expect(recording?.state).toBe('running');
     expect(alert).toMatchObject({
       id: expect.stringMatching(/^alert_[0-9a-f]{32}$/),
       type: 'tailcast.alert',
@@ -69,7 +69,7 @@ describe('an alert', () => {
         query: 'ns:prod needle',
         recording: {
           id: recording!.id,
-          state: 'open',
+          state: 'running',
           kind: 'exec',
           source: { user: 'a@example.com' },
           kubernetes: { namespace: 'prod', pod: 'web-0' },
