@@ -1,15 +1,16 @@
-/** How long to wait before the next try. */
+/** Delays between retries. */
 export interface Backoff {
-  /** The next delay; each is twice the one before, up to the longest. */
+  /** Returns the next delay, twice the previous one, up to the maximum. */
   next(): number;
-  /** It worked: the next delay is the shortest again. */
+  /** Resets the delay to the minimum after a success. */
   reset(): void;
 }
 
 /**
- * Delays that double from `baseMs` to `maxMs`.
+ * Returns delays that double from `baseMs` to `maxMs`.
  *
- * @param random 0 ≤ x < 1: shortens each by up to half, so that many do not come at once. Default: none is shortened
+ * @param random returns 0 ≤ x < 1 and shortens each delay by up to half, to spread retries. Default: no
+ * shortening
  */
 export function createBackoff(
   limits: { readonly baseMs: number; readonly maxMs: number },

@@ -1,11 +1,11 @@
 /** A timer that fires once unless it is moved or cleared, and never keeps the process alive. */
 export interface Deadline {
-  /** Starts the full span again. */
+  /** Restarts the timer with the full time. */
   extend(): void;
   clear(): void;
 }
 
-/** Calls `expire` when `ms` have passed since the start or the last `extend`. */
+/** Calls `expire` after `ms` since the start or the last `extend`. */
 export function createDeadline(ms: number, expire: () => void): Deadline {
   const timer = setTimeout(expire, ms);
   timer.unref();

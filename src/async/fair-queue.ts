@@ -14,7 +14,10 @@ export class FairQueue<T> implements Iterable<T> {
   /** Owner of each item. */
   readonly #owners = new Map<T, string>();
   readonly #shares = new Map<string, Share<T>>();
-  /** Cost of the owner that came last: owners that come later start there, so that they owe nothing and have saved nothing. */
+  /**
+   * Cost of the owner that came last: owners that come later start there, so that they owe nothing and have saved
+   * nothing.
+   */
   #virtualTime = 0;
 
   get size(): number {
@@ -88,7 +91,7 @@ export class FairQueue<T> implements Iterable<T> {
     return first;
   }
 
-  /** What an item of an owner has cost, once that is known. */
+  /** Adds the cost of an item to its owner, after the work is done. */
   charge(owner: string, cost: number): void {
     this.#shareOf(owner).cost += cost;
   }

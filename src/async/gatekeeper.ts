@@ -1,15 +1,14 @@
-/** A bounded number of actions at once, and a queue before them. */
+/** A concurrency limit with a queue. */
 import { FairQueue } from './fair-queue.ts';
 
 export interface Gatekeeper {
   /**
-   * Runs `action` when there is capacity; waits in the queue when there is none. Owners take turns; the actions of one owner are first come, first
-   * served.
+   * Runs `action` as soon as there is capacity. Owners take turns; the actions of one owner run in order.
    *
-   * @throws Error `full()` when the queue is full, the reason of `signal` when it aborts while waiting
+   * @throws Error `full()` if the queue is full, the reason of `signal` if it aborts while the action is queued
    */
   run<T>(action: () => Promise<T>, signal?: AbortSignal, owner?: string): Promise<T>;
-  /** True if an action of this owner would be refused because the queue is full. */
+  /** True if the queue would reject an action of this owner. */
   isFull(owner?: string): boolean;
   readonly active: number;
   readonly waiting: number;
@@ -19,9 +18,9 @@ export interface GatekeeperOptions {
   readonly maxActive: number;
   /** Maximum actions of one owner at once. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
-  /** Maximum actions in the queue. Default: unlimited, for callers that bring a bounded number themselves. An owner without a queued action is always accepted. */
+  /** Maximum actions in the queue. Default: unlimited. An owner without a queued action is always accepted. */
   readonly maxWaiting?: number;
-  /** The error when the queue is full. */
+  /** Returns the error for a full queue. */
   readonly full?: () => Error;
 }
 
@@ -49,7 +48,7 @@ export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
     queue.charge(owner, 1);
   }
 
-  /** Fills the free capacity from the queue. */
+  /** Starts queued actions while there is capacity. */
   function startWaiting(): void {
     for (let next = queue.take(canStart); next !== undefined; next = queue.take(canStart)) {
       start(next.owner);

@@ -1,19 +1,19 @@
 /**
- * Long work in pieces, between which the event loop turns: what has come meanwhile is answered. Counted in items, not in time, so that the
- * same work always turns as often.
+ * Splits long work into pieces and yields to the event loop between them. Pieces are counted in items, not in
+ * time, so the same work always yields equally often.
  */
 
-/** Items between two turns: a millisecond or two of what is done with a name. */
+/** Items between two turns of the event loop, about one or two milliseconds of work. */
 const ITEMS = 1000;
 
 export interface LoopTurns {
-  /** Counts an item. @returns whether the loop is to turn before the next one */
+  /** Counts an item. @returns true if the caller must call `turn` before the next item */
   isDue(): boolean;
-  /** Lets the loop turn. @throws the reason of the signal when that is aborted */
+  /** Yields to the event loop. @throws the reason of the signal if it aborted */
   turn(): Promise<void>;
 }
 
-/** One for each piece of work. Several that share it wait together. */
+/** Creates the counter of one piece of work. Concurrent calls of `turn` share one turn. */
 export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns {
   let left = items;
   let turning: Promise<void> | undefined;
@@ -36,14 +36,14 @@ export function createLoopTurns(signal?: AbortSignal, items = ITEMS): LoopTurns 
   };
 }
 
-/** What is sorted at once, where it is in no order. */
+/** Items that are sorted at once, if they have no order. */
 const SLICE = 256;
 
-/** What is in no list as `undefined`. */
+/** Type of items that can be sorted; lists do not contain `undefined`. */
 type Sortable = object | string;
 type Compare<T> = (left: T, right: T) => number;
 
-/** As `toSorted` does it. Cheapest where long pieces are in order already, whichever way round. */
+/** Sorts like `toSorted`. Long runs that are in ascending or descending order cost least. */
 export async function sortInTurns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -66,7 +66,7 @@ export async function sortInTurns<T extends Sortable>(
   return sorted;
 }
 
-/** @returns the same items, sorted up to each of `ends` */
+/** @returns the same items, sorted up to each index in `ends` */
 async function sortRuns<T extends Sortable>(
   items: readonly T[],
   compare: Compare<T>,
@@ -78,7 +78,7 @@ async function sortRuns<T extends Sortable>(
     const { end, isDown } = await findRun(items, start, compare, turns);
     if (end - start < SLICE) {
       sorted.push(...items.slice(start, start + SLICE).sort(compare));
-      // each was compared several times
+      // each item was compared several times
       await turns.turn();
     } else {
       const run = items.slice(start, end);
@@ -93,7 +93,7 @@ async function sortRuns<T extends Sortable>(
   return { sorted, ends };
 }
 
-/** How far what begins at `start` is in order, or in the opposite order without equal ones. */
+/** Returns the end of the ascending or strictly descending run at `start`. */
 async function findRun<T extends Sortable>(
   items: readonly T[],
   start: number,
@@ -137,7 +137,10 @@ async function mergeRuns<T extends Sortable>(
   }
 }
 
-/** What has come and what has gone between two lists whose items are the same objects, and mostly in the same order. */
+/**
+ * Returns the added and the removed items of a list. Unchanged items must be the same objects, mostly in the same
+ * order.
+ */
 export async function compareLists<T>(
   before: readonly T[],
   after: readonly T[],
@@ -164,11 +167,11 @@ export async function compareLists<T>(
     if (turns.isDue()) await turns.turn();
   }
   if (added.length === 0 || removed.length === 0) return { added, removed };
-  // they stand elsewhere, or behind more than was looked at
+  // the items were moved, or are further away than `LOOK_AHEAD`
   return { added: await without(added, removed, turns), removed: await without(removed, added, turns) };
 }
 
-/** Items of the list before that are looked at for one that is not where it was. */
+/** Maximum distance at which a moved item is found directly. */
 const LOOK_AHEAD = 32;
 
 async function without<T>(items: readonly T[], others: readonly T[], turns: LoopTurns): Promise<T[]> {

@@ -1,9 +1,9 @@
 import { systemTimer, type Timer } from './timer.ts';
 
 /**
- * Resolves after `delayMs`, or at once when the signal is aborted. Never rejects.
+ * Resolves after `delayMs`, or immediately if the signal aborts. Never rejects.
  *
- * @returns false when the signal ended the pause
+ * @returns false if the signal ended the pause
  */
 export function pause(delayMs: number, signal: AbortSignal, timer: Timer = systemTimer): Promise<boolean> {
   return new Promise((resolve) => {

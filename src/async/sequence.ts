@@ -1,7 +1,7 @@
-/** Runs steps one after another, in the order in which they were given; a step that fails does not stop the next. */
+/** Runs steps one after another, in call order; a failed step does not stop the next one. */
 export type Sequence = <T>(step: () => Promise<T> | T) => Promise<T>;
 
-/** No step begins before the one before it has ended, nor before the caller has returned. */
+/** Creates a sequence. A step starts after the previous step has settled and after the caller has returned. */
 export function createSequence(): Sequence {
   let last: Promise<unknown> = Promise.resolve();
   return (step) => {
@@ -11,7 +11,7 @@ export function createSequence(): Sequence {
   };
 }
 
-/** Calls that wait for their turn share one run of `work`: it begins after all of them. */
+/** Merges calls that are queued for the same work: they share one run of `work`, which starts after all of them. */
 export function createSharedStep<T>(inTurn: Sequence, work: () => Promise<T>): () => Promise<T> {
   let waiting: Promise<T> | undefined;
   return () =>

@@ -1,8 +1,8 @@
-/** Time in steps: so that who waits for an answer learns how many steps it took, and nothing finer. */
+/** Delays results to time steps, so that a client learns the number of steps and no exact duration. */
 import { pause } from './pause.ts';
 
 export interface TimeSteps {
-  /** What `act` gives or throws, at the first whole step since it was called. */
+  /** Returns or throws the result of `act` at the next multiple of the step after the call. */
   run<T>(act: () => Promise<T>): Promise<T>;
 }
 
@@ -13,7 +13,7 @@ export interface TimeStepsOptions {
   readonly wait?: (delayMs: number) => Promise<void>;
 }
 
-/** Has no state: one may be for all. */
+/** Has no state, so one instance can serve all callers. */
 export function createTimeSteps({
   stepMs,
   now = () => performance.now(),
@@ -26,7 +26,7 @@ export function createTimeSteps({
         return await act();
       } finally {
         const end = began + Math.max(1, Math.ceil((now() - began) / stepMs)) * stepMs;
-        // a timer may come a little early
+        // a timer may fire slightly early
         for (let left = end - now(); left > 0; left = end - now()) await wait(left);
       }
     },

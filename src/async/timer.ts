@@ -1,10 +1,10 @@
-/** Where waiting gets its time from, so that tests can move it. */
+/** A source of timers, which tests replace. */
 export interface Timer {
-  /** Runs `action` after `delayMs`; the answer cancels it. */
+  /** Runs `action` after `delayMs`. Returns a function that cancels it. */
   schedule(delayMs: number, action: () => void): () => void;
 }
 
-/** The machine's. What it schedules keeps the process alive. */
+/** Timers of Node. A scheduled action keeps the process alive. */
 export const systemTimer: Timer = {
   schedule(delayMs, action) {
     const timer = setTimeout(action, delayMs);

@@ -1,10 +1,10 @@
-/** Waiting for work, but not for ever. */
+/** Timeouts for asynchronous work. */
 import { systemTimer, type Timer } from './timer.ts';
 
 /**
- * Waits for `work`, at most `ms` and until `signal` aborts. The loser is told by the signal it was given.
+ * Waits for `work` until `ms` have passed or `signal` aborts; then the signal that `work` received aborts.
  *
- * @throws what `work` threw, the signal's reason, or an Error saying that `what` took too long
+ * @throws the error of `work`, the reason of the signal, or an Error that says `what` took too long
  */
 export async function within<T>(
   ms: number,
@@ -32,9 +32,9 @@ export async function within<T>(
 }
 
 /**
- * Waits for `promise` until `signal` aborts. What it stands for goes on.
+ * Waits for `promise` until `signal` aborts. The work behind the promise continues.
  *
- * @throws what the promise was rejected with, or the signal's reason
+ * @throws the rejection of the promise, or the reason of the signal
  */
 export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const aborted = Promise.withResolvers<never>();
@@ -49,10 +49,10 @@ export async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal)
 }
 
 /**
- * Waits until `promise` is settled, at most `ms`.
+ * Waits at most `ms` until `promise` is settled.
  *
- * @returns whether it was in time
- * @throws what the promise was rejected with in time
+ * @returns true if it settled in time
+ * @throws the rejection of the promise, if it came in time
  */
 export async function settledWithin(
   ms: number,

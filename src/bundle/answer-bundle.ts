@@ -1,7 +1,7 @@
 /**
- * Answers what the page asks a recorder for, from the file that the page is part of. Everything is made of files that
- * `check-bundle.ts` compares with the signature: the description of the recording comes from the signed sidecar, and screens,
- * timeline and transcript are made of the cast.
+ * Serves the read API of a bundle's page from the bundle itself. All data comes from files that `check-bundle.ts`
+ * compares with the signature: the description comes from the signed sidecar; screens, timeline and transcript
+ * are computed from the cast.
  */
 import type { PlayIndex } from '../screen/play-index.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
@@ -12,7 +12,7 @@ import { buildPlayIndex, type KnownPlace } from './build-index.ts';
 import { BUNDLE_PIECE_BYTES, missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
 
-/** The paths of the read API that show one recording, as `player/archive` asks for them. */
+/** The paths of the read API for one recording, as `player/archive` requests them. */
 export type AnswerBundle = (
   path: string,
   options: { readonly headers: Readonly<Record<string, string>> },
@@ -24,18 +24,18 @@ interface Derived {
   readonly transcript: TranscriptDocument;
 }
 
-/** One per page. The recording is played once when the page first asks for its timeline or its transcript. */
+/** Creates the API of one page. The recording is played once, for the first request of the timeline or transcript. */
 export function answerBundle(bundle: BundleReader): AnswerBundle {
   let progress = 0;
   let derived: Promise<void> | undefined;
   let made: Derived | undefined;
 
-  /** @returns undefined while it is made. @throws WireError when the first line of the cast is no header */
+  /** @returns undefined while it is in progress. @throws WireError if the first line of the cast is not a header */
   async function derive(): Promise<Derived | undefined> {
     derived ??= deriveFrom(bundle, (share) => (progress = share)).then((found) => {
       made = found;
     });
-    // a short recording is there at once, and nobody waits long for another one
+    // short recordings finish immediately; others respond with progress
     await Promise.race([derived, turns()]);
     return made;
   }
@@ -93,14 +93,14 @@ async function* piecesOf(bundle: BundleReader, total: number): AsyncGenerator<Ui
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** The signed sidecar of a recording that is all of its session. */
+/** Returns the signed sidecar, if the recording contains its complete session. */
 async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
   if (!bundle.has('sidecar') || bundle.manifest.parts > 1) return undefined;
   const parsed = jsonOrUndefined(new TextDecoder().decode(await bundle.read('sidecar')));
   return isObject(parsed) ? parsed : undefined;
 }
 
-/** @throws Error when nothing in the file describes the recording */
+/** @throws Error if the bundle has no description of the recording */
 async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   const sidecar = await readSidecar(bundle);
   const { exitMessage } = sidecar ?? {};
@@ -121,7 +121,7 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   };
 }
 
-/** What the recorder wrote down about the session, in the form of the answer of `/evidence`. */
+/** Returns the evidence of the session in the format of `/evidence`. */
 async function describeSigned(bundle: BundleReader): Promise<Fields> {
   const sidecar = await readSidecar(bundle);
   const text = sidecar === undefined ? '' : new TextDecoder().decode(await bundle.read('sidecar'));

@@ -1,6 +1,6 @@
 /**
- * Plays a cast once, as fast as it goes, and notes what a player needs to show any moment of it at once: see
- * `screen/play-index`. Runs in a thread of its own, because a terminal takes a second of processor time for some 20 MB.
+ * Plays a cast once, at full speed, and stores keyframes and marks for a player (`screen/play-index`). Runs in a
+ * separate thread, because a terminal takes about a second of CPU time for 20 MB.
  */
 import { createActivity, PLAY_INDEX_VERSION } from '../screen/play-index.ts';
 import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts';
@@ -13,47 +13,47 @@ import { WorkBudget } from '../work-budget.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
 import { Transcript, TRANSCRIPT_LIMITS } from '../search/transcript.ts';
 
-/** What is known to have happened at a place of the cast: output is missing, or another part of the session begins. */
+/** A known event at a position of the cast: missing output, or the start of another part of the session. */
 export interface KnownPlace {
   readonly offset: number;
   readonly kind: 'gap' | 'part';
   readonly text: string;
 }
 
-/** What is derived from one cast. */
+/** Data derived from one cast. */
 export interface BuiltIndex {
   readonly index: PlayIndex;
   readonly transcript: TranscriptDocument;
 }
 
 export interface BuildOptions {
-  /** The cast from its first byte. */
+  /** Content of the cast. */
   readonly chunks: AsyncIterable<Uint8Array>;
   /** In the order of the cast. */
   readonly places: readonly KnownPlace[];
-  /** Takes the screen of the next keyframe. */
+  /** Receives the screen of the next keyframe. */
   readonly onFrame: (screen: string) => Promise<void>;
-  /** So many bytes have been read. */
+  /** Receives the number of bytes that were read. */
   readonly onProgress: (bytes: number) => void;
 }
 
-/** Bytes of cast between two keyframes: what a seek has to play at most, and a bit. */
+/** Bytes of cast between two keyframes: about the maximum that a seek has to play. */
 const FRAME_EVERY_BYTES = 512 * 1024;
-/** Many screens may be large and each a frame: together they stay below a fraction of the cast. */
+/** Maximum size of all keyframes, as a share of the cast, because screens can be large. */
 const MAX_FRAME_SHARE = 1 / 4;
 /** Work units of keyframes per byte of cast: large screens have fewer keyframes. */
 const FRAME_WORK = 64;
-/** After a state that cannot be said; doubled after each such state in a row. */
+/** Bytes until the next attempt after a state that cannot be expressed; doubled after each failure in a row. */
 const RETRY_AFTER_BYTES = 32 * 1024;
 const WRITE_LENGTH = 128 * 1024;
-/** Of each kind: what somebody prints must not hide what is missing. */
+/** Maximum marks of each kind, so that printed marks do not hide missing output. */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
-/** Of all characters, those that no text has: from there on it is no text. */
+/** Share of non-text characters from which output counts as binary. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
 
-/** @throws WireError when the first line is no header. */
+/** @throws WireError if the first line is not a header. */
 export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex> {
   let builder: IndexBuilder | undefined;
   let offset = 0;
@@ -68,7 +68,7 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
     }
     options.onProgress(offset);
   }
-  // an empty file has no header either
+  // an empty file has no header
   builder ??= new IndexBuilder('', options);
   return builder.finish(isCut);
 }
@@ -76,7 +76,7 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
 const strict = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
-/** A cast is UTF-8, also where a program wrote other bytes: anything else was damaged later. */
+/** A cast is UTF-8, also for binary output; other bytes are damage. */
 function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isValid: boolean } {
   try {
     return { text: strict.decode(bytes), isValid: true };
@@ -85,7 +85,7 @@ function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isVali
   }
 }
 
-/** Tells at the end whether the last byte was a line feed. */
+/** Reports at the end whether the last byte was a line feed. */
 async function* watchEnd(
   chunks: AsyncIterable<Uint8Array>,
   tell: (endsWhole: boolean) => void,
@@ -108,7 +108,7 @@ class IndexBuilder {
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
   readonly #transcript: Transcript;
-  /** Of the emulator and the transcript together. */
+  /** Work budget of emulator and transcript together. */
   readonly #budget = new WorkBudget();
   readonly #marksOf = new Map<PlayMark['kind'], number>();
   #markCount = 0;
@@ -125,7 +125,7 @@ class IndexBuilder {
   #nextPlace = 0;
   #tinySize: string | undefined;
 
-  /** @throws WireError when the line is no header. */
+  /** @throws WireError if the line is not a header. */
   constructor(header: string, options: BuildOptions) {
     const start: CastStart = readCastStart(header);
     this.#options = options;
@@ -146,7 +146,7 @@ class IndexBuilder {
     this.#noteSize(start.reportedSize);
   }
 
-  /** @param offset byte of the cast at which the line begins. */
+  /** @param offset byte of the cast at which the line starts. */
   async take(line: string, offset: number): Promise<void> {
     await this.#frameAt(offset);
     this.#markPlaces(offset);
@@ -159,15 +159,15 @@ class IndexBuilder {
     if (this.#budget.isExhausted) this.#stoppedAt ??= action.seconds;
   }
 
-  /** Counts a line that cannot be read as it was written. */
+  /** Counts a line that was damaged. */
   damaged(text: string): void {
     this.#badLines += 1;
     this.#mark(this.#seconds, 'damage', text);
   }
 
-  /** @param endsInLine the last byte was no line feed. */
+  /** @param endsInLine true if the last byte was not a line feed. */
   finish(endsInLine: boolean): BuiltIndex {
-    // a last line that is whole but for its line feed has lost nothing
+    // a last line that lacks only its line feed is complete
     const isCut = endsInLine && this.#lastWasBad;
     this.#markPlaces(Number.POSITIVE_INFINITY);
     this.#terminal.dispose();
@@ -228,7 +228,7 @@ class IndexBuilder {
     if (!this.#budget.spend(work)) return;
     const screen = await takeSnapshot(this.#terminal, this.#scratch);
     if (screen === undefined) {
-      // most often half of an escape sequence: tried again soon
+      // usually half of an escape sequence: retried soon
       this.#nextFrame = offset + this.#retryAfter;
       this.#retryAfter *= 2;
       return;
@@ -270,7 +270,10 @@ class IndexBuilder {
 // oxlint-disable-next-line no-control-regex -- controls are what this looks for
 const ODD = /[\u0000-\u0006\u000e-\u001a\ufffd]/g;
 
-/** Characters that stand in no text: what output holds that was no text, in place of bytes that are not UTF-8 as well. */
+/**
+ * Counts characters that text does not contain; they mark binary output, also in place of bytes that are not
+ * UTF-8.
+ */
 function countOdd(text: string): number {
   return text.match(ODD)?.length ?? 0;
 }

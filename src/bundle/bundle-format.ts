@@ -1,6 +1,6 @@
 /**
- * A recording as one HTML file that loads nothing: the page that plays it, and as text blocks that no browser runs the files
- * that an auditor wants. Pure.
+ * A recording as one HTML file that loads nothing: the player page, and the files of the recording in text blocks
+ * that browsers do not run. Pure.
  *
  * ```
  * <script type="text/plain" data-file="cast" data-piece="0">base64 of gzip of the first PIECE_BYTES bytes</script>
@@ -8,36 +8,40 @@
  * <script type="application/json" data-bundle>{"version", "id", "madeAt", "files": {"cast": {"bytes"}, …}}</script>
  * ```
  *
- * Each piece stands for itself, so a page reads any range of a long cast without the rest of it.
+ * Each piece is independent, so a page reads any range of a long cast without the rest.
  */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
 export const BUNDLE_VERSION = 2;
-/** Of a file, in each piece but the last. */
+/** Size of each piece of a file except the last. */
 export const BUNDLE_PIECE_BYTES = 256 * 1024;
-/** Where the blocks stand in the page; the build puts it there. */
+/** Placeholder for the blocks in the built page. */
 export const BUNDLE_MARK = '<!--bundle-->';
 
 /**
- * `cast`, `sidecar`, `notes`: as they are in the store. `key`: the public key that signed the sidecar, PEM. Everything that the
- * page shows is made of these. `recording`: the entry of a list, only for a recording that has no signed sidecar of its own.
+ * `cast`, `sidecar`, `notes`: as in the store. `key`: the public key of the sidecar's signature, PEM. The page
+ * shows only data from these. `recording`: the entry of a list, only for a recording without its own signed
+ * sidecar.
  */
 const BUNDLE_FILES = ['recording', 'cast', 'sidecar', 'notes', 'key'] as const;
 export type BundleFile = (typeof BUNDLE_FILES)[number];
 
-/** What the last block says. */
+/** Content of the last block. */
 export interface BundleManifest {
   readonly version: typeof BUNDLE_VERSION;
   readonly id: string;
   /** RFC 3339, UTC. */
   readonly madeAt: string;
-  /** Uploads of the session. The sidecar is that of the first one, so more than one cannot be checked. */
+  /**
+   * Number of uploads of the session. The sidecar is that of the first upload, so several uploads cannot be
+   * verified.
+   */
   readonly parts: number;
-  /** Those that there are. */
+  /** The files of the bundle. */
   readonly files: Readonly<Partial<Record<BundleFile, { readonly bytes: number }>>>;
 }
 
-/** @returns undefined for what is no manifest of this version, or not all of one. */
+/** @returns undefined for an invalid or incomplete manifest, or another version. */
 export function parseManifest(text: string): BundleManifest | undefined {
   const parsed = jsonOrUndefined(text);
   if (!isObject(parsed) || parsed['version'] !== BUNDLE_VERSION || !isObject(parsed['files']))
@@ -53,8 +57,8 @@ export function parseManifest(text: string): BundleManifest | undefined {
 }
 
 /**
- * Returns a sentence about the beginning of a session that is not in the bundle, from the signed sidecar of its recording;
- * undefined if nothing is missing.
+ * Returns a sentence about the beginning of a session that is not in the bundle, from the signed sidecar of its
+ * recording; undefined if nothing is missing.
  */
 export function missingBeginning(sidecar: unknown): string | undefined {
   const part: unknown = isObject(sidecar) ? sidecar['part'] : undefined;

@@ -1,27 +1,30 @@
 /**
- * Checks a bundle by itself, where it is opened: that the sidecar is what the key signed, and that cast and notes are what
- * the sidecar says. It is written anew, with nothing but the Web Crypto API, so that whoever has the file needs nobody else.
- * That the key is the recorder's, and that nothing was taken out of the store, no file can say of itself.
+ * Verifies a bundle where it is opened: the key signed the sidecar, and cast and notes match the sidecar. The
+ * check is independent of the recorder's code and uses only the Web Crypto API. A bundle cannot prove that the
+ * key belongs to a recorder, or that the store is complete.
  */
 import { decodeBase64 } from '../wire/base64.ts';
 import { splitSignature, type SidecarSignature } from '../wire/recorder-api/sidecar-signature.ts';
 import { missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
 
-/** `sound`: all of it is what the key signed. `none`: there is nothing to hold it against. `unable`: not here. */
+/**
+ * `sound`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check
+ * it.
+ */
 export interface BundleCheck {
   readonly verdict: 'sound' | 'faulty' | 'none' | 'unable';
   /** Faults, the reason for a verdict, or the part of the session that is missing. */
   readonly findings: readonly string[];
-  /** What the page shows and the verdict covers, one phrase each; empty unless it is `sound`. */
+  /** Names of the data that the page shows and the verdict covers; empty unless `sound`. */
   readonly covers: readonly string[];
-  /** Of the key that signed it: the first 16 bytes of its SHA-256, hexadecimal. */
+  /** Id of the signing key: the first 16 bytes of its SHA-256, hexadecimal. */
   readonly keyId?: string;
 }
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** Never throws for what is wrong with the file. */
+/** Reports faults of the file as a result; never throws for them. */
 export async function checkBundle(bundle: BundleReader): Promise<BundleCheck> {
   try {
     return await check(bundle);
@@ -73,7 +76,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   return { verdict: 'sound', findings, covers: coveredBy(evidence), keyId };
 }
 
-/** Everything that the page shows: see `answer-bundle.ts`. */
+/** Names of all data that the page shows, see `answer-bundle.ts`. */
 function coveredBy({ cast, notes }: SignedDocument['evidence']): readonly string[] {
   return [
     'who, where, user, command, times, exit and gaps: from the signed description of the recording',
@@ -89,7 +92,7 @@ function none(why: string): BundleCheck {
   return { verdict: 'none', findings: [why], covers: [] };
 }
 
-/** Undefined where the kind of key is not known. */
+/** Returns undefined if the kind of key is unknown. */
 async function verifies(spki: Bytes, { message, signature }: SidecarSignature): Promise<boolean | undefined> {
   let key: CryptoKey;
   try {
@@ -100,7 +103,7 @@ async function verifies(spki: Bytes, { message, signature }: SidecarSignature): 
   return crypto.subtle.verify('Ed25519', key, decodeBase64(signature), new TextEncoder().encode(message));
 }
 
-/** See `tsrecorder/evidence/line-seal`. */
+/** Block hashes of a file, see `tsrecorder/evidence/line-seal`. */
 interface FileSeal {
   readonly bytes: number;
   readonly chain: string;
@@ -112,7 +115,7 @@ interface SignedDocument {
   readonly evidence: { readonly cast: FileSeal; readonly notes?: FileSeal };
 }
 
-/** @throws Error when it has not what every signed sidecar has. */
+/** @throws Error if a field of a signed sidecar is missing. */
 function asDocument(text: string): SignedDocument {
   const parsed: unknown = JSON.parse(text);
   if (isDocument(parsed)) return parsed;

@@ -1,20 +1,20 @@
-/** Reads the files of a bundle, any range of them: see `bundle-format`. */
+/** Reads any range of the files in a bundle (`bundle-format`). */
 import { decodeBase64 } from '../wire/base64.ts';
 import { BUNDLE_PIECE_BYTES, type BundleFile, type BundleManifest } from './bundle-format.ts';
 
 export interface BundleReader {
   readonly manifest: BundleManifest;
   has(file: BundleFile): boolean;
-  /** Bytes `[start, end)` of a file; without them all of it. @throws Error when a piece of it is not there */
+  /** Returns bytes `[start, end)` of a file, or all of it. @throws Error if a piece is missing */
   read(file: BundleFile, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** @param block text of a block, as it stands in the page. */
+/** @param block returns the text of a block of the page. */
 export function openBundle(
   manifest: BundleManifest,
   block: (file: BundleFile, piece: number) => string | undefined,
 ): BundleReader {
-  /** The pieces used last: whoever plays asks for the next bytes of one. */
+  /** Recently used pieces, because a player reads consecutive ranges of one piece. */
   const unpacked = new Map<string, Promise<Uint8Array>>();
   function piece(file: BundleFile, number: number): Promise<Uint8Array> {
     const name = `${file} ${number}`;

@@ -1,4 +1,4 @@
-/** Writes a recording as one HTML file: see `bundle-format`. Holds one piece of it at a time. */
+/** Writes a recording as one HTML file (`bundle-format`), with one piece in memory at a time. */
 import { encodeBase64 } from '../wire/base64.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import {
@@ -9,32 +9,32 @@ import {
   type BundleManifest,
 } from './bundle-format.ts';
 
-/** Where what is in a bundle comes from, on a page as at a command line. */
+/** Sources of the data, on a page or at the command line. */
 export interface BundleSources {
   readonly recording: ListedRecording;
   readonly cast: () => AsyncIterable<Uint8Array>;
-  /** Undefined where there is none. */
+  /** Undefined if there is none. */
   readonly sidecar: () => Promise<Uint8Array | undefined>;
   readonly notes: () => Promise<AsyncIterable<Uint8Array> | undefined>;
-  /** The answer of `/evidence`, or as much of it: JSON. Only the key and the number of parts are taken from it. */
+  /** JSON response of `/evidence`. Only the key and the number of parts are used. */
   readonly evidence: () => Promise<unknown>;
 }
 
 export interface BundleOptions {
-  /** The page for it, as it is built: with the mark where the blocks go. */
+  /** The built page, with the placeholder for the blocks. */
   readonly page: string;
   /** RFC 3339, UTC. */
   readonly madeAt: string;
-  /** How much of the whole is done, from 0 to 1. */
+  /** Progress from 0 to 1. */
   readonly onProgress?: (share: number) => void;
 }
 
 const encoder = new TextEncoder();
 
 /**
- * The text of the file, piece by piece.
+ * Returns the text of the file in pieces.
  *
- * @throws RangeError when `page` is no page for it.
+ * @throws RangeError if `page` has no placeholder.
  */
 export async function* writeBundle(sources: BundleSources, options: BundleOptions): AsyncGenerator<string> {
   const { page, madeAt, onProgress = () => undefined } = options;
@@ -89,12 +89,12 @@ function json(value: unknown): AsyncGenerator<Uint8Array> {
   return once(encoder.encode(JSON.stringify(value)));
 }
 
-/** So that no text ends the block it stands in. */
+/** Escapes text so that it cannot end its block. */
 function escaped(text: string): string {
   return text.replaceAll('<', '\\u003c');
 }
 
-/** Cut anew, each of the same length but the last. */
+/** Splits chunks into pieces of equal length; the last piece may be shorter. */
 async function* inPieces(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let piece = new Uint8Array(BUNDLE_PIECE_BYTES);
   let used = 0;

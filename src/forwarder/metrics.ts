@@ -1,4 +1,4 @@
-/** What the forwarder counts. */
+/** Metrics of the forwarder. */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { ForwardOutcome } from './server.ts';
 
@@ -6,11 +6,11 @@ export interface ForwarderMetrics {
   readonly ended: Counter<'outcome'>;
 }
 
-/** @param open how many connections there are now */
+/** @param open returns the number of open connections */
 export function createForwarderMetrics(registry: Registry, open: () => number): ForwarderMetrics {
   const ended = new Counter({
     name: 'tailcast_forwarder_connections_total',
-    help: 'Connections that have ended, by outcome: done, broken, unreachable (the target), refused (there were too many).',
+    help: 'Closed connections, by outcome: done, broken, unreachable, or refused at the limit.',
     labelNames: ['outcome'],
     registers: [registry],
   });

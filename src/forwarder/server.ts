@@ -1,6 +1,6 @@
 /**
- * Listens on ports and carries each connection to the same port of one target, which somebody else dials. Bytes wait at
- * their sender while the other end is slow.
+ * Listens on ports and forwards each connection to the same port of one target, which `dial` connects to.
+ * Back-pressure stops the sender while the other end is slow.
  */
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -8,24 +8,24 @@ import { errorText } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
 
-/** How a connection ended before or after it had a target. */
+/** Result of a connection. */
 export type ForwardOutcome = 'done' | 'broken' | 'unreachable' | 'refused';
 
 export interface ForwarderOptions {
   readonly host: string;
   readonly ports: readonly number[];
-  /** To a port of the target. Ending it ends both directions. */
+  /** Connects to a port of the target. Ending the stream ends both directions. */
   readonly dial: (port: number, signal: AbortSignal) => Promise<Duplex>;
   readonly onEnd: (outcome: ForwardOutcome) => void;
   readonly log: Logger;
-  /** Connections at a time; one more is reset. */
+  /** Maximum concurrent connections; one more is reset. */
   readonly maxConnections?: number;
-  /** How long a target may be silent after a client has ended its direction. */
+  /** Maximum silence of a target after the client has ended its direction, in milliseconds. */
   readonly lingerMs?: number;
 }
 
 export interface Forwarder {
-  /** Where it listens, in the order of `ports`. */
+  /** Bound ports, in the order of `ports`. */
   readonly ports: readonly number[];
   readonly open: number;
   close(): Promise<void>;
@@ -35,7 +35,7 @@ const MAX_CONNECTIONS = 10_000;
 const LINGER_MS = 10_000;
 const KEEP_ALIVE_MS = 30_000;
 
-/** @throws a system error, e.g. `EADDRINUSE` */
+/** @throws Error of the OS, such as `EADDRINUSE` */
 export async function openForwarder(options: ForwarderOptions): Promise<Forwarder> {
   const { host, log, maxConnections = MAX_CONNECTIONS } = options;
   const sockets = new Set<Socket>();
@@ -58,7 +58,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     sockets.add(socket);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
     socket.setNoDelay(true);
-    // Until somebody carries it: an error without a listener would end the process.
+    // An error without a listener would end the process.
     socket.on('error', () => undefined);
     const gone = new AbortController();
     socket.once('close', () => {
@@ -103,8 +103,9 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
 }
 
 /**
- * A client that ends its own direction still waits for answers, and the target cannot be told of it without losing them: it
- * is told when it has been silent for a while.
+ * Relays both directions. A client that has ended its direction still expects the response, but ending the
+ * direction to the target would also end the response. The target therefore gets the end after it has been silent
+ * for `lingerMs`.
  */
 function carry(
   client: Socket,
@@ -116,7 +117,7 @@ function carry(
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
-    // a target that is held up by its client is not silent
+    // a target with back-pressure from its client is not silent
     linger = setTimeout(() => (client.writableNeedDrain ? wait() : void target.end()), lingerMs);
   };
   target.on('data', () => {
@@ -132,7 +133,7 @@ function carry(
   };
   client.once('error', fail);
   target.once('error', fail);
-  // The other end may have been cut while it still had something to say.
+  // The other end may have been closed before it had sent everything.
   target.once('close', () => {
     clearTimeout(linger);
     if (!target.readableEnded) fail();

@@ -1,8 +1,8 @@
 /**
- * Client headers + target → the headers that go upstream. The list is built from empty: what the client sent is judged
- * field by field, hop-by-hop fields and those named by `Connection` go first, so that the client cannot name ours; then it
- * is asserted that nothing is left that speaks for the client; then our own fields are set; then it is asserted that they
- * are there.
+ * Builds the headers for the API server from the client's headers and the impersonation target. The list starts
+ * empty. Each client header is checked; hop-by-hop headers and headers named by `Connection` are removed first,
+ * so that the client cannot remove ours. An assertion checks that no client header carries an identity. Then the
+ * gateway adds its own headers, and a second assertion checks that they are present.
  */
 import { TailcastError } from '../errors.ts';
 import {
@@ -20,8 +20,8 @@ import {
 import type { ImpersonationTarget } from './target.ts';
 
 /**
- * - `auth`: the request runs as `target`, with the proxy's own credential (undefined when that is a client certificate)
- * - `noauth`: the client's own credential is passed on and nothing is added; see `nameForAuditLog` for recorded sessions
+ * - `auth`: the request runs as `target`, with the gateway's own credential (undefined for a client certificate)
+ * - `noauth`: the client's own credential is passed on unchanged; see `nameForAuditLog` for recorded sessions
  */
 export type UpstreamIdentity =
   | {
@@ -32,20 +32,21 @@ export type UpstreamIdentity =
   | { readonly mode: 'noauth' };
 
 export interface UpstreamHeadersRequest {
-  /** As received, pseudo-header fields of HTTP/2 removed. */
+  /** Headers as received, without the pseudo-headers of HTTP/2. */
   readonly rawHeaders: RawHeaders;
-  /** The `Host` that the API server expects. */
+  /** `Host` of the API server. */
   readonly host: string;
   readonly identity: UpstreamIdentity;
-  /** Our `Audit-ID`; without one the API server makes its own. The client's is never passed on in `auth` mode. */
+  /** Our `Audit-ID`; without it the API server generates one. The client's id is never passed on in `auth` mode. */
   readonly auditId?: string | undefined;
 }
 
 /**
- * Returns the header list for the API server, without `Connection`, `Upgrade` and framing: the writer of the message adds
- * those.
+ * Returns the headers for the API server, without `Connection`, `Upgrade` and framing, which the message writer
+ * adds.
  *
- * @throws TailcastError `HEADER_REFUSED` or `IMPERSONATION_REFUSED` for a header of the client; `INTERNAL` if an assertion
+ * @throws TailcastError `HEADER_REFUSED` or `IMPERSONATION_REFUSED` for a header of the client; `INTERNAL` if an
+ * assertion
  *   fails
  */
 export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeaders {
@@ -70,13 +71,12 @@ export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeader
 }
 
 /**
- * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may name itself: `Impersonate-User` equals the
- * caller's own user, and `Impersonate-Group` names exactly the caller's own groups. The request then runs as it does without
- * these headers. A subset of the groups, or none of them, is refused, because the request would run with more groups than the
- * client named.
+ * Checks the `Impersonate-*` headers of a client in `auth` mode. A client may name itself: `Impersonate-User`
+ * equals the caller's user, and `Impersonate-Group` names exactly the caller's groups. A subset of the groups, or
+ * no group, is refused, because the request would run with more groups than the client named.
  *
  * @param rawHeaders as received; headers of other families are skipped
- * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown member of the family
+ * @throws TailcastError `IMPERSONATION_REFUSED`; `HEADER_REFUSED` for an unknown header of the family
  */
 export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: ImpersonationTarget): void {
   const ownUser = latin1Utf8(user);
@@ -108,8 +108,8 @@ export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: Im
 const EVERY_USER = 'system:authenticated';
 
 /**
- * In noauth mode the audit log of the API server knows a session by its audit id alone, so a recorded session gets ours. One
- * that the client brought stays, even if it is empty: nothing the client sends is changed.
+ * In `noauth` mode the audit log of the API server identifies a session by its audit id, so a recorded session
+ * gets our id. An id of the client stays, even an empty one, because client headers are not changed.
  *
  * @returns the headers, and our id if the API server will use it
  */
@@ -132,7 +132,7 @@ interface Kept {
   readonly impersonates: boolean;
 }
 
-/** One pass over what the client sent; a second one only if `Connection` names a field. */
+/** Filters the client's headers in one pass, and in a second pass if `Connection` names headers. */
 function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): Kept {
   const scan: Scan = {
     auth,
@@ -180,7 +180,7 @@ function keepField(scan: Scan, name: string, value: string): void {
   }
 }
 
-/** The families that are passed on in `noauth` mode; in `auth` mode only ordinary fields and subprotocols are. */
+/** Header families that pass in `noauth` mode; in `auth` mode only ordinary headers and subprotocols pass. */
 const KEPT_WITHOUT_AUTH: ReadonlySet<HeaderFamily> = new Set([
   'ordinary',
   'subprotocol',
@@ -204,7 +204,7 @@ const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Refuses an unknown member of the family, because a newer API server may give it a meaning.
+ * Rejects an unknown header of the family, because a newer API server may give it a meaning.
  *
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
@@ -214,7 +214,7 @@ function judgeImpersonation(name: string): void {
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }
 
-/** Kubernetes refuses a token without a protocol as well; and a server that chooses none would be a surprise. */
+/** Kubernetes also rejects a bearer token without a protocol. */
 function requireSubprotocol(kept: RawHeaders): void {
   for (let index = 0; index < kept.length; index += 2) {
     if (kept[index]?.toLowerCase() === 'sec-websocket-protocol' && kept[index + 1] !== '') return;
@@ -223,10 +223,10 @@ function requireSubprotocol(kept: RawHeaders): void {
 }
 
 /**
- * `Impersonate-Extra-<key>` with the key escaped as client-go does it: token bytes except `%` stay, every other byte is
- * `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
+ * Returns `Impersonate-Extra-<key>` with the key escaped like client-go: token bytes except `%` stay, every other
+ * byte is `%XX`. The API server lower-cases the suffix before it unescapes, so only lower-case keys survive.
  *
- * @throws TailcastError `INTERNAL` for a key that would not arrive as it is
+ * @throws TailcastError `INTERNAL` for a key that would change on the way
  */
 function extraHeaderName(key: string): string {
   if (key === '' || key !== key.toLowerCase())
@@ -243,7 +243,7 @@ function extraHeaderName(key: string): string {
 
 const EXTRA_KEY_CHARACTER = /[!#$&'*+.^_`|~0-9a-z-]/;
 
-/** Header values are bytes; Node writes one per UTF-16 unit, so each UTF-8 byte becomes one. ASCII stays as it is. */
+/** Returns the text with one UTF-16 unit per UTF-8 byte, because Node writes header values as one byte per unit. */
 function latin1Utf8(text: string): string {
   let ascii = true;
   for (let index = 0; index < text.length; index++) {

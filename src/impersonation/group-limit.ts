@@ -1,28 +1,28 @@
 /**
- * Groups that a gateway may claim for a caller. Grants decide, as with the reference; whoever edits the tailnet policy can
- * then hand out `system:masters`. The limit is said where the gateway runs, by whoever answers for the cluster. Pure.
+ * Limits the groups that a gateway may claim for a caller. Grants assign groups, so editors of the tailnet policy
+ * could assign `system:masters`. The administrator of the cluster sets this limit at the gateway. Pure.
  */
 import { TailcastError } from '../errors.ts';
 
-/** Names under which every caller, or nobody, is known anyway: to claim them gives no right. */
+/** Groups that every caller has anyway, so they give no rights. */
 const HARMLESS: ReadonlySet<string> = new Set(['system:authenticated', 'system:unauthenticated']);
 
-/** The groups among `groups` to which Kubernetes itself gives rights. */
+/** Returns the groups to which Kubernetes itself gives rights. */
 export function reservedGroups(groups: readonly string[]): readonly string[] {
   return groups.filter((group) => group.startsWith('system:') && !HARMLESS.has(group));
 }
 
 /**
- * @param claimable names, each of which may end with `*`; none: any group
+ * @param claimable names, each of which may end with `*`; empty: any group
  * @throws TailcastError `POLICY_REFUSED` that names the first group beyond the limit
  */
 export function refuseBeyond(claimable: readonly string[], groups: readonly string[]): void {
   if (claimable.length === 0) return;
-  const beyond = groups.find((group) => !claimable.some((name) => covers(name, group)));
-  if (beyond !== undefined) {
+  const excess = groups.find((group) => !claimable.some((name) => covers(name, group)));
+  if (excess !== undefined) {
     throw new TailcastError(
       'POLICY_REFUSED',
-      `a grant names the group ${beyond}, which this gateway may not claim (claimableGroups)`,
+      `a grant names the group ${excess}, which this gateway may not claim (claimableGroups)`,
     );
   }
 }

@@ -1,35 +1,36 @@
 /**
- * Identity and grants → whom the request impersonates. Kubernetes treats a missing or empty user as "no impersonation",
- * that is: the proxy's own account. So everything here either names a user or refuses.
+ * Turns identity and grants into the impersonated user and groups. Kubernetes treats a missing or empty user as
+ * "no impersonation", that is as the gateway's own account. Each function here therefore returns a user or
+ * throws.
  */
 import { TailcastError, type ErrorCode } from '../errors.ts';
 import type { Identity } from '../tailnet/identity.ts';
 
-/** Whom the API server is told the caller is. */
+/** The user, groups and extras that the API server sees. */
 export interface ImpersonationTarget {
-  /** Never empty; any Unicode text without controls. */
+  /** Never empty; any Unicode text without control characters. */
   readonly user: string;
-  /** In the order of the grants, without repeats. Empty: Kubernetes adds `system:authenticated` by itself. */
+  /** In the order of the grants, without duplicates. If empty, Kubernetes adds only `system:authenticated`. */
   readonly groups: readonly string[];
-  /** Pairs of lower-case key and value for the cluster's audit log. */
+  /** Pairs of lower-case key and value for the audit log of the cluster. */
   readonly extra: readonly (readonly [key: string, value: string])[];
 }
 
-/** The part of a grant that matters here. */
+/** The fields of a grant that this file uses. */
 export interface GroupRule {
   readonly groups: readonly string[];
 }
 
-/** One name, in UTF-8. */
+/** Maximum size of a name in UTF-8, in bytes. */
 const MAX_NAME_BYTES = 256;
 export const MAX_GROUPS = 512;
 
-/** What tailscaled reports as the login name of every node that belongs to no person. */
+/** Login name that tailscaled reports for tagged nodes. */
 const TAGGED_PLACEHOLDER = 'tagged-devices';
 
 /**
- * A person is impersonated by login name, a tagged node by its full name; groups come from the grants. A tagged node
- * whose grants name no group gets its tags as groups.
+ * Returns the impersonation target. A user is impersonated by login name, a tagged node by its full name. Groups
+ * come from the grants; a tagged node whose grants name no group gets its tags as groups.
  *
  * @param extra as in {@link ImpersonationTarget}
  * @throws TailcastError `IDENTITY_MALFORMED` or `GRANT_MALFORMED`
@@ -60,7 +61,7 @@ function userOf(identity: Identity): string {
   if (user.toLowerCase() === TAGGED_PLACEHOLDER) {
     throw new TailcastError('IDENTITY_MALFORMED', 'the login name is the placeholder of tagged nodes');
   }
-  // NOTE: Kubernetes gives meaning to these names; a grant may hand out such groups, but no identity may be such a user
+  // Kubernetes gives meaning to these names; a grant may assign such groups, but no identity may be such a user
   if (user.toLowerCase().startsWith('system:')) {
     throw new TailcastError(
       'IDENTITY_MALFORMED',
@@ -76,7 +77,7 @@ function defaultGroups(identity: Identity): readonly string[] {
   return [...new Set(identity.tags)];
 }
 
-/** Controls, formatting marks, lone surrogates, unassigned code points, line and paragraph separators. */
+/** Control characters, formatting marks, lone surrogates, unassigned code points, line and paragraph separators. */
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/u;
 
 function refuseBadName(name: string, what: string, code: ErrorCode): void {
@@ -84,7 +85,7 @@ function refuseBadName(name: string, what: string, code: ErrorCode): void {
   if (name.trim() !== name) throw new TailcastError(code, `${what} starts or ends with a space`);
   if (UNPRINTABLE.test(name))
     throw new TailcastError(code, `${what} holds a character that cannot be printed`);
-  // a UTF-16 unit is at most three bytes of UTF-8, so most names need not be encoded to be measured
+  // a UTF-16 unit is at most three bytes of UTF-8, so most names need no encoding here
   if (name.length * 3 > MAX_NAME_BYTES && new TextEncoder().encode(name).length > MAX_NAME_BYTES) {
     throw new TailcastError(code, `${what} is longer than ${MAX_NAME_BYTES} bytes`);
   }

@@ -1,11 +1,11 @@
-/** The certificates of a table, by the name that a client asks for. A name that none is for gets none. */
+/** The certificates of a routing table, by SNI hostname. An unknown hostname gets no certificate. */
 import { TailcastError } from '../errors.ts';
 import { loadCertificate, type CertificateSource, type LoadedCertificate } from '../tailnet/certificates.ts';
 import { matchesHost, type IngressTable, type TableCertificate } from '../wire/ingress-table.ts';
 
 export interface TableCertificates extends CertificateSource {
   /**
-   * Serves those of another table from now on; all of it or, where one cannot be used, nothing of it.
+   * Uses the certificates of another table; if one is invalid, the previous table stays.
    *
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
@@ -17,14 +17,14 @@ interface Loaded {
   readonly certificate: LoadedCertificate;
 }
 
-/** What it serves before `use` is nothing. */
+/** Serves no certificate before `use`. */
 export function createTableCertificates(): TableCertificates {
   let loaded: readonly Loaded[] = [];
   let known = new Map<string, LoadedCertificate>();
 
   function load(entry: TableCertificate, next: Map<string, LoadedCertificate>): Loaded {
     const key = `${entry.certificatePem}\n${entry.keyPem}`;
-    // The same certificate keeps its context, and with it the TLS sessions of those who come back.
+    // An unchanged certificate keeps its context and so the TLS sessions of its clients.
     const certificate = known.get(key) ?? loadCertificate(entry, `the certificate of ${namesOf(entry)}`);
     next.set(key, certificate);
     return { hosts: entry.hosts, certificate };
@@ -44,7 +44,7 @@ export function createTableCertificates(): TableCertificates {
       loaded = certificates.map((entry) => load(entry, next));
       known = next;
     },
-    /** For those who name nothing; which certificate they get is not theirs to choose. */
+    /** The certificate for clients without SNI: the one for any hostname, otherwise the first one. */
     fallback() {
       const [first] = loaded;
       const open = loaded.find(({ hosts }) => hosts.length === 0) ?? first;

@@ -1,7 +1,7 @@
-/** The header fields that a Service gets, and those that a client gets back. Pure. */
+/** Headers for Services and for clients. Pure. */
 import type { Identity, Peer } from '../tailnet/identity.ts';
 
-/** Of one connection; RFC 9110, section 7.6.1. */
+/** Hop-by-hop headers, RFC 9110 section 7.6.1. */
 const HOP_BY_HOP = new Set([
   'connection',
   'keep-alive',
@@ -14,13 +14,14 @@ const HOP_BY_HOP = new Set([
   'http2-settings',
 ]);
 /**
- * Said by us, or by nobody: who asks, and how. `x-real-ip` is read as the same by many, and proxies that log people in say
- * them in `x-forwarded-user` and the like. Names are looked at as CGI passes them on, which makes one letter of all but letters and digits.
+ * Headers about the caller that only this server may set. Many programs treat `x-real-ip` as the same, and
+ * authenticating proxies use `x-forwarded-user` and similar names. Names are compared as CGI passes them on,
+ * which replaces all characters except letters and digits.
  */
 const OURS = /^(?:tailscale-.*|forwarded|x-forwarded-.*|x-real-ip|expect|content-length|host|-.*)$/;
 const isOurs = (name: string): boolean => OURS.test(name.toLowerCase().replaceAll(/[^a-z0-9]/g, '-'));
 
-/** Name and value in turns, as Node's raw lists are. */
+/** Alternating names and values, as in Node's raw lists. */
 export type FieldList = readonly string[];
 
 export interface RequestFacts {
@@ -31,7 +32,7 @@ export interface RequestFacts {
   readonly identity: Identity;
 }
 
-/** What goes on to a Service, besides how its body is framed. Whatever a client says about itself there is left out. */
+/** Returns the headers for a Service, without framing. Headers of the client about its own identity are removed. */
 export function fieldsForService({ raw, authority, secure, peer, identity }: RequestFacts): FieldList {
   const trailers = /\btrailers\b/i.test(objectOf(raw)['te'] ?? '') ? ['te', 'trailers'] : [];
   const own = endToEnd(raw).filter(([name]) => !isOurs(name));
@@ -43,7 +44,7 @@ export function fieldsForService({ raw, authority, secure, peer, identity }: Req
   return ['host', authority, ...own.flat(), ...trailers, ...forwarded.flat(), ...identityFields(identity)];
 }
 
-/** As tailscaled writes them: of people, none of tagged nodes. */
+/** Identity headers as tailscaled writes them: for users, not for tagged nodes. */
 function identityFields(identity: Identity): FieldList {
   if (identity.kind !== 'user') return [];
   return Object.entries({
@@ -53,27 +54,27 @@ function identityFields(identity: Identity): FieldList {
   }).flat();
 }
 
-/** RFC 2047 for what is not plain text. */
+/** Encodes non-ASCII text (RFC 2047). */
 function encoded(text: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text;
   return `=?utf-8?b?${Buffer.from(text).toString('base64')}?=`;
 }
 
-/** Of an answer, rather than of a hint before it or of nothing that HTTP knows. */
+/** True for the status of a final response, not of an interim or invalid one. */
 export function isFinalStatus(status = 0): boolean {
   return status >= 200 && status <= 599;
 }
 
-/** What goes back to a client. */
+/** Returns the headers for a client. */
 export function fieldsForClient(status: number, raw: FieldList): FieldList {
-  // There is nothing to be so long; RFC 9110, section 8.6.
+  // A 204 has no body, so it has no length; RFC 9110 section 8.6.
   const isEmpty = status === 204;
   return endToEnd(raw)
     .filter(([name]) => !name.startsWith(':') && !(isEmpty && isLength(name)))
     .flat();
 }
 
-/** What goes back to a client behind a body: nothing that says how long it was. */
+/** Returns the trailers for a client, without headers about the length. */
 export function trailersForClient(raw: FieldList): FieldList {
   return endToEnd(raw)
     .filter(([name]) => !name.startsWith(':') && !isLength(name))
@@ -82,7 +83,7 @@ export function trailersForClient(raw: FieldList): FieldList {
 
 const isLength = (name: string): boolean => name.toLowerCase() === 'content-length';
 
-/** Pairs without those of one connection, and without those that it names as such. */
+/** Removes hop-by-hop headers and those that `Connection` names. */
 function endToEnd(raw: FieldList): readonly (readonly [name: string, value: string])[] {
   const pairs = pairsOf(raw);
   const named = pairs
@@ -109,7 +110,7 @@ function objectOf(raw: FieldList): Readonly<Record<string, string>> {
   return Object.fromEntries(pairsOf(raw).map(([name, value]) => [name.toLowerCase(), value]));
 }
 
-/** Fields as HTTP/2 takes them: names in small letters, several values of one name as a list. */
+/** Returns headers for HTTP/2: names in lower case, repeated names as a list. */
 export function asHttp2(list: FieldList): Record<string, string | string[]> {
   const fields = new Map<string, string[]>();
   for (const [name, value] of pairsOf(list)) {

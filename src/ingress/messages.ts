@@ -1,4 +1,4 @@
-/** Requests and answers of HTTP/1.1 and HTTP/2 alike. */
+/** Requests and responses, the same for HTTP/1.1 and HTTP/2. */
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http';
 import { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import { pipeline } from 'node:stream/promises';
@@ -10,7 +10,7 @@ import type { ServiceAnswer } from './upstreams.ts';
 export type ClientRequest = IncomingMessage | Http2ServerRequest;
 export type ClientResponse = ServerResponse | Http2ServerResponse;
 
-/** The `Host` or `:authority` as it came; empty where there are several that differ, or none. */
+/** Returns `Host` or `:authority` as received; empty if it is missing or contradictory. */
 export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): string {
   const said = rawHeaders.filter(
     (_, index) => AUTHORITY.test(rawHeaders[index - 1] ?? '') && index % 2 === 1,
@@ -19,7 +19,7 @@ export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): 
 }
 const AUTHORITY = /^(?:host|:authority)$/i;
 
-/** gRPC needs HTTP/2 all the way; everything else takes it where the Service says so. */
+/** True if the request to the Service uses HTTP/2: for gRPC, and if the Service supports it. */
 export function speaksHttp2(upstream: string, request: ClientRequest): boolean {
   const isGrpc =
     request instanceof Http2ServerRequest &&
@@ -27,7 +27,7 @@ export function speaksHttp2(upstream: string, request: ClientRequest): boolean {
   return upstream.startsWith('h2c:') || isGrpc;
 }
 
-/** Whether there is a body, and what says how long it is; HTTP/2 frames those that are as long as they last itself. */
+/** Returns the body and its length header; HTTP/2 frames bodies of unknown length itself. */
 export function bodyOf(
   request: ClientRequest,
   http2: boolean,
@@ -43,7 +43,7 @@ export function bodyOf(
   return { present: false, fields: usual ? ['content-length', '0'] : [] };
 }
 
-/** Hands an answer on to its end. Rejects when it breaks off, at either side. */
+/** Relays a response to its end. Rejects if either side breaks off. */
 export async function passOn(
   answer: ServiceAnswer,
   response: ClientResponse,
@@ -55,7 +55,7 @@ export async function passOn(
     response.end();
     return;
   }
-  // Who waits for a stream of events wants its head now; HTTP/2 sends it at once.
+  // Clients of event streams need the head immediately; HTTP/2 sends it at once.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
   if (!answer.isWhole()) throw new Error('the Service broke off');
@@ -69,13 +69,13 @@ function addTrailers(response: ClientResponse, trailers: Record<string, string |
   response.addTrailers(flat);
 }
 
-/** @param fields as Node's raw lists are */
+/** @param fields as in Node's raw lists */
 export function writeHead(response: ClientResponse, status: number, fields: FieldList): void {
   if (response instanceof Http2ServerResponse) response.writeHead(status, asHttp2(http2Fields(fields)));
   else response.writeHead(status, [...fields]);
 }
 
-/** Says why there is no answer; where one has begun, it is cut. */
+/** Sends an error response, or closes a response that has started. */
 export function refuseWith(response: ClientResponse, status: number, message: string): void {
   if (response.headersSent || response.destroyed) return cut(response);
   const body = `${message}\n`;
@@ -88,20 +88,20 @@ export function refuseWith(response: ClientResponse, status: number, message: st
   response.end(body);
 }
 
-/** So that the client sees that it is not whole. */
+/** Closes the connection or stream, so that the client sees an incomplete response. */
 export function cut(response: ClientResponse): void {
   if (response instanceof Http2ServerResponse) response.stream?.close(2);
   else response.destroy();
 }
 
-/** For a socket that has no response. */
+/** Returns a response for a socket without a response object. */
 export function rawAnswer(status: number, message: string): string {
   const body = `${message}\n`;
   const head = `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`;
   return `${head}\r\nconnection: close\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 }
 
-/** What a client is told whose identity was not found. */
+/** Returns the response for a client without an identity. */
 export function whoFailed(error: unknown): [status: number, message: string] {
   return error instanceof TailcastError && error.code === 'IDENTITY_UNAVAILABLE'
     ? [503, 'who is calling cannot be found out now']

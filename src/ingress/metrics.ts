@@ -1,4 +1,4 @@
-/** What `tailcast ingress` counts. */
+/** Metrics of `tailcast ingress`. */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { RequestOutcome } from './server.ts';
 
@@ -15,7 +15,7 @@ const OUTCOMES = [
   'overloaded',
 ] as const satisfies readonly RequestOutcome[];
 
-/** @param open how many requests there are now */
+/** @param open returns the number of in-flight requests */
 export function createIngressMetrics(registry: Registry, open: () => number): IngressMetrics {
   const requests = new Counter({
     name: 'tailcast_ingress_requests_total',

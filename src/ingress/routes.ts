@@ -1,4 +1,4 @@
-/** Where a request goes, by the table of the operator. Pure. */
+/** Finds the destination of a request in the operator's table. Pure. */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import {
@@ -10,7 +10,7 @@ import {
 } from '../wire/ingress-table.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
-/** A Secret holds 1 MiB; a larger file is not from Kubernetes. */
+/** Maximum file size, in bytes. A Secret has at most 1 MiB. */
 export const MAX_TABLE_BYTES = 2 * 1024 ** 2;
 
 const path = z.string().startsWith('/');
@@ -30,22 +30,22 @@ const tableSchema = z.object({
   redirect: z.boolean(),
 });
 
-/** @throws TailcastError `CONFIG_INVALID` when it is no table */
+/** @throws TailcastError `CONFIG_INVALID` for an invalid table */
 export function parseTable(text: string): IngressTable {
   const table = tableSchema.safeParse(jsonOrUndefined(text));
   if (table.success) return table.data;
-  // Without the values: there are keys among them.
+  // Values are not shown, because they include private keys.
   const fields = table.error.issues.map((issue) => issue.path.join('.') || 'the file');
   throw new TailcastError('CONFIG_INVALID', `table: not understood: ${[...new Set(fields)].join(', ')}`);
 }
 
-/** What a client asks for. */
+/** The facts of a request that decide its route. */
 export interface Wish {
-  /** The `Host` or `:authority` as it came. */
+  /** `Host` or `:authority` as received. */
   readonly authority: string;
-  /** The request target as it came. */
+  /** Request target as received. */
   readonly target: string;
-  /** Whether it came by HTTPS. */
+  /** True for HTTPS. */
   readonly secure: boolean;
 }
 
@@ -55,8 +55,8 @@ export type IngressRoute =
   | { readonly kind: 'refused'; readonly status: number; readonly message: string };
 
 /**
- * The most specific host decides, then the exact path, then the longest prefix in whole parts. A path with dots as parts is
- * refused: a server behind could take it for another one.
+ * Returns the route: the most specific host, then the exact path, then the longest prefix of complete path
+ * segments. A path with dot segments is rejected, because a Service could read it as another path.
  */
 export function routeOf(table: IngressTable, { authority, target, secure }: Wish): IngressRoute {
   const host = hostOf(authority);
@@ -70,7 +70,7 @@ export function routeOf(table: IngressTable, { authority, target, secure }: Wish
   return answerOf(upstreamOf(entry, path), secure, location);
 }
 
-/** As parts of a path, also where a server behind may take another letter for a slash, or leave out what is behind a semicolon. */
+/** Dot segments, also between encoded slashes, backslashes, and before a semicolon. */
 const DOTS = /(?:\/|\\|%2f|%5c)(?:\.|%2e){1,2}(?:\/|\\|%2f|%5c|;|%3b|$)/i;
 
 function secureEntry(table: IngressTable, host: string): TableHost | Refused {
@@ -78,7 +78,10 @@ function secureEntry(table: IngressTable, host: string): TableHost | Refused {
   return entryOf(table.hosts, host) ?? forAll(table.hosts) ?? NOTHING;
 }
 
-/** Of hosts of HTTPS only what `plain` says, and of others only what a rule names, unless `plain` says otherwise. */
+/**
+ * Hosts of HTTPS are served over HTTP only as `plain` says; other hosts only if a rule names them, unless `plain`
+ * says otherwise.
+ */
 function plainEntry(
   table: IngressTable,
   host: string,
@@ -98,10 +101,10 @@ function isSecure({ secure }: IngressTable, host: string): boolean {
 
 function answerOf(upstream: string | undefined, secure: boolean, location: string): IngressRoute {
   if (upstream === undefined) return NOTHING;
-  if (upstream === REFUSED) return refused(500, 'what is to be served here cannot be had');
+  if (upstream === REFUSED) return refused(500, 'this backend is not available');
   const status = redirectStatusOf(upstream);
   if (status === undefined) return { kind: 'found', upstream };
-  // From HTTPS it would lead to itself.
+  // For HTTPS the redirect would lead to itself.
   return secure ? NOTHING : { kind: 'redirect', location, status };
 }
 
@@ -117,7 +120,7 @@ function refused(status: number, message: string): Refused {
   return { kind: 'refused', status, message };
 }
 
-/** In small letters, without port and final dot. */
+/** Returns the host in lower case, without port and final dot. */
 function hostOf(authority: string): string | undefined {
   const name = /^([a-z0-9_.-]{1,254}|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i.exec(authority)?.[1];
   return name?.toLowerCase().replace(/\.$/, '');

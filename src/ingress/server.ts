@@ -1,9 +1,9 @@
 /**
- * Serves Ingresses with certificates of their own, beside a tailscaled that hands connections on:
+ * Serves Ingresses with their own certificates, next to a tailscaled that forwards connections:
  *
  *   connection ─► PROXY header, TLS (`tailnet/listener`) ─► HTTP/1.1 or HTTP/2 ─► route ─► whois ─► Service
  *
- * Who asks is said by tailscaled alone; a request whose caller is not known goes nowhere.
+ * Only tailscaled identifies callers; a request of an unknown caller is rejected.
  */
 import { createServer as createPlainServer, type IncomingMessage, type Server } from 'node:http';
 import { createServer, type Http2Server } from 'node:http2';
@@ -33,27 +33,27 @@ import { routeOf, type IngressRoute } from './routes.ts';
 import { switchProtocols } from './upgrade.ts';
 import type { ServiceAnswer, Upstreams } from './upstreams.ts';
 
-/** How a request ended. */
+/** Result of a request. */
 export type RequestOutcome = 'served' | 'redirected' | 'refused' | 'unreachable' | 'broken' | 'overloaded';
 
 export interface IngressServerOptions {
-  /** Undefined: not known yet. */
+  /** Undefined until the table is loaded. */
   readonly table: () => IngressTable | undefined;
   readonly identities: IdentitySource;
   readonly upstreams: Upstreams;
   readonly onEnd: (outcome: RequestOutcome) => void;
   readonly log: Logger;
-  /** Requests under way, upgraded connections included; one more is answered 503. */
+  /** Maximum in-flight requests, including upgraded connections; one more gets 503. */
   readonly maxRequests?: number;
-  /** Those of one caller. */
+  /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
 }
 
 export interface IngressServer {
-  /** For connections that came by HTTPS, and for others. */
+  /** Handler for HTTPS connections or for plain connections. */
   handler(secure: boolean): ConnectionHandler;
   readonly inFlight: number;
-  /** Ends what is under way. */
+  /** Ends in-flight requests. */
   close(): void;
 }
 
@@ -62,7 +62,7 @@ const MAX_PER_CALLER = 1024;
 const MAX_HEAD_BYTES = 128 * 1024;
 const HEADERS_TIMEOUT_MS = 30_000;
 const KEEP_ALIVE_MS = 90_000;
-/** HTTP/2 connections on which nothing has happened for so long end. */
+/** Maximum idle time of an HTTP/2 connection, in milliseconds. */
 const SESSION_IDLE_MS = 600_000;
 const MAX_STREAMS = 100;
 const TOO_MANY = [503, 'too many requests are under way'] as const;
@@ -74,7 +74,7 @@ interface Caller {
   readonly identity: Identity;
 }
 
-/** Where requests come in: by HTTPS, or not. */
+/** A kind of connection: HTTPS or plain HTTP. */
 interface Door {
   readonly plain: Server;
   readonly http2: Http2Server;
@@ -104,7 +104,8 @@ class Serving implements IngressServer {
   handler(secure: boolean): ConnectionHandler {
     return (socket, alpn) => {
       if (this.#over.signal.aborted) return void socket.destroy();
-      // TLS, listener, server, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
+      // TLS, listener, server, session and pipeline each listen for the close event, which exceeds Node's leak
+      // warning of ten.
       socket.setMaxListeners(20);
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
@@ -137,13 +138,14 @@ class Serving implements IngressServer {
       connectionsCheckingInterval: 5000,
       insecureHTTPParser: false,
       requireHostHeader: true,
-      // Others go on as requests for what they ask for.
+      // Other upgrades are handled as plain requests.
       shouldUpgradeCallback: ({ method, headers }) =>
         method === 'GET' && headers.upgrade?.toLowerCase() === 'websocket',
     });
     plain.on('request', guarded);
     plain.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head, secure));
-    // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
+    // NOTE: Node starts `headersTimeout` when a server starts to listen; this server receives its connections
+    // instead
     plain.emit('listening');
     const http2 = createServer({
       settings: { maxConcurrentStreams: MAX_STREAMS, enableConnectProtocol: false, enablePush: false },
@@ -160,7 +162,7 @@ class Serving implements IngressServer {
     return { plain, http2 };
   }
 
-  /** @returns a function that gives the place back, or undefined when there is none */
+  /** @returns a function that releases the slot, or undefined if all slots are used */
   #takePlace(): (() => void) | undefined {
     if (this.#inFlight >= (this.#options.maxRequests ?? MAX_REQUESTS)) {
       this.#options.onEnd('overloaded');
@@ -231,13 +233,13 @@ class Serving implements IngressServer {
       : routeOf(table, wish);
   }
 
-  /** Rejects when the caller is not known. */
+  /** Rejects if the caller is unknown. */
   async #whois(request: ClientRequest, signal: AbortSignal): Promise<Caller> {
     const peer = peerOf(request.socket);
     return { peer, identity: await this.#options.identities.whois(peer, signal) };
   }
 
-  /** @returns a function that gives the place back, or undefined when the caller has all that one may have */
+  /** @returns a function that releases the slot, or undefined if the caller has used all of its slots */
   #enter(identity: Identity): (() => void) | undefined {
     const name = callerName(identity);
     if (this.#callers.takenBy(name) >= (this.#options.maxPerCaller ?? MAX_PER_CALLER)) return undefined;

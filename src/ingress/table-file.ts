@@ -1,4 +1,4 @@
-/** The file of the operator, a mounted Secret. */
+/** The routing table of the operator, a mounted Secret. */
 import type { Timer } from '../async/timer.ts';
 import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -13,7 +13,7 @@ export function openTableFile({
   ...options
 }: {
   readonly path: string;
-  /** Told of each before it becomes the current one; what it throws keeps that from happening. */
+  /** Called with each table before it becomes current; an error keeps the previous table. */
   readonly use: (table: IngressTable) => void;
   readonly log: Logger;
   readonly timer?: Timer;

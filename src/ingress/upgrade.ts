@@ -1,4 +1,4 @@
-/** A request that leaves HTTP: the Service says whether, and then bytes go both ways. */
+/** Upgraded requests: after the Service switches protocols, bytes are relayed in both directions. */
 import { STATUS_CODES, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -6,7 +6,7 @@ import { fieldsForClient, isFinalStatus, type FieldList } from './fields.ts';
 
 export interface Switch {
   readonly client: Duplex;
-  /** What the client sent behind its request. */
+  /** Bytes of the client after its request. */
   readonly head: Buffer;
   /** Not sent yet. */
   readonly request: ClientRequest;
@@ -14,7 +14,7 @@ export interface Switch {
   readonly onEnd: (outcome: 'served' | 'broken') => void;
 }
 
-/** Owns both ends from now on. What the Service refuses, the client is told in its words. */
+/** Takes over both ends. A refusal of the Service is relayed to the client. */
 export function switchProtocols({ client, head, request, unreachable, onEnd }: Switch): void {
   let answered = false;
   client.once('close', () => request.destroy());
@@ -55,7 +55,7 @@ export function switchProtocols({ client, head, request, unreachable, onEnd }: S
   request.end();
 }
 
-/** An end of one side is passed on to the other, which may still have something to say. */
+/** Passes the end of one direction to the other side, which may still send. */
 function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
   client.pipe(service);
   service.pipe(client);
@@ -70,7 +70,7 @@ function relay(client: Duplex, service: Duplex, onEnd: Switch['onEnd']): void {
   });
 }
 
-/** As Node has taken the framing off. A body that breaks off has no end. */
+/** Returns the body without framing. A body that breaks off has no end. */
 async function* inChunks(body: IncomingMessage): AsyncGenerator<Buffer> {
   const pieces: AsyncIterable<Buffer> = body;
   for await (const piece of pieces)

@@ -1,4 +1,4 @@
-/** Connections to Services: HTTP/1.1 kept for the next request, HTTP/2 as few as will do. */
+/** Connections to Services: keep-alive connections for HTTP/1.1, and as few sessions as possible for HTTP/2. */
 import { Agent, request as plainRequest, type ClientRequest } from 'node:http';
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
@@ -13,55 +13,55 @@ export interface ServiceQuestion {
   readonly method: string;
   readonly path: string;
   readonly fields: FieldList;
-  /** Undefined: none. */
+  /** Undefined if there is no body. */
   readonly body: Readable | undefined;
-  /** Speaks HTTP/2, as gRPC does. */
+  /** True for HTTP/2, as gRPC needs. */
   readonly http2: boolean;
 }
 
-/** What the Service says. */
+/** Response of a Service. */
 export interface ServiceAnswer {
   readonly status: number;
   readonly fields: FieldList;
   readonly body: Readable;
-  /** Once the body has ended. */
+  /** Returns the trailers, after the body has ended. */
   trailers(): FieldList;
-  /** Once the body has ended: whether it has come to its end. Node ends the body of a stream that broke off as well. */
+  /** Returns true if the body is complete, after it has ended. Node also ends the body of a broken stream. */
   isWhole(): boolean;
 }
 
 export interface Upstreams {
   /**
-   * Rejects when there is no answer. A request without a body is asked once more, over another connection: a safe one when the
-   * connection that was kept for it turns out to be closed, and any that the Service says over HTTP/2 it has not begun. Aborting
-   * ends the answer as well.
+   * Sends a request; rejects if there is no response. A request without a body is sent once more over another
+   * connection if it is safe and its keep-alive connection was closed, or if the Service reports over HTTP/2 that
+   * it was not processed. Aborting also ends the response.
    */
   ask(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer>;
-  /** A connection of its own, for one that leaves HTTP. */
+  /** Opens a separate connection for an upgrade. */
   open(question: Omit<ServiceQuestion, 'body' | 'http2'>): ClientRequest;
   close(): void;
 }
 
 export interface UpstreamLimits {
   readonly connectMs?: number;
-  /** How long nothing may come or go. */
+  /** Maximum time without data, in milliseconds. */
   readonly idleMs?: number;
 }
 
 const CONNECT_MS = 10_000;
 const IDLE_MS = 600_000;
 const MAX_HEAD_BYTES = 128 * 1024;
-/** Sessions with Services that nobody asks any more end. */
+/** Maximum idle time of an HTTP/2 session, in milliseconds. */
 const SESSION_IDLE_MS = 60_000;
-/** Requests on a session, where the Service takes so many: what is beyond would wait for others to end. */
+/** Maximum requests per session, if the Service allows as many; more would be queued. */
 const STREAMS_PER_SESSION = 100;
 
 interface Session {
   readonly session: ClientHttp2Session;
   streams: number;
-  /** Something was answered. */
+  /** True after a response. */
   used: boolean;
-  /** The last stream that the Service takes on, once it goes away. */
+  /** Last stream that the Service processes after GOAWAY. */
   lastStream: number;
 }
 
@@ -79,7 +79,7 @@ export function createUpstreams({
     const { hostname, port, secure } = placeOf(upstream);
     const common = { hostname, port, method, path, headers: [...fields], maxHeaderSize: MAX_HEAD_BYTES };
     const request = secure
-      ? // Certificates of pods are made for other names than an address.
+      ? // Certificates of pods do not match addresses.
         secureRequest({ ...common, agent: kept ? agents.https : false, rejectUnauthorized: false })
       : plainRequest({ ...common, agent: kept ? agents.http : false });
     request.once('socket', (socket) => limitConnect(socket, connectMs));
@@ -118,7 +118,7 @@ export function createUpstreams({
     },
     open(question) {
       const request = begin(question, false);
-      // Until it has switched.
+      // Timeout until the protocol switch.
       request.setTimeout(idleMs, () => request.destroy(new Error(`silent for ${idleMs} ms`)));
       return request;
     },
@@ -131,7 +131,7 @@ export function createUpstreams({
 }
 
 interface Sessions {
-  /** One that has room, opened if there is none. */
+  /** Returns a session with capacity, and opens one if necessary. */
   to(upstream: string, except?: Session): Session;
   close(): void;
 }
@@ -149,7 +149,7 @@ function createSessions(connectMs: number): Sessions {
         maxHeaderListPairs: 256,
         settings: { enablePush: false },
       });
-      // Its streams say it for themselves.
+      // Each stream reports the error itself.
       session.on('error', () => session.destroy());
       session.setTimeout(SESSION_IDLE_MS, () => session.close());
       const opened: Session = { session, streams: 0, used: false, lastStream: Infinity };
@@ -209,7 +209,7 @@ function answerTo(
     answered.reject(new Error('it switched protocols without being asked'));
   });
   request.once('response', (response) => {
-    // Whoever reads it is told.
+    // The reader of the body gets the error.
     response.on('error', () => undefined);
     answered.resolve({
       status: response.statusCode ?? 502,
@@ -225,7 +225,7 @@ function answerTo(
 
 interface Asked {
   readonly answer: Promise<ServiceAnswer>;
-  /** Once it was rejected: whether the Service cannot mind being asked again. */
+  /** True after a rejection if the Service did not process the request. */
   wasNotTaken(): boolean;
 }
 
@@ -276,7 +276,7 @@ function askStream(
   return {
     answer: answered.promise,
     wasNotTaken() {
-      // RFC 9113 §8.7: what is refused, or comes after the last stream of a GOAWAY, has not been begun
+      // RFC 9113 §8.7: a refused stream, or one after the last stream of a GOAWAY, was not processed
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
       if ((stream.id ?? 0) > opened.lastStream) return true;
       return isRecent() && wasUsed && !begun && SAFE_METHODS.has(method) && opened.session.destroyed;
@@ -284,7 +284,7 @@ function askStream(
   };
 }
 
-/** A client that goes in the middle of its body takes the request with it; one that is answered early goes on. */
+/** Sends the body. A client that disconnects during its body cancels the request; an early response does not. */
 function send(
   body: Readable | undefined,
   sink: NodeJS.WritableStream & { destroy(error?: Error): unknown },

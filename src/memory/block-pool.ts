@@ -1,32 +1,33 @@
 /**
- * Blocks of memory that are used again, for what waits for a connection, a disk or a recorder. What waits outlives V8's young
- * generation; as buffers of its own it is freed only when the whole heap is marked, which V8 does every 20 MB or so: half of the
- * CPU time of a relayed flood. Copied into such a block, it lets what was read die young, see `stream-garbage`.
+ * Reusable blocks of memory for pending data of connections, disks and recorders. Pending data outlives V8's
+ * young generation. In separate buffers it would be freed only when V8 marks the complete heap, about every 20
+ * MB; marking took half of the CPU time of a relayed flood. Data that is copied into a block frees its original
+ * buffer early, see `stream-garbage`.
  *
- * V8 does not count the blocks: their memory is shared, as if with other threads. What it counts outside of its heap makes it
- * mark the whole heap for every 64 MB more, and while blocks and what is read together went up and down it did so for each few MB: a recorded
- * flood had 22 marks where it now has one. So whoever does not give a block back says so, and enough of these have the heap looked through.
+ * Blocks are shared memory, because V8 does not count it. Memory outside of the heap that V8 counts makes it mark
+ * the heap for every 64 MB, in a recorded flood 22 times instead of once. Dropped blocks are therefore counted
+ * here, and enough of them start a collection.
  *
- * NOTE: module state: free blocks serve everything in the process.
+ * NOTE: module state, because one pool of free blocks serves the process.
  */
 import { collectAll, collectsEarly } from './stream-garbage.ts';
 
 export const BLOCK_BYTES = 64 * 1024;
-/** Half of the blocks that nobody wanted for so long are given back to the system: one flood often follows another. */
+/** Half of the blocks that were unused for this time are freed; floods often follow each other. */
 const TIDY_MS = 30_000;
-/** Blocks that were dropped and make up so much are collected at once, and so much when it is tidied. */
+/** Dropped memory that starts a collection immediately, and memory that starts one at the next tidy-up. */
 const MOST_DROPPED_BYTES = 64 * 1024 * 1024;
 const WORTH_COLLECTING_BYTES = 4 * 1024 * 1024;
 
 const free: Buffer[] = [];
 const lent = new WeakMap<ArrayBufferLike, { readonly block: Buffer; readonly bytes: number }>();
-/** The fewest that were free since it was last looked. */
+/** Minimum number of free blocks since the last tidy-up. */
 let least = 0;
-/** Not collected, of which V8 does not know. */
+/** Dropped memory that was not collected yet; V8 does not count it. */
 let droppedBytes = 0;
 let timer: NodeJS.Timeout | undefined;
 
-/** A block with anything in it: the caller's until it is given back, or dropped. */
+/** Returns a block with arbitrary content. The caller owns it until `giveBlock` or `dropBlocks`. */
 export function takeBlock(): Buffer {
   const block = free.pop();
   least = Math.min(least, free.length);
@@ -36,8 +37,8 @@ export function takeBlock(): Buffer {
 }
 
 /**
- * Memory for `bytes`, at most a block, that goes with its block: it belongs to whoever gets this view and adopts the block. A block that
- * nobody adopts is left to the garbage collector.
+ * Returns a view of `bytes`, at most one block. The receiver of the view takes the block over with `adoptBlock`;
+ * otherwise the garbage collector frees it.
  */
 export function lendBlock(bytes: number): Buffer {
   const block = takeBlock();
@@ -45,12 +46,15 @@ export function lendBlock(bytes: number): Buffer {
   return block.subarray(0, bytes);
 }
 
-/** Whether a block is lent with this view. */
+/** True if the view owns a block that can be adopted. */
 export function isLent(view: Uint8Array): boolean {
   return lent.get(view.buffer)?.bytes === view.length;
 }
 
-/** The block that is lent with this view, which nobody else can adopt then; undefined when none is, or it is a part of the view that was lent. */
+/**
+ * Returns the block of this view and makes the caller its owner; undefined if the view owns none, or is only a
+ * part of the lent view.
+ */
 export function adoptBlock(view: Uint8Array): Buffer | undefined {
   if (!isLent(view)) return undefined;
   const block = lent.get(view.buffer)?.block;
@@ -58,13 +62,13 @@ export function adoptBlock(view: Uint8Array): Buffer | undefined {
   return block;
 }
 
-/** Nobody looks at the block any more. */
+/** Returns a block to the pool. The caller must not use its views any more. */
 export function giveBlock(block: Buffer): void {
   free.push(block);
   timer ??= setInterval(tidy, TIDY_MS).unref();
 }
 
-/** So many blocks are not given back: somebody may look at them for ever. */
+/** Counts blocks that are never returned to the pool, because a reader may still reference them. */
 export function dropBlocks(count: number): void {
   if (count === 0 || !collectsEarly()) return;
   droppedBytes += count * BLOCK_BYTES;

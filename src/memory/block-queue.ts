@@ -1,26 +1,27 @@
 /**
- * Bytes that wait in memory, in order, in blocks that are used again.
+ * A queue of pending bytes in reusable blocks.
  *
  * ```
  *   take ◄── │··taken··│waiting│  │waiting│ … │waiting│··room··│ ◄── push
  * ```
  *
- * What is taken is a view on a block. The block is spent when all of it was taken; whoever took the last of it gives it back
- * when nobody looks at any of its views any more. A block counts as a whole, until it is spent.
+ * `take` returns a view of a block. A block is spent when all of its bytes were taken; the caller that took the
+ * last bytes returns the block after the last use of its views. A block counts with its full size until it is
+ * spent.
  */
 import { adoptBlock, BLOCK_BYTES, dropBlocks, giveBlock, takeBlock } from './block-pool.ts';
 import { copyBytes } from './copy-bytes.ts';
 
-/** A chunk that waits alone and is smaller stays where it was read. */
+/** Maximum size of a single pending chunk that is kept in its own buffer. */
 const SMALL_BYTES = 4 * 1024;
 
 export interface Taken {
   readonly bytes: Uint8Array;
-  /** Nothing of it waits any more. */
+  /** The block that is now spent, if any. */
   readonly spent: Buffer | undefined;
 }
 
-/** Who is told what memory is used. */
+/** Receives changes of the used memory. */
 export interface BlockAccount {
   keep(bytes: number): void;
   release(bytes: number): void;
@@ -30,7 +31,7 @@ const NO_ACCOUNT: BlockAccount = { keep() {}, release() {} };
 
 interface Piece {
   readonly memory: Uint8Array;
-  /** Undefined: it is no block, but a chunk as it came. */
+  /** Undefined if the piece is a chunk in its own buffer. */
   block: Buffer | undefined;
   from: number;
   to: number;
@@ -45,15 +46,15 @@ export class BlockQueue {
     this.#account = account;
   }
 
-  /** Bytes that wait. */
+  /** Pending bytes. */
   get size(): number {
     return this.#size;
   }
 
   /**
-   * Keeps a chunk: as it is when it is small and alone, and then nobody may write into it any more. A block that is lent with it is kept,
-   * or given back when little is in it.
-   * @returns false: it is kept as it is
+   * Adds a chunk. A small single chunk stays in its own buffer, which the caller must not write to any more. A
+   * block that is lent with the chunk is adopted, or returned if it is mostly empty.
+   * @returns false if the chunk stays in its own buffer
    */
   push(chunk: Uint8Array): boolean {
     const block = adoptBlock(chunk);
@@ -69,12 +70,12 @@ export class BlockQueue {
     return copied;
   }
 
-  /** Whether what is so long needs no block. */
+  /** True if a chunk of this length stays in its own buffer. */
   isAlone({ length }: Pick<Uint8Array, 'length'>): boolean {
     return this.#pieces.length === 0 && length < SMALL_BYTES;
   }
 
-  /** Keeps a copy of what is in `chunks` together, in blocks. @returns where it is */
+  /** Adds a copy of `chunks` to blocks. @returns the views of the copy */
   copy(...chunks: readonly Uint8Array[]): readonly Uint8Array[] {
     const copies: Uint8Array[] = [];
     let piece: Piece | undefined;
@@ -97,12 +98,12 @@ export class BlockQueue {
     return copies;
   }
 
-  /** Puts a whole block behind what waits. */
+  /** Adds a full block. */
   pushBlock(block: Buffer): void {
     this.#add({ memory: block, block, from: 0, to: BLOCK_BYTES });
   }
 
-  /** Takes the next whole block out, for somebody else's account; undefined when what waits next is none. */
+  /** Removes the next full block for another owner; undefined if the next piece is not a full block. */
   takeBlock(): Buffer | undefined {
     const [first] = this.#pieces;
     if (first?.block === undefined || first.to - first.from < BLOCK_BYTES) return undefined;
@@ -111,13 +112,13 @@ export class BlockQueue {
     return first.block;
   }
 
-  /** Puts blocks from `takeBlock` back in front. */
+  /** Puts blocks from `takeBlock` back at the front. */
   unshiftBlocks(blocks: readonly Buffer[]): void {
     this.#pieces.unshift(...blocks.map((block) => ({ memory: block, block, from: 0, to: BLOCK_BYTES })));
     this.#size += blocks.length * BLOCK_BYTES;
   }
 
-  /** Takes at most `max` bytes out, and no more than one block has; undefined when nothing waits. */
+  /** Removes at most `max` bytes, and at most one block; undefined if the queue is empty. */
   take(max: number): Taken | undefined {
     const [first] = this.#pieces;
     if (first === undefined) return undefined;
@@ -130,7 +131,7 @@ export class BlockQueue {
     return { bytes, spent: first.block };
   }
 
-  /** Takes at most `max` bytes out, as a copy. */
+  /** Removes at most `max` bytes and returns a copy. */
   takeCopy(max: number): Uint8Array {
     const copy = Buffer.allocUnsafe(Math.min(max, this.#size));
     for (let at = 0; at < copy.length;) {
@@ -143,22 +144,22 @@ export class BlockQueue {
     return copy;
   }
 
-  /** All that waits, in order. */
+  /** Returns views of all pending bytes, in order. */
   views(): readonly Uint8Array[] {
     return this.#pieces.map(({ memory, from, to }) => memory.subarray(from, to));
   }
 
-  /** None of the blocks there are now is used again: somebody may look at them for ever. */
+  /** Marks all current blocks as not reusable, because a reader may still reference them. */
   disown(): void {
     dropBlocks(this.#pieces.filter(({ block }) => block !== undefined).length);
     for (const piece of this.#pieces) piece.block = undefined;
   }
 
-  /** Drops what waits. */
+  /** Removes all pending bytes. */
   clear(): void {
     for (const { block, memory, from } of this.#pieces.splice(0)) {
       this.#account.release(memory.length);
-      // of a block that was begun, somebody may still have the beginning
+      // a reader may still reference the taken part of a block
       if (block === undefined) continue;
       if (from === 0) giveBlock(block);
       else dropBlocks(1);
@@ -166,14 +167,14 @@ export class BlockQueue {
     this.#size = 0;
   }
 
-  /** The last block, with room in it. */
+  /** Returns the last piece, a block with free space. */
   #roomy(): Piece {
     const last = this.#pieces.at(-1);
     if (last?.block !== undefined && last.to < BLOCK_BYTES) return last;
     const block = takeBlock();
     const lone = this.#pieces.length === 1 && last !== undefined && last.memory.length < SMALL_BYTES;
     if (!lone) return this.#add({ memory: block, block, from: 0, to: 0 });
-    // what was alone goes where its company goes
+    // a single chunk moves into the block of the next chunk
     this.#pieces.length = 0;
     this.#account.release(last.memory.length);
     this.#size -= last.to - last.from;

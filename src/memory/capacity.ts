@@ -1,11 +1,11 @@
-/** What a process has memory for: requests, and output that waits. */
+/** Limits that follow from the memory of a process: requests and pending output. */
 import { totalmem } from 'node:os';
 import { getHeapStatistics } from 'node:v8';
 
-/** What is there: of the machine, of the container (cgroup), and what V8 may use of it (`--max-old-space-size`). */
+/** Memory of the machine, of the container (cgroup), and of the V8 heap (`--max-old-space-size`). */
 export interface Memory {
   readonly machineBytes: number;
-  /** Undefined: no limit. */
+  /** Undefined if there is no limit. */
   readonly containerBytes: number | undefined;
   readonly heapBytes: number;
 }
@@ -14,32 +14,32 @@ export interface Capacity {
   readonly requests: number;
   readonly requestsPerUser: number;
   readonly bytesPerUser: number;
-  /** Maximum bytes of request heads whose sender is not known yet, of all connections together. */
+  /** Maximum bytes of request heads before authentication, in all connections together. */
   readonly headBytes: number;
-  /** Output of sessions that may wait in memory: of all of them, and of one. */
+  /** Maximum pending output in memory, of all sessions and of one session, in bytes. */
   readonly outputBytes: number;
   readonly outputBytesPerSession: number;
 }
 
-/** Of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
+/** Memory of an idle watch with its two TLS connections; `npm run soak:user` measures it. */
 const REQUEST_BYTES = 200 * 1024;
-/** The rest is for the process itself, sessions and what waits. */
+/** The other half is for the process, sessions and pending output. */
 const SHARE_FOR_REQUESTS = 1 / 2;
 const MAX_REQUESTS = 20_000;
 const MIN_REQUESTS = 300;
-/** One user may have a third: two who overdo it leave room. */
+/** One user may have a third, so two greedy users leave capacity for others. */
 const USERS = 3;
 const SHARE_OF_BYTES = 1 / 16;
-/** The strings of a head with short lines need about twice its bytes. */
+/** The strings of a request head with short lines need about twice its bytes. */
 const SHARE_FOR_HEADS = 1 / 16;
 /**
- * What does not fit waits on disk, where the recorder beside it may be syncing: a disk that is late makes the API server wait,
- * and one that has finished loses what then is not read.
+ * More output goes to disk, where a recorder on the same machine may be syncing. A slow disk makes the API server
+ * wait, and an API server that has finished then loses unread output.
  */
 const SHARE_FOR_OUTPUT = 1 / 4;
 const SESSIONS = 8;
 const MIN_SESSION_OUTPUT = 4 * 1024 ** 2;
-/** A heap that is full ends the process, and about as much again is outside of it. */
+/** A full heap ends the process, and about as much memory is used outside of the heap. */
 const HEAP_FACTOR = 2;
 
 export function readMemory(): Memory {

@@ -1,25 +1,26 @@
 /**
- * Memory for what is read from the API server. Every read lands in one buffer shared by all connections and is moved
- * out at once. Larger pieces go to blocks that are used again when the client's socket has taken them: without that a
- * 50 MB list is 50 MB of garbage outside the heap, and collecting it took a quarter of the CPU time.
+ * Memory for data from the API server. Every read uses one buffer that all connections share, and the data is
+ * moved out at once. Larger pieces use blocks that are reused after the client's socket has written them.
+ * Otherwise a 50 MB list is 50 MB of garbage outside of the heap, and its collection took a quarter of the CPU
+ * time.
  *
- * A piece from `take` is the caller's until the event is over; whoever hands it to a stream beyond that gives `releaseOf`
- * as the write's callback. A piece that is never released (a destroyed socket) is left to the garbage collector.
+ * A piece from `take` belongs to the caller until the event is over. A caller that passes it to a stream uses
+ * `releaseOf` as the callback of the write. The garbage collector frees a piece that is never released (destroyed
+ * socket).
  *
- * NOTE: module state, unlike anything else here: one buffer per process is the point, and Node reads into it on the only
- * thread there is.
+ * NOTE: module state, because the process has one read buffer and one thread.
  */
 
 /** The plain text of one TLS record (RFC 8446 §5.1): no read is larger. */
 const BLOCK_BYTES = 16 * 1024;
-/** Below this, a slice of Node's own pool is cheaper than keeping count. */
+/** Below this size a slice of Node's own pool is cheaper than a counted block. */
 const SMALL_BYTES = 2 * 1024;
-/** Free blocks that are kept; 8 MB. */
+/** Maximum number of free blocks, 8 MB. */
 const MAX_FREE = 512;
 
 interface Block {
   readonly bytes: Buffer;
-  /** Uses that have not ended: the event itself, and every write. */
+  /** Current uses: the event itself, and every write. */
   uses: number;
   readonly release: () => void;
 }
@@ -27,7 +28,7 @@ interface Block {
 const free: Block[] = [];
 const blocks = new WeakMap<ArrayBufferLike, Block>();
 
-/** What every connection reads into. */
+/** The read buffer of all connections. */
 export const SHARED_READ_BUFFER = Buffer.allocUnsafeSlow(BLOCK_BYTES);
 
 /** Moves the first `length` bytes out of the shared buffer. */
@@ -43,17 +44,17 @@ export function take(length: number): Buffer {
   return length === BLOCK_BYTES ? block.bytes : block.bytes.subarray(0, length);
 }
 
-/** Ends the use that `take` began. */
+/** Ends the use that `take` started. */
 export function give(piece: Uint8Array): void {
   blocks.get(piece.buffer)?.release();
 }
 
-/** Whether somebody is to `give` the piece. */
+/** True if the caller must `give` the piece. */
 export function isPooled(piece: Uint8Array): boolean {
   return blocks.has(piece.buffer);
 }
 
-/** Begins one more use of the piece; the result ends it. Undefined when the piece needs no counting. */
+/** Starts one more use of the piece and returns the function that ends it; undefined if the piece is not counted. */
 export function releaseOf(piece: Buffer): (() => void) | undefined {
   const block = blocks.get(piece.buffer);
   if (block === undefined) return undefined;

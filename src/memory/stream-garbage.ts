@@ -1,23 +1,23 @@
 /**
- * Collects what request bodies and sessions leave behind, before V8 takes it for a reason to look through everything.
+ * Collects the garbage of request bodies and sessions early, before V8 marks the complete heap.
  *
- * Each piece is a buffer of Node's outside V8's heap, dead as soon as it has been written, and so small inside the heap that
- * the young generation never fills: V8 notices only that memory outside grows, and every 20 MB it marks the whole heap,
- * tens of milliseconds each time. A collection of the young generation, here a millisecond, frees the same.
+ * Each piece is a buffer outside of V8's heap that is garbage as soon as it has been written. Its object in the
+ * heap is so small that the young generation never fills. V8 notices only that outside memory grows and marks the
+ * complete heap every 20 MB, which takes tens of milliseconds. A collection of the young generation takes about
+ * one millisecond and frees the same memory.
  *
- * CPU per MB and memory, means of two runs on a busy machine: POST of 1 MB 4.9 ms to 2.1 and 177 MB to 128
- * (on a quiet one 2.4x of Go's CPU to 2.2x, and 204 MB to 123); `cat` of 256 MB over
- * WebSocket 5.1 ms to 2.3 and 171 MB to 130, over SPDY 4.3 ms to 2.8 and 184 MB to 129. What comes from the API server to plain
- * requests has blocks that are used again (`read-buffers`) and does not count here.
+ * bench/README.md has measurements. Responses of the API server to plain requests use reusable blocks
+ * (`read-buffers`) and are not counted here.
  *
- * NOTE: module state, as in `read-buffers`: there is one heap.
+ * NOTE: module state, because there is one heap.
  */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
 /**
- * What is read between two collections; with what is copied on the way out, up to twice as much memory. With twice as much one recorder in
- * four marked its whole heap over and over for as long as it ran, for 1.7x the CPU in a recorded flood; of ten with this none did.
+ * Bytes that are read between two collections; copies on the way out need up to the same again. With twice this
+ * limit one recorder in four marked its heap continuously, for 1.7x the CPU of a recorded flood; with this limit
+ * none of ten did.
  */
 export const COLLECT_AFTER_BYTES = 4 * 1024 * 1024;
 
@@ -30,17 +30,17 @@ interface GcOptions {
   readonly execution: 'sync' | 'async';
 }
 
-/** Whether this process may collect when it likes. */
+/** True if this process may collect early. */
 export function collectsEarly(): boolean {
   return isWanted;
 }
 
-/** Told whether it may; it may unless told otherwise. */
+/** Enables or disables early collection. Default: enabled. */
 export function collectEarly(wanted: boolean): void {
   isWanted = wanted;
 }
 
-/** So many bytes have been read into a buffer that nobody uses again. */
+/** Counts bytes that were read into a buffer which is not reused. */
 export function passedThrough(bytes: number): void {
   if (!isWanted) return;
   uncollected += bytes;
@@ -49,7 +49,7 @@ export function passedThrough(bytes: number): void {
   run({ type: 'minor', execution: 'sync' });
 }
 
-/** Looks through everything soon: memory is free of which V8 knows no size. */
+/** Starts a full collection soon, for memory whose size V8 does not know. */
 export function collectAll(): void {
   run({ type: 'major', execution: 'async' });
 }
@@ -60,7 +60,7 @@ function run(options: GcOptions): void {
 }
 
 function collector(): (options: GcOptions) => void {
-  // the function is there only in contexts made while the flag is set
+  // the function exists only in contexts that were created while the flag is set
   setFlagsFromString('--expose-gc');
   const gc: unknown = runInNewContext('gc');
   setFlagsFromString('--no-expose-gc');

@@ -1,4 +1,4 @@
-/** One DNS message in, one out (RFC 1035, 2308, 6891). What comes in is not trusted. Pure. */
+/** Turns one DNS query into one response (RFC 1035, 2308, 6891). The query is not trusted. Pure. */
 import {
   AUTHORITATIVE_ANSWER,
   decode,
@@ -12,29 +12,30 @@ import {
 } from 'dns-packet';
 import type { NameAddresses, NameRecords } from './records.ts';
 
-/** No question about a name needs more. */
+/** Maximum size of a query; a question about a name is smaller. */
 export const MAX_QUERY_BYTES = 4096;
 const HEADER_BYTES = 12;
-/** What goes through most networks in one piece, and what we say that we take (DNS flag day 2020). */
+/** Size that fits most networks in one packet, and the size that we announce (DNS flag day 2020). */
 const UDP_BYTES = 1232;
-/** Without EDNS. */
+/** Maximum size without EDNS. */
 const PLAIN_UDP_BYTES = 512;
 const TCP_BYTES = 65_535;
-/** Nothing is kept by those who ask: pods come and go. */
+/** Resolvers must not cache records, because pods change often. */
 const TTL = 0;
 
 const CODES = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3, NOTIMP: 4, REFUSED: 5 } as const;
 export type ResponseCode = keyof typeof CODES;
 
-/** What is answered to one message. */
+/** Response to one query. */
 export interface QueryAnswer {
   readonly message: Uint8Array;
   readonly code: ResponseCode | 'BADVERS';
 }
 
 /**
- * @param records undefined while nothing is known: the answer is SERVFAIL, so that another server is asked
- * @returns undefined when the message gets no answer: it is none, or an answer itself
+ * @param records undefined while no records are loaded; the response is then SERVFAIL, so that the resolver tries
+ * another server
+ * @returns undefined if the message gets no response: an invalid message, or itself a response
  */
 export function answerQuery(
   message: Uint8Array,
@@ -65,7 +66,7 @@ function answerQuestion(
     (recursionDesired ? RECURSION_DESIRED : 0) | (isOurs ? AUTHORITATIVE_ANSWER : 0) | CODES[code];
   const whole = encode({ ...base, flags, answers: [...answers], authorities: [...authorities] });
   if (whole.length <= limit) return { message: whole, code };
-  // Whoever gets this asks again over TCP.
+  // The resolver repeats a truncated query over TCP.
   return { message: encode({ ...base, flags: flags | TRUNCATED_RESPONSE }), code };
 }
 
@@ -74,7 +75,7 @@ interface Head {
   readonly isAnswer: boolean;
   readonly opcode: number;
   readonly recursionDesired: boolean;
-  /** Questions, answers, authorities, additionals. */
+  /** Numbers of records in each section, in the order of RFC 1035. */
   readonly counts: readonly number[];
 }
 
@@ -96,10 +97,10 @@ interface Query {
   readonly opt: OptAnswer | undefined;
 }
 
-/** Undefined: it is not a question as one asks it. */
+/** Returns undefined for an unusual query. */
 function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
   const [questions = 0, answers = 0, authorities = 0, additionals = 0] = counts;
-  // One question, and beside it EDNS and a signature at most: nothing else is read.
+  // One question, and at most EDNS and a signature in addition; other sections are not read.
   if (message.length > MAX_QUERY_BYTES || questions !== 1 || answers + authorities > 0 || additionals > 2) {
     return undefined;
   }
@@ -110,12 +111,12 @@ function readQuery(message: Uint8Array, { counts }: Head): Query | undefined {
     if (question === undefined || opts.length > 1 || !isPlain(message, question)) return undefined;
     return { question, opt: opts[0] };
   } catch {
-    // The library throws errors of many kinds for what it cannot read.
+    // The library throws many kinds of errors for invalid input.
     return undefined;
   }
 }
 
-/** Whether the name comes out as it went in: dots or bytes within a label, and pointers, would not. */
+/** True if the name is unchanged by decoding. Dots or special bytes within a label, and pointers, change it. */
 function isPlain(message: Uint8Array, { name }: Question): boolean {
   const written = encode({ questions: [{ name, type: 'A' }] }).subarray(HEADER_BYTES, -4);
   return Buffer.compare(written, message.subarray(HEADER_BYTES, HEADER_BYTES + written.length)) === 0;
@@ -165,7 +166,7 @@ function lookUp(question: Question, records: NameRecords | undefined): Found {
   return { code: 'NOERROR', answers, authorities: answers.length === 0 ? [soa] : [] };
 }
 
-/** Under the name as it was asked: some resolvers go by its capitals. */
+/** Answers repeat the name as queried, because some resolvers compare the case. */
 function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): readonly Answer[] {
   const asked: string = type;
   const of = (wanted: 'A' | 'AAAA', addresses: readonly string[]): readonly Answer[] =>
@@ -175,7 +176,7 @@ function answersOf({ name, type }: Question, { ip4, ip6 }: NameAddresses): reado
   return [...of('A', ip4), ...of('AAAA', ip6)];
 }
 
-/** With it a resolver may take the word that there is nothing. */
+/** With an SOA record a resolver accepts a negative response. */
 function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   return {
     type: 'SOA',
@@ -194,7 +195,7 @@ function startOf(domain: string): Answer & { readonly type: 'SOA' } {
   };
 }
 
-/** An answer to what cannot be read beyond its head. */
+/** Response to a message of which only the head could be parsed. */
 function bare({ id, opcode, recursionDesired }: Head, code: ResponseCode): QueryAnswer {
   const flags = (opcode << 11) | (recursionDesired ? RECURSION_DESIRED : 0) | CODES[code];
   return { message: encode({ type: 'response', id, flags }), code };

@@ -1,10 +1,10 @@
-/** What the nameserver counts. */
+/** Metrics of the nameserver. */
 import { Counter, type Registry } from 'prom-client';
 
 export function createNameserverMetrics(registry: Registry): Counter<'transport' | 'code'> {
   return new Counter({
     name: 'tailcast_nameserver_answers_total',
-    help: 'Answers, by transport and response code; NONE: what got no answer.',
+    help: 'Responses, by transport and response code. NONE: invalid queries without a response.',
     labelNames: ['transport', 'code'],
     registers: [registry],
   });

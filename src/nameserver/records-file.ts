@@ -1,4 +1,4 @@
-/** The file of names, a mounted ConfigMap. */
+/** The records file, a mounted ConfigMap. */
 import type { Timer } from '../async/timer.ts';
 import { openFollowedFile, type FollowedFile } from '../followed-file.ts';
 import type { Logger } from '../observe/logger.ts';

@@ -1,14 +1,17 @@
-/** The names that the nameserver knows, from the file that the operator writes; the format is the reference's. Pure. */
+/**
+ * The names of the nameserver, from the file that the operator writes in the format of Tailscale's operator.
+ * Pure.
+ */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 
-/** A ConfigMap holds 1 MiB; a larger file is not from Kubernetes. */
+/** Maximum file size, in bytes. A ConfigMap has at most 1 MiB. */
 export const MAX_RECORDS_BYTES = 4 * 1024 ** 2;
-/** More addresses of one name do not fit an answer that anybody reads. */
+/** Maximum addresses of one name, so that they fit into a response. */
 const MAX_ADDRESSES = 256;
-/** Names below it are answered for even where nothing says so: that they are unknown is an answer. */
+/** Domain for which the nameserver is always authoritative, also for unknown names. */
 const TAILSCALE_DOMAIN = 'ts.net';
 
 /** The addresses of one name. */
@@ -18,13 +21,13 @@ export interface NameAddresses {
 }
 
 export interface NameRecords {
-  /** How many names there are. */
+  /** Number of names. */
   readonly size: number;
-  /** @param name in small letters, without the dot at its end */
+  /** @param name in lower case, without the final dot */
   find(name: string): NameAddresses | undefined;
-  /** Whether there are names below this one: it exists then, and has no addresses. */
+  /** True if a name below this one exists: this name then exists, without addresses. */
   hasBelow(name: string): boolean;
-  /** The longest domain that is answered for and holds the name. */
+  /** Returns the longest served domain that contains the name. */
   domainOf(name: string): string | undefined;
 }
 
@@ -36,14 +39,14 @@ const fileSchema = z.object({
   version: z.literal('v1alpha1'),
   ip4: addressMap,
   ip6: addressMap,
-  /** Ours: domains that are answered for besides those of the names. */
+  /** Our extension: served domains in addition to those of the names. */
   domains: z.array(z.string()).default([]),
 });
 
 /**
- * Reads the file.
+ * Parses the file.
  *
- * @throws TailcastError `CONFIG_INVALID` when it is not one, or names or addresses are none
+ * @throws TailcastError `CONFIG_INVALID` for an invalid file, name or address
  */
 export function parseRecords(text: string): NameRecords {
   const file = fileSchema.safeParse(jsonOrUndefined(text));
@@ -86,13 +89,13 @@ function createRecords(names: ReadonlyMap<string, NameAddresses>, domains: Reado
   };
 }
 
-/** The domains above a name, the nearest first. */
+/** Returns the domains above a name, the nearest first. */
 function parentsOf(name: string): readonly string[] {
   const labels = name.split('.');
   return labels.slice(1).map((_, index) => labels.slice(index + 1).join('.'));
 }
 
-/** Small letters, no dot at the end. */
+/** Returns the name in lower case, without the final dot. */
 function canonicalName(written: string): string {
   const name = written.replace(/\.$/, '').toLowerCase();
   const labels = name.split('.');

@@ -5,11 +5,14 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { listenOn, type ListenAddress } from '../listen.ts';
 import { MAX_QUERY_BYTES, type QueryAnswer } from './answer.ts';
 
-/** Connections at a time; for one more, that which has been open longest goes: an honest one is through in milliseconds. */
+/**
+ * Maximum concurrent TCP connections. One more closes the oldest connection, because an honest query takes
+ * milliseconds.
+ */
 const MAX_CONNECTIONS = 256;
-/** A connection on which nothing comes goes. */
+/** Maximum idle time of a connection, in milliseconds. */
 const IDLE_MS = 10_000;
-/** Bytes of answers that somebody has not read; then the connection goes. */
+/** Maximum bytes of unread responses of a connection, in bytes. */
 const MAX_WAITING_BYTES = 1024 ** 2;
 
 export type Transport = 'udp' | 'tcp';
@@ -20,13 +23,13 @@ export interface NameServer {
 }
 
 export interface NameServerOptions extends ListenAddress {
-  /** Undefined: there is no answer. */
+  /** Returns undefined if the message gets no response. */
   readonly answer: (message: Uint8Array, transport: Transport) => QueryAnswer | undefined;
   readonly idleMs?: number;
   readonly maxConnections?: number;
 }
 
-/** Opens both sockets. @throws a system error, e.g. `EADDRINUSE` */
+/** Opens both sockets. @throws Error of the OS, such as `EADDRINUSE` */
 export async function openNameServer(options: NameServerOptions): Promise<NameServer> {
   const sockets = new Set<Socket>();
   const { host, maxConnections = MAX_CONNECTIONS } = options;
@@ -39,7 +42,7 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   });
   const { port, udp } = await openPair(tcp, options);
   udp.on('message', (message, from) => answerDatagram(udp, message, from, options));
-  // What cannot be sent to one is no matter of the others.
+  // A failed send to one client does not affect the others.
   udp.on('error', () => undefined);
   return {
     address: { host, port },
@@ -53,7 +56,7 @@ export async function openNameServer(options: NameServerOptions): Promise<NameSe
   };
 }
 
-/** Where the system chooses the port, it may have given it to somebody else for UDP: then another one is chosen. */
+/** If the OS chooses the TCP port, the same UDP port may be in use; then another port is tried. */
 async function openPair(
   tcp: Server,
   { host, port: wanted }: ListenAddress,
@@ -80,11 +83,11 @@ function answerDatagram(
   { answer }: NameServerOptions,
 ): void {
   const answered = answer(message, 'udp');
-  // A port that nobody can have is forged.
+  // Source port 0 is forged.
   if (answered !== undefined && port !== 0) socket.send(answered.message, port, address, () => undefined);
 }
 
-/** Messages with their length in two bytes before them, answered in order (RFC 7766). */
+/** Serves messages with a two-byte length prefix, in order (RFC 7766). */
 function serveConnection(socket: Socket, { answer, idleMs = IDLE_MS }: NameServerOptions): void {
   let held: Buffer = Buffer.alloc(0);
   socket.setTimeout(idleMs, () => socket.destroy());

@@ -1,15 +1,15 @@
 /**
- * The access log: one JSON line per finished request, on a destination of its own. Lines are gathered and written
- * together, because one write per request would cost more than relaying a small one. Query strings are not logged:
- * they can carry commands and selectors that belong in recordings, not here.
+ * The access log: one JSON line per finished request, with its own destination. Lines are buffered, because one
+ * write per request would cost more than relaying a small request. Query strings are not logged, because they can
+ * contain commands and selectors.
  */
 import type { Protocol } from './metrics.ts';
 
-/** HTTP status in logs and metrics for a client that left before it got one (as nginx has it). */
+/** HTTP status in logs and metrics for a client that disconnected before the response, as in nginx. */
 export const CLIENT_LEFT = 499;
 const MAX_LOGGED_PATH = 1024;
 
-/** The path of a request target for logs: without the query, and no longer than a line can bear. */
+/** Returns the path of a request target for logs, without the query and with a maximum length. */
 export function loggedPath(target: string): string {
   const mark = target.indexOf('?');
   return target.slice(0, Math.min(mark === -1 ? target.length : mark, MAX_LOGGED_PATH));
@@ -20,40 +20,41 @@ export interface AccessEntry {
   readonly id: string;
   readonly protocol: Protocol;
   readonly peer: string;
-  /** Login or node name; empty when the request was refused before that was known. */
+  /** Login or node name; empty if the request was rejected before authentication. */
   readonly user: string;
   readonly method: string;
-  /** See `loggedPath`. */
+  /** Path from `loggedPath`. */
   readonly path: string;
-  /** Status sent to the client; `CLIENT_LEFT` when it went away before one was sent. */
+  /** Status that the client received; `CLIENT_LEFT` if it disconnected before the response. */
   readonly status: number;
   readonly durationMs: number;
   readonly requestBytes: number;
   readonly responseBytes: number;
-  /** Code of what went wrong, also when the status had already been sent. */
+  /** Error code, also for errors after the status was sent. */
   readonly error?: string;
 }
 
 export interface AccessLog {
   write(entry: AccessEntry): void;
-  /** Writes what is gathered now. */
+  /** Writes the buffered lines. */
   flush(): void;
   /** Stops the timer and flushes. */
   close(): void;
-  /** Lines dropped because the destination did not keep up. */
+  /** Number of lines that were dropped because the destination was too slow. */
   readonly dropped: number;
 }
 
-/** Where the lines go, e.g. `process.stdout`. `write` returns false when the destination is full. */
+/** Destination of the lines, such as `process.stdout`. `write` returns false if the destination is full. */
 export interface LineSink {
   write(text: string): boolean;
   readonly writableLength: number;
 }
 
 /**
- * @param options.nowMs wall clock; the time of a line is when its request began
- * @param options.flushMs how long a line may wait (default 200 ms)
- * @param options.maxPendingBytes when the sink holds more than this, new lines are dropped and counted (default 4 MiB)
+ * @param options.nowMs wall clock; a line has the time at which its request started
+ * @param options.flushMs maximum delay of a line, in milliseconds (default 200)
+ * @param options.maxPendingBytes pending bytes of the destination above which new lines are dropped and counted
+ * (default 4 MiB)
  */
 export function createAccessLog(
   sink: LineSink,
@@ -97,7 +98,7 @@ export function createAccessLog(
   };
 }
 
-/** An access log that keeps nothing. */
+/** Returns an access log that discards all entries. */
 export function createNullAccessLog(): AccessLog {
   return { write() {}, flush() {}, close() {}, dropped: 0 };
 }
@@ -113,13 +114,13 @@ function formatEntry(entry: AccessEntry, atMs: number): string {
   );
 }
 
-/** Plain text goes between quotes as it is; `JSON.stringify` is only called for what needs escaping. */
+/** Quotes plain text directly, and calls `JSON.stringify` only for text that needs escaping. */
 function quote(text: string): string {
   return SAFE_TEXT.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 const SAFE_TEXT = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
 
-/** `toISOString` costs a microsecond; within one second only the milliseconds change. */
+/** Cached seconds: `toISOString` takes a microsecond, and within one second only the milliseconds change. */
 let isoSecond = -1;
 let isoPrefix = '';
 function isoTime(atMs: number): string {

@@ -1,19 +1,19 @@
 /**
- * One function per business event: it counts and it logs, so that no place in the code does one without the other.
- * Messages are constant, everything that varies is a field; labels of counters are low-cardinality. No field may carry
- * a header value, a body or terminal content.
+ * One function per business event, which counts and logs, so that no caller does only one of them. Messages are
+ * constant, and variable data is in fields. Labels of counters have low cardinality. No field may contain a
+ * header value, a body or terminal content.
  */
 import type { ErrorCode } from '../errors.ts';
 import type { Logger } from './logger.ts';
 import type { Metrics, Protocol } from './metrics.ts';
 
-/** What identifies an interactive session in every event about it. */
+/** Fields that identify an interactive session in its events. */
 export interface SessionFields {
-  /** The admission's id. */
+  /** Id of the admission. */
   readonly sessionId: string;
-  /** Who: login name or node name. */
+  /** Login name or node name. */
   readonly user: string;
-  /** Tailnet node the session comes from. */
+  /** Tailnet node of the client. */
   readonly node: string;
   /** `exec`, `attach`, `portForward`, … */
   readonly kind: string;
@@ -35,9 +35,12 @@ export type SessionOutcome =
 export type RecordingMode = 'failOpen' | 'failClosed';
 
 export interface Events {
-  /** A session runs: upstream has said 101. `recorder` is the address that accepted it, if it is recorded. */
+  /**
+   * A session started: the API server responded 101. `recorder` is the recorder's address, if the session is
+   * recorded.
+   */
   sessionStarted(event: SessionFields & { readonly recorder?: string }): void;
-  /** A started session is over. Called exactly once per `sessionStarted`. */
+  /** A started session ended. Called exactly once per `sessionStarted`. */
   sessionEnded(
     event: SessionFields & {
       readonly outcome: SessionOutcome;
@@ -46,15 +49,15 @@ export interface Events {
       readonly outputBytes: number;
       readonly inputBytes: number;
       readonly exitCode?: number;
-      /** That a port-forward opened. */
+      /** Ports that a port-forward opened. */
       readonly ports?: readonly number[];
     },
   ): void;
   /** A session that should be recorded if possible runs unrecorded. */
   sessionUnrecorded(event: SessionFields & { readonly reason: string }): void;
-  /** Output of a session that went on is missing from its recording. */
+  /** Output of a session is missing from its recording; the session continues. */
   recordingGap(event: SessionFields & { readonly reason: string; readonly bytes?: number }): void;
-  /** The recorder of a running session is gone. `resumed`: another one took over without a gap. */
+  /** The recorder of a running session failed. `resumed`: another recorder continues without a gap. */
   recorderLost(
     event: SessionFields & {
       readonly mode: RecordingMode;
@@ -63,25 +66,28 @@ export interface Events {
       readonly resumed: boolean;
     },
   ): void;
-  /** The recorder of a session is gone for good, and so many bytes of the recording were not acknowledged. */
+  /** A session ended without a recorder; `bytes` of its recording were not acknowledged. */
   recordingLeft(event: SessionFields & { readonly bytes: number }): void;
-  /** A recorder has acknowledged what was left. */
+  /** A recorder acknowledged the rest of a recording. */
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
   ): void;
-  /** `bytes` of the `ofBytes` that were left are in no recording. */
+  /** `bytes` of the pending `ofBytes` are in no recording. */
   recordingDropped(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** `bytes` of the `ofBytes` that were left wait on disk, and no longer in this process. */
+  /** `bytes` of the pending `ofBytes` stay on disk after this process. */
   recordingKept(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
-  /** The buffer for the output of a session holds all it may: from now on the API server waits for the client. */
+  /** The output buffer of a session is full; the API server waits for the client. */
   outputHeldUp(event: SessionFields): void;
-  /** The file for output that waits cannot be written: the session goes on without, and the API server waits sooner. */
+  /**
+   * The file for pending output cannot be written; the session continues without it, and the API server waits
+   * earlier.
+   */
   bufferFileLost(event: SessionFields & { readonly reason: string }): void;
-  /** A recorded session's stream could not be understood; the session is ended. */
+  /** The stream of a recorded session could not be parsed; the gateway ends the session. */
   sessionViolated(event: SessionFields & { readonly reason: string }): void;
   /** The gateway itself answered a request with an error. */
   requestRefused(event: {
@@ -95,22 +101,22 @@ export interface Events {
     readonly path: string;
     readonly user?: string;
   }): void;
-  /** No recorder took an API request event. Under `failClosed` the request was refused, otherwise it went on. */
+  /** No recorder accepted an API request event. With `failClosed` the gateway rejected the request. */
   apiEventFailed(event: {
     readonly id: string;
     readonly mode: RecordingMode;
     readonly reason: string;
     readonly user: string;
   }): void;
-  /** An exchange with the API server failed after the request was admitted. */
+  /** A request to the API server failed after admission. */
   upstreamFailed(event: { readonly id: string; readonly code: ErrorCode; readonly reason: string }): void;
-  /** The gateway stops taking requests and waits for those in flight. */
+  /** The gateway stops accepting requests and waits for in-flight requests. */
   drainStarted(event: {
     readonly requests: number;
     readonly sessions: number;
     readonly limitMs: number;
   }): void;
-  /** The drain is over; what was still open was cut. */
+  /** The drain ended; the gateway closed the remaining requests and sessions. */
   drainEnded(event: { readonly cutRequests: number; readonly cutSessions: number }): void;
 }
 

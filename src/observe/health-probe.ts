@@ -1,6 +1,6 @@
 /**
- * The image's health check: exits with 0 when one of the given URLs answers 200. It is run by the container engine and
- * imports nothing, so that it starts fast.
+ * Health check of the image: exits with 0 if one of the given URLs returns 200. The container engine runs it
+ * often, so it imports nothing and starts fast.
  */
 const PROBE_MS = 3000;
 

@@ -1,10 +1,10 @@
 /**
- * For an exception that reached the top of a role, which is a defect: it is logged and counted, and the process drains.
- * Whoever has a session keeps it until the drain limit; new connections go to another process.
+ * Handles an uncaught exception of a role, which is a defect: logs and counts it and drains the process. Sessions
+ * continue until the drain limit; new connections go to another process.
  *
- * Every event callback of a request is guarded where it begins, and what is thrown there is logged with that request's id.
- * Here it is not known: carrying it along every promise and timer (`AsyncLocalStorage`) would be paid for by each request,
- * for the sake of what must not happen. The stack says where it was.
+ * Every event callback of a request has its own error handling, which logs the id of the request. The id is
+ * unknown here: tracking it through all promises and timers (`AsyncLocalStorage`) would slow down each request.
+ * The stack shows the origin.
  */
 import type { Counter, Registry } from 'prom-client';
 import { errorText, TailcastError } from '../errors.ts';
@@ -12,11 +12,11 @@ import type { Logger } from './logger.ts';
 import { createMakers } from './metric-makers.ts';
 
 export interface LastResort {
-  /** Aborts when the process is to drain: at `stop`, or because of an exception. */
+  /** Aborts when the process must drain: at `stop`, or because of an exception. */
   readonly signal: AbortSignal;
   /**
-   * To be called when the role has ended.
-   * @throws TailcastError `INTERNAL` if an exception was the reason, so that the process does not end as if all were well
+   * Called after the role has stopped.
+   * @throws TailcastError `INTERNAL` if an exception was the reason, so that the process exits with an error
    */
   close(): void;
 }
@@ -44,7 +44,7 @@ export function openLastResort(options: {
     onFailure?.();
     failed.abort(new Error('an unexpected exception'));
   };
-  // rejections that nobody handles come here as well
+  // includes unhandled rejections
   process.on('uncaughtException', onException);
   return {
     signal: AbortSignal.any([stop, failed.signal]),

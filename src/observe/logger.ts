@@ -1,7 +1,7 @@
 import { pino, type DestinationStream, type Logger as PinoLogger } from 'pino';
 import type { LogLevel } from './log-levels.ts';
 
-/** The logger every folder takes as an argument. Constant message, data in fields. */
+/** The logger that modules receive as an argument. Messages are constant, data is in fields. */
 export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'trace'> & {
   child(fields: Record<string, unknown>): Logger;
 };
@@ -10,7 +10,7 @@ export type Logger = Pick<PinoLogger, 'error' | 'warn' | 'info' | 'debug' | 'tra
 export function createLogger(options: {
   readonly level: LogLevel;
   readonly destination?: DestinationStream;
-  /** On every line. */
+  /** Fields of every line. */
   readonly fields?: Readonly<Record<string, unknown>>;
 }): Logger {
   return pino(
@@ -28,7 +28,7 @@ export function createLogger(options: {
   );
 }
 
-/** A logger that says nothing, for tests and tools. */
+/** Returns a logger that discards all messages, for tests and tools. */
 export function createSilentLogger(): Logger {
   return createLogger({ level: 'silent' });
 }

@@ -1,21 +1,24 @@
-/** The metrics of one process, a line for each. */
+/** Functions that create the metrics of a process, one line per metric. */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
 export interface MetricMakers {
   readonly counter: (name: string, help: string) => Counter;
-  /** A counter by one label; `known` values are there from the start: an increase from nothing to 1 is none to Prometheus. */
+  /**
+   * Creates a counter with one label. `known` values start at 0, because Prometheus ignores the first increase of
+   * a new series.
+   */
   readonly labelled: <Label extends string>(
     name: string,
     help: string,
     label: Label,
     known?: readonly string[],
   ) => Counter<Label>;
-  /** A gauge that is set, or whose value `read` gives at scrape time. */
+  /** Creates a gauge that is set by the caller, or read by `read` at scrape time. */
   readonly gauge: (name: string, help: string, read?: () => number) => Gauge;
   readonly histogram: (name: string, help: string, buckets: number[]) => Histogram;
 }
 
-/** What is made is registered in `registry`. */
+/** Creates metrics that are registered in `registry`. */
 export function createMakers(registry: Registry): MetricMakers {
   const registers = [registry];
   return {

@@ -1,25 +1,24 @@
 /**
- * What the gateway counts, as Prometheus metrics. The counters of the hot path are plain array cells that are copied
- * into the registry when somebody scrapes; everything else uses prom-client directly. Labels never carry anything a
- * client chose.
+ * Prometheus metrics of the gateway. Counters of the hot path are array cells that are copied into the registry
+ * at scrape time; all others use prom-client directly. Labels never contain client input.
  */
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from 'prom-client';
 import { createMakers, type MetricMakers } from './metric-makers.ts';
 
-/** How a request came in. */
+/** Protocol of a request. */
 export type Protocol = 'h1' | 'h2' | 'upgrade';
 
 const PROTOCOLS = ['h1', 'h2', 'upgrade'] as const satisfies readonly Protocol[];
 const STATUS_CELLS = 600;
 
-/** One finished request, as far as counting goes. */
+/** Data of one finished request. */
 export interface RequestCount {
   readonly protocol: Protocol;
-  /** HTTP status sent to the client; 499 when the client went away before one was sent. */
+  /** HTTP status that the client received; 499 if it disconnected before the response. */
   readonly status: number;
-  /** From admission to the last byte. */
+  /** Time from admission to the last byte. */
   readonly seconds: number;
-  /** Watches, log follows and the like: counted, but kept out of the duration histogram. */
+  /** True for watches, log follows and similar requests, which are not part of the duration histogram. */
   readonly longRunning: boolean;
   readonly requestBytes: number;
   readonly responseBytes: number;
@@ -28,7 +27,7 @@ export interface RequestCount {
 /** The metrics of one gateway process. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** Creates a registry of its own, so that two gateways in one process (tests) do not share counts. */
+/** Creates metrics with their own registry, so that several gateways in one process (tests) do not share counts. */
 export function createMetrics(options: { readonly processMetrics?: boolean } = {}) {
   const registry = new Registry();
   if (options.processMetrics === true) {
@@ -47,7 +46,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       labelNames: ['alpn'],
       registers: [registry],
     }),
-    /** Registers a gauge whose value is asked for at scrape time. */
+    /** Registers a gauge that is read at scrape time. */
     gauge(name: string, help: string, read: () => number): void {
       makers.gauge(name, help, read);
     },
@@ -63,10 +62,10 @@ function createSessionMetrics(makers: MetricMakers) {
       'tailcast_sessions_unrecorded_total',
       'Sessions that should have been recorded but ran without a recorder.',
     ),
-    recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that went on.'),
+    recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that continued.'),
     recorderLosses: labelled(
       'tailcast_recorder_lost_total',
-      'Recorders lost in mid-session, by recording mode.',
+      'Recorders lost during a session, by recording mode.',
       'mode',
     ),
     outputHeldUp: counter(
@@ -105,7 +104,7 @@ function createFailureCounters({ labelled }: MetricMakers) {
   };
 }
 
-/** Of ends of recordings that wait for a recorder after their session, in memory and on disk. */
+/** Metrics of late deliveries: ends of recordings that are pending after their session, in memory and on disk. */
 function createLateMetrics({ labelled, gauge }: MetricMakers) {
   const outcomes = ['delivered', 'dropped'];
   return {
@@ -143,7 +142,7 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
-      'Output that could not be kept on disk until it is acknowledged, by reason (room, disk): its sessions waited for the recorder.',
+      'Output that the journal could not store, by reason; its sessions waited for the recorder.',
       'reason',
       ['room', 'disk'],
     ),

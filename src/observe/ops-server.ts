@@ -1,15 +1,15 @@
 /**
- * The listener of the people who run the gateway: `/livez`, `/readyz`, `/metrics`, on plain HTTP and a port of its own.
- * It serves nothing about users and takes no input but the path.
+ * The operations listener: `/livez`, `/readyz` and `/metrics`, over plain HTTP on a separate port. It serves no
+ * user data and reads no input except the path.
  */
 import { createServer, type ServerResponse } from 'node:http';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
 import { listenOn } from '../listen.ts';
 
-/** One thing that must work for the gateway to be ready. */
+/** A check that must succeed for `/readyz`. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** Resolves when it works, rejects with a reason when not. Must honour the signal. */
+  /** Resolves on success, rejects with a reason on failure. Must honour the signal. */
   check(signal: AbortSignal): Promise<void>;
 }
 
@@ -18,7 +18,7 @@ export interface OpsServer {
   close(): Promise<void>;
 }
 
-/** The text exposition of a metrics registry; prom-client's `Registry` fits. */
+/** Text exposition of a metrics registry, such as prom-client's `Registry`. */
 export interface MetricsText {
   readonly contentType: string;
   metrics(): Promise<string>;
@@ -83,7 +83,7 @@ async function route(
   }
 }
 
-/** @returns what is wrong, one text per check that failed or did not answer within `timeoutMs` */
+/** @returns one text per check that failed or exceeded `timeoutMs` */
 export async function failuresOf(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
   const results = await Promise.allSettled(
     checks.map(async (entry) => {

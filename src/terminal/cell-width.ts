@@ -1,6 +1,6 @@
 /**
- * How many columns of a terminal a character takes, and which characters share a cell. The player, keyframes, transcripts,
- * search and `play` use these rules. Data of Unicode 17. Pure.
+ * How many columns of a terminal a character takes, and which characters share a cell. The player, keyframes,
+ * transcripts, search and `play` use these rules. Data of Unicode 17. Pure.
  */
 import { PICTOGRAPHIC, ZERO_WIDTH } from './code-points.ts';
 
@@ -55,15 +55,15 @@ function isInRanges(ranges: readonly number[], codePoint: number): boolean {
 }
 
 /**
- * What the characters of the last cell are, as far as it matters to the next character: nothing that can be joined, a
- * character, an emoji, an emoji with a joiner, or the first half of a flag.
+ * State of the last cell, as far as it affects the next character: empty, a character, an emoji, an emoji with a
+ * joiner, or the first half of a flag.
  */
 export const CLUSTER = { none: 0, character: 1, emoji: 2, joined: 3, flag: 4 } as const;
 export type Cluster = (typeof CLUSTER)[keyof typeof CLUSTER];
 
 /**
- * Adds a character to the last cell or begins a new cell: an extended grapheme cluster (UAX #29) shares a cell, as far as
- * terminals do so.
+ * Adds a character to the last cell or starts a new cell: an extended grapheme cluster (UAX #29) shares a cell,
+ * as far as terminals do so.
  *
  * @returns the new state, and whether the character shares the last cell.
  */
@@ -83,7 +83,7 @@ export function joinCluster(
   return before === CLUSTER.joined ? JOINED_EMOJI : EMOJI;
 }
 
-/** No emoji is below U+203C; most characters are. */
+/** Most characters are below U+203C, which is the first emoji. */
 function isPictographic(codePoint: number): boolean {
   return codePoint >= 0x203c && isInRanges(PICTOGRAPHIC, codePoint);
 }

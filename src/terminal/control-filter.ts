@@ -1,7 +1,8 @@
 /**
- * Rewrites recorded output for a terminal emulator, by the rules of `escape-parser`: complete sequences with parameters of the
- * screen's size, and text. Control strings are removed, because no view of a recording uses them. So an emulator never sees a
- * sequence that costs more than its bytes, or that its own parser reports as an error. Pure.
+ * Rewrites recorded output for a terminal emulator, by the rules of `escape-parser`: complete sequences with
+ * parameters of the screen's size, and text. Control strings are removed, because no view of a recording uses them.
+ * So an emulator never sees a sequence that costs more than its bytes, or that its own parser reports as an error.
+ * Pure.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from './escape-parser.ts';
 

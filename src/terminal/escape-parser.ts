@@ -1,10 +1,12 @@
 /**
- * Splits terminal output into characters, controls, control sequences and control strings (ECMA-48, as the parsers of DEC and
- * xterm read them). Every view of a recording uses this parser, so every view shows the same text. The parser keeps its state
- * between two pieces, wherever the pieces were cut. Pure; accepts any input; memory is bounded.
+ * Splits terminal output into characters, controls, control sequences and control strings (ECMA-48, as the parsers
+ * of DEC and xterm read them). Every view of a recording uses this parser, so every view shows the same text. The
+ * parser keeps its state between two pieces, wherever the pieces were cut. Pure; accepts any input; memory is
+ * bounded.
  *
- * A recorded program cannot hide output in a control string: a control string that is longer than {@link MAX_STRING}
- * characters, or that has no end when the session ends, is text. Numeric parameters are limited to the size of the screen.
+ * A recorded program cannot hide output in a control string: a control string that is longer than {@link
+ * MAX_STRING} characters, or that is incomplete when the session ends, is text. Numeric parameters are limited to
+ * the size of the screen.
  */
 
 /** `osc`, `dcs`, `apc` (also PM and SOS), `title` (`ESC k`); `csi`: a control sequence that no terminal executes. */
@@ -35,7 +37,7 @@ export const MAX_STRING = 4096;
 /** Maximum length of the parameters of a control sequence, in characters. */
 const MAX_PARAMETER_TEXT = 256;
 const MAX_PARAMETERS = 32;
-/** Maximum value of a parameter that is not a count or a position: modes and colours. */
+/** Maximum value of a parameter that is not a count or a position, such as modes and colours. */
 const MAX_VALUE = 0xffff;
 const MAX_COLLECT = 4;
 
@@ -49,7 +51,7 @@ type State =
   | 'csiIgnore'
   | 'string';
 
-/** What limits the parameters of a control sequence: a size of the screen, or nothing for modes, colours and requests. */
+/** Kinds of limits for parameters: a size of the screen, or a fixed maximum for modes, colours and requests. */
 const LIMIT = { position: 0, rows: 1, cells: 2, value: 3 } as const;
 /** Limits by final byte. */
 const LIMITS = new Uint8Array(0x80);
@@ -182,7 +184,7 @@ export class EscapeParser {
     }
   }
 
-  /** Prints a character that ends an incomplete sequence: a sequence has no such character. */
+  /** Prints a character that cannot be part of a sequence and so ends an incomplete one. */
   #leave(code: number): void {
     this.#state = 'ground';
     const text = String.fromCodePoint(code);

@@ -6,14 +6,14 @@ export interface ScreenSize {
   readonly rows: number;
 }
 
-/** Size of a recording that names none. */
+/** Size of a recording without a size. */
 export const UNKNOWN_SIZE: ScreenSize = { columns: 80, rows: 24 };
 /** Maximum size in every view: cells cost memory. */
 export const MAX_SIZE: ScreenSize = { columns: 1000, rows: 500 };
-/** Minimum size that transcript, search and alerts believe. */
+/** Minimum size for transcript, search and alerts. */
 const MIN_READ_SIZE: ScreenSize = { columns: 20, rows: 5 };
 
-/** Returns the size in which the player shows a session: whole numbers within bounds; the default for 0 or less. */
+/** Returns the size in which the player shows a session: integers within bounds, or the default for 0 or less. */
 export function shownSize({ columns, rows }: ScreenSize): ScreenSize {
   if (!(columns > 0 && rows > 0)) return UNKNOWN_SIZE;
   return {
@@ -22,7 +22,10 @@ export function shownSize({ columns, rows }: ScreenSize): ScreenSize {
   };
 }
 
-/** Returns the size in which transcript, search and alerts read a session: a client that reports a tiny terminal hides nothing. */
+/**
+ * Returns the size in which transcript, search and alerts read a session. A client that reports a tiny terminal
+ * hides no output.
+ */
 export function readSize(size: ScreenSize): ScreenSize {
   return isTiny(size) ? UNKNOWN_SIZE : shownSize(size);
 }
