@@ -32,7 +32,7 @@ export const STYLE_RULES: readonly StyleRule[] = [
   },
   {
     name: 'negated-noun',
-    pattern: /\b(?:that|which) (?:is|are|has|have) (?:no|none)\b(?! longer)|\bis none\b/gi,
+    pattern: /\b(?:that|which) (?:is|are|has|have) (?:no|none)\b(?! longer)|(?<!there )\bis none\b/gi,
     reason: 'use a positive adjective: binary output, an invalid upload',
   },
   {

@@ -1,6 +1,6 @@
 /**
- * Live views: a WebSocket from a browser to a recorder. Both ends have spoken HTTP before the first byte is relayed. The
- * gateway does not read the relayed bytes; the recorder reads only pongs from viewers.
+ * Live views: a WebSocket from a browser to a recorder. Both ends have spoken HTTP before the first byte is
+ * relayed. The gateway does not read the relayed bytes; the recorder reads only pongs from viewers.
  */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { createDeadline } from '../async/deadline.ts';
@@ -22,7 +22,7 @@ export interface LiveViewDeps extends RelayDeps {
 
 const KEY = /^[A-Za-z0-9+/]{22}==$/;
 const SWITCHING = 101;
-/** How long one end may stay open after the other. */
+/** Maximum time that one end stays open after the other, in milliseconds. */
 const LINGER_MS = 5_000;
 const ACCEPT = /^[A-Za-z0-9+/]{27}=$/;
 

@@ -1,7 +1,7 @@
 /**
- * Headers of the portal's responses. Scripts under the gateway's name can call the API server as the viewer, so the page is
- * the player of this gateway's own build, and its policy allows scripts and calls only below the portal's path: another
- * path of this name may belong to a pod.
+ * Headers of the portal's responses. Scripts under the gateway's name can call the API server as the viewer, so the
+ * page is the player of this gateway's own build, and its policy allows scripts and calls only below the portal's
+ * path: another path of this name may belong to a pod.
  */
 
 export const PORTAL_PATH = '/-/recordings';
@@ -22,7 +22,7 @@ export const DATA_HEADERS: Readonly<Record<string, string>> = {
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
 };
 
-/** A host that a policy can name; an IPv6 address is none. */
+/** A host that a policy can name; IPv6 addresses do not match. */
 const POLICY_HOST = /^[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?(?::\d{1,5})?$/i;
 
 /**

@@ -4,15 +4,15 @@ import { errorText } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
 
 /**
- * Moves a body as fast as the client takes it; one that stands still is cut.
- * @throws Error when it did not come to its end; `sink` is destroyed then
+ * Relays a body at the speed of the client. A body without progress is cut.
+ * @throws Error if the body is incomplete; `sink` is destroyed
  */
 export async function passBody(
   source: Readable,
   sink: Writable,
   options: {
     readonly stallMs: number;
-    /** It may be silent for as long as it likes; whoever takes it may not. */
+    /** True if the body may be silent for any time; the client must still read in time. */
     readonly follows: boolean;
     readonly signal: AbortSignal;
     readonly sent: (bytes: number) => void;

@@ -1,9 +1,9 @@
-/** How many people may ask at a time: all together, and from one node. */
+/** Limits concurrent requests to recorders, in total and per tailnet node. */
 import { TailcastError } from '../errors.ts';
 import { createPlaceCount } from '../place-count.ts';
 
 export interface Places {
-  /** @returns gives the place back, once @throws TailcastError `OVERLOADED` */
+  /** @returns a function that releases the slot; only its first call counts @throws TailcastError `OVERLOADED` */
   take(nodeId: string): () => void;
 }
 

@@ -74,7 +74,7 @@ export class PortalRequest {
     });
   }
 
-  /** Reads the target, once. @throws TailcastError of a request that no router may see */
+  /** Parses the target, once. @throws TailcastError for a request that must not reach the router */
   readTarget(): void {
     if (this.#problem !== undefined) throw this.#problem;
     this.#target = parseTarget(this.inbound.target);
@@ -90,7 +90,7 @@ export class PortalRequest {
 
   /**
    * Sends the head of a response.
-   * @returns takes the body. Destroying it with an error tells the client that the body is incomplete
+   * @returns the stream for the body. Destroying it with an error tells the client that the body is incomplete
    */
   begin(status: number, headers: Readonly<Record<string, string>>): ServerResponse | ServerHttp2Stream {
     const response = this.#response;
@@ -103,7 +103,7 @@ export class PortalRequest {
     return response;
   }
 
-  /** Sends a page or a `Status`. Cuts a response that has begun, so that the client cannot take it for complete. */
+  /** Sends a page or a `Status`. Cuts a response that has started, so that the client sees an incomplete response. */
   refuse(error: unknown): void {
     const { account, inbound } = this;
     const response = this.#response;

@@ -1,5 +1,5 @@
 /**
- * The gateway's portal: recordings under the name that everybody's kubeconfig already contains.
+ * The gateway's portal: recordings under the hostname that kubeconfigs already contain.
  *
  * ```
  * browser ─► listener ─► front ─► portal ─┬─ page and its files: from disk
@@ -7,9 +7,9 @@
  *                                         └─ live ─────────► recorder (WebSocket), bytes relayed
  * ```
  *
- * The front gives requests of known peers to this module. It reads each target once (`kube/canonical-target`) and refuses
- * every target that is not canonical. Only then does Fastify's router see the request (`application`). The recorder gets
- * the viewer's name and decides what they may see; it also logs who looked at which recording.
+ * The front passes requests of known peers to this module. It parses each target once (`kube/canonical-target`)
+ * and rejects every target that is not canonical. Only then does Fastify's router see the request
+ * (`application`). The recorder gets the viewer's name, decides about access, and logs the access.
  */
 import { ServerResponse, type IncomingMessage } from 'node:http';
 import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
@@ -27,9 +27,9 @@ export interface PortalDeps extends AccountDeps, Omit<ApplicationDeps, 'places' 
 }
 
 export interface PortalLimits {
-  /** Maximum number of requests to recorders in flight, live views included. */
+  /** Maximum in-flight requests to recorders, including live views. */
   readonly total: number;
-  /** The same for one node. */
+  /** Maximum of one tailnet node. */
   readonly perNode: number;
   /** Maximum time without progress of a body or a live view. A recorder's live view sends something every 30 s. */
   readonly stallMs: number;
@@ -37,7 +37,7 @@ export interface PortalLimits {
 
 const PORTAL_LIMITS: PortalLimits = { total: 256, perNode: 32, stallMs: 120_000 };
 
-/** Fastify's entrance. It takes messages of both protocols, but its type has only one of them. */
+/** Entry point of Fastify. It accepts messages of both protocols, but its type has only one of them. */
 interface Router {
   routing(
     request: IncomingMessage | Http2ServerRequest,

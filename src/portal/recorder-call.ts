@@ -1,6 +1,6 @@
 /**
- * Asks recorders on behalf of somebody, one after another: over the same roads as uploads take, until one answers that takes
- * the gateway's word for who is looking. One connection for each question.
+ * Sends a request of a viewer to recorders, one after another, over the same routes as uploads, until one
+ * confirms the named viewer. Each request has its own connection.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../errors.ts';
@@ -18,14 +18,14 @@ import {
 } from '../wire/recorder-api/named-viewer.ts';
 
 export interface CallLimits {
-  /** One connection attempt. */
+  /** Timeout of one connection attempt. */
   readonly dialTimeoutMs: number;
-  /** From the question to the head of the answer. */
+  /** Timeout from the request to the head of the response. */
   readonly answerTimeoutMs: number;
-  /** Attempts at a recorder that failed a moment ago, and how long that moment is. */
+  /** Timeout and duration of a shorter wait for recorders that failed recently. */
   readonly suspectTimeoutMs: number;
   readonly suspectMs: number;
-  /** All attempts for one question together. */
+  /** Timeout of all attempts for one request. */
   readonly totalTimeoutMs: number;
 }
 
@@ -46,13 +46,13 @@ export interface RecorderCallDeps {
 
 /**
  * Sends one request to one recorder.
- * @param socket connected to it; closed if the attempt fails or takes too long
- * @throws Error: the next recorder is asked. Code `PORTAL_UNTRUSTED`: the recorder is not treated as failed
+ * @param socket connection to the recorder; closed if the attempt fails or takes too long
+ * @throws Error: the next recorder is tried. Code `PORTAL_UNTRUSTED`: the recorder is not marked as failed
  */
 export type Attempt<T> = (socket: Duplex, signal: AbortSignal) => Promise<T>;
 
 export interface LiveQuestion {
-  /** `ip:port` of the recorders that may be asked, in order of preference. */
+  /** Addresses (`ip:port`) of the permitted recorders, in order of preference. */
   readonly recorders: readonly string[];
   readonly viewer: NamedViewer;
   readonly target: string;
@@ -63,16 +63,19 @@ export interface LiveQuestion {
 
 export interface RecorderCalls {
   /**
-   * The first attempt that succeeds. `signal` ends the search and not what was found.
+   * Returns the first successful attempt. `signal` cancels the attempts, not the result.
    * @param recorders as in {@link LiveQuestion}
    * @throws TailcastError `RECORDER_UNAVAILABLE`, `PORTAL_UNTRUSTED`
    */
   first<T>(recorders: readonly string[], signal: AbortSignal, attempt: Attempt<T>): Promise<T>;
-  /** Asks for a WebSocket. Throws like {@link first}. */
+  /** Requests a WebSocket. Throws like {@link first}. */
   follow(question: LiveQuestion, signal: AbortSignal): Promise<UpgradeAnswer>;
 }
 
-/** Always a name of a recorder: its guard is for browsers that come to it, and this one stands in front of us. */
+/**
+ * A hostname that every recorder accepts: its host check protects against browsers, and the gateway has its own
+ * check.
+ */
 const HOST = 'localhost';
 
 export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
@@ -145,7 +148,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
           },
           given,
         );
-        // a refusal gives nothing away, and the reason of one is the recorder's
+        // a refusal contains no data, and its reason comes from the recorder
         if (answer.kind === 'switched' && !isAccepted(answer.rawHeaders, question.viewer))
           throw new TailcastError('PORTAL_UNTRUSTED');
         return answer;
@@ -153,7 +156,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
   };
 }
 
-/** `dialUpgrade` words its errors for the API server; only their detail is true here. */
+/** Returns the detail of an error, because `dialUpgrade` words its errors for the API server. */
 function reasonOf(error: unknown): string {
   return error instanceof TailcastError ? (error.detail ?? error.message) : errorText(error);
 }
@@ -170,12 +173,18 @@ export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>>
   return headers;
 }
 
-/** Returns the path at the recorder for a target below `/-/recordings`. It contains nothing of the client's spelling. */
+/**
+ * Returns the path at the recorder for a target below `/-/recordings`. It contains nothing of the client's
+ * spelling.
+ */
 export function recorderPath({ segments }: Pick<Target, 'segments'>): string {
   return `/${segments.slice(2).map(encodeURIComponent).join('/')}`;
 }
 
-/** A recorder that did not say so may have taken us for the viewer, who may see something else. */
+/**
+ * True if the recorder confirmed the viewer. Otherwise it may have treated the gateway as the viewer, with other
+ * rights.
+ */
 export function isAccepted(rawHeaders: readonly string[], viewer: NamedViewer): boolean {
   return onlyLine(rawHeaders, VIEWER_ACCEPTED_HEADER) === viewer.nodeId;
 }

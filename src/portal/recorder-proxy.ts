@@ -6,8 +6,8 @@
  *                      └─ reply.from ─► recorder 2 ─► body, as fast as the client reads it
  * ```
  *
- * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has a connection
- * of its own, which is dialled before the package gets it. `recorder-call` chooses the next recorder.
+ * Path and headers of the proxied request come from the route, the caller and an allow-list. Each request has a
+ * connection of its own, which is dialled before the package gets it. `recorder-call` chooses the next recorder.
  */
 import { Agent, type ClientRequestArgs, type IncomingMessage } from 'node:http';
 import { Agent as SecureAgent } from 'node:https';
@@ -48,7 +48,10 @@ const MAX_HEAD_BYTES = 16 * 1024;
 /** Upstream of a request without a dialled connection. */
 const NOWHERE = 'http://nowhere.invalid';
 
-/** Path of one recording. The recorder makes its id of a node ID and a time: `<node>_<time>` (`tsrecorder/store/key`). */
+/**
+ * Path of one recording. The recorder makes its id of a node ID and a time: `<node>_<time>`
+ * (`tsrecorder/store/key`).
+ */
 export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
 const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|search)$)';
 /** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */

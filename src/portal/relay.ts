@@ -1,4 +1,7 @@
-/** The frame around each request to a recorder: its slot, the viewer's name, the rechecks of the viewer, the log entry. */
+/**
+ * The frame around each request to a recorder: its slot, the viewer's name, the rechecks of the viewer, the log
+ * entry.
+ */
 import { TailcastError } from '../errors.ts';
 import type { Caller, InboundRequest } from '../proxy/gate/gate.ts';
 import type { Rechecks } from '../proxy/gate/recheck.ts';

@@ -1,30 +1,33 @@
-/** The lines of a cast, read in pieces from any place, a piece ahead of whoever reads. */
+/** Reads the lines of a cast from any offset, one piece ahead of the reader. */
 
-/** Where a cast's bytes come from. */
+/** The bytes of a cast. */
 export interface CastBytes {
   readonly bytes: number;
-  /** There may be more bytes later on: what is at the end now is no end, and no cut. */
+  /** True if the cast may still grow, so that its current end is neither the end nor a cut. */
   readonly isGrowing?: boolean;
   /** Bytes `[start, end)`. */
   read(start: number, end: number, signal: AbortSignal): Promise<Uint8Array>;
 }
 
-/** What is read at a time, and so what a seek costs beside the lines up to its moment. */
+/** Bytes that are read at a time, so the cost of a seek in addition to the lines before its moment. */
 export const PIECE_BYTES = 256 * 1024;
-/** Longer lines are given up, as our recorder does. */
+/** Longer lines are skipped, as our recorder does. */
 const MAX_LINE_LENGTH = 64 * 1024 * 1024;
 
 export interface CastLines {
-  /** Begins to read before anybody waits for it. */
+  /** Starts reading ahead. */
   start(): void;
-  /** The next ones, without their line feeds; undefined at the end, of a cast that grows for now. Rejects when they cannot be read. */
+  /**
+   * Returns the next lines, without line feeds; undefined at the (current) end. Rejects if the bytes cannot be
+   * read.
+   */
   next(): Promise<readonly string[] | undefined>;
-  /** After the end: the last line had no line feed. */
+  /** True after the end if the last line had no line feed. */
   readonly isCut: boolean;
   stop(): void;
 }
 
-/** @param offset where a line begins. */
+/** @param offset start of a line. */
 export function readCastLines(cast: CastBytes, offset: number): CastLines {
   const stopped = new AbortController();
   const decoder = new TextDecoder();
@@ -36,10 +39,10 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
   function fetchNext(): typeof ahead {
     if (at >= cast.bytes) return undefined;
     const start = at;
-    // the first piece ends where those end that were read for the header: they are not read again
+    // the first piece ends where the bytes of the header end, which were read already
     at = Math.min(cast.bytes, at < PIECE_BYTES ? PIECE_BYTES : at + PIECE_BYTES);
     const bytes = cast.read(start, at, stopped.signal);
-    // whoever waits for it gets the error; it may also never be wanted
+    // the reader gets the error; the piece may also be unused
     bytes.catch(() => undefined);
     return { start, bytes };
   }
@@ -58,7 +61,7 @@ export function readCastLines(cast: CastBytes, offset: number): CastLines {
     try {
       piece = await waiting.bytes;
     } catch (error) {
-      // when it is asked again
+      // for a retry
       at = waiting.start;
       ahead = undefined;
       throw error;

@@ -1,6 +1,6 @@
 /**
- * Reads a cast for showing: whatever is wrong with a line, the lines after it are shown, and what was wrong is counted.
- * The clock is the recording's own and never goes back.
+ * Reads a cast for display: damaged lines are counted and skipped. The clock is that of the recording and never
+ * goes back.
  */
 import { isCastComment, parseCastEvent, parseResize } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
@@ -8,22 +8,22 @@ import type { JsonValue } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { shownSize, type ScreenSize } from '../terminal/size.ts';
 
-/** What the header line says about showing the recording. */
+/** Data of the header line that display needs. */
 export interface CastStart {
   readonly version: 2 | 3;
-  /** At the start; usable. */
+  /** Initial size, within bounds. */
   readonly size: ScreenSize;
-  /** At the start, as the session reported it. */
+  /** Initial size, as the session reported it. */
   readonly reportedSize: ScreenSize;
-  /** Sizes of resizes name rows first. */
+  /** True if resize events name rows first. */
   readonly rowsFirst: boolean;
-  /** The session had no terminal: no size, and line feeds that no terminal driver has completed. */
+  /** True for a session without a terminal: no size, and line feeds without carriage returns. */
   readonly withoutTerminal: boolean;
   /** Maximum pause between two events when the recording is shown, in seconds: `idle_time_limit` of the header. */
   readonly idleLimitSeconds: number | undefined;
 }
 
-/** One line of a cast after the header. `seconds` are those of the recording's clock. */
+/** A line of a cast after the header. `seconds` is recording time. */
 export type CastAction =
   | { readonly kind: 'output'; readonly seconds: number; readonly text: string }
   | {
@@ -33,12 +33,12 @@ export type CastAction =
       readonly reported: ScreenSize;
     }
   | { readonly kind: 'marker'; readonly seconds: number; readonly text: string }
-  /** Input, exit, or a code of somebody else. */
+  /** Input, exit, or an unknown event code. */
   | { readonly kind: 'other'; readonly seconds: number }
   /** Not asciicast. */
   | { readonly kind: 'bad'; readonly seconds: number };
 
-/** @throws WireError when the line is no header. */
+/** @throws WireError if the line is not a header. */
 export function readCastStart(line: string): CastStart {
   const header = parseCastHeader(line);
   const { version, width: columns, height: rows } = header;
@@ -57,8 +57,8 @@ function idleLimitOf(value: JsonValue | undefined): number | undefined {
 }
 
 /**
- * @param seconds where the clock stands before the first line.
- * @returns what a line says; undefined for one that says nothing.
+ * @param seconds clock before the first line.
+ * @returns the action of a line; undefined for a line without effect.
  */
 export function createCastReader(
   { version, rowsFirst }: Pick<CastStart, 'version' | 'rowsFirst'>,
@@ -78,7 +78,7 @@ export function createCastReader(
   };
 }
 
-/** @throws WireError for a resize that names no size. */
+/** @throws WireError for an invalid resize. */
 function actionOf(code: string, data: string, seconds: number, reversed: boolean): CastAction {
   switch (code) {
     case 'o':

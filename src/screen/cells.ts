@@ -1,10 +1,10 @@
-/** What a terminal shows, as data: rows of runs of cells that look alike. Pure. */
+/** The content of a terminal as data: rows of cells. Pure. */
 import type { Emulator, IBufferCell } from './terminal.ts';
 
-/** `undefined`: the default; a number: of the palette of 256; `#rrggbb`. */
+/** `undefined`: the default; a number: an index of the 256-colour palette; `#rrggbb`. */
 export type CellColour = number | string | undefined;
 
-/** How cells look. */
+/** Style of cells. */
 export interface CellStyle {
   readonly foreground: CellColour;
   readonly background: CellColour;
@@ -21,7 +21,7 @@ export interface CellStyle {
 
 /** One cell, or two columns for a wide character. */
 export interface Cell {
-  /** The character with its marks; a blank for nothing. */
+  /** The character with its combining marks; a blank for an empty cell. */
   readonly text: string;
   readonly width: 1 | 2;
   readonly style: CellStyle;
@@ -31,7 +31,7 @@ export interface Cell {
 
 export interface CellRow {
   readonly cells: readonly Cell[];
-  /** It goes on the row before: one line to whoever copies it. */
+  /** True if the row continues the previous row, so both are one line when copied. */
   readonly wrapped: boolean;
 }
 
@@ -45,7 +45,7 @@ const MAX_CELL_TEXT = 32;
 const styles = new Map<string, CellStyle>();
 const MAX_STYLES = 4096;
 
-/** The rows that are visible; or, while the alternate screen is, those of the one below it. */
+/** Returns the visible rows, or the rows of the normal screen while the alternate screen is visible. */
 export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'active'): readonly CellRow[] {
   const buffer = emulator.buffer[which];
   const rows: CellRow[] = [];
@@ -58,7 +58,7 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
       cell = line?.getCell(column, cell);
       if (cell === undefined) break;
       const width = cell.getWidth();
-      // the other half of a wide character; alone it is a mark without a letter, and holds a column all the same
+      // the second half of a wide character; without a first half it is a combining mark in a column of its own
       if (width === 0 && cells.at(-1)?.width === 2 && !isHalf) {
         isHalf = true;
         continue;
@@ -78,7 +78,7 @@ export function readScreen(emulator: Emulator, which: 'active' | 'normal' = 'act
   return rows;
 }
 
-/** Where the cursor stands. */
+/** Returns the position of the cursor. */
 export function readCursor(emulator: Emulator): ScreenCursor {
   const { active } = emulator.buffer;
   return {
@@ -88,12 +88,12 @@ export function readCursor(emulator: Emulator): ScreenCursor {
   };
 }
 
-/** NOTE: the package tells this nowhere in public. */
+/** NOTE: the package has no public API for this. */
 function isCursorHidden(emulator: Emulator): boolean {
   return innerValue(emulator, ['_core', 'coreService', 'isCursorHidden']) === true;
 }
 
-/** A value from the inside of the emulator, by the names that lead to it; undefined when a version has no such names. */
+/** Returns an internal value of the emulator by its path; undefined if this version has no such path. */
 export function innerValue(emulator: Emulator, path: readonly string[]): unknown {
   let value: unknown = emulator;
   for (const name of path) {
@@ -103,7 +103,7 @@ export function innerValue(emulator: Emulator, path: readonly string[]): unknown
   return value;
 }
 
-/** The rows as text, without the blanks at their ends. */
+/** Returns the rows as text, without trailing blanks. */
 export function screenText(emulator: Emulator): string {
   return readScreen(emulator)
     .map(({ cells }) =>

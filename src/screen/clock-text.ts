@@ -1,6 +1,6 @@
-/** Moments of a recording, for people. Pure. */
+/** Recording times as text. Pure. */
 
-/** `1:02:03.4`; without tenths for a length. */
+/** `1:02:03.4`; without tenths for durations. */
 export function clockText(seconds: number, withTenths = false): string {
   const tenths = Math.floor(Math.max(0, seconds) * 10 + 1e-6);
   const whole = Math.floor(tenths / 10);
@@ -10,7 +10,7 @@ export function clockText(seconds: number, withTenths = false): string {
   return hours > 0 ? `${hours}:${String(minutes).padStart(2, '0')}:${rest}` : `${minutes}:${rest}`;
 }
 
-/** `90`, `1:30`, `1:02:03.5`, `1m30s`: seconds; undefined for anything else. */
+/** Parses `90`, `1:30`, `1:02:03.5` or `1m30s` into seconds; undefined for other text. */
 export function parseClock(text: string): number | undefined {
   const trimmed = text.trim();
   const units = /^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?$/.exec(trimmed);
@@ -18,7 +18,7 @@ export function parseClock(text: string): number | undefined {
     const [, hours = '0', minutes = '0', seconds = '0'] = units;
     return Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
   }
-  // below hours, minutes and seconds end at 59; the first part may be larger
+  // minutes and seconds are below 60, except in the first part
   if (!/^\d+(?::[0-5]?\d){1,2}(?:\.\d+)?$/.test(trimmed)) return undefined;
   return trimmed.split(':').reduce((sum, part) => sum * 60 + Number(part), 0);
 }

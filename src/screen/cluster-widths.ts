@@ -1,10 +1,13 @@
-/** Gives the emulator the widths of `src/terminal/cell-width`, by the interface that xterm has for a Unicode version. */
+/** Gives the emulator the widths of `src/terminal/cell-width`, through xterm's interface for Unicode versions. */
 import type { IUnicodeVersionProvider } from '@xterm/headless';
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
 
 const CLUSTERS: readonly Cluster[] = Object.values(CLUSTER);
 
-/** NOTE: the emulator keeps a state between two characters: the cluster in bits 3 and up, the width in bits 1 and 2, then whether it was joined. */
+/**
+ * NOTE: the emulator keeps a state between two characters: bit 0 whether it was joined, bits 1 and 2 the width,
+ * higher bits the cluster.
+ */
 function stateOf(cluster: Cluster, width: number, isJoined: boolean): number {
   return (cluster << 3) | (width << 1) | (isJoined ? 1 : 0);
 }

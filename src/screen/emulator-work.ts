@@ -16,9 +16,9 @@ function countOf([count]: Parameters): number {
 
 const row: Work = ({ cols }) => cols;
 const screen: Work = ({ cols, rows }) => cols * rows;
-/** The emulator inserts and removes lines one after another. */
+/** The emulator inserts and removes lines one by one. */
 const lines: Work = ({ cols, rows }, parameters) => countOf(parameters) * (cols + 2 * rows);
-/** The emulator repeats the step as often as the parameter says. */
+/** The emulator repeats the step as the parameter says. */
 const steps: Work = ({ cols }, parameters) => cols + countOf(parameters);
 const repeated: Work = (_emulator, parameters) => countOf(parameters) * CHARACTER_WORK;
 const oneLine: Work = (emulator) => lines(emulator, []);
@@ -35,7 +35,10 @@ const erased: Work = (emulator, parameters) => {
 const privateMode: Work = (emulator, parameters) =>
   parameters.filter((mode) => SCREEN_MODES.has(mode)).length * 2 * screen(emulator, []);
 
-/** By private prefix or intermediate, and final byte. Work of a step that is not here does not depend on the size of the screen. */
+/**
+ * Work by private prefix or intermediate, and final byte. The work of other steps does not depend on the screen
+ * size.
+ */
 const SEQUENCES: readonly (readonly [prefix: string, intermediates: string, final: string, work: Work])[] = [
   ['', '', '@', row],
   ['', '', 'P', row],
@@ -69,14 +72,14 @@ const ESCAPES: readonly (readonly [intermediates: string, final: string, work: W
 ];
 
 /**
- * Charges the steps of an emulator to a budget before the emulator takes them.
+ * Charges the steps of an emulator to a budget before the emulator executes them.
  *
- * @returns charges the characters of a text that the emulator has parsed
+ * @returns a function that charges the characters of parsed text
  */
 export function countWork(emulator: Emulator, budget: WorkBudget): (text: string) => void {
   const { parser } = emulator;
   let wasInserting = false;
-  // NOTE: a handler that returns true keeps the emulator from taking the step
+  // NOTE: a handler that returns true prevents the step
   for (const [prefix, intermediates, final, work] of SEQUENCES)
     parser.registerCsiHandler(
       { final, ...(prefix === '' ? {} : { prefix }), ...(intermediates === '' ? {} : { intermediates }) },

@@ -1,29 +1,29 @@
 /**
- * What is derived from a recording so that any moment of it can be shown at once: keyframes, and what a time line shows.
- * Made by the recorder, kept beside nothing that is evidence, and made again whenever it is missing.
+ * The play index of a recording: keyframes, and the data of the timeline. Recorders derive it from the cast and
+ * can create it again, so it is not evidence.
  */
 
-/** Of this format; another one is made anew. */
+/** Version of this format; an index of another version is created again. */
 export const PLAY_INDEX_VERSION = 3;
 
-/** A running session is indexed again when it has grown by so much: without keyframes that is what a jump takes. */
+/** Bytes after which the index of a running session is extended, and so the maximum to play after a seek. */
 export const GROWING_STEP_BYTES = 8 * 1024 * 1024;
 
-/** A moment from which playing can begin. */
+/** A position at which playing can start. */
 export interface KeyframeEntry {
-  /** Seconds of the recording's clock: of the last event before `offset`. */
+  /** Recording time of the last event before `offset`, in seconds. */
   readonly at: number;
-  /** Byte of the cast at which the first line after it begins. */
+  /** Byte of the cast at which the next line starts. */
   readonly offset: number;
   readonly columns: number;
   readonly rows: number;
 }
 
-/** `command`: one that a shell marked, or that looked like one; `part`: the session went on at another recorder. */
+/** `command`: marked by the shell, or similar to a command; `part`: the session continued at another recorder. */
 export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
 export type MarkKind = (typeof MARK_KINDS)[number];
 
-/** Something that happened, for the time line. */
+/** An event for the timeline. */
 export interface PlayMark {
   readonly at: number;
   readonly kind: MarkKind;
@@ -34,35 +34,35 @@ export interface PlayIndex {
   readonly version: typeof PLAY_INDEX_VERSION;
   /** Time of the last event. */
   readonly seconds: number;
-  /** Characters of output. */
+  /** Number of output characters. */
   readonly characters: number;
-  /** Characters of output in spans of equal length, from the start to the end. */
+  /** Output characters in intervals of equal length, from start to end. */
   readonly activity: readonly number[];
   readonly frames: readonly KeyframeEntry[];
-  /** The first of them; `markCount` counts all. */
+  /** The first marks; `markCount` counts all. */
   readonly marks: readonly PlayMark[];
   readonly markCount: number;
-  /** Lines that are not asciicast. */
+  /** Number of invalid lines. */
   readonly badLines: number;
-  /** The last line is not whole. */
+  /** True if the last line is incomplete. */
   readonly isCut: boolean;
-  /** Output that is no text. */
+  /** True for binary output. */
   readonly isBinary: boolean;
   /** Printable characters that were written and never became visible. */
   readonly hidden: number;
-  /** The first size that the session reported and that is too small to read, as `1x1`. */
+  /** The first reported size that is too small to read, such as `1x1`. */
   readonly tinySize?: string;
-  /** Second at which rendering stopped because the recording costs too much to render: there are no keyframes after it. */
+  /** Second at which rendering stopped because the recording costs too much; later moments have no keyframes. */
   readonly stoppedAt?: number;
 }
 
-/** What the recorder answers while the index is being made. */
+/** Response of the recorder while it creates the index. */
 export interface PlayIndexPending {
-  /** From 0 to 1. */
+  /** Progress from 0 to 1. */
   readonly progress: number;
 }
 
-/** The last frame that is not after `seconds`. */
+/** Returns the index of the last keyframe at or before `seconds`; -1 if there is none. */
 export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): number {
   let low = 0;
   let high = frames.length;
@@ -74,13 +74,13 @@ export function frameBefore(frames: readonly KeyframeEntry[], seconds: number): 
   return low - 1;
 }
 
-/** How much is seen at a glance. */
+/** Maximum number of intervals. */
 const ACTIVITY_SPANS = 400;
 
-/** Counts output over a time that is not known before: spans get longer as the time does. */
+/** Counts output over an unknown duration: intervals become longer as the duration grows. */
 export function createActivity(): {
   add(seconds: number, characters: number): void;
-  /** `ACTIVITY_SPANS` values at most. */
+  /** Returns at most `ACTIVITY_SPANS` values. */
   spans(seconds: number): readonly number[];
 } {
   let width = 1 / 32;

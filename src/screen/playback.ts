@@ -1,9 +1,8 @@
 /**
- * Plays a recording on a terminal. The position is a moment of the recording's own clock, whatever the speed is and however
- * quickly idle time passes, so that a moment means the same to everybody.
+ * Plays a recording on a terminal. The position is recording time, independent of the speed and of skipped idle
+ * time, so a position means the same for every viewer.
  *
- * What is asked for is done one after another; a seek takes the place of what was under way before it. Memory holds a few
- * pieces of the cast, however long it is.
+ * Requests run one after another; a seek replaces the current request. Memory contains a few pieces of the cast.
  */
 import { createCastReader, type CastAction, type CastStart } from './cast-reader.ts';
 import { readCastLines, type CastBytes, type CastLines } from './cast-lines.ts';
@@ -17,41 +16,41 @@ export interface PlaybackOptions {
   readonly headerBytes: number;
   readonly terminal: Pick<PlayTerminal, 'write' | 'end' | 'resize' | 'reset'> &
     Partial<Pick<PlayTerminal, 'budget'>>;
-  /** Time of the last event, if it is known. */
+  /** Time of the last event, if known. */
   readonly seconds: number | undefined;
-  /** The screen at a keyframe. */
+  /** Returns the screen of a keyframe. */
   readonly loadFrame: (index: number) => Promise<string>;
-  /** The screen or the state has changed. */
+  /** Called when the screen or the state changed. */
   readonly onChange: () => void;
 }
 
 export interface PlaybackState {
-  /** Seconds of the recording's clock. */
+  /** Recording time, in seconds. */
   readonly position: number;
-  /** Of the last event; the best that is known. */
+  /** Time of the last known event. */
   readonly seconds: number;
   readonly playing: boolean;
-  /** Everything has been shown. */
+  /** True if everything was shown. */
   readonly ended: boolean;
-  /** Data or the terminal are behind. */
+  /** True while data or terminal are behind. */
   readonly waiting: boolean;
-  /** Lines that are not asciicast, of those that were read. */
+  /** Number of invalid lines read so far. */
   readonly badLines: number;
-  /** The recording ends inside of a line. */
+  /** True if the recording ends inside a line. */
   readonly isCut: boolean;
-  /** Second at which rendering stopped because the recording costs too much to render: the screen is that of this moment. */
+  /** Second at which rendering stopped because the recording costs too much; the screen shows this moment. */
   readonly stoppedAt: number | undefined;
-  /** Why nothing more can be shown. */
+  /** Reason why playing stopped. */
   readonly problem: string | undefined;
 }
 
-/** Longer pauses pass quickly when idle time is skipped. */
+/** Minimum length of pauses that are shortened if idle time is skipped. */
 const IDLE_SECONDS = 2;
-/** What is left of them, before and after. */
+/** Remaining time of a shortened pause, before and after. */
 const IDLE_KEPT_SECONDS = 0.5;
-/** Characters given to the terminal at a time: what a seek may have to wait for. */
+/** Characters written to the terminal at a time, so the maximum wait of a seek. */
 const WRITE_LENGTH = 128 * 1024;
-/** Longest time that one tick stands for: a window in the background must not jump when it is seen again. */
+/** Maximum time of one tick, so that a background window does not jump. */
 const MAX_TICK_SECONDS = 0.25;
 
 interface Cursor {
@@ -59,14 +58,14 @@ interface Cursor {
   readonly read: (line: string) => CastAction | undefined;
   batch: readonly string[];
   taken: number;
-  /** The next one that is not shown yet. */
+  /** The next action that is not shown yet. */
   next: CastAction | undefined;
   isOver: boolean;
-  /** Time of the last one that is shown. */
+  /** Time of the last shown action. */
   seconds: number;
 }
 
-/** One per view. Nothing is read before the first call. */
+/** Playback of one view. Reads nothing before the first call. */
 export class Playback {
   speed = 1;
   skipsIdle = true;
@@ -81,7 +80,7 @@ export class Playback {
   #stoppedAt: number | undefined;
   #problem: string | undefined;
   #quietSince = 0;
-  /** Counts what was asked for: work for an earlier wish ends at its next pause. */
+  /** Number of the current request: work for an earlier request stops at its next pause. */
   #wish = 0;
   #working = 0;
   #queue: Promise<void> = Promise.resolve();
@@ -107,7 +106,7 @@ export class Playback {
     };
   }
 
-  /** From the start again if everything has been shown. */
+  /** Starts from the beginning if everything was shown. */
   play(): void {
     this.#playing = true;
     this.#quietSince = this.#position;
@@ -120,7 +119,7 @@ export class Playback {
     this.#options.onChange();
   }
 
-  /** Resolves when the moment is shown, or another wish has taken the place of this one. */
+  /** Resolves when the moment is shown, or when another request replaced this one. */
   seek(seconds: number): Promise<void> {
     const mine = this.#nextWish();
     const target = Math.max(0, this.#known > 0 ? Math.min(seconds, this.#known) : seconds);
@@ -136,7 +135,7 @@ export class Playback {
     });
   }
 
-  /** To the next event; pauses. */
+  /** Pauses and shows the next event. */
   step(): Promise<void> {
     this.#playing = false;
     const mine = this.#nextWish();
@@ -148,9 +147,9 @@ export class Playback {
     });
   }
 
-  /** Time has passed: `seconds` since the last call. */
+  /** Advances the clock by `seconds` since the last call. */
   tick(seconds: number): void {
-    // the clock stands while what it has passed is not shown yet
+    // the clock waits until the passed events are shown
     if (!this.#playing || this.#working > 0) return;
     this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
     const mine = this.#wish;
@@ -161,14 +160,14 @@ export class Playback {
     });
   }
 
-  /** Keyframes have become known, and the time of the last event. */
+  /** Sets new keyframes and the time of the last event. */
   useFrames(frames: readonly KeyframeEntry[], seconds: number): void {
     this.#frames = frames;
     this.#known = Math.max(this.#known, seconds);
     this.#options.onChange();
   }
 
-  /** The session goes on: there may be more to read, and it is known to last until `seconds`. */
+  /** The session continues: more bytes may exist, and it lasts at least until `seconds`. */
   grow(seconds: number): void {
     this.#known = Math.max(this.#known, seconds);
     this.#cursor.isOver = false;
@@ -194,7 +193,7 @@ export class Playback {
     return { lines, read, batch: [], taken: 0, next: undefined, isOver: false, seconds };
   }
 
-  /** Everything after the one before is done. */
+  /** Runs work after the previous work. */
   #enqueue(work: () => Promise<void>): Promise<void> {
     this.#working += 1;
     const run = async (): Promise<void> => {
@@ -212,7 +211,7 @@ export class Playback {
     return this.#queue;
   }
 
-  /** Brings the next action up to date. @returns undefined at the end */
+  /** Reads the next action. @returns undefined at the end */
   async #peek(): Promise<CastAction | undefined> {
     const cursor = this.#cursor;
     while (cursor.next === undefined && !cursor.isOver) {
@@ -234,7 +233,7 @@ export class Playback {
     return cursor.next;
   }
 
-  /** Shows what happened up to `target`, and one event more if `oneMore`. */
+  /** Shows the events up to `target`, and one more if `oneMore`. */
   async #showUntil(target: number, mine: number, oneMore = false): Promise<void> {
     const { terminal, onChange } = this.#options;
     const cursor = this.#cursor;
@@ -277,7 +276,7 @@ export class Playback {
     this.#known = Math.max(cursor.seconds, this.#options.seconds ?? 0);
   }
 
-  /** Makes the cursor one that reaches `target` soon. */
+  /** Creates a cursor near `target`. */
   async #moveTo(target: number): Promise<void> {
     const { terminal, start, headerBytes, loadFrame } = this.#options;
     const index = frameBefore(this.#frames, target);
@@ -288,7 +287,7 @@ export class Playback {
     const cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
     let screen: string | undefined;
     try {
-      // both are on their way at a time
+      // read cast and keyframe concurrently
       cursor.lines.start();
       screen = frame === undefined ? undefined : await loadFrame(index);
     } catch (error) {
@@ -302,14 +301,14 @@ export class Playback {
     await terminal.reset(frame ?? start.size, screen);
   }
 
-  /** Pauses when the terminal shows no more. */
+  /** Pauses if rendering stopped. */
   #noteStop(): void {
     if (this.#stoppedAt !== undefined || this.#options.terminal.budget?.isExhausted !== true) return;
     this.#stoppedAt = this.#cursor.seconds;
     this.#playing = false;
   }
 
-  /** After something was shown: whether it was all. */
+  /** Updates the state after events were shown. */
   #settle(): void {
     const isLast = this.#cursor.next === undefined && this.#cursor.isOver;
     if (!isLast || this.#position < this.#known) return;
@@ -318,7 +317,7 @@ export class Playback {
     this.#playing = false;
   }
 
-  /** Where the clock is after `seconds` of watching. */
+  /** Returns the position after `seconds` of watching. */
   #passed(seconds: number): number {
     const target = this.#position + seconds * this.speed;
     const limit = this.#idleLimit();
@@ -331,7 +330,7 @@ export class Playback {
     return Math.max(target, until - kept);
   }
 
-  /** Pauses that pass quickly: those that the viewer skips, and those that the recording limits. */
+  /** Returns the limit of pauses: from the viewer's setting and from the recording. */
   #idleLimit(): { readonly longest: number; readonly kept: number } | undefined {
     const limit = this.#options.start.idleLimitSeconds ?? Infinity;
     if (this.skipsIdle && limit > IDLE_SECONDS) return { longest: IDLE_SECONDS, kept: IDLE_KEPT_SECONDS };

@@ -1,17 +1,17 @@
 /**
- * The whole state of a terminal as text that brings it back: written to a new terminal of the same size, everything that
- * follows is shown as if all that came before had been played. What a keyframe is.
+ * Expresses the complete state of a terminal as text, a keyframe. After the text is written to a new terminal of
+ * the same size, later output has the same result as after the original output.
  *
- * That is proved for each one, by writing it to a second terminal and comparing both: a state that cannot be said (an
- * escape sequence half received, a rare character set) has no snapshot, and whoever seeks starts further back.
+ * Each snapshot is verified by writing it to a second terminal and comparing both. A state that cannot be
+ * expressed (an incomplete escape sequence, a rare character set) has no snapshot, so a seek starts earlier.
  *
- * NOTE: margins, saved cursor, character sets and tab stops are in no public interface of the emulator. They are read from
- * the inside, checked for their types, and a version that names them otherwise has no snapshots rather than wrong ones.
+ * NOTE: margins, saved cursor, character sets and tab stops are internal values of the emulator. Their types are
+ * checked; a version with other names has no snapshots instead of wrong ones.
  */
 import { innerValue, readScreen, type CellStyle } from './cells.ts';
 import { createTerminal, type Emulator, type PlayTerminal } from './terminal.ts';
 
-/** How text is written; the emulator's cells and its pen both have it. */
+/** Text attributes, for the emulator's cells and its pen. */
 interface Attributes {
   isBold(): number;
   isDim(): number;
@@ -66,7 +66,7 @@ interface Inner {
     readonly decPrivateModes: { readonly origin: boolean; readonly wraparound: boolean };
   };
   readonly _charsetService: {
-    /** Used now; after a restored cursor not always that of the level. */
+    /** The active character set; after a restored cursor it may differ from that of the level. */
     readonly charset: Charset;
     readonly glevel: number;
     readonly _charsets: readonly Charset[];
@@ -81,8 +81,8 @@ export const SNAPSHOT_WORK = 250;
 const PALETTE_16 = 0x1000000;
 
 /**
- * @param scratch a terminal that may be overwritten, made with the same options.
- * @returns undefined when the state cannot be said exactly.
+ * @param scratch a terminal with the same options, which is overwritten.
+ * @returns undefined if the state cannot be expressed exactly.
  */
 export async function takeSnapshot(
   terminal: PlayTerminal,
@@ -97,12 +97,12 @@ export async function takeSnapshot(
   return describeState(scratch.emulator) === describeState(emulator) ? text : undefined;
 }
 
-/** A terminal for {@link takeSnapshot}. */
+/** Creates a terminal for {@link takeSnapshot}. */
 export function createScratch(): PlayTerminal {
   return createTerminal({ columns: 80, rows: 24, withoutTerminal: false });
 }
 
-/** Everything that decides what will be shown, as text: equal for equal terminals. */
+/** Describes the complete state as text; equal for equal terminals. */
 export function describeState(emulator: Emulator): string {
   const inner = innerOf(emulator);
   if (inner === undefined) return 'unknown';
@@ -113,7 +113,7 @@ export function describeState(emulator: Emulator): string {
     emulator.rows,
     describeRows(emulator, 'active'),
     describeBuffer(buffers.active, emulator),
-    // an alternate screen that is left loses everything but its saved cursor
+    // an alternate screen keeps only its saved cursor when it is left
     isAlternate
       ? [describeRows(emulator, 'normal'), describeBuffer(buffers.normal, emulator)]
       : describeSavedCursor(buffers.alt, emulator),
@@ -129,7 +129,7 @@ export function describeState(emulator: Emulator): string {
   ]);
 }
 
-/** NOTE: the first row says too whether it goes on another one, as it may come down again. */
+/** NOTE: includes whether the first row continues another row, because it may scroll down again. */
 function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
   return readScreen(emulator, which).map(({ cells, wrapped }) => [
     wrapped,
@@ -137,7 +137,7 @@ function describeRows(emulator: Emulator, which: 'active' | 'normal'): unknown {
   ]);
 }
 
-/** What is seen of a blank. */
+/** The visible attributes of a blank. */
 function blankKey({ background, foreground, inverse, underline, strike, overline }: CellStyle): string {
   const isDrawn = inverse || underline || strike || overline;
   return `${background}${isDrawn ? JSON.stringify([foreground, inverse, underline, strike, overline]) : ''}`;
@@ -210,7 +210,10 @@ function encodeSavedCursor(buffer: InnerBuffer, emulator: Emulator): string {
   return `${at(row, column)}${sgr(buffer.savedCurAttrData)}${save}`;
 }
 
-/** The cursor after a full row stands beside the row until the next character: only writing that one brings it there. */
+/**
+ * After a full row the cursor is next to the row until the next character; only writing the last character puts
+ * it there.
+ */
 function encodeCursor(buffer: InnerBuffer, emulator: Emulator, columns: number, origin: boolean): string {
   const row = origin ? buffer.y - buffer.scrollTop : buffer.y;
   if (buffer.x < columns) return at(row, buffer.x);
@@ -226,8 +229,8 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   const { cols: columns, rows } = emulator;
   const parts: string[] = [];
   const cell = newCell(emulator);
-  // first which rows go on the row before: nothing but a character too many makes that so, and what the first row goes on
-  // has left the screen
+  // first mark rows that continue the previous one; only one character too many has this effect, and the row
+  // before the first row has left the screen
   if (buffer.lines.get(buffer.ybase)?.isWrapped === true)
     parts.push(`\x1b[0m${at(rows - 1, columns - 1)}xx`, '\n'.repeat(rows - 1));
   for (let row = 1; row < rows; row += 1)
@@ -243,7 +246,7 @@ function encodeRows(buffer: InnerBuffer, emulator: Emulator): string {
   return parts.join('');
 }
 
-/** Erasing leaves the colour behind the text and nothing else: a blank of which more is seen has to be written. */
+/** Erasing sets only the background colour, so a blank with other visible attributes must be written. */
 function drawnBlank(cell: InnerCell): string {
   const isDrawn =
     cell.isInverse() !== 0 ||
@@ -253,16 +256,16 @@ function drawnBlank(cell: InnerCell): string {
   return isDrawn ? ' ' : '';
 }
 
-/** NOTE: not the buffer's own, which it goes on using. */
+/** NOTE: not the buffer's own cell, which the buffer reuses. */
 function newCell({ buffer }: Emulator): InnerCell {
   return buffer.active.getNullCell();
 }
 
-/** @param isWritten something may stand there already, so that blanks count. */
+/** @param isWritten true if the row may have content, so that blanks matter. */
 function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten: boolean): string {
   let text = '';
   let pen = '';
-  /** Blanks that nothing was written to, and how they look. */
+  /** Number and style of blanks without content. */
   let blanks = 0;
   let hasContent = false;
   let isHalf = false;
@@ -273,7 +276,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
   for (let column = 0; column < columns; column += 1) {
     const wasWide: boolean = cell.getWidth() === 2 && column > 0 && !isHalf;
     line.loadCell(column, cell);
-    // the other half of a wide character; alone it is a blank
+    // the second half of a wide character; without a first half it is a blank
     isHalf = cell.getWidth() === 0 && wasWide;
     if (isHalf) continue;
     const next = sgr(cell);
@@ -296,7 +299,7 @@ function encodeRow(line: InnerLine, cell: InnerCell, columns: number, isWritten:
 
 const PLAIN = '\x1b[0m';
 
-/** The pen, from whatever it was. */
+/** Sets the pen, whatever it was before. */
 function sgr(attributes: Attributes): string {
   const codes = ['0'];
   if (attributes.isBold() !== 0) codes.push('1');
@@ -325,12 +328,12 @@ function colour(value: number, isRgb: boolean, isOf16: boolean, shift: 0 | 10): 
   return String(value < 8 ? 30 + shift + value : 82 + shift + value);
 }
 
-/** Zero-based. */
+/** Position, zero-based. */
 function at(row: number, column: number): string {
   return `\x1b[${row + 1};${column + 1}H`;
 }
 
-/** Undefined for the usual ones, every eight columns. */
+/** Undefined for default tab stops, every eight columns. */
 function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | undefined {
   const stops = Array.from({ length: columns }, (_, column) => column).filter(
     (column) => tabs[column] === true,
@@ -339,13 +342,13 @@ function tabStops({ tabs }: InnerBuffer, columns: number): readonly number[] | u
   return isUsual && stops.length === Math.ceil(columns / 8) ? undefined : stops;
 }
 
-/** Whether it is the set of line graphics; undefined for another one. */
+/** True for the line-graphics set; undefined for an unknown set. */
 function isGraphics(charset: Charset): boolean | undefined {
   if (charset === undefined) return false;
   return charset['`'] === '◆' && charset['q'] === '─' ? true : undefined;
 }
 
-/** What is read from the inside, and what it must be. */
+/** Internal values and their expected types. */
 const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['buffers.active.scrollTop', 'number'],
   ['buffers.active.scrollBottom', 'number'],
@@ -367,7 +370,7 @@ const INSIDE: readonly (readonly [path: string, type: string])[] = [
   ['_inputHandler._curAttrData.isBold', 'function'],
 ];
 
-/** @returns undefined when this version of the emulator looks otherwise inside. */
+/** @returns undefined if this version of the emulator has other internals. */
 function innerOf(emulator: Emulator): Inner | undefined {
   const core = innerValue(emulator, ['_core']);
   return isInner(core, emulator) ? core : undefined;

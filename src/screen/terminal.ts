@@ -1,6 +1,6 @@
 /**
- * The terminal on which recordings are played: the same emulator with the same settings in the page, in the recorder
- * that makes keyframes, and in tests. It shows and nothing else: no clipboard, no title, no links, no answers.
+ * The terminal for playback: the same emulator with the same settings in the page, in the recorder that creates
+ * keyframes, and in tests. It only displays: no clipboard, title, links or responses.
  */
 import { WorkBudget } from '../work-budget.ts';
 import { Terminal as Emulator, type IBufferCell } from '@xterm/headless/lib-headless/xterm-headless.mjs';
@@ -12,19 +12,19 @@ import { countWork } from './emulator-work.ts';
 export type { Emulator, IBufferCell };
 
 export interface PlayTerminal {
-  /** Another one after each `reset`. */
+  /** Replaced by each `reset`. */
   readonly emulator: Emulator;
   readonly size: ScreenSize;
-  /** The work that may be done until the next `reset`; the reader of the cast adds the allowance. */
+  /** Work allowed until the next `reset`; the reader of the cast adds to it. */
   readonly budget: WorkBudget;
   /** True if no sequence of the output is incomplete, so that the screen shows everything that was written. */
   readonly isComplete: boolean;
-  /** Resolves when the screen shows the text, or the budget is exhausted. Callers write one piece after another. */
+  /** Resolves when the screen shows the text, or the budget is exhausted. Callers write one piece at a time. */
   write(text: string): Promise<void>;
-  /** The session has ended: shows a control string that the session did not complete, as text. */
+  /** Shows an incomplete control string as text at the end of the session. */
   end(): Promise<void>;
   resize(size: ScreenSize): void;
-  /** As new, with this size. `screen`: the text of a keyframe. */
+  /** Resets everything, with this size. `screen`: text of a keyframe. */
   reset(size: ScreenSize, screen?: string): Promise<void>;
   dispose(): void;
 }
@@ -32,24 +32,24 @@ export interface PlayTerminal {
 export interface PlayTerminalOptions extends ScreenSize {
   /** True if the session had no terminal: its output is shown as lines. */
   readonly withoutTerminal: boolean;
-  /** Shared with another parser of the same recording. Default: a budget of its own. */
+  /** Budget that other parsers of the recording share. Default: a separate budget. */
   readonly budget?: WorkBudget;
 }
 
-/** Combining marks after one letter that are kept: more is no writing, and every cell would hold all of it. */
+/** Maximum combining marks per letter, because every cell would store all of them. */
 const MARKS = /(\p{M}{8})\p{M}+/gu;
 
-/** Characters that the emulator parses without a pause, at most. */
+/** Maximum characters that the emulator parses without a pause. */
 const MAX_SLICE = 8192;
 const MIN_SLICE = 64;
-/** Work units that the emulator does without a pause, about: an animation frame. */
+/** Approximate work units without a pause, one animation frame. */
 const SLICE_WORK = 4e6;
-/** Length of the shortest control sequence that changes all cells. */
+/** Length of the shortest control sequence that changes all cells, in characters. */
 const SHORTEST_SEQUENCE = 3;
-/** Characters in the queue of the emulator. */
+/** Maximum characters in the queue of the emulator. */
 const MAX_QUEUED = 256 * 1024;
 
-/** @param options size as recorded; made usable here. */
+/** @param options size as recorded; it is limited here. */
 export function createTerminal({
   withoutTerminal: isLines,
   budget: shared,
@@ -106,7 +106,7 @@ export function createTerminal({
       emulator.resize(columns, rows);
     },
     async reset(size, screen) {
-      // NOTE: the emulator's own reset leaves some of what was set before, e.g. a hidden cursor
+      // NOTE: the emulator's own reset keeps some state, such as a hidden cursor
       emulator.dispose();
       budget = shared ?? new WorkBudget();
       open(size);

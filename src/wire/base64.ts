@@ -25,7 +25,7 @@ export function encodeBase64Bytes(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return output;
 }
 
-/** @throws WireError `malformed` for a foreign character, missing padding, or bits that stand for nothing. */
+/** @throws WireError `malformed` for a foreign character, missing padding, or unused bits. */
 export function decodeBase64(text: string | Uint8Array): Uint8Array<ArrayBuffer> {
   const input = typeof text === 'string' ? new TextEncoder().encode(text) : text;
   if (input.length % 4 !== 0) throw new WireError('malformed', 'base64 has a wrong length');
@@ -39,7 +39,7 @@ export function decodeBase64(text: string | Uint8Array): Uint8Array<ArrayBuffer>
       (value(input, index + 1) << 12) |
       (last > 1 ? 0 : value(input, index + 2) << 6) |
       (last > 0 ? 0 : value(input, index + 3));
-    // One spelling per value: what is thrown away must be zero.
+    // Each value has one spelling: the unused bits must be zero.
     if (group & ((1 << (last * 8)) - 1)) throw new WireError('malformed', 'base64 ends in stray bits');
     output[at] = group >>> 16;
     if (last < 2) output[at + 1] = group >>> 8;

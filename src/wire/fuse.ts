@@ -3,8 +3,8 @@ import { WireError } from './wire-error.ts';
 /**
  * Makes the failure of a parser terminal: after `step` has thrown once, every later call throws `dead`.
  *
- * A parser that failed has lost its place in the stream. Whatever it would say about later bytes is a guess, and a
- * guess must never decide what is recorded.
+ * A failed parser has lost its position in the stream. Its reading of later bytes would be a guess, and guesses
+ * must not decide about recording.
  */
 export function fuse<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
   let failure: { readonly cause: unknown } | undefined;

@@ -1,7 +1,7 @@
-/** Bytes that are put together piece by piece, in memory that is used again. */
+/** A buffer for appending, with reused memory. */
 
 const FIRST_BYTES = 4 * 1024;
-/** Memory that had to grow beyond this is given back. */
+/** Larger memory is released after use. */
 const KEPT_BYTES = 256 * 1024;
 
 export class GrowingBytes {
@@ -17,7 +17,7 @@ export class GrowingBytes {
     this.#length += this.#memory.write(text, this.#length, 'utf8');
   }
 
-  /** Text of characters that are a byte each. */
+  /** Appends text of Latin-1 characters. */
   latin1(text: string): void {
     this.#reserve(text.length);
     this.#length += this.#memory.write(text, this.#length, 'latin1');
@@ -29,13 +29,16 @@ export class GrowingBytes {
     this.#length += bytes.length;
   }
 
-  /** Hands `write` the memory with room for `most` more bytes, and where they go; it says where they end. */
+  /**
+   * Passes memory with space for `most` more bytes and an offset to `write`, which returns the offset after its
+   * bytes.
+   */
   write(most: number, write: (memory: Buffer, at: number) => number): void {
     this.#reserve(most);
     this.#length = write(this.#memory, this.#length);
   }
 
-  /** Everything that was added, valid until something is added again; nothing is left. */
+  /** Returns all appended bytes and empties the buffer. The result is valid until the next append. */
   take(): Uint8Array {
     const taken = this.#memory.subarray(0, this.#length);
     this.#length = 0;

@@ -1,38 +1,38 @@
-/** What the operator tells `tailcast ingress`: hosts, paths, where they lead, and certificates. */
+/** The table that the operator writes for `tailcast ingress`: hosts, paths, backends and certificates. */
 
 /**
- * Where requests go, without the path: `http://10.96.0.10:80`; also `https+insecure://` and `h2c://`. In place of an address:
- * {@link REFUSED}, or what {@link redirectBy} gives.
+ * Backend without the path: `http://10.96.0.10:80`; also `https+insecure://` and `h2c://`. Instead of an address:
+ * {@link REFUSED}, or a result of {@link redirectBy}.
  */
 export type TableUpstream = string;
 
-/** Requests are answered with 500: what they were to go to cannot be had. */
+/** Requests get 500, because their backend is not available. */
 export const REFUSED = 'refused';
 
 const REDIRECT = /^redirect:(30[12378])$/;
 
-/** Requests are led to the same place by HTTPS, with this status. */
+/** Requests are redirected to HTTPS with this status. */
 export function redirectBy(status: 301 | 302 | 303 | 307 | 308): TableUpstream {
   return `redirect:${status}`;
 }
 
-/** The status with which requests are led to HTTPS; undefined where they are not. */
+/** Returns the status of the redirect to HTTPS; undefined for other backends. */
 export function redirectStatusOf(upstream: TableUpstream): number | undefined {
   const status = REDIRECT.exec(upstream)?.[1];
   return status === undefined ? undefined : Number(status);
 }
 
 export interface TableCertificate {
-  /** Names and wildcards (`*.example.org`) that it is for; none: all that no other is for. */
+  /** Hostnames and wildcards (`*.example.org`) of the certificate; empty: all hosts without another certificate. */
   readonly hosts: readonly string[];
   readonly certificatePem: string;
   readonly keyPem: string;
 }
 
 export interface TableHost {
-  /** A name or a wildcard in small letters; empty: every host that has no entry of its own. */
+  /** Hostname or wildcard in lower case; empty: all hosts without an entry. */
   readonly name: string;
-  /** Paths and where they lead; a prefix has no slash at its end, but for `/`. */
+  /** Paths and their backends; a prefix has no final slash, except `/`. */
   readonly prefixes: readonly (readonly [path: string, upstream: TableUpstream])[];
   readonly exact: readonly (readonly [path: string, upstream: TableUpstream])[];
 }
@@ -40,16 +40,19 @@ export interface TableHost {
 export interface IngressTable {
   readonly version: 1;
   readonly certificates: readonly TableCertificate[];
-  /** Names and wildcards that are served by HTTPS alone, also while there is no certificate; an empty one: all. */
+  /** Hostnames and wildcards that are served over HTTPS only, also without a certificate; an empty one: all. */
   readonly secure: readonly string[];
   readonly hosts: readonly TableHost[];
-  /** What is served by HTTP, where that is not `hosts` and `redirect`; the empty name is for all hosts here, too. */
+  /** Hosts of HTTP, if they differ from `hosts` and `redirect`; the empty name means all hosts. */
   readonly plain?: readonly TableHost[] | undefined;
-  /** Whether HTTP leads to HTTPS. */
+  /** True if HTTP redirects to HTTPS. */
   readonly redirect: boolean;
 }
 
-/** Whether a name, in small letters, is what a pattern says: itself, `*.` and one label less, or `**.` and any number less. */
+/**
+ * True if a lower-case name matches a pattern: the name itself, `*.` for one more label, or `**.` for any number
+ * of labels.
+ */
 export function matchesHost(pattern: string, name: string): boolean {
   if (pattern.startsWith('**.')) return name.length > pattern.length - 2 && name.endsWith(pattern.slice(2));
   if (!pattern.startsWith('*.')) return pattern === name;

@@ -1,15 +1,15 @@
 /**
- * Splits a byte stream of JSON objects, one after another with any whitespace or none between them, as Go's streaming
- * decoder takes it. Holds back at most one unfinished object.
+ * Splits a byte stream of JSON objects, with any whitespace or none between them, as Go's streaming decoder does.
+ * Buffers at most one incomplete object.
  */
 import { fuse } from './fuse.ts';
 import { WireError } from './wire-error.ts';
 
 export interface JsonObjectSplitter<Value> {
   /**
-   * @returns what was read of every object the bytes complete.
-   * @throws WireError `malformed` for anything but whitespace between objects, `limit` for an object that is too long;
-   *   whatever `read` throws; afterwards `dead`.
+   * @returns the results of `read` for every complete object.
+   * @throws WireError `malformed` for other bytes than whitespace between objects, `limit` for an object that is
+   * too long; errors of `read`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly Value[];
 }
@@ -22,9 +22,9 @@ const CLOSE = new Set([0x7d, 0x5d]); // } ]
 const OPEN_OBJECT = 0x7b;
 
 /**
- * @param maxObjectBytes the longest object, in bytes.
- * @param read takes the text of an object, which is balanced but not yet checked to be JSON. It is called as soon as the
- *   object is complete, so that the first thing wrong with a stream is what it is refused for, wherever it was cut.
+ * @param maxObjectBytes maximum object size, in bytes.
+ * @param read receives the text of an object, which is balanced but may be invalid JSON. Called as soon as the
+ * object is complete, so that the first error of a stream does not depend on its segmentation.
  */
 export function createJsonObjectSplitter<Value>(
   maxObjectBytes: number,

@@ -1,22 +1,20 @@
 /**
- * JSON whose integers stay exact. `JSON.parse` rounds what does not fit a double, and the formats here carry 64-bit ids:
- * an integer outside the safe range becomes a `bigint`, and `encodeJson` writes it back digit for digit.
+ * JSON with exact integers. `JSON.parse` rounds integers that a double cannot represent, and the formats here
+ * have 64-bit ids. An integer outside the safe range becomes a `bigint`, and `encodeJson` writes it back exactly.
  */
 import { WireError } from './wire-error.ts';
 
 export type JsonValue = null | boolean | number | bigint | string | readonly JsonValue[] | JsonObject;
 
-/** A JSON object. It comes from outside: look keys up with `Object.hasOwn` or `jsonEntries`, not by plain access. */
+/** A JSON object from outside: use `Object.hasOwn` or `jsonEntries`, not plain property access. */
 export interface JsonObject {
   readonly [key: string]: JsonValue;
 }
 
-/** Deepest nesting that is read or written; far deeper than any of the formats, far from the end of the stack. */
+/** Maximum nesting depth; far above that of the formats, far below the stack limit. */
 const MAX_DEPTH = 64;
 
-/**
- * @throws WireError `malformed` when the text is not one JSON value; `limit` when it is nested more than 64 deep.
- */
+/** @throws WireError `malformed` unless the text is one JSON value; `limit` for nesting over 64. */
 export function parseJson(text: string): JsonValue {
   let parsed: unknown;
   try {
@@ -24,20 +22,20 @@ export function parseJson(text: string): JsonValue {
   } catch (cause) {
     throw new WireError('malformed', 'not JSON', { cause });
   }
-  // only of what is known to be JSON: a number where none may stand must not become a string
+  // only for valid JSON: an invalid number must not become a string
   return checkValue(MAY_HOLD_LONG.test(text) ? JSON.parse(markLong(text)) : parsed, 0);
 }
 
-/** A quick look: the shortest integer that a double does not hold has 16 digits. */
+/** The shortest integer that a double cannot represent has 16 digits. */
 const MAY_HOLD_LONG = /\d{16}/;
-/** Strings are matched whole, so that nothing within them is taken for a number. */
+/** Strings match completely, so that digits inside strings are ignored. */
 const STRING_OR_NUMBER = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
-/** Before the digits of a long integer. Known to nobody outside, so that no string can look like one. */
+/** Prefix of long integers. Random, so that no string of the input can have it. */
 const LONG = `${globalThis.crypto.randomUUID()}:`;
 
 /**
- * Long integers as strings. NOTE: a reviver of `JSON.parse` is told their digits, too, but V8 of Node 26 corrupts its memory
- * when one is used on many objects of different shapes, and these come from outside.
+ * Converts long integers to strings. NOTE: a reviver of `JSON.parse` also receives the digits, but V8 of Node 26
+ * corrupts its memory if a reviver handles many objects of different shapes, and these come from outside.
  */
 function markLong(text: string): string {
   return text.replaceAll(STRING_OR_NUMBER, (token) =>
@@ -46,9 +44,9 @@ function markLong(text: string): string {
 }
 
 /**
- * For text that nobody has promised to be JSON.
+ * Parses text that may be invalid JSON.
  *
- * @returns what `JSON.parse` makes of it; undefined when it is not JSON
+ * @returns the result of `JSON.parse`; undefined for invalid JSON
  */
 export function jsonOrUndefined(text: string): unknown {
   try {
@@ -59,7 +57,7 @@ export function jsonOrUndefined(text: string): unknown {
   }
 }
 
-/** @throws WireError as `parseJson`; `malformed` also when the value is not an object. */
+/** @throws WireError as `parseJson`; `malformed` also for a value other than an object. */
 export function parseJsonObject(text: string): JsonObject {
   const value = parseJson(text);
   if (!isJsonObject(value)) throw new WireError('malformed', 'not a JSON object');
@@ -75,15 +73,15 @@ export function isJsonArray(value: JsonValue | undefined): value is readonly Jso
   return Array.isArray(value);
 }
 
-/** The value under a key of the object itself; `null` counts as absent, as Go's decoder has it. */
+/** Returns the value of an object's own key; `null` counts as absent, as in Go's decoder. */
 export function jsonField(object: JsonObject, key: string): Exclude<JsonValue, null> | undefined {
   return Object.hasOwn(object, key) ? (object[key] ?? undefined) : undefined;
 }
 
 /**
- * One line of JSON, without line break.
+ * Returns one line of JSON, without line break.
  *
- * @throws WireError `malformed` for a number JSON cannot hold; `limit` for nesting more than 64 deep.
+ * @throws WireError `malformed` for a number that JSON cannot express; `limit` for nesting over 64.
  */
 export function encodeJson(value: JsonValue): string {
   return encodeNested(value, 0);

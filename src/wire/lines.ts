@@ -1,13 +1,13 @@
-/** Lines of a byte stream: split at line feeds only, as opposed to `node:readline`. */
+/** Reads lines of a byte stream: split at line feeds only, unlike `node:readline`. */
 
 const LINE_FEED = 0x0a;
 
 /**
- * Whole lines, without their line feed, in batches as they come from the chunks. What follows the last line feed comes
- * last if it is not empty. Holds one line in memory.
+ * Yields complete lines without line feeds, in batches per chunk. A non-empty rest after the last line feed comes
+ * last. Buffers one line.
  *
- * @param maxBytes longest line; default: any, for files that we wrote
- * @throws RangeError when a line is longer
+ * @param maxBytes maximum length of a line; default: unlimited, for our own files
+ * @throws RangeError for a longer line
  */
 export async function* readLines(
   chunks: AsyncIterable<Uint8Array>,
@@ -38,9 +38,9 @@ export async function* readLines(
 }
 
 /**
- * The lines of a stream as text, one by one; what is not UTF-8 becomes U+FFFD.
+ * Yields the lines of a stream as text; invalid UTF-8 becomes U+FFFD.
  *
- * @throws RangeError when a line is longer than `maxBytes`
+ * @throws RangeError for a line over `maxBytes`
  */
 export async function* readTextLines(
   chunks: AsyncIterable<Uint8Array>,

@@ -4,8 +4,8 @@
 const MIN_RUN = 6;
 
 /**
- * Returns the runs of printable characters in binary output, a line for each run with `\r\n` at its end; empty without a run.
- * A run consists of well-formed UTF-8 without control characters; a tab counts as printable.
+ * Returns the runs of printable characters in binary output, a line for each run with `\r\n` at its end; empty
+ * without a run. A run consists of well-formed UTF-8 without control characters; a tab counts as printable.
  */
 export function printableRuns(bytes: Uint8Array): string {
   const runs: string[] = [];
@@ -60,7 +60,7 @@ function printableSize(bytes: Uint8Array, at: number): number {
   const first = bytes[at] ?? 0;
   const size = SIZES[first] ?? 0;
   if (size < 2) return size;
-  // A missing byte is no continuation.
+  // A missing byte continues no character.
   const second = bytes[at + 1] ?? 0;
   const lowest = LOWEST_SECOND.get(first) ?? MIN_SECOND;
   if (second < lowest || second > (HIGHEST_SECOND.get(first) ?? MAX_SECOND)) return 0;

@@ -1,8 +1,8 @@
 /**
- * What a codec of this folder throws.
+ * Errors of the codecs in this folder.
  *
- * `malformed`: the bytes break the format. `limit`: the bytes may be well formed, but one of our bounds is exceeded.
- * `dead`: the parser has thrown before; `cause` is that first error. Messages never quote payload bytes.
+ * `malformed`: the bytes break the format. `limit`: one of our limits is exceeded. `dead`: the parser has thrown
+ * before; `cause` is that first error. Messages never quote payload bytes.
  */
 export type WireErrorCode = 'malformed' | 'limit' | 'dead';
 

@@ -1,6 +1,6 @@
 /**
- * The index of an archive. An archive has independent zstd frames, one after another, and behind them the seek table of the zstd
- * seekable format (0.1.1): `zstd -d` reads it as a whole, and we read any part of it. Pure.
+ * The index of an archive: independent zstd frames, followed by the seek table of the zstd seekable format (0.1.1).
+ * `zstd -d` reads the complete archive, and this module locates any part of it. Pure.
  *
  * ```
  * archive    = *frame  guard  table
@@ -9,9 +9,11 @@
  * table      = 5E 2A 4D 18  size  *(compressed, plain)  count  00  B1 EA 92 8F      numbers: 32 bits, little endian
  * ```
  *
- * The guard is in the table as well, as a frame without content, so that compressed sizes add up to where the table begins.
+ * The guard is also an entry of the table, with an empty content, so that the compressed sizes add up to the start
+ * of the table.
  *
- * A sealed archive is made of skippable frames, so it is nothing to `zstd -d`. Its table says how long its content is without a key:
+ * A sealed archive consists of skippable frames, so `zstd -d` finds no content. Its table shows the length of the
+ * content without a key:
  *
  * ```
  * sealed     = seal  *(53 2A 4D 18  size  ciphertext(frame)  tag(16))  guard  table
@@ -20,11 +22,11 @@
  * ```
  */
 
-/** Plain bytes of every frame but the last. */
+/** Plain bytes of each frame except the last. */
 export const FRAME_BYTES = 256 * 1024;
-/** What a frame may become in an archive, and what may be in one: nothing is allocated for more. */
+/** Maximum compressed size of a frame, which limits allocations. */
 export const MAX_COMPRESSED_BYTES = 2 * FRAME_BYTES;
-/** 1 TiB in frames of ours: the largest recording there can be. */
+/** Maximum number of frames: 1 TiB, the largest possible recording. */
 export const MAX_FRAMES = 4_194_304;
 
 const ZSTD_MAGIC = [0x28, 0xb5, 0x2f, 0xfd] as const;
@@ -52,22 +54,22 @@ export interface ArchivedFrame {
   readonly plain: number;
 }
 
-/** Where every frame begins, compressed and plain; one entry more than there are frames, for the ends. */
+/** Start of each frame, compressed and plain; the last entry is the end. */
 export interface SeekTable {
   readonly frames: number;
-  /** Of a sealed archive: the table as it was written, and its tag. */
+  /** For a sealed archive: the table as written, and its tag. */
   readonly sealed?: { readonly table: Uint8Array; readonly tag: Uint8Array };
   readonly compressedStarts: readonly number[];
   readonly plainStarts: readonly number[];
 }
 
-/** Thrown for what is no archive of ours. */
+/** Thrown for data that is not an archive of this format. */
 export class ArchiveFormatError extends Error {}
 
 /**
- * What stands behind the frames: guard and table.
+ * Returns guard and table, which follow the frames.
  * @param crc32 as in zlib
- * @param tagOf of a sealed archive: authenticates the table
+ * @param tagOf for a sealed archive: authenticates the table
  */
 export function encodeSeekTable(
   frames: readonly ArchivedFrame[],
@@ -97,7 +99,7 @@ export function encodeSeekTable(
   return bytes;
 }
 
-/** What a sealed archive begins with: which key its data key is wrapped with, and the wrapped key. */
+/** The first frame of a sealed archive: id of the seal key, and the wrapped data key. */
 export interface ArchiveSeal {
   readonly keyId: Uint8Array;
   readonly wrappedKey: Uint8Array;
@@ -116,8 +118,8 @@ export function encodeSeal({ keyId, wrappedKey }: ArchiveSeal): Uint8Array {
 
 /**
  * @param head the first {@link SEAL_BYTES} of an archive, or all of a shorter one
- * @returns undefined when the archive is not sealed
- * @throws ArchiveFormatError when its seal is not as it was written
+ * @returns undefined if the archive is not sealed
+ * @throws ArchiveFormatError for a damaged seal
  */
 export function parseSeal(head: Uint8Array): ArchiveSeal | undefined {
   if (!beginsWith(head, SEAL_MAGIC)) return undefined;
@@ -132,7 +134,7 @@ export function parseSeal(head: Uint8Array): ArchiveSeal | undefined {
   return { keyId: head.slice(keyStart, wrappedStart), wrappedKey: head.slice(wrappedStart) };
 }
 
-/** What stands in front of the ciphertext of a frame. */
+/** Returns the header before the ciphertext of a frame. */
 export function encodeSealedFrameHeader(cipherBytes: number): Uint8Array {
   const bytes = new Uint8Array(HEADER_BYTES);
   bytes.set(SEALED_FRAME_MAGIC, 0);
@@ -152,14 +154,14 @@ export function parseSealedFrame(frame: Uint8Array): Uint8Array {
   return cipher;
 }
 
-/** Whether an object that begins and ends like this claims to be an archive. Text never does. */
+/** True if an object with this beginning and end claims to be an archive. Text never does. */
 export function claimsArchive(head: Uint8Array, tail: Uint8Array): boolean {
   const magics = [ZSTD_MAGIC, GUARD_MAGIC, SEAL_MAGIC];
   return magics.some((magic) => beginsWith(head, magic)) || endsSeekable(tail);
 }
 
 /**
- * How many bytes at the end of an archive are guard and table.
+ * Returns the size of guard and table at the end of an archive.
  * @param footer its last {@link FOOTER_BYTES}
  * @throws ArchiveFormatError
  */
@@ -175,9 +177,9 @@ export function seekTableBytes(footer: Uint8Array, sealed = false): number {
 }
 
 /**
- * Reads guard and table.
- * @param bytes the last {@link seekTableBytes} of the archive, `archiveBytes` long in all
- * @throws ArchiveFormatError when anything of it is not as it was written
+ * Parses guard and table.
+ * @param bytes the last {@link seekTableBytes} of the archive, which has `archiveBytes`
+ * @throws ArchiveFormatError for any damage
  */
 export function parseSeekTable(
   bytes: Uint8Array,
@@ -225,7 +227,7 @@ function guardBytes(sealed: boolean): number {
   return sealed ? GUARD_BYTES + TAG_BYTES : GUARD_BYTES;
 }
 
-/** Entries of the table that are no frames: the guard, and the seal. */
+/** Returns the number of table entries that are not content: the guard, and the seal. */
 function othersIn(sealed: boolean): number {
   return sealed ? 2 : 1;
 }
@@ -234,7 +236,7 @@ function tableBytes(entries: number): number {
   return HEADER_BYTES + entries * ENTRY_BYTES + FOOTER_BYTES;
 }
 
-/** Also when only a part of `magic` is there. */
+/** Also true if only a part of `magic` is present. */
 function beginsWith(bytes: Uint8Array, magic: readonly number[]): boolean {
   const length = Math.min(bytes.length, magic.length);
   return length > 0 && magic.slice(0, length).every((byte, index) => bytes[index] === byte);

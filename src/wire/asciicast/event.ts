@@ -1,7 +1,9 @@
 /**
- * The lines of a recording after its header: `[seconds, code, data]` (docs.asciinema.org, asciicast v2 and v3).
+ * Events of a recording, the lines after its header: `[seconds, code, data]` (docs.asciinema.org, asciicast v2
+ * and v3).
  *
- * In v2 seconds count from the start, in v3 from the event before; v3 also has comment lines, which begin with `#`.
+ * In v2 seconds count from the start, in v3 from the previous event. v3 also has comment lines, which begin with
+ * `#`.
  */
 import { WireError } from '../wire-error.ts';
 
@@ -10,7 +12,7 @@ export type CastCode = 'o' | 'i' | 'r' | 'm' | 'x';
 
 export interface CastEvent {
   readonly seconds: number;
-  /** Usually a `CastCode`; players ignore codes they do not know. */
+  /** Usually a `CastCode`; players ignore unknown codes. */
   readonly code: string;
   readonly data: string;
 }
@@ -23,7 +25,8 @@ export interface CastSize {
 const MICROSECONDS = 1e6;
 
 /**
- * One event line, ending in a line break. The time is rounded to microseconds and never written with an exponent.
+ * Returns an event line, with a line break. The time is rounded to microseconds and never written with an
+ * exponent.
  *
  * @param seconds 0 or more, below 10^15.
  * @throws WireError `malformed` for any other time.
@@ -36,9 +39,9 @@ export function encodeCastEvent(seconds: number, code: CastCode, data: string): 
 }
 
 /**
- * Reads an event line, with or without its line break. The length of the line is for the caller to bound.
+ * Parses an event line, with or without its line break. The caller limits the length of the line.
  *
- * @throws WireError `malformed` when it is not `[number, string, string]` with a time of 0 or more.
+ * @throws WireError `malformed` unless it is `[number, string, string]` with a time of 0 or more.
  */
 export function parseCastEvent(line: string): CastEvent {
   let parsed: unknown;
@@ -64,7 +67,7 @@ function isList(value: unknown): value is readonly unknown[] {
   return Array.isArray(value);
 }
 
-/** Whether a line of a v3 recording is a comment. */
+/** True if a line of a v3 recording is a comment. */
 export function isCastComment(line: string): boolean {
   return line.startsWith('#');
 }
@@ -75,10 +78,10 @@ export function formatResize({ columns, rows }: CastSize): string {
 }
 
 /**
- * Reads the data of a resize event.
+ * Parses the data of a resize event.
  *
- * @param options `reversed` for recordings that hold `ROWSxCOLS`, see `hasReversedResize`.
- * @throws WireError `malformed` when it is not two numbers with an `x` between.
+ * @param options `reversed` for recordings with `ROWSxCOLS`, see `hasReversedResize`.
+ * @throws WireError `malformed` unless it is two numbers with an `x` between them.
  */
 export function parseResize(text: string, options: { readonly reversed: boolean }): CastSize {
   const match = /^(\d{1,10})x(\d{1,10})$/.exec(text);

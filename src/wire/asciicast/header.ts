@@ -1,9 +1,9 @@
 /**
- * The first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2 and v3) with the keys that the
- * recorder protocol adds. Keys, their order and what is left out when empty are those of the clients in the field.
+ * The first line of a recording: an asciicast header (docs.asciinema.org, asciicast v2 and v3) with the keys of
+ * the recorder protocol. Keys, their order and the omission of empty values are those of existing clients.
  *
- * Written is always v2. Read are v2 and v3, and old or foreign files with keys missing or `null`. What this file has no
- * name for is kept in `extra`, with integers exact.
+ * The encoder writes v2. The parser reads v2 and v3, and files with missing or `null` keys. Unknown keys are kept
+ * in `extra`, with exact integers.
  */
 import {
   encodeJson,
@@ -20,7 +20,7 @@ import { WireError } from '../wire-error.ts';
 export interface CastKubernetes {
   readonly PodName: string;
   readonly Namespace: string;
-  /** Empty when the request named none. */
+  /** Empty if the request named none. */
   readonly Container: string;
   /** `exec` or `attach`. */
   readonly SessionType: string;
@@ -34,19 +34,19 @@ export interface CastHeader {
   readonly height: number;
   /** Unix seconds. */
   readonly timestamp: number;
-  /** argv joined with spaces; absent when there is none, as with attach. */
+  /** argv joined with spaces; absent without a command, as with attach. */
   readonly command?: string;
-  /** The node the session came from: MagicDNS name without trailing dot, stable id. */
+  /** Node of the client: MagicDNS name without trailing dot, stable id. */
   readonly srcNode: string;
   readonly srcNodeID: string;
   /** Only for a tagged node. */
   readonly srcNodeTags?: readonly string[];
-  /** Only for a node of a person; 64 bits. */
+  /** Only for a user's node; 64 bits. */
   readonly srcNodeUserID?: bigint;
   readonly srcNodeUser?: string;
   /** `null` for Kubernetes sessions. */
   readonly env: ReadonlyMap<string, string> | null;
-  /** These three are for SSH sessions and empty otherwise. */
+  /** The next three are for SSH sessions and empty otherwise. */
   readonly sshUser: string;
   readonly localUser: string;
   readonly connectionID: string;
@@ -55,30 +55,30 @@ export interface CastHeader {
   /** The node that uploaded, added by the recorder when it stores. */
   readonly dstNode?: string;
   readonly dstNodeID?: string;
-  /** Further keys, written last and in this order. A key that has a field here is not allowed. */
+  /** Further keys, written last and in this order. Keys that have a field here are not allowed. */
   readonly extra?: ReadonlyMap<string, JsonValue>;
 }
 
-/** A header that was read: `version` says what the file is, and so how its event times count. */
+/** A parsed header. `version` is that of the file and defines how event times count. */
 export interface ParsedCastHeader extends Omit<CastHeader, 'version'> {
   readonly version: 2 | 3;
   readonly extra: ReadonlyMap<string, JsonValue>;
 }
 
-/** Longest header line in UTF-16 code units. A command line may be long; a header is not a place to store things. */
+/** Maximum length of a header line, in UTF-16 code units. A command line may be long. */
 export const MAX_HEADER_LENGTH = 1024 * 1024;
 
 /**
- * The key that our gateway adds to its headers; its value says which conventions the recording follows. It is in
- * `extra`, so the named keys stay those of the reference, and players ignore it.
+ * Key that our gateway adds; its value names the conventions of the recording. It is in `extra`, so the named
+ * keys stay those of the reference (Tailscale's API-server proxy), and players ignore it.
  */
 export const CONVENTIONS_KEY = 'tailcast';
-/** Resize events are `COLSxROWS`, as asciicast has it. */
+/** Conventions: resize events are `COLSxROWS`, as in asciicast. */
 export const CONVENTIONS = 1;
 
 /**
- * The key that our gateway adds in noauth mode, where a session runs under credentials of the client's own. Its value is
- * the id under which the audit log of the API server has the session, and empty when the client had chosen that id.
+ * Key that our gateway adds in `noauth` mode, where the session has the client's own credentials. Its value is
+ * the audit id of the session at the API server, or empty if the client chose that id.
  */
 export const AUDIT_ID_KEY = 'tailcastAuditId';
 
@@ -103,10 +103,11 @@ const NAMED: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * A header line, ending in a line break.
+ * Returns a header line, with a line break.
  *
- * @throws WireError `malformed` for a number JSON cannot hold or a named key in `extra`; `limit` for a line that
- *   `parseCastHeader` would not take.
+ * @throws WireError `malformed` for a number that JSON cannot express or a named key in `extra`; `limit` for a
+ * line that
+ *   `parseCastHeader` would reject.
  */
 export function encodeCastHeader(header: CastHeader): string {
   const members = namedMembers(header);
@@ -155,11 +156,12 @@ function encodeKubernetes({ PodName, Namespace, Container, SessionType }: CastKu
 }
 
 /**
- * Reads a header line, with or without its line break. Text that is missing or `null` becomes empty, sizes and
- * timestamp 0; v3's `term.cols` and `term.rows` become `width` and `height`, and `term` itself stays in `extra`.
+ * Parses a header line, with or without its line break. Missing or `null` text becomes empty, sizes and timestamp
+ * 0; `term.cols` and `term.rows` of v3 become `width` and `height`, and `term` itself stays in `extra`.
  *
- * @throws WireError `malformed` when it is no JSON object, no version 2 or 3, or a known key has a value of a wrong
- *   type; `limit` over 1 Mi code units.
+ * @throws WireError `malformed` for invalid JSON, another version, or a value of a wrong type; `limit` over 1 Mi
+ * code
+ *   units.
  */
 export function parseCastHeader(line: string): ParsedCastHeader {
   if (line.length > MAX_HEADER_LENGTH) throw new WireError('limit', 'the header is too long');
@@ -193,9 +195,8 @@ export function parseCastHeader(line: string): ParsedCastHeader {
 }
 
 /**
- * Whether the resize events of a recording are `ROWSxCOLS`. The reference's API proxy writes them so, and it is the
- * only producer that does: its headers have `kubernetes`, and not the key our gateway adds. SSH recordings have no
- * resize events.
+ * True if the resize events of a recording are `ROWSxCOLS`. Only the reference's API-server proxy writes them so:
+ * its headers have `kubernetes`, and not the key of our gateway. SSH recordings have no resize events.
  */
 export function hasReversedResize(header: ParsedCastHeader): boolean {
   return header.version === 2 && header.kubernetes !== undefined && !header.extra.has(CONVENTIONS_KEY);

@@ -1,19 +1,19 @@
 /**
- * Text as the inside of a JSON string, from bytes to bytes: what `JSON.stringify` writes, in a program for the processor's vectors
- * (`json-escape.wat`, ADR 51). Bytes beyond ASCII stay as they are.
+ * Escapes text as the content of a JSON string, from bytes to bytes, with the result of `JSON.stringify`. Uses
+ * WebAssembly vector instructions (`json-escape.wat`, ADR 51). Bytes beyond ASCII stay unchanged.
  */
 import { JSON_ESCAPE_MODULE } from './json-escape-module.ts';
 
-/** Text that is written in one go; see `json-escape.wat`. */
+/** Maximum text per call of the WebAssembly program; see `json-escape.wat`. */
 const PIECE_BYTES = 64 * 1024;
 const INPUT = 64 * 1024;
 const OUTPUT = INPUT + PIECE_BYTES;
-/** Bytes of an entry of the table, the last of which is the number of the others that count. */
+/** Bytes of an entry of the table; the last byte is the number of used bytes. */
 const ENTRY_BYTES = 8;
 
 const { memory, escape } = load();
 
-/** Hands `take` the escaped text piece by piece. A piece is valid during the call. */
+/** Passes the escaped text to `take` in pieces. A piece is valid during the call. */
 export function escapeJson(text: Uint8Array, take: (piece: Uint8Array) => void): void {
   for (let at = 0; at < text.length; at += PIECE_BYTES) {
     const piece = text.subarray(at, at + PIECE_BYTES);

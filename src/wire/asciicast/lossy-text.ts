@@ -1,51 +1,54 @@
 /**
- * Text of bytes that are not UTF-8, with U+FFFD for what is not: the same as `TextDecoder` gives (WHATWG Encoding §8.1.1,
- * one replacement per maximal part of a sequence), written as the inside of a JSON string.
+ * Converts bytes that are not UTF-8 into the content of a JSON string, with U+FFFD for invalid bytes: the same as
+ * `TextDecoder` (WHATWG Encoding §8.1.1, one replacement per maximal part of a sequence).
  *
- * A recorded `kubectl cp` is mostly such bytes, and no two of them are alike: whatever asks a question per byte is
- * guessed wrong by the processor every third time. So nothing is asked. Four bytes in a row say by tables what becomes of
- * the first (written, replaced, or part of what was replaced), and a table says what to write for it: at most six bytes,
- * always stored as eight. Decoding to a string, `JSON.stringify` and encoding to UTF-8 took six times as long
- * (22 ms/MB against 3.5 on a busy machine); the same tables with branches 5 to 7 ms.
+ * A recorded `kubectl cp` is mostly random bytes, so a branch per byte is mispredicted about every third time.
+ * This code has no branches: tables map four consecutive bytes to the fate of the first byte (written, replaced,
+ * or part of a replaced sequence), and another table has the output, at most six bytes, always stored as eight.
+ * Decoding, `JSON.stringify` and encoding took six times as long (22 ms/MB instead of 3.5 on a busy machine); the
+ * same tables with branches took 5 to 7 ms.
  */
 
-/** Most bytes that one byte of output can become (`\u001f`). */
+/** Maximum output bytes of one input byte (`\u001f`). */
 export const MAX_ESCAPED_BYTES = 6;
-/** How far behind its result `encodeLossy` may write. */
+/** Bytes that `encodeLossy` may write after its result. */
 export const LOSSY_SLACK_BYTES = 8;
 
-/** What becomes of a byte; the upper bits of an index into `FORMS` and `LENGTHS`. */
+/** Fate of a byte; the upper bits of an index into `FORMS` and `LENGTHS`. */
 const FATE = { byItself: 0, inCharacter: 1, swallowed: 2 } as const;
 const FATE_BITS = 2;
 const FATE_MASK = (1 << FATE_BITS) - 1;
 
-/** Eight bytes to store for a byte and its fate, and how many of them count. The last two are zero: none is a NaN. */
+/** Eight output bytes for each byte and fate, of which `LENGTHS` count. The last two are zero, so no value is NaN. */
 const FORMS = new Float64Array((FATE.swallowed + 1) * 256);
 const LENGTHS = new Uint8Array(FORMS.length);
 /**
- * What a byte means in UTF-8 (RFC 3629 §4), in bits: 0–2 which ranges of second bytes it allows as a lead byte (no overlong
- * forms, no surrogates), 3–5 in which range it is as a second byte, 6 whether it continues a sequence, 7–8 how many bytes
- * follow it. One look per byte: a table for each took a quarter longer.
+ * Role of a byte in UTF-8 (RFC 3629 §4), in bits: 0–2 ranges of second bytes that it allows as a lead byte (no
+ * overlong forms, no surrogates), 3–5 its range as a second byte, 6 whether it continues a sequence, 7–8 number
+ * of following bytes. One table, because separate tables took a quarter longer.
  */
 const MEANINGS = new Uint16Array(256);
 const RANGES = 0b111;
 const RANGE_SHIFT = 3;
 const CONTINUES_SHIFT = 6;
 const FOLLOWING_SHIFT = 7;
-/** Lead bytes that do not allow every second byte; the ranges are 80–8F, 90–9F and A0–BF from low to high. */
+/** Lead bytes that allow only some second bytes; the ranges are 80–8F, 90–9F and A0–BF. */
 const ALLOWED_SECOND: ReadonlyMap<number, number> = new Map([
   [0xe0, 0b100],
   [0xed, 0b011],
   [0xf0, 0b110],
   [0xf4, 0b001],
 ]);
-/** Fates of up to four bytes in a row, the first lowest: by how many should follow a lead byte and which of them fit. */
+/**
+ * Fates of up to four consecutive bytes, the first lowest, by the number of bytes that follow a lead byte and
+ * those that fit.
+ */
 const PLANS = new Uint8Array(32);
 fillTables();
 
 /**
- * Writes the text of `bytes` into `target` from `at` on, escaped for JSON, and returns the offset behind it. There must
- * be room for `MAX_ESCAPED_BYTES` per byte and `LOSSY_SLACK_BYTES`.
+ * Writes the text of `bytes` into `target` from `at`, escaped for JSON, and returns the offset after it. `target`
+ * needs `MAX_ESCAPED_BYTES` per byte and `LOSSY_SLACK_BYTES`.
  */
 export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): number {
   const view = new DataView(target.buffer, target.byteOffset, target.byteLength);
@@ -59,7 +62,7 @@ export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): 
   let next = MEANINGS[second] ?? 0;
   let afterNext = MEANINGS[third] ?? 0;
   for (let index = 3; index < length + 3; index += 1) {
-    // zero behind the end: nothing continues there
+    // zero after the end: a zero byte continues no sequence
     const fourth = index < length ? (bytes[index] ?? 0) : 0;
     const last = MEANINGS[fourth] ?? 0;
     // 8 if the second byte is in a range that the lead byte allows, else 0
@@ -69,7 +72,7 @@ export function encodeLossy(bytes: Uint8Array, target: Uint8Array, at: number): 
       (secondFits >> 1) |
       ((afterNext >> (CONTINUES_SHIFT - 1)) & 2) |
       ((last >> CONTINUES_SHIFT) & 1);
-    // bytes whose fate is known already lead nowhere, so that theirs and the new one never overlap
+    // a byte with a known fate leads no sequence, so both fates never overlap
     fates |= PLANS[plan] ?? 0;
     const form = first | ((fates & FATE_MASK) << 8);
     fates >>= FATE_BITS;

@@ -1,23 +1,23 @@
 /**
- * Files of asciicast version 1 (docs.asciinema.org): one JSON document, with the output as pairs of a delay and a text. Such
- * files are read as version 2. Pure.
+ * Files of asciicast version 1 (docs.asciinema.org): one JSON document, with the output as pairs of a delay and a
+ * text. Such files are read as version 2. Pure.
  */
 import { jsonOrUndefined } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 import { encodeCastEvent } from './event.ts';
 
-/** Maximum length of a file of version 1: it is read as a whole. In bytes. */
+/** Maximum length of a version-1 file, which is read at once. In bytes. */
 export const MAX_VERSION1_BYTES = 8 * 1024 ** 2;
 
-/** Returns true if the beginning of a file is that of a document of version 1. */
+/** True if a file with this beginning is a version-1 document. */
 export function isVersion1(beginning: string): boolean {
   return /^\s*\{/.test(beginning) && /^[^[]*"version"\s*:\s*1\s*[,}]/.test(beginning.slice(0, 4096));
 }
 
 /**
- * Returns the lines of version 2.
+ * Returns the lines in version 2.
  *
- * @throws WireError `malformed` when the document is damaged.
+ * @throws WireError `malformed` for a damaged document.
  */
 export function castFromVersion1(text: string): string {
   const document: unknown = jsonOrUndefined(text);

@@ -1,23 +1,23 @@
 /**
- * The response stream of `POST /v2/record`: JSON objects, one after another with any whitespace or none between, that
- * say how many bytes of the upload have arrived, and last perhaps why the recorder gives up.
+ * Acknowledgements, in the response stream of `POST /v2/record`: JSON objects with any whitespace or none between
+ * them. They contain the number of received bytes of the upload, and perhaps a final error.
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { jsonField, parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 
 export interface Ack {
-  /** Bytes of the upload received. `{}` is 0. */
+  /** Received bytes of the upload. `{}` is 0. */
   readonly ack: number;
-  /** Of an upload of frames: bytes of them that `ack` bytes of lines are. */
+  /** For an upload of frames: bytes of frames that correspond to `ack` bytes of events. */
   readonly frames?: number;
-  /** Set only in the last frame: the recording could not be stored. */
+  /** Only in the last acknowledgement: the recording could not be stored. */
   readonly error?: string;
 }
 
 export interface AckParser {
   /**
-   * @returns every frame the bytes complete.
+   * @returns every complete acknowledgement.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly Ack[];
@@ -26,9 +26,9 @@ export interface AckParser {
 export const MAX_ACK_BYTES = 64 * 1024;
 
 /**
- * A frame, ending in a line break. An ack of 0 and an empty error are left out, as Go's encoder does.
+ * Returns an acknowledgement with a line break. An ack of 0 and an empty error are omitted, as in Go.
  *
- * @throws WireError `malformed` for an ack that is no whole number of bytes.
+ * @throws WireError `malformed` unless the ack is a whole number of bytes.
  */
 export function encodeAck({
   ack = 0,
@@ -44,7 +44,7 @@ export function encodeAck({
   return `${JSON.stringify({ ...(ack === 0 ? {} : { ack }), ...(frames === 0 ? {} : { frames }), ...(error === '' ? {} : { error }) })}\n`;
 }
 
-/** @param maxFrameBytes the longest frame. */
+/** @param maxFrameBytes maximum size of an acknowledgement. */
 export function createAckParser(maxFrameBytes: number = MAX_ACK_BYTES): AckParser {
   return createJsonObjectSplitter(maxFrameBytes, parseAck);
 }

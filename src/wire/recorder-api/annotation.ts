@@ -1,23 +1,23 @@
 /**
- * Annotation lines: our extension of the upload to a recorder. After the header line, a line that is a JSON object
- * annotates the recording (cast events are JSON arrays). They are sent only to a recorder of ours, over an upgraded connection
- * (`upload-record.ts`); it keeps them out of the `.cast` and in the sidecar.
+ * Annotations: our extension of the upload to a recorder. After the header, a line with a JSON object annotates
+ * the recording (asciicast events are JSON arrays). Only our own recorders receive annotations, over an upgraded
+ * connection (`upload-record.ts`). The recorder stores them in the notes and the sidecar, not in the `.cast`.
  *
- * Read strictly: an unknown kind, an unknown key or a value of a wrong type is an error, because a recorder must not
- * lose an annotation.
+ * The parser is strict: an unknown kind, an unknown key or a value of a wrong type is an error, because a
+ * recorder must not lose an annotation.
  */
 import { decodeBase64 } from '../base64.ts';
 import { parseJsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
 
-/** Sent once, first: what the session is. */
+/** Sent once, first: the session. */
 export interface SessionAnnotation {
   readonly kind: 'session';
   readonly id: string;
   /** The impersonated user and groups. */
   readonly user?: string;
   readonly groups?: readonly string[];
-  /** The command with its argument boundaries, which `command` of the header has lost. */
+  /** The command as separate arguments; `command` of the header joins them. */
   readonly argv?: readonly string[];
   readonly tty: boolean;
   readonly stdin: boolean;
@@ -28,26 +28,26 @@ export interface SessionAnnotation {
   readonly path: string;
 }
 
-/** Which stream the following output lines come from; at first stdout. */
+/** Stream of the following output; initially stdout. */
 export interface StreamAnnotation {
   readonly kind: 'stream';
   readonly name: 'stdout' | 'stderr';
 }
 
-/** The exact bytes of the next output line, whose text is lossy because they are not UTF-8. */
+/** The exact bytes of the next output event, whose text is lossy because the bytes are not UTF-8. */
 export interface RawAnnotation {
   readonly kind: 'raw';
   readonly base64: string;
 }
 
-/** Something is missing here. */
+/** Output is missing here. */
 export interface GapAnnotation {
   readonly kind: 'gap';
   readonly bytes?: number;
   readonly reason: string;
 }
 
-/** How the command ended, if the error stream said so. */
+/** Result of the command, from the error stream. */
 export interface ExitAnnotation {
   readonly kind: 'exit';
   readonly code?: number;
@@ -57,14 +57,14 @@ export interface ExitAnnotation {
 /** `completed`: the end of the session was proven. The other sessions ended before that. */
 const END_OUTCOMES = ['completed', 'interrupted', 'violated', 'client-disconnected'] as const;
 
-/** Sent once, last: without it the recording is not complete. */
+/** Sent once, last. Without it the recording is incomplete. */
 export interface EndAnnotation {
   readonly kind: 'end';
   readonly outcome: (typeof END_OUTCOMES)[number];
   readonly reason?: string;
-  /** Of the session, lost ones included. */
+  /** Output of the session, including lost output. */
   readonly outputBytes: number;
-  /** Output lines sent. */
+  /** Number of output events sent. */
   readonly outputLines: number;
 }
 
@@ -76,7 +76,7 @@ export type Annotation =
   | ExitAnnotation
   | EndAnnotation;
 
-/** Longest annotation line in UTF-16 code units: room for the base64 of the longest output line. */
+/** Maximum length of an annotation, in UTF-16 code units, for the base64 of the longest output event. */
 export const MAX_ANNOTATION_LENGTH = 4 * 1024 * 1024;
 
 type FieldType = 'text' | 'texts' | 'flag' | 'count' | 'integer' | 'base64' | readonly string[];
@@ -89,7 +89,7 @@ interface Field {
 const required = (type: FieldType): Field => ({ type, required: true });
 const optional = (type: FieldType): Field => ({ type, required: false });
 
-/** Key order here is key order on the wire. */
+/** Keys in the order of the wire. */
 const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
   session: {
     id: required('text'),
@@ -115,9 +115,10 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
 };
 
 /**
- * An annotation line, ending in a line break.
+ * Returns an annotation with a line break.
  *
- * @throws WireError `malformed` for a value that `parseAnnotation` would not take, `limit` for a line over its bound.
+ * @throws WireError `malformed` for a value that `parseAnnotation` would reject, `limit` for a line that is too
+ * long.
  */
 export function encodeAnnotation(annotation: Annotation): string {
   checkAnnotation(annotation);
@@ -131,9 +132,9 @@ export function encodeAnnotation(annotation: Annotation): string {
 }
 
 /**
- * Reads an annotation line, with or without its line break.
+ * Parses an annotation, with or without its line break.
  *
- * @throws WireError `malformed` when it is no annotation of version 1, `limit` over 4 Mi code units.
+ * @throws WireError `malformed` unless it is an annotation of version 1, `limit` over 4 Mi code units.
  */
 export function parseAnnotation(line: string): Annotation {
   if (line.length > MAX_ANNOTATION_LENGTH) throw new WireError('limit', 'the annotation is too long');

@@ -1,14 +1,14 @@
 /**
- * One Kubernetes API request as `POST /v2/event` carries it: a JSON object and a line break. Keys, their order and what
- * is left out when empty are those of the clients in the field; in `kubernetes` they are Go field names.
+ * One Kubernetes API request in the format of `POST /v2/event`: a JSON object and a line break. Keys, their order
+ * and the omission of empty values are those of existing clients; keys in `kubernetes` are Go field names.
  */
 import { encodeBase64 } from '../base64.ts';
 import { encodeJson, type JsonObject } from '../json-value.ts';
 
-/** How the API server reads the request (k8s.io/apiserver `endpoints/request`, RequestInfo). */
+/** The request as the API server parses it (k8s.io/apiserver `endpoints/request`, RequestInfo). */
 export interface ApiEventKubernetes {
   readonly IsResourceRequest: boolean;
-  /** Without the query. */
+  /** Path without the query. */
   readonly Path: string;
   readonly Verb: string;
   readonly APIPrefix: string;
@@ -18,14 +18,14 @@ export interface ApiEventKubernetes {
   readonly Resource: string;
   readonly Subresource: string;
   readonly Name: string;
-  /** `null` for a request that is not about a resource. */
+  /** `null` for a request without a resource. */
   readonly Parts: readonly string[] | null;
   readonly FieldSelector: string;
   readonly LabelSelector: string;
 }
 
 export interface ApiRequestEvent {
-  /** Unix seconds at which the request came in. */
+  /** Time of the request, in Unix seconds. */
   readonly timestamp: number;
   readonly userAgent: string;
   readonly request: {
@@ -42,25 +42,25 @@ export interface ApiRequestEvent {
     readonly nodeID: string;
     /** Only for a tagged node. */
     readonly nodeTags?: readonly string[];
-    /** Only for a node of a person; 64 bits. */
+    /** Only for a user's node; 64 bits. */
     readonly nodeUserID?: bigint;
     readonly nodeUser?: string;
   };
   /**
-   * Set when `request.body` is only the beginning: how long the body was, in bytes. The event then has a key
+   * Set if `request.body` is only the beginning: length of the body, in bytes. The event then has a key
    * `bodyTruncatedFrom` in `request`, which readers of the format ignore.
    */
   readonly bodyTruncatedFromBytes?: number;
-  /** Reason why the gateway could not read the body, which is then empty. A key that readers of the format ignore. */
+  /** Reason why the gateway could not read the body, which is then empty. Readers of the format ignore this key. */
   readonly bodyUnread?: string;
 }
 
 const API_EVENT_TYPE = 'kubernetes-api-request';
 
 /**
- * The body of `POST /v2/event`. `id` and `destination` are written empty: the recorder fills them.
+ * Returns the body of `POST /v2/event`. `id` and `destination` are empty, and the recorder sets them.
  *
- * @throws WireError `malformed` for a number JSON cannot hold.
+ * @throws WireError `malformed` for a number that JSON cannot express.
  */
 export function encodeApiRequestEvent(event: ApiRequestEvent): string {
   const { request, source } = event;
@@ -94,12 +94,12 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
   return `${encodeJson(json)}\n`;
 }
 
-/** Go writes the keys of a map in order. (A name that is a whole number comes first here; no reader minds.) */
+/** Go writes the keys of a map in order. (Integer names come first here; readers accept any order.) */
 function sortedRecord(map: ReadonlyMap<string, readonly string[]>): JsonObject {
   return Object.fromEntries([...map].toSorted(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-/** Spelled out, so that the key order is the protocol's and not the caller's. */
+/** Listed, so that the key order is that of the protocol and not of the caller. */
 function encodeKubernetes(info: ApiEventKubernetes): JsonObject {
   return {
     IsResourceRequest: info.IsResourceRequest,

@@ -1,19 +1,19 @@
 /**
- * The lines of a recording from its frames: at the recorder, and at a gateway whose session goes on at a recorder that takes lines.
+ * Converts the frames of a recording to asciicast events.
  *
  * ```
  *   frames │ frame │ frame        │ frame │
  *   lines  │ line │ line line     │ line │        places: where both are whole
  * ```
  *
- * A place names the same moment of a recording in both. Whoever knows a place can go on from it with nothing else: frames do not
- * depend on each other. So a recorder keeps no place; it says in acknowledgements which one is durable, and the gateway brings it
- * along where it goes on.
+ * A place is the same position in both. Frames are independent, so conversion can start at any place. The
+ * recorder therefore stores no places: an acknowledgement names the durable place, and the gateway sends it when
+ * it continues.
  */
 import { LineBatch, type IsUtf8 } from './line-batch.ts';
 import { FrameReader, type FrameVisitor } from './upload-frame.ts';
 
-/** Bytes of the recording before a moment of it. */
+/** Bytes of the recording before a position, as events and as frames. */
 export interface FramePlace {
   readonly lines: number;
   readonly frames: number;
@@ -23,14 +23,14 @@ export class FrameLines {
   readonly #reader = new FrameReader();
   readonly #batch: LineBatch;
   readonly #visitor: FrameVisitor;
-  /** Ends of pushes, as far as frames are whole there, that have not been reached yet. */
+  /** Ends of pushes at frame boundaries that are not acknowledged yet. */
   #places: FramePlace[] = [];
   #reached: FramePlace;
   #lines: number;
   #frames: number;
   #last: FramePlace;
 
-  /** @param from where the first frame begins */
+  /** @param from place of the first frame */
   constructor(from: FramePlace, isUtf8: IsUtf8) {
     const batch = new LineBatch(isUtf8);
     this.#batch = batch;
@@ -45,15 +45,15 @@ export class FrameLines {
     };
   }
 
-  /** Whether what came ends where a frame ends. */
+  /** True at a frame boundary. */
   get isWhole(): boolean {
     return this.#reader.isWhole;
   }
 
   /**
-   * Takes frames in pieces of any size.
-   * @returns the lines they make, valid until the next call
-   * @throws WireError for what are no frames; what came before them in the chunk is not returned
+   * Reads frames in any segmentation.
+   * @returns their events, valid until the next call
+   * @throws WireError for invalid frames; earlier events of the chunk are lost
    */
   push(chunk: Uint8Array): Uint8Array {
     const before = this.#last;
@@ -65,7 +65,7 @@ export class FrameLines {
     return lines;
   }
 
-  /** The last place of which all lines are among the first `lineBytes` bytes of the recording. Never goes back. */
+  /** Returns the last place whose events are within the first `lineBytes` bytes of the recording. Never goes back. */
   reached(lineBytes: number): FramePlace {
     let passed = 0;
     for (const place of this.#places) {

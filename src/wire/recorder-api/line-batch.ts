@@ -1,6 +1,6 @@
 /**
- * Cast lines on their way to the recorder or to its disk, as bytes. Output that is UTF-8 stays the bytes it was, but for what JSON
- * escapes: it never becomes a string.
+ * Asciicast events as bytes, on their way to the recorder or to its disk. UTF-8 output is only escaped and never
+ * becomes a string.
  */
 import { encodeCastEvent } from '../asciicast/event.ts';
 import { escapeJson } from '../asciicast/json-escape.ts';
@@ -8,17 +8,17 @@ import { encodeLossy, LOSSY_SLACK_BYTES, MAX_ESCAPED_BYTES } from '../asciicast/
 import { GrowingBytes } from '../growing-bytes.ts';
 import { printableRuns } from '../printable-runs.ts';
 
-/** What `encodeCastEvent` writes behind the data. */
+/** Text after the data of an event. */
 const LINE_END = ']\n';
 
 /**
- * How a line of output is kept where it is not UTF-8: `text` with U+FFFD for what is not; `exact`: also as it is, in an annotation before
- * it; `bulk`: in that annotation, and the line says how much it is and has the text that is inside, so that views, search and alerts
- * find it.
+ * Form of output that is not UTF-8. `text`: with U+FFFD for invalid bytes. `exact`: also as exact bytes, in an
+ * annotation before the event. `bulk`: the annotation has the exact bytes, and the event has their number and the
+ * text inside them, so that views, search and alerts find it.
  */
 export type OutputForm = 'text' | 'exact' | 'bulk';
 
-/** Whether bytes are UTF-8. */
+/** Returns true for UTF-8. */
 export type IsUtf8 = (bytes: Uint8Array) => boolean;
 
 export class LineBatch {
@@ -34,17 +34,17 @@ export class LineBatch {
     return this.#bytes.length;
   }
 
-  /** Adds whole lines. */
+  /** Adds complete lines. */
   text(lines: string): void {
     this.#bytes.utf8(lines);
   }
 
-  /** Adds whole lines. */
+  /** Adds complete lines. */
   lines(lines: Uint8Array): void {
     this.#bytes.bytes(lines);
   }
 
-  /** Adds a line of output. */
+  /** Adds an output event. */
   output(seconds: number, bytes: Uint8Array, form: OutputForm): void {
     if (form === 'bulk') {
       this.#exact(bytes);
@@ -67,24 +67,24 @@ export class LineBatch {
     this.#bytes.latin1(`"${LINE_END}`);
   }
 
-  /** Everything that was added, valid until something is added again; the batch is empty. */
+  /** Returns all added bytes and empties the batch. The result is valid until the next addition. */
   take(): Uint8Array {
     return this.#bytes.take();
   }
 
-  /** The same in pieces. */
+  /** Like `take`, in pieces. */
   takePieces(): readonly Uint8Array[] {
     return [this.take()];
   }
 
-  /** The annotation that holds the exact bytes of the next line. */
+  /** Adds the annotation with the exact bytes of the next event. */
   #exact(bytes: Uint8Array): void {
-    // Not through `encodeAnnotation`, which checks the base64 it is given and so costs 20 times the encoding.
+    // Without `encodeAnnotation`, whose check of the base64 takes 20 times as long as the encoding.
     this.#bytes.latin1(`{"kind":"raw","base64":"${bufferOf(bytes).toString('base64')}"}\n`);
   }
 }
 
-/** What `encodeCastEvent` writes before the data. */
+/** Returns the text before the data of an event. */
 function eventStart(seconds: number): string {
   return encodeCastEvent(seconds, 'o', '').slice(0, -`""${LINE_END}`.length);
 }

@@ -1,2 +1,2 @@
-/** The WebSocket subprotocol under which a recorder shows a recording line by line; asciinema players ask for it. */
+/** WebSocket subprotocol for the events of a recording, which asciinema players request. */
 export const LIVE_SUBPROTOCOL = 'v2.asciicast';

@@ -1,7 +1,7 @@
 /**
- * How a gateway tells a recorder who is looking. The portal of a gateway asks the recorder on behalf of people whom it
- * knows from the tailnet; a recorder believes these fields only on connections of gateways that its settings name, and
- * then answers with {@link VIEWER_ACCEPTED_HEADER}, so that the gateway knows as whom it was served.
+ * Headers with which the portal of a gateway names the viewer to a recorder. A recorder accepts these headers
+ * only from gateways in its settings. It then responds with {@link VIEWER_ACCEPTED_HEADER}, so that the gateway
+ * knows which viewer the recorder accepted.
  *
  * ```
  * Tailscale-User-Login: alice@example.com      or      X-Tailcast-Viewer-Tags: tag:ci,tag:dev
@@ -10,21 +10,21 @@
  * X-Tailcast-Viewer-Address: 100.64.0.4
  * ```
  *
- * Read strictly: a field that is missing, repeated or odd makes the whole unusable, and never a viewer who may see more.
+ * The parser is strict: a header that is missing, repeated or unusual invalidates all of them.
  */
 
-/** Who looks, as the gateway's tailnet says it. */
+/** The viewer, as the gateway's tailnet identifies them. */
 export interface NamedViewer {
   readonly node: string;
   readonly nodeId: string;
   readonly address: string;
-  /** Login of a person; `undefined` for a tagged node. */
+  /** Login of a user; `undefined` for a tagged node. */
   readonly user: string | undefined;
-  /** Tags of a tagged node; empty for a person. */
+  /** Tags of a tagged node; empty for a user. */
   readonly tags: readonly string[];
 }
 
-/** Response field of a recorder that has taken the gateway's word: the node ID of the viewer it named. */
+/** Response header of a recorder that accepted the named viewer, with the viewer's node ID. */
 export const VIEWER_ACCEPTED_HEADER = 'x-tailcast-viewer-accepted';
 
 const OURS = 'x-tailcast-viewer-';
@@ -37,13 +37,13 @@ const FIELDS = {
 } as const;
 const KNOWN: ReadonlySet<string> = new Set(Object.values(FIELDS));
 
-/** Printable ASCII without spaces: what can be a field value and nothing else. */
+/** Printable ASCII without spaces, which is always a valid header value. */
 const WORD = /^[\u0021-\u007e]{1,256}$/;
-/** The same without the comma that stands between two tags. */
+/** The same without commas, which separate tags. */
 const TAG = /^tag:[\u0021-\u002b\u002d-\u007e]{1,252}$/;
 const MAX_TAGS = 100;
 
-/** Flat list of names and values; `undefined` when the viewer cannot be named so that it is read in one way. */
+/** Returns a flat list of names and values; `undefined` if the viewer cannot be named unambiguously. */
 export function encodeNamedViewer(viewer: NamedViewer): readonly string[] | undefined {
   if (!isUsable(viewer)) return undefined;
   const { user, tags, node, nodeId, address } = viewer;
@@ -53,7 +53,7 @@ export function encodeNamedViewer(viewer: NamedViewer): readonly string[] | unde
 
 /**
  * @param rawHeaders flat list, as received
- * @returns `undefined` when nobody is named at all, `malformed` when somebody is but not in one clear way
+ * @returns `undefined` without viewer headers, `malformed` for ambiguous ones
  */
 export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 'malformed' | undefined {
   const found = new Map<string, string[]>();
@@ -76,7 +76,7 @@ export function decodeNamedViewer(rawHeaders: readonly string[]): NamedViewer | 
   return clear && isUsable(viewer) ? viewer : 'malformed';
 }
 
-/** A person or a tagged node, never both and never neither. */
+/** True for exactly one of a user and a tagged node. */
 function isUsable({ node, nodeId, address, user, tags }: NamedViewer): boolean {
   if (![node, nodeId, address].every((word) => WORD.test(word))) return false;
   if (user !== undefined) return WORD.test(user) && tags.length === 0;

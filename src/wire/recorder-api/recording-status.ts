@@ -1,13 +1,13 @@
 /**
- * The three fields of a recording that say what became of its session. They are independent of each other, and every view, command,
- * query and metric uses these words: `state` says whether the recording has the end of the session, `result` how the command
- * ended, and `trust` whether a trusted recorder signed the recording.
+ * The three fields of a recording that say what became of its session. They are independent of each other, and
+ * every view, command, query and metric uses these words: `state` says whether the recording has the end of the
+ * session, `result` how the command ended, and `trust` whether a trusted recorder signed the recording.
  */
 
 /**
- * `running`: the upload runs, or may still be continued. `completed`: the end of the session was proven. `interrupted`: the upload or
- * the session ended without that proof. `violated`: the gateway ended the session because it could not understand the stream.
- * `damaged`: there is a file, but its header cannot be read.
+ * `running`: the upload runs, or may still be continued. `completed`: the end of the session was proven.
+ * `interrupted`: the upload or the session ended without that proof. `violated`: the gateway ended the session
+ * because it could not understand the stream. `damaged`: there is a file, but its header cannot be read.
  */
 export const RECORDING_STATES = ['running', 'completed', 'interrupted', 'violated', 'damaged'] as const;
 export type RecordingState = (typeof RECORDING_STATES)[number];
@@ -25,9 +25,9 @@ export interface RecordedResult {
 }
 
 /**
- * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its bytes are
- * compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no signature of a trusted
- * key. `failed`: a trusted key is named, and it signed something else.
+ * `verified`: a trusted key signed the description of the recording, and the cast is as long as that says; its
+ * bytes are compared with their digests by the evidence check and by `tailcast verify`. `unverified`: there is no
+ * signature of a trusted key. `failed`: a trusted key is named, and it signed something else.
  */
 export const TRUST_LEVELS = ['verified', 'unverified', 'failed'] as const;
 export type TrustLevel = (typeof TRUST_LEVELS)[number];

@@ -1,6 +1,6 @@
 /**
- * What the read API of a recorder (`GET api/v1/recordings`) says about a recording: plain data, JSON as it stands. Recorder,
- * page and commands share it.
+ * A recording in the read API of a recorder (`GET api/v1/recordings`), as plain JSON data. Recorder, page and
+ * commands share it.
  */
 
 import {
@@ -20,11 +20,11 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   /** Name of the cast in the store. */
   readonly key: string;
   readonly state: State;
-  /** When the recorder received the header: RFC 3339 in UTC, milliseconds. */
+  /** Time at which the recorder received the header: RFC 3339 in UTC, milliseconds. */
   readonly startedAt: string;
-  /** Time of the last event; absent while nothing or nothing readable was recorded. */
+  /** Time of the last event; absent without a readable event. */
   readonly durationSeconds?: number;
-  /** Length of the cast. */
+  /** Length of the cast, in bytes. */
   readonly bytes: number;
   /** Columns at the start; 0 without a terminal. */
   readonly width: number;
@@ -35,39 +35,39 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly source: RecordingSource;
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
-  /** Where it stands in its session, when that went on or began elsewhere, or may have. */
+  /** Position in its session, if the session may have other uploads. */
   readonly part?: RecordedPart;
-  /** What a reader should know before trusting the recording to be complete: one sentence, absent when all is well. */
+  /** One sentence about a possible problem of the recording; absent without one. */
   readonly problem?: string;
 }
 
-/** One upload of a session that came in several, in bytes of the session. */
+/** One of several uploads of a session, in bytes of the session. */
 export interface RecordedPart {
-  /** Equal for all parts of one session, and only for these. */
+  /** Equal for all parts of a session, and only for these. */
   readonly session: string;
-  /** Counts the uploads of the session, from 1. */
+  /** Number of the upload in the session, from 1. */
   readonly number: number;
   readonly from: number;
   readonly to: number;
-  /** Length of the header line in the cast, and byte of the session that follows it. */
+  /** Length of the header line in the cast, and the byte of the session after it. */
   readonly headerBytes: number;
   readonly headerEnd: number;
-  /** Of this upload by itself, whatever is missing before it. */
+  /** State of this upload, independent of earlier ones. */
   readonly state: RecordingState;
   readonly problem?: string;
-  /** Address of the recorder that had the session before, as the gateway has it. */
+  /** Address of the previous recorder of the session, as known to the gateway. */
   readonly before?: string;
-  /** Of an upload that was cut: where the gateway would have gone on, in order. */
+  /** For an interrupted upload: addresses at which the gateway would continue, in order. */
   readonly after?: readonly string[];
 }
 
-/** A node by its name (without trailing dot) and stable id; either may be empty in recordings of others. */
+/** A node by name (without trailing dot) and stable id; either may be empty in recordings of other recorders. */
 export interface RecordingNode {
   readonly node: string;
   readonly nodeId: string;
 }
 
-/** Whose session it was. `user` for a person's node, `tags` for a tagged one. */
+/** The client of a session. `user` for a user's node, `tags` for a tagged one. */
 export interface RecordingSource extends RecordingNode {
   readonly user?: string;
   readonly tags?: readonly string[];
@@ -79,17 +79,23 @@ export interface RecordingPod {
   readonly container: string;
 }
 
-/** A recording as somebody reads it who may be older than the recorder: states and kinds that are news to him stay. */
+/** A recording for readers that may be older than the recorder: unknown states and kinds are kept. */
 export type ListedRecording = Recording<string, string>;
 
-/** Which number a resize event names first. The reference's API proxy writes rows first; asciicast says columns first. */
+/**
+ * First number of a resize event. The reference's (Tailscale's) API-server proxy writes rows first; asciicast has
+ * columns first.
+ */
 export type ResizeOrder = 'columnsFirst' | 'rowsFirst';
 
-/** As recorders make ids: a node id, `%XX` for what is no letter, digit, `_` or `-`, then `_` and a time. */
+/**
+ * Format of recorder ids: a node id, with `%XX` for characters other than letters, digits, `_` and `-`, then `_`
+ * and a time.
+ */
 const ID = /^(?:[A-Za-z0-9_-]|%[0-9A-F]{2}){1,128}_\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?Z$/;
 
 /**
- * Name of a file for a recording, which every file system takes and no command reads as an option.
+ * Returns a file name for a recording that every file system accepts and no command reads as an option.
  *
  * @param ending with its dot, e.g. `.cast`
  */
@@ -97,7 +103,7 @@ export function recordingFileName(id: string, ending: string): string {
   return `${id.replaceAll(/[^A-Za-z0-9_.%-]/g, '-').replace(/^[.-]/, '_')}${ending}`;
 }
 
-/** @returns undefined when the value is no recording, also when its id is none that a recorder makes */
+/** @returns undefined for an invalid recording or an invalid id */
 export function decodeRecording(value: unknown): ListedRecording | undefined {
   return isListed(value) ? value : undefined;
 }

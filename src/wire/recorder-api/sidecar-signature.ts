@@ -1,24 +1,24 @@
-/** How the signature stands in a sidecar: as the last line, over everything before it. Pure. */
+/** The signature of a sidecar: its last line, over everything before. Pure. */
 
-/** What was signed begins so, so that the signature is good for nothing else. */
+/** Prefix of the signed message, so that the signature is useless for other purposes. */
 const PURPOSE = 'tailcast sidecar 1\n';
 const SIGNED =
   /^(\{\n[^]*,\n) {2}"signature": \{"key":"([0-9a-f]{32})","ed25519":"([A-Za-z0-9+/=]{88})"\}\n\}\n$/;
 
 export interface SidecarSignature {
-  /** What was signed. */
+  /** The signed message. */
   readonly message: string;
   readonly keyId: string;
   /** Base64. */
   readonly signature: string;
 }
 
-/** @param body the document up to the signature. @returns what is signed. */
+/** @param body the document up to the signature. @returns the signed message. */
 export function signedMessage(body: string): string {
   return PURPOSE + body;
 }
 
-/** @returns undefined for a document without a signature in its place. */
+/** @returns undefined for a document without a signature line. */
 export function splitSignature(document: string): SidecarSignature | undefined {
   const [, body, keyId, signature] = SIGNED.exec(document) ?? [];
   if (body === undefined || keyId === undefined || signature === undefined) return undefined;

@@ -1,7 +1,7 @@
 /**
- * Frames: what a gateway sends to `POST /v2/record` instead of lines, to a recorder that answered `HEAD /v2/record` with
- * `tailcast-frames: 2`. A recording is a row of frames, and each of them stands for whole lines, by itself: output is not
- * escaped by the gateway, but by the recorder (`frame-lines.ts`).
+ * Frames: the content of an upload over an upgraded connection (`upload-record.ts`). Each frame represents
+ * complete lines and is independent of others. The recorder escapes the output (`frame-lines.ts`), not the
+ * gateway.
  *
  * ```
  *   kind (u8)  length of the content (u32)  content
@@ -10,14 +10,14 @@
  *   3          the same, of which the line says only how much it is
  * ```
  *
- * Numbers are big endian. Which lines a frame stands for belongs to the version: positions in a recording count bytes of
- * lines, so gateways and recorders of all releases must make the same ones. Version 1 has the kinds 1 and 2.
+ * Numbers are big endian. The mapping from frames to lines belongs to the version: positions in a recording count
+ * bytes of lines, so all gateways and recorders must create the same lines. Version 1 has the kinds 1 and 2.
  */
 import { GrowingBytes } from '../growing-bytes.ts';
 import { WireError } from '../wire-error.ts';
 import type { OutputForm } from './line-batch.ts';
 
-/** The newest version, which has those before in it. */
+/** The newest version, which includes the earlier ones. */
 export const FRAMES_VERSION = 2;
 
 const LINES = 1;
@@ -25,31 +25,31 @@ const OUTPUT = 2;
 const BULK = 3;
 const LEAD_BYTES = 5;
 const TIME_BYTES = 8;
-/** Most output in one frame. */
+/** Maximum output in one frame, in bytes. */
 export const MAX_FRAME_OUTPUT_BYTES = 1024 * 1024;
-/** Some 35 years: below it microseconds and seconds say exactly the same. */
+/** About 35 years: below it, microseconds and seconds are equally exact. */
 const MAX_MICROSECONDS = 2 ** 50;
 const MICROSECONDS = 1e6;
 const LINE_FEED = 0x0a;
 const NO_BYTES = new Uint8Array(0);
 
 /**
- * No byte of frames stands for more bytes of lines than that: a byte of output for an escape of six and its part of
- * base64, what is around them for the 13 bytes before the output.
+ * Maximum bytes of lines per byte of frames: six for an escaped byte of output, its base64, and the text around
+ * both for the 13 header bytes.
  */
 export const MAX_LINE_BYTES_PER_FRAME_BYTE = 8;
 
-/** What output can be in frames: their reader keeps exact bytes of all of it. */
+/** Forms of output in frames, whose reader always keeps the exact bytes. */
 export type FrameForm = Exclude<OutputForm, 'text'>;
 
-/** Output that is longer stays where it is until the batch is taken; shorter output costs less as a copy. */
+/** Longer output is referenced until the batch is taken; copying shorter output is cheaper. */
 const MAX_COPIED_BYTES = 1024;
 
-/** Frames on their way to the recorder. */
+/** A batch of frames for the recorder. */
 export class FrameBatch {
-  /** All but the output that stays where it is. */
+  /** Bytes other than the referenced output. */
   readonly #bytes = new GrowingBytes();
-  /** That output, and how many of the other bytes are before it. */
+  /** The referenced output, with its position in the other bytes. */
   #borrowed: { readonly at: number; readonly bytes: Uint8Array }[] = [];
   #borrowedBytes = 0;
 
@@ -57,7 +57,7 @@ export class FrameBatch {
     return this.#bytes.length + this.#borrowedBytes;
   }
 
-  /** Adds a frame of whole lines. */
+  /** Adds a frame of complete lines. */
   text(lines: string): void {
     const bytes = Buffer.from(lines, 'utf8');
     if (bytes.at(-1) !== LINE_FEED) throw new WireError('malformed', 'these are not whole lines');
@@ -65,7 +65,7 @@ export class FrameBatch {
     this.#bytes.bytes(bytes);
   }
 
-  /** Adds a frame with the output of one line, which must stay as it is until the batch is taken. @throws WireError */
+  /** Adds a frame with the output of one event, which must not change until the batch is taken. @throws WireError */
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
     const time = Math.round(seconds * MICROSECONDS);
     if (!(time >= 0 && time < MAX_MICROSECONDS)) throw unusableTime();
@@ -79,7 +79,7 @@ export class FrameBatch {
     this.#borrowedBytes += bytes.length;
   }
 
-  /** Everything that was added, valid until something is added again; the batch is empty. */
+  /** Returns all added bytes and empties the batch. The result is valid until the next addition. */
   take(): Uint8Array {
     const [first, ...others] = this.takePieces();
     return first === undefined || others.length === 0
@@ -87,7 +87,7 @@ export class FrameBatch {
       : Buffer.concat([first, ...others]);
   }
 
-  /** The same in pieces; output is where it was. */
+  /** Like `take`, in pieces; output is not copied. */
   takePieces(): readonly Uint8Array[] {
     const borrowed = this.#borrowed;
     const own = this.#bytes.take();
@@ -109,7 +109,10 @@ export class FrameBatch {
   }
 }
 
-/** How many bytes at the beginning of `frames`, which begin with a frame, are whole frames: at most `most`, none when the first one is longer. */
+/**
+ * Returns the number of bytes of complete frames at the beginning of `frames`: at most `most`, 0 if the first
+ * frame is longer.
+ */
 export function wholeFrames(frames: Uint8Array, most: number): number {
   const view = new DataView(frames.buffer, frames.byteOffset, frames.length);
   let whole = 0;
@@ -121,27 +124,27 @@ export function wholeFrames(frames: Uint8Array, most: number): number {
   return whole;
 }
 
-/** What is in frames, in order. */
+/** Receives the content of frames, in order. */
 export interface FrameVisitor {
-  /** A part of a frame of lines, as it came. */
+  /** A part of a frame of lines. */
   lines(part: Uint8Array): void;
   output(seconds: number, bytes: Uint8Array, form: FrameForm): void;
-  /** A frame is over. @param end how many bytes of the chunk are before this place */
+  /** The frame is complete. @param end bytes of the chunk before this position */
   whole(end: number): void;
 }
 
-/** Reads frames from bytes that come in pieces. What it hands over is valid during the call. */
+/** Parses frames in any segmentation. Views are valid during the call. */
 export class FrameReader {
   readonly #lead = new Uint8Array(LEAD_BYTES + TIME_BYTES);
   readonly #view = new DataView(this.#lead.buffer);
   #leadBytes = 0;
-  /** Of the frame of lines that is being read. */
+  /** Missing bytes of the current frame of lines. */
   #missing = 0;
-  /** The output of a frame that comes in pieces. */
+  /** The output of an incomplete frame. */
   readonly #output = new GrowingBytes();
   #dead = false;
 
-  /** Whether what came ends where a frame ends. */
+  /** True at a frame boundary. */
   get isWhole(): boolean {
     return this.#leadBytes === 0;
   }
@@ -170,12 +173,12 @@ export class FrameReader {
     this.#dead = false;
   }
 
-  /** How long the lead of the frame is, as far as is known. */
+  /** Returns the length of the frame header, as far as it is known. */
   #needed(): number {
     return this.#leadBytes > 0 && isOutput(this.#lead[0]) ? LEAD_BYTES + TIME_BYTES : LEAD_BYTES;
   }
 
-  /** The lead is whole. @returns how many bytes of content follow */
+  /** Starts a frame with a complete header. @returns the number of content bytes */
   #begin(): number {
     const length = this.#number(1);
     const kind = this.#lead[0];

@@ -1,7 +1,7 @@
 /**
- * Header fields of an upload to a recorder of ours: a connection of HTTP/1.1 that is upgraded for it (`upload-record.ts`). With them a
- * session goes on over another connection, at another recorder too. A recorder says in its response to `HEAD /v2/record` that it takes
- * such uploads; one of the reference does not.
+ * Headers of an upload to our own recorders: an HTTP/1.1 connection that is upgraded (`upload-record.ts`). With
+ * these headers a session can continue over another connection, also at another recorder. A recorder offers the
+ * upgrade in its response to `HEAD /v2/record`; one of the reference (Tailscale's tsrecorder) does not.
  *
  * ```
  * HEAD /v2/record                               200
@@ -31,49 +31,53 @@ const FRAMES = 'tailcast-frames';
 const UPGRADE = 'tailcast-upgrade';
 const UPGRADE_VERSION = '1';
 
-/** How an upload continues a session whose beginning is elsewhere. */
+/** How an upload continues a session that began elsewhere. */
 export interface Continuation {
-  /** Body bytes of the session that were acknowledged before, and that this connection does not bring. */
+  /** Bytes of the session that were acknowledged earlier and are not part of this connection. */
   readonly offset: number;
-  /** Counts the uploads of the session, from 1. */
+  /** Number of the upload in the session, from 1. */
   readonly number: number;
   /**
-   * The first bytes of the connection repeat so many bytes from the beginning of the session, for a recorder that does not
-   * have it: whole object lines. The body goes on at the offset.
+   * Number of bytes at the start of the connection that repeat the beginning of the session, for a recorder that
+   * does not have it: complete annotation lines. The body continues at the offset.
    */
   readonly preambleBytes: number;
   /**
-   * The body is frames (see `upload-frame.ts`), behind the preamble, which is lines: `offset` bytes of lines are so many bytes of
-   * frames. Offsets count bytes of lines all the same. Absent from an upload over a protocol of the reference, which is lines.
+   * Bytes of frames that correspond to `offset` bytes of lines: the body after the preamble is frames
+   * (`upload-frame.ts`). Offsets count bytes of lines. Absent for an upload over a protocol of the reference,
+   * which has lines.
    */
   readonly frames?: number;
 }
 
-/** An upload from the beginning of its session. */
+/** An upload from the beginning of a session. */
 export const FROM_START: Continuation = { offset: 0, number: 1, preambleBytes: 0 };
 
-/** The other recorders of a session, by the addresses that its gateway has of them. */
+/** The other recorders of a session, by the addresses that the gateway uses. */
 export interface Neighbours {
-  /** Has what came before; absent from the beginning of a session, and where nobody knows any more. */
+  /** Recorder of the earlier bytes; absent at the beginning of a session, and if it is unknown. */
   readonly before?: string;
-  /** Where the session goes on when this recorder is lost; {@link MAX_NEIGHBOURS} at most. */
+  /** Recorders at which the session would continue; at most {@link MAX_NEIGHBOURS}. */
   readonly after: readonly string[];
 }
 
 export const MAX_NEIGHBOURS = 16;
 
-/** What an upload says of itself. */
+/** Upload headers of a session. */
 export interface UploadFields {
-  /** Names the session, so that it can be continued: 1 to 128 visible ASCII characters. */
+  /** Id of the session, for continuation: 1 to 128 visible ASCII characters. */
   readonly session: string;
   readonly at: Continuation & Required<Pick<Continuation, 'frames'>>;
-  /** The uploader shows nothing before it is acknowledged, so it is not to wait for company to be committed. */
+  /**
+   * True if the uploader shows output only after its acknowledgement, so the recorder must commit it without
+   * delay.
+   */
   readonly waits: boolean;
-  /** Absent where there are none. */
+  /** Absent if there are none. */
   readonly neighbours?: Neighbours;
 }
 
-/** Fields by their lower-case names, as Node gives them. */
+/** Headers by lower-case name, as Node returns them. */
 export type HeaderFields = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** Visible ASCII. */
@@ -99,7 +103,7 @@ export function encodeUploadFields({
   };
 }
 
-/** @throws WireError `malformed` naming the field */
+/** @throws WireError `malformed` that names the header */
 export function decodeUploadFields(fields: HeaderFields): UploadFields {
   const session = fields[SESSION];
   const waits = fields[WAITS] === '1';
@@ -110,7 +114,7 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   const number = readCount(fields, PART, 1);
   const preambleBytes = readCount(fields, PREAMBLE, 0);
   if (number === 0) throw new WireError('malformed', `${PART} counts from 1`);
-  // a session that begins here repeats nothing
+  // a session that begins here has no preamble
   if (preambleBytes > offset) throw new WireError('malformed', `${PREAMBLE} reaches beyond ${OFFSET}`);
   const frames = readCount(fields, FRAMES, 0);
   if ((frames === 0) !== (offset === 0)) {
@@ -120,7 +124,7 @@ export function decodeUploadFields(fields: HeaderFields): UploadFields {
   return { session, at, waits, ...readNeighbours(fields) };
 }
 
-/** What would be refused is left out: no recording is worth less than a word about where another is. */
+/** Omits addresses that the recorder would reject, because the recording matters more than this information. */
 function addressField(name: string, addresses: readonly string[]): Record<string, string> {
   const good = addresses.filter((address) => ADDRESS.test(address)).slice(0, MAX_NEIGHBOURS);
   return good.length === 0 ? {} : { [name]: good.join(',') };
@@ -146,15 +150,15 @@ function readAddresses(fields: HeaderFields, name: string): readonly string[] {
   return addresses;
 }
 
-/** Fields of the 101: so many bytes of lines of the session are durable already. */
+/** Headers of the 101 response: the number of bytes of lines that are already durable. */
 export function encodeDurableOffset(bytes: number): Record<string, string> {
   return { [OFFSET]: String(bytes) };
 }
 
-/** Fields of the response to `HEAD /v2/record` of a recorder that takes uploads over an upgraded connection. */
+/** Headers of the response to `HEAD /v2/record` that offer the upgrade. */
 export const UPGRADE_OFFER: Readonly<Record<string, string>> = { [UPGRADE]: UPGRADE_VERSION };
 
-/** Returns whether these are the fields of {@link UPGRADE_OFFER}. */
+/** True if the headers offer the upgrade. */
 export function offersUpgrade(fields: HeaderFields): boolean {
   return fields[UPGRADE] === UPGRADE_VERSION;
 }

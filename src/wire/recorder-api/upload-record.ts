@@ -1,15 +1,16 @@
 /**
- * Records: what an upload and its acknowledgements are cut into on a connection of HTTP/1.1 that was upgraded for it, with
- * `GET /v2/record` and `Upgrade: tailcast-record/1`. Both directions are records after the 101.
+ * Messages of an upgraded upload connection (`GET /v2/record` with `Upgrade: tailcast-record/1`), in both
+ * directions after the 101.
  *
  * ```
  *   length of the content (u32, big endian)  content
  *   0                                        nothing follows: the proper end of this direction
  * ```
  *
- * Contents put together are what `POST /v2/record` has as its body: preamble and frames from the gateway, acknowledgements
- * from the recorder. Where they are cut means nothing. The end of the recorder's direction says that the upload is kept. A connection
- * that is closed without an end was cut: the system of a process that is killed closes it properly, too.
+ * The joined contents are the body of `POST /v2/record`: preamble and frames from the gateway, acknowledgements
+ * from the recorder. Message boundaries have no meaning. The end of the recorder's direction confirms that the
+ * upload is stored. A connection that closes without an end was cut, because the kernel also closes connections
+ * of killed processes normally.
  */
 import { fuse } from '../fuse.ts';
 import { WireError } from '../wire-error.ts';
@@ -18,16 +19,16 @@ import { MAX_ACK_BYTES } from './ack.ts';
 /** Name and version of the protocol that a connection is upgraded to. */
 export const RECORD_PROTOCOL = 'tailcast-record/1';
 
-/** Longest content of a record from a gateway. */
+/** Maximum content of a message from a gateway. */
 export const MAX_UPLOAD_RECORD_BYTES = 4 * 1024 * 1024;
-/** The same from a recorder: the longest acknowledgement and its line break. */
+/** Maximum content of a message from a recorder: the longest acknowledgement and its line break. */
 export const MAX_ACK_RECORD_BYTES = MAX_ACK_BYTES + 1;
 
 const LEAD_BYTES = 4;
 
 /**
- * `content` as records of at most `maxBytes` each, as few as can be.
- * @returns what to send, in order: leads, and views of the content
+ * Splits `content` into messages of at most `maxBytes`.
+ * @returns headers and views of the content, in order
  */
 export function encodeRecords(content: readonly Uint8Array[], maxBytes: number): readonly Uint8Array[] {
   const parts: Uint8Array[] = [];
@@ -49,7 +50,7 @@ export function encodeRecords(content: readonly Uint8Array[], maxBytes: number):
   return parts;
 }
 
-/** What comes behind the last record. */
+/** Returns the message that ends a direction. */
 export function endOfRecords(): Uint8Array {
   return leadOf(0);
 }
@@ -61,29 +62,29 @@ function leadOf(contentBytes: number): Uint8Array {
 }
 
 export interface RecordReader {
-  /** The end has come. */
+  /** True after the end. */
   readonly ended: boolean;
   /**
-   * Takes bytes in pieces of any size.
-   * @throws WireError `limit` for a record that is too long, `malformed` for bytes behind the end; whatever `content` throws;
-   *   afterwards `dead`
+   * Reads bytes in any segmentation.
+   * @throws WireError `limit` for a message that is too long, `malformed` for bytes after the end; errors of
+   * `content`; afterwards `dead`
    */
   push(chunk: Uint8Array): void;
 }
 
 /**
- * @param maxBytes the longest content
- * @param content is called with all of it, in pieces as they come, which are views of what was pushed; also with what came before bytes
- *   that are refused
+ * @param maxBytes maximum content of a message
+ * @param content receives the content in pieces, which are views of the pushed bytes; also content before
+ * rejected bytes
  */
 export function createRecordReader(maxBytes: number, content: (piece: Uint8Array) => void): RecordReader {
-  /** Of the lead: bytes that have come, and their value. */
+  /** Received bytes of the header, and their value. */
   let leadBytes = 0;
   let lead = 0;
   let missing = 0;
   let ended = false;
 
-  /** @returns where the lead ends in `chunk`, or the chunk */
+  /** @returns the end of the header in `chunk`, or of the chunk */
   function readLead(chunk: Uint8Array, start: number): number {
     let at = start;
     for (; at < chunk.length && leadBytes < LEAD_BYTES; at += 1) {

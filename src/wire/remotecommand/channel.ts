@@ -1,14 +1,14 @@
 /**
- * The channel subprotocols of Kubernetes exec and attach over WebSocket (k8s.io/apimachinery `util/remotecommand`,
+ * Channel subprotocols of Kubernetes exec and attach over WebSocket (k8s.io/apimachinery `util/remotecommand`,
  * k8s.io/apiserver `util/wsstream`, k8s.io/kubelet `cri/streaming/remotecommand/websocket.go`).
  *
- * A binary message is one channel byte and data; in the base64 variants a text message is one digit and base64. With
- * fragmentation the channel byte stands in the first frame of a message only.
+ * A binary message is a channel byte and data; in the base64 variants a text message is a digit and base64. If a
+ * message is fragmented, only its first frame has the channel byte.
  */
 import { decodeBase64, encodeBase64Bytes } from '../base64.ts';
 import { WireError } from '../wire-error.ts';
 
-/** `close` exists from v5 on: its data is the one channel that its sender has finished. */
+/** `close` exists since v5: its data is the channel that the sender has finished. */
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, error: 3, resize: 4, close: 255 } as const;
 
 export type ChannelVersion = 1 | 2 | 3 | 4 | 5;
@@ -30,9 +30,9 @@ const PROTOCOLS: ReadonlyMap<string, ChannelProtocol> = new Map<string, ChannelP
 ]);
 
 /**
- * What a chosen subprotocol means; `undefined` if it is not one of the channel protocols. The names are case-sensitive.
- * The empty name is what is chosen when the client offered none: it means version 1.
- * The same names, without the base64 ones, stand in `X-Stream-Protocol-Version` of a SPDY upgrade.
+ * Parses a selected subprotocol; `undefined` for other protocols. Names are case-sensitive. The empty name means
+ * version 1: the client offered none. SPDY upgrades have the same names, without base64, in
+ * `X-Stream-Protocol-Version`.
  */
 export function parseSubprotocol(name: string): ChannelProtocol | undefined {
   return PROTOCOLS.get(name);
@@ -41,14 +41,17 @@ export function parseSubprotocol(name: string): ChannelProtocol | undefined {
 const BEARER_PREFIX = 'base64url.bearer.authorization.k8s.io.';
 
 /**
- * Whether a subprotocol is a bearer token in disguise (k8s.io/apiserver `authentication/request/websocket`). Never log
- * it, never select it, and in auth mode do not forward it.
+ * True if a subprotocol contains a bearer token (k8s.io/apiserver `authentication/request/websocket`). Never log
+ * or select it, and do not forward it in `auth` mode.
  */
 export function isBearerSubprotocol(name: string): boolean {
   return name.toLowerCase().startsWith(BEARER_PREFIX);
 }
 
-/** The names in `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version` lines, in order; empty ones are left out. */
+/**
+ * Returns the names in `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version` lines, in order, without empty
+ * ones.
+ */
 export function splitProtocolLines(lines: Iterable<string>): readonly string[] {
   return [...lines]
     .flatMap((line) => line.split(',').map((name) => name.trim()))
@@ -61,9 +64,9 @@ export interface ChannelMessage {
 }
 
 /**
- * A whole text message of a base64 protocol: channel digit, then base64 (wsstream `handle`).
+ * Decodes a complete text message of a base64 protocol: channel digit, then base64 (wsstream `handle`).
  *
- * @throws WireError `malformed` when it is empty, the first character is no digit, or the rest no base64.
+ * @throws WireError `malformed` for an empty message, a first character other than a digit, or invalid base64.
  */
 export function decodeBase64Message(text: Uint8Array): ChannelMessage {
   const channel = (text[0] ?? 0) - 0x30;
@@ -71,7 +74,7 @@ export function decodeBase64Message(text: Uint8Array): ChannelMessage {
   return { channel, data: decodeBase64(text.subarray(1)) };
 }
 
-/** @throws WireError `malformed` for a channel that is no digit: these protocols have no close signal. */
+/** @throws WireError `malformed` for a channel above 9: these protocols have no close signal. */
 export function encodeBase64Message({ channel, data }: ChannelMessage): Uint8Array {
   if (!Number.isInteger(channel) || channel < 0 || channel > 9) {
     throw new WireError('malformed', 'a base64 message begins with a digit');

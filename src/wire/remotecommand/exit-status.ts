@@ -1,6 +1,6 @@
 /**
- * What the error stream says at the end of exec and attach (k8s.io/client-go `tools/remotecommand/v1.go` … `v4.go`,
- * k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): from v4 on a `metav1.Status`, before that plain text.
+ * Content of the error stream at the end of exec and attach (k8s.io/client-go `tools/remotecommand/v1.go` …
+ * `v4.go`, k8s.io/kubelet `cri/streaming/remotecommand/exec.go`): a `metav1.Status` since v4, plain text before.
  */
 import { isJsonArray, isJsonObject, jsonField, parseJsonObject, type JsonObject } from '../json-value.ts';
 import { WireError } from '../wire-error.ts';
@@ -8,9 +8,9 @@ import type { ChannelVersion } from './channel.ts';
 
 export type ExitStatus =
   | { readonly kind: 'success' }
-  /** The command ran and returned `code`, which is not 0. */
+  /** The command returned `code`, which is not 0. */
   | { readonly kind: 'exit'; readonly code: number; readonly message: string }
-  /** The command was not run, or how it ended is not known. `reason` is a `metav1.StatusReason`. */
+  /** The command did not run, or its result is unknown. `reason` is a `metav1.StatusReason`. */
   | { readonly kind: 'failure'; readonly message: string; readonly reason?: string };
 
 export const MAX_STATUS_BYTES = 64 * 1024;
@@ -20,9 +20,9 @@ const NON_ZERO_EXIT = 'NonZeroExitCode';
 const EXIT_CAUSE = 'ExitCode';
 
 /**
- * @param bytes everything the error stream carried. Nothing means success before v4; from v4 on it means that the
- *   connection ended without saying how the command did, which is a `failure` with reason `StatusMissing`.
- * @throws WireError `malformed` when a v4 body is not a Status, `limit` over 64 KiB.
+ * @param bytes the complete error stream. An empty stream means success before v4. Since v4 it means that the
+ *   connection ended without a result, a `failure` with reason `StatusMissing`.
+ * @throws WireError `malformed` for a v4 body that is not a Status, `limit` over 64 KiB.
  */
 export function parseExitStatus(bytes: Uint8Array, protocolVersion: ChannelVersion): ExitStatus {
   if (bytes.length > MAX_STATUS_BYTES) throw new WireError('limit', 'the exit status is too long');
@@ -80,9 +80,9 @@ const MAX_MESSAGE_CHARACTERS = 4096;
 const MAX_CLIENT_EXIT_CODE = 255;
 
 /**
- * Translates a status of the kubelet, which came over SPDY, for a WebSocket client of protocol version 5. The API server
- * does the same when such a client asks it directly: it reads the status with client-go and writes a status of its own.
- * Source: `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
+ * Translates a status of the kubelet, which came over SPDY, for a WebSocket client of protocol version 5. The API
+ * server does the same when such a client asks it directly: it reads the status with client-go and writes a status
+ * of its own. Source: `k8s.io/apiserver/pkg/util/proxy/streamtranslator.go`, `client-go/tools/remotecommand/v4.go`.
  *
  * @param bytes the complete error stream, not empty
  */
@@ -120,7 +120,7 @@ function internalError(detail: string): object {
   };
 }
 
-/** What `encodeStatus` takes: a failure may also carry the HTTP code of its reason. */
+/** Input of `encodeStatus`; a failure may also have the HTTP code of its reason. */
 export type StatusToSend =
   | { readonly kind: 'success' }
   | { readonly kind: 'exit'; readonly code: number; readonly message?: string }
@@ -131,7 +131,7 @@ export type StatusToSend =
       readonly httpStatus?: number;
     };
 
-/** The payload of the error stream for a status; empty for success before v4. The stream ends after it. */
+/** Returns the payload of the error stream for a status; empty for success before v4. The stream ends after it. */
 export function encodeStatus(status: StatusToSend, protocolVersion: ChannelVersion): Uint8Array {
   const text = protocolVersion < STATUS_SINCE ? plainText(status) : JSON.stringify(statusObject(status));
   return new TextEncoder().encode(text);

@@ -1,6 +1,6 @@
 /**
- * Terminal sizes on the resize stream or channel: JSON objects `{"Width":80,"Height":24}`, one after another, split
- * anywhere (k8s.io/client-go `tools/remotecommand`, read by k8s.io/kubelet with a Go `json.Decoder`).
+ * Terminal sizes on the resize stream or channel: JSON objects `{"Width":80,"Height":24}`, concatenated and split
+ * at any byte (k8s.io/client-go `tools/remotecommand`, read by k8s.io/kubelet with a Go `json.Decoder`).
  */
 import { createJsonObjectSplitter } from '../json-objects.ts';
 import { parseJsonObject } from '../json-value.ts';
@@ -13,7 +13,7 @@ export interface TerminalSize {
 
 export interface ResizeParser {
   /**
-   * @returns every size the bytes complete. A size that was left out is 0, as the kubelet has it.
+   * @returns every size that is now complete. An omitted size is 0, as in the kubelet.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(bytes: Uint8Array): readonly TerminalSize[];
@@ -23,8 +23,8 @@ export const MAX_RESIZE_BYTES = 1024;
 const MAX_UINT16 = 0xffff;
 
 /**
- * @param maxObjectBytes the longest object, in bytes.
- * @param onSize is told of each size at once, also of those in front of what `push` throws for.
+ * @param maxObjectBytes maximum object size, in bytes.
+ * @param onSize called immediately for each size, including sizes before an error of `push`.
  */
 export function createResizeParser(
   maxObjectBytes: number = MAX_RESIZE_BYTES,
@@ -37,24 +37,24 @@ export function createResizeParser(
   });
 }
 
-/** The bytes kubectl sends for a size. */
+/** Returns the bytes that kubectl sends for a size. */
 export function encodeResize({ columns, rows }: TerminalSize): Uint8Array {
   return new TextEncoder().encode(`${JSON.stringify({ Width: columns, Height: rows })}\n`);
 }
 
 function parseSize(text: string): TerminalSize {
-  parseJsonObject(text); // from here on the text is known to be one
+  parseJsonObject(text); // from here on the text is known to be an object
   const literals = memberLiterals(text);
   return { columns: dimension(literals, 'width'), rows: dimension(literals, 'height') };
 }
 
-/** A string, with what follows if it is the name of a member: a number or `null` as written. Or a bracket. */
+/** A string, with its value if it is the name of a field: a number or `null` as written. Or a bracket. */
 const TOKEN = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*|null)?)?|[{}[\]]/g;
 
 /**
- * Names of the object's own members in lower case, since Go matches keys in any case, with their values as written; the
- * empty text for a value that is neither a number nor `null`. `JSON.parse` would hide what Go goes by: which of two equal
- * keys came first, and whether 80 was written as 8e1, which Go does not take for an integer.
+ * Returns the names of the object's own fields in lower case, because Go matches keys in any case, with their
+ * values as written; the empty text for other values. `JSON.parse` hides details that Go uses: which of two equal
+ * keys came first, and whether 80 was written as 8e1, which Go rejects as an integer.
  */
 function memberLiterals(text: string): readonly (readonly [name: string, literal: string])[] {
   const members: (readonly [string, string])[] = [];
@@ -68,7 +68,7 @@ function memberLiterals(text: string): readonly (readonly [name: string, literal
   return members;
 }
 
-/** Two spellings of one key in an object would be ambiguous. */
+/** Two spellings of one key in an object are ambiguous. */
 function dimension(members: ReturnType<typeof memberLiterals>, name: string): number {
   const literals = members.filter(([found]) => found === name).map(([, literal]) => literal);
   if (literals.length > 1) throw new WireError('malformed', `${name} occurs twice in a resize`);

@@ -1,21 +1,21 @@
 /**
- * Walks the structure of a deflate block sequence (RFC 1951) without producing output, to know where it ends.
+ * Parses the structure of a deflate block sequence (RFC 1951) without producing output, to find its end.
  *
- * A header block is inflated alone, from a window. That equals what a continuous inflater sees only when every block
- * ends exactly where a deflate block ends, on a byte boundary: otherwise the peer's inflater would read the first bytes
- * of the next block as the rest of this one, and ours as something new. The tail `00 00 ff ff` alone does not prove
- * that, it may be part of a Huffman code or of stored bytes.
+ * A header block is inflated separately, from a window. The result equals that of a continuous inflater only if
+ * every block ends exactly at a deflate block, on a byte boundary. Otherwise the peer would read the first bytes
+ * of the next block as the rest of this one. The tail `00 00 ff ff` is no proof, because it may be part of a
+ * Huffman code or of stored bytes.
  */
 
-/** Thrown inside this file only: the bytes end inside something, or break the format. */
+/** Thrown inside this file only: the bytes end too early, or violate the format. */
 class Stop extends Error {}
 
 interface BitReader {
-  /** @throws Stop when the bytes are used up. */
+  /** @throws Stop if no bytes are left. */
   bits(count: number): number;
   /** Skips to the next byte boundary. */
   align(): void;
-  /** @throws Stop when there are fewer. */
+  /** @throws Stop if fewer bytes are left. */
   skipBytes(count: number): void;
   readonly done: boolean;
 }
@@ -46,8 +46,8 @@ const FIXED_LENGTHS = buildCode([
 const FIXED_DISTANCES = buildCode(Array.from({ length: 30 }, () => 5));
 
 /**
- * Whether the bytes are whole, non-final deflate blocks of which the last is an empty stored one: what a sync flush
- * leaves behind (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
+ * True if the bytes are complete, non-final deflate blocks and the last one is an empty stored block: the result
+ * of a sync flush (zlib `Z_SYNC_FLUSH`, Go `compress/flate` `Writer.Flush`).
  */
 export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   const reader = createBitReader(deflated);
@@ -60,7 +60,7 @@ export function endsWithSyncFlush(deflated: Uint8Array): boolean {
   return storedBytes === 0;
 }
 
-/** Walks one block; the length of a stored block, `undefined` for a compressed one. */
+/** Parses one block; returns the length of a stored block, `undefined` for a compressed one. */
 function walkBlock(reader: BitReader): number | undefined {
   const final = reader.bits(1);
   if (final === 1) throw new Stop(); // the stream lives as long as the connection
@@ -126,7 +126,7 @@ function readLengths(reader: BitReader, code: HuffmanCode, total: number): reado
   return lengths;
 }
 
-/** The symbols of each length, in order, one length after another; a symbol of length 0 is not used. */
+/** Returns the symbols of each length, in order; symbols of length 0 are unused. */
 function buildCode(lengths: readonly number[]): HuffmanCode {
   const symbolsOf = Array.from({ length: MAX_CODE_BITS + 1 }, (): number[] => []);
   for (const [symbol, length] of lengths.entries()) {
@@ -135,7 +135,7 @@ function buildCode(lengths: readonly number[]): HuffmanCode {
   return { counts: symbolsOf.map((symbols) => symbols.length), symbols: symbolsOf.flat() };
 }
 
-/** Canonical decoding bit by bit; codes that are over- or undersubscribed are left to the inflater to refuse. */
+/** Decodes a canonical code bit by bit; the inflater rejects over- and undersubscribed codes. */
 function decodeSymbol(reader: BitReader, { counts, symbols }: HuffmanCode): number {
   let code = 0;
   let first = 0;

@@ -1,6 +1,6 @@
 /**
- * The compression dictionary of SPDY/3 header blocks (draft-mbelshe-httpbis-spdy-00 §2.6.10.1): words, each behind its
- * 32-bit length, then a text without lengths. 1423 bytes, Adler-32 `e3c6a7c2`.
+ * The compression dictionary of SPDY/3 header blocks (draft-mbelshe-httpbis-spdy-00 §2.6.10.1): words with 32-bit
+ * lengths, then text without lengths. 1423 bytes, Adler-32 `e3c6a7c2`.
  */
 const WORDS =
   'options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow ' +
@@ -19,10 +19,10 @@ const TEXT =
   'chunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,' +
   'text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.';
 
-/** Adler-32 of the dictionary: what the first header block of a direction names (RFC 1950 §2.2, DICTID). */
+/** Adler-32 of the dictionary, which the first header block of a direction names (RFC 1950 §2.2, DICTID). */
 export const SPDY_DICTIONARY_ID = 0xe3c6_a7c2;
 
-/** Do not write into it. */
+/** Read-only. */
 export const SPDY_DICTIONARY: Uint8Array = build();
 
 function build(): Uint8Array {

@@ -2,18 +2,18 @@
  * SPDY/3.1 frames, as Kubernetes uses them for exec, attach and port-forward (draft-mbelshe-httpbis-spdy-00 §2.2,
  * §2.6; github.com/moby/spdystream `spdy/read.go`).
  *
- * Bytes in, frames out, in any segmentation. Control frames come whole and as copies; the payload of a DATA frame comes
- * in pieces, as views into the pushed chunk, and is never buffered, so a DATA frame of any legal size costs no memory.
- * Header blocks stay compressed: see `headers.ts`. This file knows nothing about streams: ids may repeat and come in
- * any order.
+ * The parser accepts any segmentation. It returns control frames complete and as copies. It returns the payload
+ * of a DATA frame in pieces, as views of the pushed chunk, and never buffers it, so a DATA frame of any legal
+ * size needs no memory. Header blocks stay compressed (`headers.ts`). This file has no state of streams: ids may
+ * repeat and have any order.
  *
  * ```
  * control  1|version:15|type:16   flags:8|length:24   length bytes
  * data     0|stream:31            flags:8|length:24   length bytes
  * ```
  *
- * Whatever the Go peer would read differently is refused, not guessed at: reserved bits, unknown flags, unknown control
- * types, lengths that do not fit the type.
+ * Input that the Go peer would read differently is rejected: reserved bits, unknown flags, unknown control types,
+ * lengths that do not fit the type.
  */
 import { fuse } from '../fuse.ts';
 import { WireError } from '../wire-error.ts';
@@ -53,9 +53,9 @@ export interface SpdySetting {
 export interface SpdyDataPiece {
   readonly kind: 'data';
   readonly streamId: number;
-  /** Payload bytes of the whole frame. */
+  /** Payload bytes of the complete frame. */
   readonly length: number;
-  /** A view into the pushed chunk: valid until the caller reuses that chunk. */
+  /** View of the pushed chunk, valid until the caller reuses that chunk. */
   readonly payload: Uint8Array;
   readonly first: boolean;
   readonly last: boolean;
@@ -65,7 +65,7 @@ export interface SpdyDataPiece {
 
 export type SpdyEvent = SpdyControl | SpdyDataPiece;
 
-/** What `encodeSpdyFrame` takes: a control frame, or a DATA frame with its whole payload. */
+/** Input of `encodeSpdyFrame`: a control frame, or a DATA frame with its complete payload. */
 export type SpdyFrame =
   | SpdyControl
   | {
@@ -76,21 +76,21 @@ export type SpdyFrame =
     };
 
 export interface SpdyLimits {
-  /** Largest control frame, counted without its 8 header bytes. */
+  /** Maximum size of a control frame without its 8 header bytes. */
   readonly maxControlFrameBytes: number;
-  /** Largest DATA payload. The format itself ends at 2^24-1. */
+  /** Maximum DATA payload. The format allows 2^24-1. */
   readonly maxDataFrameBytes: number;
 }
 
 export interface SpdyParser {
   /**
-   * @returns every event the bytes complete, in order; control blocks are copies, DATA payloads are views.
+   * @returns every complete event, in order; control blocks are copies, DATA payloads are views.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly SpdyEvent[];
-  /** No frame is partly read: this is the place to inject a frame. */
+  /** True between frames, where another frame can be inserted. */
   readonly atBoundary: boolean;
-  /** Bytes since the last place where a frame ended: 0 at a boundary. */
+  /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
 }
 
@@ -114,7 +114,7 @@ export const SPDY_RESET = {
 /** GOAWAY status codes, draft §2.6.6. */
 export const SPDY_GOAWAY = { ok: 0, protocolError: 1, internalError: 2 } as const;
 
-/** In front of the payload of every frame. */
+/** Size of the header of every frame. */
 export const SPDY_HEADER_BYTES = 8;
 const VERSION = 3;
 const CONTROL_BIT = 0x8000_0000;
@@ -152,9 +152,9 @@ interface ControlFrame {
 }
 
 /**
- * A parser for one direction of one connection.
+ * Creates a parser for one direction of one connection.
  *
- * @param limits bounds in bytes; what is left out is taken from `SPDY_LIMITS`.
+ * @param limits bounds in bytes; defaults are in `SPDY_LIMITS`.
  */
 export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
   const bounds: SpdyLimits = { ...SPDY_LIMITS, ...limits };
@@ -197,7 +197,7 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
     const length = flagsAndLength & LENGTH_MASK;
     if (word >= CONTROL_BIT) {
       const type = checkControlHeader(word, flags, length, bounds);
-      control = { type, flags, payload: new Uint8Array(length), filled: 0 }; // no type is allowed to be empty
+      control = { type, flags, payload: new Uint8Array(length), filled: 0 }; // every type has a payload
       return;
     }
     if (word === 0) throw new WireError('malformed', 'SPDY data on stream 0');
@@ -247,8 +247,8 @@ function takeControl(frame: ControlFrame, chunk: Uint8Array, offset: number): nu
 }
 
 /**
- * The Go peer goes by the count and not by the length of the frame. Until the whole frame is here we say nothing, so the
- * check cannot wait for it: behind the last entry that peer would already be reading the next frame.
+ * The Go peer uses the count and not the length of the frame. The check comes before the frame is complete,
+ * because that peer would already read the next frame after the last entry.
  */
 function checkSettingsCount(payload: Uint8Array): void {
   const count = new DataView(payload.buffer, payload.byteOffset).getUint32(0);
@@ -259,7 +259,7 @@ function finishControl(frame: ControlFrame, events: SpdyEvent[]): undefined {
   events.push(decodeControl(frame.type, frame.flags, frame.payload));
 }
 
-/** Flags a type may carry, and the lengths it may have: exact, or at least so many bytes. */
+/** Allowed flags and lengths of a type: an exact length, or a minimum. */
 const SHAPES: ReadonlyMap<
   number,
   { readonly flags: number; readonly bytes: number; readonly open: boolean }
@@ -274,7 +274,7 @@ const SHAPES: ReadonlyMap<
   [TYPE.windowUpdate, { flags: 0, bytes: 8, open: false }],
 ]);
 
-/** Everything that can be refused before a byte of the payload is kept. Returns the control type. */
+/** Rejects an invalid header before any payload is stored. Returns the control type. */
 function checkControlHeader(word: number, flags: number, length: number, bounds: SpdyLimits): number {
   const version = (word >>> 16) & 0x7fff; // 15 bits, draft §2.2.1
   const type = word & 0xffff;
@@ -315,13 +315,13 @@ function decodeControl(type: number, flags: number, payload: Uint8Array): SpdyCo
     case TYPE.goaway:
       return { kind: 'goaway', lastStreamId: uint31(view, 0), status: view.getUint32(4) };
     default:
-      // The only type left of those `checkControlHeader` lets in. Stream 0 is the whole connection, draft 3.1 §2.6.8.
+      // The only type that is left after `checkControlHeader`. Stream 0 is the connection, draft 3.1 §2.6.8.
       return { kind: 'windowUpdate', streamId: uint31(view, 0), delta: nonZero(uint31(view, 4)) };
   }
 }
 
 function decodeSettings(view: DataView): readonly SpdySetting[] {
-  const entries: SpdySetting[] = []; // as many as the count says: see `checkSettingsCount`
+  const entries: SpdySetting[] = []; // the number of entries is that of the count: see `checkSettingsCount`
   for (let offset = 4; offset < view.byteLength; offset += 8) {
     const word = view.getUint32(offset);
     entries.push({ id: word & LENGTH_MASK, flags: word >>> 24, value: view.getUint32(offset + 4) });
@@ -331,7 +331,7 @@ function decodeSettings(view: DataView): readonly SpdySetting[] {
 
 function uint31(view: DataView, offset: number): number {
   const value = view.getUint32(offset);
-  // The Go peer keeps the reserved bit as part of the id; masking it would make us see another stream than it does.
+  // The Go peer keeps the reserved bit as part of the id; masking it would yield another stream id.
   if (value > UINT31_MASK) throw new WireError('malformed', 'reserved bit set in a SPDY frame');
   return value;
 }
@@ -342,7 +342,7 @@ function nonZero(value: number): number {
 }
 
 /**
- * One frame as bytes.
+ * Returns a frame as bytes.
  *
  * @throws WireError `malformed` for a field out of its range, `limit` for a payload over 2^24-1 bytes.
  */

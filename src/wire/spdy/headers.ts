@@ -1,11 +1,11 @@
 /**
- * SPDY/3 header blocks: one zlib stream per direction, shared by SYN_STREAM, SYN_REPLY and HEADERS, each block ended by
- * a sync flush and the stream never by a trailer (draft-mbelshe-httpbis-spdy-00 §2.6.10; RFC 1950, RFC 1951).
+ * SPDY/3 header blocks: one zlib stream per direction, shared by SYN_STREAM, SYN_REPLY and HEADERS. Each block
+ * ends with a sync flush; the stream has no trailer (draft-mbelshe-httpbis-spdy-00 §2.6.10; RFC 1950, RFC 1951).
  *
- * Every block of a direction must be decoded, in order, also those of streams nobody asks about: they share one history.
- * The inflating itself is an argument, so this file needs no Node. A block must stand for itself: it ends on a deflate
- * block boundary and its text is used up exactly. The Go peer keeps the remainder for the next block; if we did not
- * refuse it, the two of us could read different stream roles from the same bytes.
+ * Every block of a direction must be decoded, in order, also those of ignored streams, because they share one
+ * history. Inflating is an argument, so this file does not need Node. A block must be self-contained: it ends at
+ * a deflate block boundary, and its text is used completely. The Go peer keeps a remainder for the next block;
+ * without this check both sides could read different stream roles from the same bytes.
  *
  * ```
  * first block of a direction   78 f9 · dictionary id:32 · raw deflate · 00 00 ff ff
@@ -19,21 +19,22 @@ import { endsWithSyncFlush } from './deflate-boundary.ts';
 import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
 
 /**
- * Raw inflate of one sync-flushed block with `history` as preset window (the last 32 KiB of dictionary and output).
- * Throws when the block is broken or its output is longer than `maxOutputBytes`; a `WireError` is passed on as it is.
+ * Inflates one sync-flushed raw block with `history` as preset window (the last 32 KiB of dictionary and output).
+ * Throws if the block is damaged or its output is longer than `maxOutputBytes`; passes a `WireError` on.
  */
 export type InflateBlock = (deflated: Uint8Array, history: Uint8Array, maxOutputBytes: number) => Uint8Array;
 
 export interface SpdyHeaderLimits {
-  /** Largest block after inflating. */
+  /** Maximum size of a block after inflating, in bytes. */
   readonly maxInflatedBytes: number;
   readonly maxHeaders: number;
 }
 
 export interface HeaderInflater {
   /**
-   * @param block a frame's header block; without headers it still holds a count, so it is never empty.
-   * @returns lower-case name → value, in wire order; bytes of a value as code units 0–255, several values joined by NUL.
+   * @param block header block of a frame; it always contains a count, so it is never empty.
+   * @returns lower-case name → value, in wire order; bytes of a value as code units 0–255, several values joined
+   * by NUL.
    * @throws WireError `malformed` or `limit`; afterwards `dead`, because the context is lost.
    */
   decode(block: Uint8Array): ReadonlyMap<string, string>;
@@ -41,8 +42,8 @@ export interface HeaderInflater {
 
 export interface HeaderDeflater {
   /**
-   * @param headers lower-case ASCII names, values of code units 0–255; a name may occur once.
-   * @throws WireError `malformed` for a name or value that cannot be written.
+   * @param headers lower-case ASCII names, each once; values of code units 0–255.
+   * @throws WireError `malformed` for an invalid name or value.
    */
   encode(headers: Iterable<readonly [string, string]>): Uint8Array;
 }
@@ -55,7 +56,7 @@ const METHOD_DEFLATE = 8; // RFC 1950 §2.2, CM
 const FLAG_DICTIONARY = 0x20; // RFC 1950 §2.2, FDICT
 const MAX_STORED_BYTES = 0xffff; // RFC 1951 §3.2.4
 
-/** A decoder for one direction of one connection. What `limits` leaves out is taken from `SPDY_HEADER_LIMITS`. */
+/** Creates a decoder for one direction of one connection. Default limits are in `SPDY_HEADER_LIMITS`. */
 export function createHeaderInflater(
   inflate: InflateBlock,
   limits: Partial<SpdyHeaderLimits> = {},
@@ -141,7 +142,7 @@ function parseHeaders(text: Uint8Array, maxHeaders: number): ReadonlyMap<string,
   return headers;
 }
 
-/** Names are visible ASCII without capitals, and unique (draft §2.6.10). */
+/** Checks that a name is visible lower-case ASCII and unique (draft §2.6.10). */
 function checkName(name: string, seen: ReadonlyMap<string, string>): void {
   if (!/^[!-@[-~]+$/.test(name)) throw new WireError('malformed', 'bad name in a SPDY header block');
   if (seen.has(name)) throw new WireError('malformed', 'name occurs twice in a SPDY header block');
@@ -154,8 +155,8 @@ function latin1(bytes: Uint8Array): string {
 }
 
 /**
- * An encoder for one direction of one connection. It stores instead of compressing: our own side needs headers only for
- * a handful of streams, and a stored block is read by every inflater.
+ * Creates an encoder for one direction of one connection. It stores without compression, because our side sends
+ * headers for few streams only and every inflater reads stored blocks.
  */
 export function createHeaderDeflater(): HeaderDeflater {
   let started = false;

@@ -1,10 +1,10 @@
 /**
- * A scanner for WebSocket frames (RFC 6455 §5) of a connection somebody else speaks on.
+ * Scans WebSocket frames (RFC 6455 §5) of a connection between two other parties.
  *
- * Bytes in, pieces out, in any segmentation. Payload is never buffered and never written to: a piece is a view into the
- * pushed chunk, still masked if the frame is, and `unmaskPiece` makes an unmasked copy of what is wanted. Framing rules
- * are enforced (masking, minimal lengths, control frames, the order of fragments); RSV bits are reported, since only
- * the caller knows what was negotiated, and what a payload means is not looked at.
+ * The scanner accepts any segmentation and returns pieces. It never buffers or changes payload: a piece is a view
+ * of the pushed chunk, still masked if the frame is; `unmaskPiece` returns an unmasked copy. Framing rules are
+ * enforced (masking, minimal lengths, control frames, order of fragments). RSV bits are reported, because only
+ * the caller knows the negotiated extensions. Payload is not interpreted.
  *
  * ```
  * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
@@ -16,57 +16,60 @@ import { WireError } from '../wire-error.ts';
 /** RFC 6455 §5.2. */
 export const OPCODE = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
-/** Payload of a close frame that says that all is well. RFC 6455 §7.4.1. */
+/** Payload of a normal close frame. RFC 6455 §7.4.1. */
 export const CLOSE_NORMAL: Uint8Array = Uint8Array.of(0x03, 0xe8);
 
 const OPCODES: ReadonlySet<number> = new Set(Object.values(OPCODE));
-/** A bit for each of them. */
+/** One bit per opcode. */
 const OPCODE_BITS = Object.values(OPCODE).reduce<number>((bits, opcode) => bits | (1 << opcode), 0);
 
 /** One piece of a frame's payload. An empty frame is one empty piece, both first and last. */
 export interface WebSocketPiece {
   readonly opcode: number;
-  /** The FIN bit of the frame: this frame ends its message. It is the same on every piece of the frame. */
+  /** FIN bit of the frame: this frame ends its message. All pieces of a frame have the same value. */
   readonly fin: boolean;
-  /** The three RSV bits, 0–7; not 0 means an extension was negotiated, or the peer is broken. */
+  /** The three RSV bits, 0–7; other values than 0 mean a negotiated extension, or a defective peer. */
   readonly rsv: number;
-  /** Payload bytes of the whole frame. */
+  /** Payload bytes of the complete frame. */
   readonly length: number;
-  /** Where `bytes` begins in the frame's payload. */
+  /** Offset of `bytes` in the payload of the frame. */
   readonly offset: number;
-  /** Bytes in front of the payload. */
+  /** Bytes of the frame header. */
   readonly headerLength: number;
-  /** First and last piece of this frame. */
+  /** True for the first piece of this frame. */
   readonly first: boolean;
   readonly last: boolean;
-  /** A view into the pushed chunk, still masked if there is a `mask`: made when it is asked for, valid until the caller reuses that chunk. */
+  /**
+   * View of the pushed chunk, still masked if there is a `mask`. Created on access and valid until the caller
+   * reuses the chunk.
+   */
   readonly bytes: Uint8Array;
-  /** The first of `bytes`, for which no view is made. */
+  /** First byte of `bytes`, without creating a view. */
   readonly firstByte: number | undefined;
-  /** Four bytes, if the frame is masked. */
+  /** Four bytes if the frame is masked. */
   readonly mask: Uint8Array | undefined;
-  /** `bytes` without so many at their beginning. */
+  /** Returns `bytes` without its first `skipped` bytes. */
   bytesFrom(skipped: number): Uint8Array;
 }
 
 export interface WebSocketScannerOptions {
-  /** True for what a client sends, false for what a server sends: the other kind is refused (RFC 6455 §5.1). */
+  /** True for frames of a client, false for frames of a server; the other kind is rejected (RFC 6455 §5.1). */
   readonly expectMask: boolean;
-  /** Largest payload of a frame in bytes; by default what Kubernetes servers take, 32 MiB. */
+  /** Maximum payload of a frame, in bytes. Default: 32 MiB, the limit of Kubernetes servers. */
   readonly maxFrameBytes?: number;
-  /** Most frames one message may consist of, empty ones counted. */
+  /** Maximum frames of one message, including empty ones. */
   readonly maxMessageFrames?: number;
 }
 
 export interface WebSocketScanner {
   /**
-   * @returns every piece the bytes contain, in order.
+   * @returns every piece of the bytes, in order.
    * @throws WireError `malformed` or `limit`; afterwards `dead`.
    */
   push(chunk: Uint8Array): readonly WebSocketPiece[];
-  /** No frame is partly read. A message may still be open. */
+  /** True between frames. A message may still be incomplete. */
   readonly atBoundary: boolean;
-  /** Bytes since the last place where a frame ended: 0 at a boundary. */
+  /** Bytes since the end of the last frame; 0 at a boundary. */
   readonly partialBytes: number;
 }
 
@@ -82,7 +85,7 @@ const LENGTH_16 = 126;
 const LENGTH_64 = 127;
 const MAX_HEADER_BYTES = 14;
 
-/** The frame that is being read: one object for all of a connection, for a flood has a frame for each line. */
+/** The current frame. One object per connection, because a flood has a frame for each line. */
 interface Frame {
   opcode: number;
   fin: boolean;
@@ -135,7 +138,7 @@ class Piece implements WebSocketPiece {
   }
 }
 
-/** A scanner for one direction of one connection. */
+/** Creates a scanner for one direction of one connection. */
 export function createWebSocketScanner(options: WebSocketScannerOptions): WebSocketScanner {
   const { expectMask, maxFrameBytes = MAX_FRAME_BYTES, maxMessageFrames = MAX_MESSAGE_FRAMES } = options;
   const header = new Uint8Array(MAX_HEADER_BYTES);
@@ -150,7 +153,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
   };
   let headerFilled = 0;
   let inFrame = false;
-  let messageFrames = 0; // of the message in progress; 0 when none is
+  let messageFrames = 0; // frames of the current message; 0 between messages
 
   const push = fuse((chunk: Uint8Array): readonly WebSocketPiece[] => {
     const pieces: WebSocketPiece[] = [];
@@ -158,7 +161,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     while (offset < chunk.length) {
       if (!inFrame) {
         offset += takeHeader(chunk, offset);
-        // an empty frame is a piece, too
+        // an empty frame is also a piece
         if (!inFrame || (offset === chunk.length && frame.length > 0)) continue;
       }
       const end = offset + Math.min(frame.length - frame.offset, chunk.length - offset);
@@ -170,7 +173,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     return pieces;
   });
 
-  /** Takes header bytes, and begins the frame if they complete its header. @returns how many */
+  /** Reads header bytes, and starts the frame if the header is complete. @returns the number of bytes used */
   function takeHeader(chunk: Uint8Array, offset: number): number {
     const available = chunk.length - offset;
     if (headerFilled === 0 && available >= 2) {
@@ -200,7 +203,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
     inFrame = true;
   }
 
-  /** The order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
+  /** Checks the order of data frames, RFC 6455 §5.4: a message is one frame, or a start and continuations. */
   function countFragment(opcode: number, fin: boolean): void {
     if ((opcode === OPCODE.continuation) !== messageFrames > 0) {
       throw new WireError('malformed', 'WebSocket fragments out of order');
@@ -234,7 +237,7 @@ function readHeader(frame: Frame, bytes: Uint8Array, offset: number, headerLengt
   frame.offset = 0;
 }
 
-/** Length of the frame header whose first two bytes are at `offset`. */
+/** Returns the length of the frame header whose first two bytes are at `offset`. */
 function headerBytes(bytes: Uint8Array, offset: number, expectMask: boolean): number {
   const second = bytes[offset + 1] ?? 0;
   if (((second & MASK_BIT) !== 0) !== expectMask) {
@@ -244,7 +247,7 @@ function headerBytes(bytes: Uint8Array, offset: number, expectMask: boolean): nu
   return 2 + extendedBytes(code) + (expectMask ? 4 : 0);
 }
 
-/** Payload length in its shortest form, RFC 6455 §5.2, of the header at `offset`. */
+/** Returns the payload length of the header at `offset`; it must have its shortest form, RFC 6455 §5.2. */
 function payloadLength(bytes: Uint8Array, offset: number): number {
   const code = (bytes[offset + 1] ?? 0) & ~MASK_BIT;
   if (code < LENGTH_16) return code;
@@ -271,17 +274,17 @@ function checkControl(fin: boolean, length: number): void {
 }
 
 /**
- * The payload bytes of a piece.
+ * Returns the payload bytes of a piece.
  *
- * @returns a copy when the piece is masked, otherwise the piece's own view.
+ * @returns a copy if the piece is masked, otherwise the piece's own view.
  */
 export function unmaskPiece(piece: WebSocketPiece): Uint8Array {
   return piece.mask === undefined ? piece.bytes : applyMask(piece.bytes, piece.mask, piece.offset);
 }
 
-/** A copy of `bytes` under `mask`, RFC 6455 §5.3. `offset` is where `bytes` begins in the payload. */
+/** Returns a copy of `bytes` with `mask` applied, RFC 6455 §5.3. `offset` is the offset of `bytes` in the payload. */
 function applyMask(bytes: Uint8Array, mask: Uint8Array, offset: number): Uint8Array<ArrayBuffer> {
-  const copy = new Uint8Array(bytes); // never the caller's memory: the relay forwards that
+  const copy = new Uint8Array(bytes); // a copy, because the relay forwards the caller's memory
   const rotated = Uint8Array.from({ length: 4 }, (_, index) => mask[(offset + index) & 3] ?? 0);
   const maskWord = new Uint32Array(rotated.buffer)[0] ?? 0;
   // Four bytes at a time: several times faster, and the same on machines of either byte order.
@@ -298,14 +301,14 @@ export interface WebSocketFrame {
   readonly fin: boolean;
   readonly rsv?: number;
   readonly payload: Uint8Array;
-  /** Four bytes; required from a client, forbidden from a server. */
+  /** Four bytes; required for a client, forbidden for a server. */
   readonly mask?: Uint8Array;
 }
 
 /**
- * One frame as bytes, the length in its shortest form. A payload given with a mask is copied, not changed.
+ * Returns a frame as bytes, with the shortest length form. A payload with a mask is copied, not changed.
  *
- * @throws WireError `malformed` for an opcode, RSV or mask that does not fit, or a bad control frame.
+ * @throws WireError `malformed` for an invalid opcode, RSV or mask, or a bad control frame.
  */
 export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
   const { opcode, fin, rsv = 0, payload, mask } = frame;
@@ -321,12 +324,12 @@ export function encodeWebSocketFrame(frame: WebSocketFrame): Uint8Array {
   return bytes;
 }
 
-/** How long a frame of a server is. */
+/** Returns the length of a server's frame. */
 export function frameBytes(payloadBytes: number): number {
   return 2 + extendedBytes(lengthCode(payloadBytes)) + payloadBytes;
 }
 
-/** Writes what stands before the payload of a server's frame that is a whole message. @returns where the payload begins */
+/** Writes the header of a server's frame that is a complete message. @returns the offset of the payload */
 export function writeServerHeader(
   target: Uint8Array,
   at: number,
@@ -361,7 +364,7 @@ function checkFrame({ opcode, fin, rsv = 0, payload, mask }: WebSocketFrame): vo
   if (opcode >= CONTROL_BIT) checkControl(fin, payload.length);
 }
 
-/** Bytes of the extended length behind a 7-bit length code. */
+/** Returns the bytes of the extended length for a 7-bit length code. */
 function extendedBytes(code: number): number {
   if (code === LENGTH_64) return 8;
   return code === LENGTH_16 ? 2 : 0;
