@@ -1,17 +1,19 @@
 /**
- * What went past a tap and waits for its answers, in order.
+ * Chunks that a tap has seen and that wait for an acknowledgement of the recorder, in order.
  *
  * ```
  *   deliver ◄── │ answered │ │ waits │ … │ waits │ ◄── add
  * ```
  *
- * An answer is for all that was added before it, too: a flood is delivered as far as the recorder has it, while what follows is on its way there.
+ * An acknowledgement covers all chunks that were added before. Acknowledged output is delivered while later output is
+ * still on its way to the recorder.
  */
 import type { TapPlace } from '../../recording/tap.ts';
 
+/** Chunks that may be delivered. */
 export interface Answered {
   readonly chunks: readonly Uint8Array[];
-  /** Where they end for the tap, which has seen more. Undefined: it has not. */
+  /** Place at which the chunks end, if the tap has seen more chunks since. */
   readonly until: TapPlace | undefined;
 }
 
@@ -20,6 +22,7 @@ interface Waiting {
   place: TapPlace | undefined;
 }
 
+/** Queue of chunks that wait for acknowledgements. */
 export class Awaited {
   readonly #waiting: Waiting[] = [];
 
@@ -28,10 +31,10 @@ export class Awaited {
   }
 
   /**
-   * The tap has seen these, and nothing since.
-   * @param place where they end for it, if it tells that
-   * @param answers there is an answer for them; otherwise they go with what waits
-   * @returns what is told when the answer is there
+   * Adds the chunks that the tap has seen last.
+   * @param place place at which they end, if the tap reports it
+   * @param answers true if they get an acknowledgement of their own; otherwise they join the last queued chunks
+   * @returns a function that returns the deliverable chunks once the acknowledgement arrived
    */
   add(
     chunks: readonly Uint8Array[],
@@ -51,7 +54,7 @@ export class Awaited {
     return waiting;
   }
 
-  /** @returns undefined when a later answer was for it */
+  /** @returns undefined if a later acknowledgement covered the chunks already */
   #take(waiting: Waiting): Answered | undefined {
     const count = this.#waiting.indexOf(waiting) + 1;
     if (count === 0) return undefined;

@@ -1,29 +1,32 @@
 /**
- * How much may be on its way to a client: what it takes in a moment. What waits in the systems and proxies between would go on scrolling
- * after Ctrl-C, megabytes of it, so bytes count as taken when a ping behind them was answered.
+ * Limits the output in flight to a client to what the client reads in a moment. Without the limit, kernels and proxies
+ * on the path buffer megabytes, and the terminal would keep scrolling after Ctrl-C. Bytes count as read when the client
+ * answered a ping that follows them.
  *
- * A client that answers no ping is not waited for but at the beginning, and one that has stopped to answer not for long. From the first byte
- * on, because the system keeps the more ready of a server the quicker it was read once.
+ * For a client that never answers a ping the gateway waits only at the start, and for a client that stopped answering
+ * only a limited time. The limit applies from the first byte, because the kernel enlarges its buffers for a connection
+ * that was read quickly once.
  */
 import type { ClientProbes } from '../../recording/tap.ts';
 import { DrainRate } from './drain-rate.ts';
 
-/** A flood goes on for so long behind what stopped it, beside the time that a ping takes. */
+/** Time for which output may continue after Ctrl-C, in addition to the round-trip time, in milliseconds. */
 const AHEAD_MS = 100;
-/** So much may be on its way however slow the client is. */
+/** Minimum bytes in flight, also for a slow client. */
 const LEAST_AHEAD_BYTES = 64 * 1024;
 const RATE_MS = 500;
-/** A client that has not answered a ping for so long is not waited for: one that has answered before, and another. */
+/** Maximum wait for the response to a ping: of a client that answered before, and of one that never did. */
 const PATIENCE_MS = 30_000;
 const FIRST_PATIENCE_MS = 2_000;
 
 interface Probe {
   readonly ordinal: number;
-  /** Bytes that were sent before it. */
+  /** Number of bytes sent before the ping. */
   readonly at: number;
   readonly sentMs: number;
 }
 
+/** Flow control for one client. */
 export class ClientPace {
   readonly #probes: ClientProbes;
   readonly #nowMs: () => number;
@@ -32,7 +35,7 @@ export class ClientPace {
   #sent = 0;
   #taken = 0;
   #probedAt = -Infinity;
-  /** Of the quickest answer; undefined until one has come. */
+  /** Shortest round-trip time; undefined before the first response. */
   #roundTripMs: number | undefined;
   #isOver = false;
 
@@ -42,7 +45,7 @@ export class ClientPace {
     this.#rate = new DrainRate(RATE_MS, nowMs);
   }
 
-  /** Bytes went to the client. @returns a ping to be put behind them, where one is due */
+  /** Counts bytes that were sent. @returns a ping to send after them, if one is due */
   sent(bytes: number): Uint8Array | undefined {
     this.#sent += bytes;
     if (this.#isOver || this.#sent - this.#probedAt < this.#ahead / 4) return undefined;
@@ -53,7 +56,10 @@ export class ClientPace {
     return probe.frame;
   }
 
-  /** The client has answered the ping with this number, and so those before it. Infinity: it answers no more. */
+  /**
+   * Records the response to the ping with this number and to all before it. Infinity: the client sends no more
+   * responses.
+   */
   reached(ordinal: number): void {
     this.#isOver ||= ordinal === Infinity;
     const newest = this.#unanswered.findLast((probe) => probe.ordinal <= ordinal);
@@ -65,7 +71,7 @@ export class ClientPace {
     this.#taken = newest.at;
   }
 
-  /** Nothing should be sent until the client has taken more. */
+  /** True if nothing should be sent until the client has read more. */
   get full(): boolean {
     const [oldest] = this.#unanswered;
     if (this.#isOver || oldest === undefined || this.#sent - this.#taken < this.#ahead) return false;

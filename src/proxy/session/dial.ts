@@ -1,38 +1,40 @@
 /**
- * Asks the API server to switch protocols. The answer is its: a verified 101 gives a raw connection, anything else is
- * handed back to be relayed as it came. The handshake itself goes through Node's HTTP client; nothing is parsed here.
+ * Sends an upgrade request to the API server. A valid 101 response gives a raw connection; each other response is
+ * returned and relayed as it came. Node's HTTP client parses the response.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
 
-/** Opens a connection to the API server, with its own time limit; see `upstream-connect.ts`. */
+/** Opens a connection to the API server, with a timeout of its own; see `upstream-connect.ts`. */
 export type ConnectUpstream = () => Promise<Duplex>;
 
+/** An upgrade request to the API server. */
 export interface UpgradeDial {
   readonly connect: ConnectUpstream;
   readonly method: string;
-  /** Raw target, with the base path of the server. */
+  /** Raw request target, with the base path of the server. */
   readonly target: string;
-  /** Flat list with everything but `Connection`, `Upgrade` and framing. */
+  /** Flat list of headers, without `Connection`, `Upgrade` and framing headers. */
   readonly headers: readonly string[];
-  /** The value of `Upgrade` to send and to expect. */
+  /** Value of `Upgrade` in the request and in the response. */
   readonly protocol: string;
-  /** Which response header names the chosen subprotocol, and which were offered; the empty choice is always allowed. */
+  /** Response header that names the chosen subprotocol, and the offered ones. No subprotocol is always allowed. */
   readonly subprotocol?: { readonly header: string; readonly offered: readonly string[] };
   readonly responseTimeoutMs: number;
 }
 
+/** Response of the API server. */
 export type UpgradeAnswer =
   | {
       readonly kind: 'switched';
       readonly socket: Duplex;
-      /** Bytes that came with the response head. */
+      /** Bytes that arrived with the response head. */
       readonly head: Buffer;
       readonly statusMessage: string;
-      /** Flat, as received. */
+      /** Flat list of headers, as received. */
       readonly rawHeaders: readonly string[];
-      /** The chosen subprotocol, empty if none was named. */
+      /** Chosen subprotocol; empty if there is none. */
       readonly subprotocol: string;
     }
   | {
@@ -40,15 +42,15 @@ export type UpgradeAnswer =
       readonly status: number;
       readonly statusMessage: string;
       readonly rawHeaders: readonly string[];
-      /** The body, unread. The receiver reads or destroys it, which ends the connection. */
+      /** Unread body. The receiver must read or destroy it, which closes the connection. */
       readonly body: Readable;
     };
 
 const MAX_RESPONSE_HEAD_BYTES = 64 * 1024;
 
 /**
- * Sends the upgrade and waits for the answer.
- * @throws TailcastError `UPSTREAM_UNAVAILABLE` when there is no answer, `UPSTREAM_BROKEN` for a 101 that does not fit
+ * Sends the request and waits for the response.
+ * @throws TailcastError `UPSTREAM_UNAVAILABLE` if there is no response, `UPSTREAM_BROKEN` for an invalid 101 response
  */
 export async function dialUpgrade(dial: UpgradeDial, signal: AbortSignal): Promise<UpgradeAnswer> {
   const socket = await connectUnless(signal, dial.connect);
@@ -100,7 +102,7 @@ export function connectEarly(connect: ConnectUpstream): EarlyConnection {
   };
 }
 
-/** A connection that comes after the client has left is closed. */
+/** Opens a connection, and closes it if it opens after `signal` aborted. */
 async function connectUnless(signal: AbortSignal, connect: ConnectUpstream): Promise<Duplex> {
   signal.throwIfAborted();
   const left = Promise.withResolvers<never>();
@@ -139,7 +141,7 @@ async function shake(dial: UpgradeDial, socket: Duplex, signal: AbortSignal): Pr
   const answer = Promise.withResolvers<UpgradeAnswer>();
   const onAbort = (): void => answer.reject(signal.reason);
   signal.addEventListener('abort', onAbort, { once: true });
-  // Stays on: a refusal's body may still break off while it is relayed.
+  // This listener stays, because the body of a refusal may break off while it is relayed.
   handshake.on('error', answer.reject);
   handshake.once('close', () => answer.reject(new Error('the connection was closed before an answer')));
   listen(handshake, dial, answer);
@@ -157,7 +159,7 @@ function listen(
   answer: PromiseWithResolvers<UpgradeAnswer>,
 ): void {
   handshake.once('upgrade', (response, socket, head) => {
-    // Node has taken its own listeners off; a break before the relay listens is seen there as a closed end.
+    // Node removed its own listeners. The relay sees a connection that breaks before it starts as closed.
     socket.on('error', () => {});
     const fault = findFault(response, dial);
     if (fault !== undefined) return answer.reject(new TailcastError('UPSTREAM_BROKEN', fault));
@@ -187,7 +189,7 @@ function listen(
   });
 }
 
-/** What is wrong with a 101, if anything is: it must switch to what was asked and choose what was offered. */
+/** Returns the fault of a 101 response, if any. It must name the requested protocol and an offered subprotocol. */
 function findFault(response: IncomingMessage, dial: UpgradeDial): string | undefined {
   if (response.statusCode !== 101) return `an upgrade with status ${response.statusCode}`;
   if (response.headers.upgrade?.toLowerCase() !== dial.protocol.toLowerCase()) {
@@ -200,7 +202,7 @@ function findFault(response: IncomingMessage, dial: UpgradeDial): string | undef
   return undefined;
 }
 
-/** What Node's parser lets pass and no client should get. */
+/** Returns the fault of a refusal that Node's parser accepts but clients should not get. */
 function findFaultOfRefusal(response: IncomingMessage): string | undefined {
   const { statusCode = 0, httpVersion, headers } = response;
   if (statusCode === 101) return 'a 101 without an upgrade';

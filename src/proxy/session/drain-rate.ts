@@ -1,4 +1,4 @@
-/** How much somebody has taken lately: what they take in as long again is what may be kept ready for them. */
+/** Measures how many bytes a reader took recently, to size its buffer. */
 export class DrainRate {
   readonly #spanMs: number;
   readonly #nowMs: () => number;
@@ -17,7 +17,7 @@ export class DrainRate {
     this.#now += bytes;
   }
 
-  /** Bytes taken in one span of time: the last whole one, or the one that runs if it is more already. */
+  /** Bytes taken in one time span: the last complete span, or the current one if it has more. */
   get recent(): number {
     this.#turn();
     return Math.max(this.#before, this.#now);

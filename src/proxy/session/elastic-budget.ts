@@ -1,32 +1,34 @@
-/** What all elastic buffers of a process hold together, in memory and on disk. */
+/** Memory and disk budget of all elastic buffers of a process. */
 
+/** Limits of all elastic buffers together, in bytes. */
 export interface ElasticTotals {
   readonly memoryBytes: number;
   readonly diskBytes: number;
 }
 
+/** Counts the bytes of all elastic buffers. */
 export class ElasticBudget {
   readonly #totals: ElasticTotals;
   #memory = 0;
   #disk = 0;
-  /** Buffers that are full because all of them together are. */
+  /** Callbacks of buffers that wait because the total limit is reached. */
   readonly #waiting = new Set<() => void>();
 
   constructor(totals: ElasticTotals) {
     this.#totals = totals;
   }
 
-  /** Bytes that wait in memory. */
+  /** Number of buffered bytes in memory. */
   get memoryBytes(): number {
     return this.#memory;
   }
 
-  /** Bytes that files take. */
+  /** Number of bytes of all files. */
   get diskBytes(): number {
     return this.#disk;
   }
 
-  /** From here on each buffer keeps only what it needs to write to its file and to read from it. */
+  /** True if half of the memory is used. Each buffer then keeps only what it needs for reading and writing its file. */
   get scarce(): boolean {
     return this.#memory >= this.#totals.memoryBytes / 2;
   }
@@ -35,7 +37,7 @@ export class ElasticBudget {
     return this.#memory >= this.#totals.memoryBytes;
   }
 
-  /** What was read is kept, whatever the total: whoever goes beyond it reads no more. */
+  /** Counts bytes that were read, also above the limit. The caller then stops reading. */
   keep(bytes: number): void {
     this.#memory += bytes;
   }
@@ -58,7 +60,7 @@ export class ElasticBudget {
     this.#disk -= bytes;
   }
 
-  /** `wake` is called once, when the total is not reached any more. */
+  /** Calls `wake` once when the memory is below the limit again. */
   whenRoom(wake: () => void): void {
     this.#waiting.add(wake);
   }

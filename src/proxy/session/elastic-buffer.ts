@@ -1,16 +1,16 @@
 /**
- * Keeps, in order, what has been taken off a connection and cannot be passed on yet: in memory, then in a file.
+ * A queue for bytes that were read from a connection and cannot be delivered yet: first in memory, then in a file.
  *
  * ```
  *   take ◄── front │ blocks of the file │ being written │ back ◄── push
  *            memory   ≤ diskBytes         memory          memory
  * ```
  *
- * While the file is empty everything is in front. Only whole blocks are written, so a trickle costs no disk. A block is free
- * again when it has been read, and the file is emptied when nothing is in it.
+ * While the file is empty, all bytes are in `front`. Only complete blocks are written, so slow output needs no disk. A
+ * block is reused after it was read, and the file is truncated when it is empty.
  *
- * `full` asks the caller to read no more; what it pushes all the same is kept. A file that cannot be written is done
- * without: what was to go there stays in memory. What cannot be read back is lost, and `failed` says so.
+ * If `full` is true, the caller should stop reading; bytes that it still pushes are kept. If the file cannot be
+ * written, its bytes stay in memory. If the file cannot be read, its bytes are lost, and `failed` is called.
  */
 import { adoptBlock, BLOCK_BYTES, giveBlock } from '../../memory/block-pool.ts';
 import { BlockQueue, type Taken } from '../../memory/block-queue.ts';
@@ -18,9 +18,9 @@ import type { ElasticBudget } from './elastic-budget.ts';
 import type { SpillFile } from './spill-file.ts';
 
 export interface ElasticLimits {
-  /** What may wait in memory before the file is used. Asked again and again. */
+  /** Returns the maximum bytes in memory before the file is used. Called repeatedly. */
   readonly memoryBytes: () => number;
-  /** 0: there is no file. */
+  /** Maximum bytes in the file; 0: no file. */
   readonly diskBytes: number;
 }
 
@@ -28,36 +28,37 @@ export interface ElasticOptions {
   readonly limits: ElasticLimits;
   readonly budget: ElasticBudget;
   readonly openFile: () => Promise<SpillFile>;
-  /** `take` has something again. */
+  /** Called when `take` has bytes again. */
   readonly ready: () => void;
-  /** It is not `full` any more. */
+  /** Called when `full` becomes false. */
   readonly room: () => void;
-  /** It is full, and no disk that is quicker would change that. */
+  /** Called when the buffer is full because of its limits, not because the disk is slow. */
   readonly beyond: () => void;
-  /** Nothing goes to the file from now on. */
+  /** Called when the file cannot be written. It is not used from then on. */
   readonly fileLost: (error: unknown) => void;
-  /** What was in the file cannot be had back. */
+  /** Called when the file cannot be read. Its bytes are lost. */
   readonly failed: (error: unknown) => void;
 }
 
-/** Blocks that are written, or read, at the same time. */
+/** Number of blocks that are written or read in parallel. */
 const AT_A_TIME = 16;
 
+/** The queue of one session. */
 export class ElasticBuffer {
   readonly #options: ElasticOptions;
   #front: BlockQueue;
-  /** Written, oldest first. */
+  /** Numbers of the blocks in the file, oldest first. */
   #blocks: number[] = [];
   #writing = 0;
   #reading = 0;
   #back: BlockQueue;
   #file: Promise<SpillFile> | undefined;
-  /** Blocks the file has room for now, and those of them that hold nothing. */
+  /** Number of blocks of the file, and the numbers of its free blocks. */
   #fileBlocks = 0;
   #free: number[] = [];
   #clearing = false;
   #fileLost = false;
-  /** The files of all sessions together took all they may when it was last asked. */
+  /** True if the disk budget of all sessions was exhausted at the last request. */
   #diskRefused = false;
   #closed = false;
   #full = false;
@@ -69,7 +70,7 @@ export class ElasticBuffer {
     this.#back = new BlockQueue(options.budget);
   }
 
-  /** Bytes that wait. */
+  /** Number of queued bytes. */
   get size(): number {
     return this.#memory + (this.#blocks.length + this.#reading) * BLOCK_BYTES;
   }
@@ -78,12 +79,12 @@ export class ElasticBuffer {
     return this.#blocks.length * BLOCK_BYTES;
   }
 
-  /** No more should be read. */
+  /** True if the caller should stop reading. */
   get full(): boolean {
     return this.#full;
   }
 
-  /** Keeps a chunk. @returns whether it was copied; else nobody may write into it any more */
+  /** Queues a chunk. @returns true if it was copied; otherwise its memory must not change */
   push(chunk: Uint8Array): boolean {
     if (this.#closed || chunk.length === 0) return true;
     const size = this.#front.size + chunk.length;
@@ -101,8 +102,8 @@ export class ElasticBuffer {
   }
 
   /**
-   * Takes at most `max` bytes out; undefined while they are on their way, or when nothing waits.
-   * @param together as many as there are, copied; else what lies together, see `BlockQueue`
+   * Removes at most `max` bytes. Undefined if the queue is empty, or the bytes are still being read from the file.
+   * @param together true: a copy of as many bytes as possible; false: the bytes of one block, see `BlockQueue`
    */
   take(max: number, together = false): Taken | undefined {
     if (this.#front.size === 0) this.#promote();
@@ -117,7 +118,7 @@ export class ElasticBuffer {
     return taken;
   }
 
-  /** Drops what waits. */
+  /** Drops all bytes. */
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -145,7 +146,7 @@ export class ElasticBuffer {
     return budget.scarce ? Math.min(limit, BLOCK_BYTES) : limit;
   }
 
-  /** Whether the file could take another block. */
+  /** Returns true if the file may grow by a block. */
   #mayGrow(): boolean {
     const { limits } = this.#options;
     const used = this.#blocks.length + this.#writing + this.#reading;
@@ -162,7 +163,7 @@ export class ElasticBuffer {
     return this.#fileBlocks - 1;
   }
 
-  /** What waits behind an empty file need not go through it. */
+  /** Moves `back` to `front` if the file is empty. */
   #promote(): void {
     if (!this.#fileIdle || this.#back.size === 0) return;
     [this.#front, this.#back] = [this.#back, this.#front];
@@ -235,7 +236,7 @@ export class ElasticBuffer {
     );
   }
 
-  /** Gives the disk back when nothing is on it. */
+  /** Truncates the file when it is empty. */
   #tidy(): void {
     if (this.#free.length < this.#fileBlocks || this.#writing > 0 || this.#clearing) return;
     this.#clearing = true;
@@ -250,14 +251,14 @@ export class ElasticBuffer {
       this.#fileBlocks = 0;
       this.#free = [];
     } catch {
-      // space that stays with the file until it is closed stays on the account, too
+      // The file keeps its space until it is closed, so the budget keeps counting it.
     } finally {
       this.#clearing = false;
     }
     this.#spill();
   }
 
-  /** Sets `full`, and tells of room. */
+  /** Updates `full`, and calls `beyond` or `room`. */
   #judge(): void {
     const before = this.#full;
     const { budget } = this.#options;

@@ -1,17 +1,18 @@
-/** The elastic buffers of a process: one for each session that is written to a person or a program at its own pace. */
+/** The elastic buffers of a process, one per session. */
 import { DrainRate } from './drain-rate.ts';
 import { ElasticBudget } from './elastic-budget.ts';
 import { ElasticBuffer, type ElasticOptions } from './elastic-buffer.ts';
 import { openSpillFile } from './spill-file.ts';
 
+/** Limits of the elastic buffers, in bytes. */
 export interface BufferSettings {
-  /** What may wait of one session, in memory and in its file. */
+  /** Maximum bytes of one session in memory, and in its file. */
   readonly memoryBytes: number;
   readonly diskBytes: number;
-  /** The same of all sessions. */
+  /** Maximum bytes of all sessions in memory, and in their files. */
   readonly totalMemoryBytes: number;
   readonly totalDiskBytes: number;
-  /** Where the files are. */
+  /** Directory of the files. */
   readonly directory: string;
 }
 
@@ -22,15 +23,17 @@ export const BUFFER_SETTINGS: Omit<BufferSettings, 'directory'> = {
   totalDiskBytes: 4 * 1024 ** 3,
 };
 
-/** `deep`: as much as the settings allow. `brief`: what the client takes in a moment, so that Ctrl-C stays quick. */
+/**
+ * `deep`: as many bytes as the settings allow. `brief`: what the client reads in a moment, so that Ctrl-C stays quick.
+ */
 export type BufferDepth = 'deep' | 'brief';
 
 export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'beyond' | 'fileLost' | 'failed'>;
 
-/** A buffer, and who tells it how quickly it is emptied. */
+/** A buffer that adapts to the speed of its client. */
 export interface SessionBuffer {
   readonly bytes: ElasticBuffer;
-  /** The client has taken so many bytes. */
+  /** Reports the number of bytes that the client took. */
   drained(bytes: number): void;
 }
 
@@ -39,9 +42,9 @@ export interface ElasticBuffers {
   open(depth: BufferDepth, events: BufferEvents): SessionBuffer;
 }
 
-/** A flood goes on for so long behind what stopped it, at the pace of the client. */
+/** Time for which output of a terminal may continue after Ctrl-C, in milliseconds. */
 const BRIEF_MS = 200;
-/** A terminal that has taken nothing yet gets a screen full at once. */
+/** Minimum buffer of a terminal, in bytes: a full screen. */
 const BRIEF_BYTES = 16 * 1024;
 
 export function createElasticBuffers(
@@ -62,7 +65,7 @@ export function createElasticBuffers(
             diskBytes: 0,
           }
         : { memoryBytes: () => settings.memoryBytes, diskBytes: settings.diskBytes };
-      // for a brief one, to be full is a matter of course
+      // A brief buffer is full most of the time, so `beyond` is not reported.
       const beyond = brief ? (): void => {} : events.beyond;
       const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, beyond });
       return { bytes, drained: (count) => rate.note(count) };

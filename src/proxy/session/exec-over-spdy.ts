@@ -1,6 +1,6 @@
 /**
- * An exec or attach session that the gateway holds with the API server over SPDY/3.1, seen as the API server's end of a WebSocket of
- * the `channel.k8s.io` family (ADR 28). Relay and taps read and write WebSocket frames; the API server gets and sends SPDY.
+ * Adapter that presents a SPDY/3.1 exec or attach session with the API server as the server end of a WebSocket of the
+ * `channel.k8s.io` family (ADR 28). Relay and taps read and write WebSocket frames; the API server gets and sends SPDY.
  *
  * ```
  *   client frames ──► scanner ──► DATA on stdin, resize; FIN for a v5 close signal; PING ──► API server
@@ -8,14 +8,15 @@
  *                 ◄── status and close frame, once both are proved
  * ```
  *
- * The streams are opened one after another, each when the one before was answered; what the client sends until then goes with the last one: the
- * process begins when that has come, and a size that came behind it could be unread when a short one has ended already. The status
- * is kept until what must follow it has come (`recording/spdy-server-reader`), and only then a close frame follows. An end without
- * that proof is an end without a close frame, which the taps take for what it is.
+ * The streams are opened one after another, each after the previous one was answered. Bytes that the client sends
+ * meanwhile are sent together with the last SYN_STREAM: the process starts when that arrives, and a short process could
+ * exit before it reads a later terminal size. The exit status is held back until the end of the output is proved
+ * (`recording/spdy-server-reader.ts`), then a close frame follows. Without proof there is no close frame, and the taps
+ * report an unproved end.
  *
- * Memory, beside the buffers of the streams: what one turn of the event loop brings from the API server, up to
- * `MAX_TOGETHER_BYTES` and a chunk, and a chunk of the client. An end that breaks the protocol ends the session: what came before goes
- * to the client, and then this stream fails.
+ * Memory, in addition to the buffers of the streams: the output of one turn of the event loop, up to
+ * `MAX_TOGETHER_BYTES` and a chunk, and one chunk of the client. If one side violates the protocol, the client gets the
+ * output before the violation, and then this stream fails.
  */
 import { Duplex } from 'node:stream';
 import { asError } from '../../errors.ts';
@@ -45,34 +46,36 @@ import {
 } from '../../wire/websocket/frame.ts';
 
 export interface ExecOverSpdyOptions {
-  /** The connection, behind the 101 that agreed on SPDY. */
+  /** The connection after the 101 response. */
   readonly socket: Duplex;
-  /** Bytes that came with the 101. */
+  /** Bytes that arrived with the 101 response. */
   readonly head: Uint8Array;
-  /** Of the protocol that the client was told; over SPDY it is at most the fourth. */
+  /** Protocol version that the client was told. SPDY uses at most version 4. */
   readonly version: ChannelVersion;
-  /** What the session has, by its query: `parseExecOptions`, where a terminal leaves no stderr. */
+  /** Streams of the session, from its query: `parseExecOptions`. A terminal has no stderr. */
   readonly stdin: boolean;
   readonly stdout: boolean;
   readonly stderr: boolean;
   readonly tty: boolean;
-  /** How long the API server may take to answer all streams. */
+  /** Timeout until the API server has answered all streams. */
   readonly openTimeoutMs?: number;
 }
 
-/** WebSocket version whose clients get a status of the API server; clients of earlier versions get that of the kubelet. */
+/**
+ * WebSocket version whose clients get a status of the API server; clients of earlier versions get that of the kubelet.
+ */
 const TRANSLATED_VERSION = 5;
-/** As long as servers wait for the streams of a client (kubelet `DefaultStreamCreationTimeout`). */
+/** Default of `openTimeoutMs`: the kubelet's own limit (`DefaultStreamCreationTimeout`). */
 const OPEN_TIMEOUT_MS = 30_000;
-/** Sizes of a terminal have a stream of their own from here on. */
+/** First version with a stream for terminal sizes. */
 const RESIZE_SINCE = 3;
 const MAX_SPDY_VERSION = 4;
 const NO_BYTES = new Uint8Array(0);
-/** The first version with a close signal. */
+/** First version with a close signal. */
 const CLOSE_SINCE = 5;
-/** What came in one turn goes together up to so much, frame headers counted: about a block of what waits for the client. */
+/** Maximum bytes, with frame headers, that are joined in one turn of the event loop: about one block of the buffer. */
 const MAX_TOGETHER_BYTES = 48 * 1024;
-/** Less is no reason for a block. */
+/** Minimum bytes for which a pooled block is used. */
 const LEAST_LENT_BYTES = 16 * 1024;
 /** The largest odd number of 32 bits. */
 const MAX_PING_ID = 0xffff_ffff;
@@ -81,14 +84,14 @@ type Done = (error?: Error | null) => void;
 
 interface Message {
   readonly opcode: number;
-  /** In front of the bytes of a binary message; not of a control frame. */
+  /** Channel byte of a binary message; undefined for a control frame. */
   readonly channel?: number;
-  /** Its bytes, in order. */
+  /** Payload, in order. */
   readonly pieces: Uint8Array[];
   length: number;
 }
 
-/** The streams a server waits for: it answers no other, and a session of which one is missing does not begin. */
+/** Returns the streams for which a server waits. It refuses other streams, and starts no session if one is missing. */
 function rolesOf({ stdin, stdout, stderr, tty, version }: ExecOverSpdyOptions): readonly SpdyRole[] {
   return [
     'error',
@@ -99,11 +102,12 @@ function rolesOf({ stdin, stdout, stderr, tty, version }: ExecOverSpdyOptions): 
   ];
 }
 
-/** The stream protocol to ask for where the client was told `version`: the fifth only adds the close signal of a WebSocket. */
+/** Returns the SPDY version for a WebSocket version. Version 5 only adds the close signal of WebSockets. */
 export function spdyVersionOf(version: ChannelVersion): Exclude<ChannelVersion, 5> {
   return version === 5 ? MAX_SPDY_VERSION : version;
 }
 
+/** Duplex stream of WebSocket frames on top of a SPDY connection. */
 export class ExecOverSpdy extends Duplex {
   readonly #socket: Duplex;
   readonly #version: ChannelVersion;
@@ -114,39 +118,39 @@ export class ExecOverSpdy extends Duplex {
   readonly #reader: SpdyServerReader;
   readonly #scanner = createWebSocketScanner({ expectMask: true });
   readonly #late: NodeJS.Timeout;
-  /** Streams that were asked for. */
+  /** Number of requested streams. */
   #opened = 0;
-  /** All of them were answered. */
+  /** True if all streams were answered. */
   #ready = false;
-  /** What the client sent before the last one was asked for. */
+  /** First chunk of the client, if it arrived before the last stream was requested. */
   #early: { readonly chunk: Uint8Array; readonly done: Done } | undefined;
-  /** The write that waits for the socket. */
+  /** Callback of the write that waits for the socket. */
   #writing: Done | undefined;
-  /** Of the client's message that is being read. */
+  /** Channel of the current client message. */
   #channel: number | undefined;
-  /** Of the client's last ping: what the next answer of the server is for. */
+  /** Payload of the last ping of the client, which the next response of the server answers. */
   #ping: Uint8Array = NO_BYTES;
   #nextPingId = 1;
-  /** The ping of ours that is not answered. */
+  /** Id of the unanswered SPDY ping. */
   #pingId: number | undefined;
-  /** Streams on which nothing more is said: ended here, or reset by the server. */
+  /** Streams that were ended here or reset by the server. */
   readonly #silent = new Set<number>();
   #arrivals = 0;
-  /** Messages for the client, and in how many bytes of the API server they came. */
+  /** Messages for the client, and the number of received bytes that contained them. */
   #messages: Message[] = [];
   #gathered = 0;
-  /** What they are in: given back when they were copied. */
+  /** Chunks that contain the messages. They are returned to the pool after the messages were copied. */
   readonly #chunks: Uint8Array[] = [];
-  /** The client was handed something in this turn of the event loop. */
+  /** True if the client got something in this turn of the event loop. */
   #turnAsked = false;
-  /** The client has said that it leaves. */
+  /** True after the close frame of the client. */
   #left = false;
-  /** The client has been given all it will get. */
+  /** True if the client gets nothing more. */
   #over = false;
   #failure: Error | undefined;
 
   constructor(options: ExecOverSpdyOptions) {
-    // it ends with its socket, so that what the client said last is not cut off
+    // The stream ends with its socket, so that the last bytes of the client are sent.
     super({ allowHalfOpen: false, autoDestroy: false });
     this.#socket = options.socket;
     this.#version = options.version;
@@ -162,7 +166,7 @@ export class ExecOverSpdy extends Duplex {
       openTimeoutMs,
     );
     this.#listen();
-    // an API server says so that it is there
+    // The API server also starts a session with an empty message on stdout.
     this.#say(CHANNEL.stdout, NO_BYTES, true);
     this.#openNext();
     if (options.head.length > 0) this.#arrive(options.head);
@@ -179,7 +183,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   override _final(done: Done): void {
-    // whether that succeeds does not matter any more
+    // An error is ignored at this point.
     this.#socket.end(() => done());
   }
 
@@ -206,11 +210,11 @@ export class ExecOverSpdy extends Duplex {
     };
     socket.once('end', end);
     socket.once('close', end);
-    // what was read goes to the client first
+    // Output that was read is delivered first.
     this.once('end', end);
   }
 
-  /** One of the two ends cannot be understood: the session ends. */
+  /** Ends the session after a protocol violation of one side. */
   #fail(error: Error): void {
     if (this.#over) return;
     this.#failure = error;
@@ -220,7 +224,7 @@ export class ExecOverSpdy extends Duplex {
     this.#socket.destroy();
   }
 
-  /** What came from the API server. */
+  /** Reads a chunk of the API server. */
   #arrive(chunk: Uint8Array): void {
     if (this.#over) return;
     this.#arrivals += 1;
@@ -231,7 +235,7 @@ export class ExecOverSpdy extends Duplex {
       this.#fail(asError(asViolation(error)));
       return;
     }
-    // messages look at it
+    // The messages are views of the chunk.
     if (this.#messages.length > 0) this.#chunks.push(chunk);
     else give(chunk);
     if (this.#reader.exited && this.#reader.unproved() === undefined) this.#conclude();
@@ -239,8 +243,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * What comes first in a turn of the event loop goes at once: it may be an echo, and the relay is to know that something came. What
-   * the turn brings beside it goes together at its end.
+   * Delivers the first output of a turn of the event loop immediately, because it may be an echo. The rest of the turn
+   * is delivered together at its end.
    */
   #flushInTurn(arrived: number): void {
     if (this.#messages.length === 0) return;
@@ -262,7 +266,7 @@ export class ExecOverSpdy extends Duplex {
       case 'rstStream':
         return this.#wasReset(event.streamId);
       case 'ping':
-        // ids of a client are odd: that is an answer
+        // Client ids are odd, so this is the response to a ping of the gateway.
         if (event.id % 2 === 1) this.#wasAnswered(event.id);
         else this.#answerPing(event.id);
         return;
@@ -308,7 +312,7 @@ export class ExecOverSpdy extends Duplex {
   }
 
   #answered(streamId: number): void {
-    // of each stream once, so only the one that was opened last
+    // Each stream is answered once, so this must be the stream that was opened last.
     if (this.#ready || streamId !== this.#opened * 2 - 1) throw violation('a SPDY stream was answered twice');
     this.#openNext();
   }
@@ -326,8 +330,8 @@ export class ExecOverSpdy extends Duplex {
   }
 
   /**
-   * A server that has said everything throws away what is unread when one more byte reaches it, so only one that has nothing to say
-   * gets an answer; Kubernetes' servers ask nothing.
+   * Answers a ping of the server if no output is in flight. A server that has finished discards unread output when one
+   * more byte arrives. Kubernetes servers send no pings.
    */
   #answerPing(id: number): void {
     const before = this.#arrivals;
@@ -341,7 +345,7 @@ export class ExecOverSpdy extends Duplex {
 
   #serverEnded(): void {
     if (this.#over) return;
-    // up to the third version silence means success
+    // Up to version 3 an empty error stream means success.
     const proved = this.#ready && this.#parser.atBoundary && this.#reader.unproved() === undefined;
     if (proved) return this.#conclude();
     this.#over = true;
@@ -349,7 +353,7 @@ export class ExecOverSpdy extends Duplex {
     this.push(null);
   }
 
-  /** All has come, and is proved: the client is told how it ended. */
+  /** Delivers the exit status after the end of the output was proved. */
   #conclude(): void {
     const { bytes } = this.#reader.status;
     const isTranslated = this.#version === TRANSLATED_VERSION && bytes.length > 0;
@@ -358,7 +362,7 @@ export class ExecOverSpdy extends Duplex {
     this.#leave();
   }
 
-  /** The client gets a close frame behind all it is told. */
+  /** Ends the stream to the client with a close frame. */
   #leave(): void {
     this.#over = true;
     this.#messages.push(controlFrame(OPCODE.close, CLOSE_NORMAL));
@@ -378,7 +382,7 @@ export class ExecOverSpdy extends Duplex {
     last.length += bytes.length;
   }
 
-  /** Hands the client what there is for it, in one piece. */
+  /** Delivers all queued messages in one piece. */
   #flush(): void {
     const messages = this.#messages;
     if (messages.length === 0) return;
@@ -393,7 +397,7 @@ export class ExecOverSpdy extends Duplex {
     return !this.#over && !this.#socket.destroyed && !this.#socket.writableEnded;
   }
 
-  /** Hands the API server what a chunk of the client says. */
+  /** Translates a chunk of the client for the API server. */
   #pass(chunk: Uint8Array, done: Done): void {
     const frames: Uint8Array[] = [];
     try {
@@ -424,7 +428,7 @@ export class ExecOverSpdy extends Duplex {
       this.#left = piece.last;
       return;
     }
-    // an API server takes each frame for a message
+    // The API server treats each frame as a message.
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     if (piece.length === 0) throw violation('an empty message names no channel');
     let bytes = unmaskPiece(piece);
@@ -435,7 +439,7 @@ export class ExecOverSpdy extends Duplex {
     if (bytes.length > 0) this.#hand(bytes, frames);
   }
 
-  /** Data of the channel that was named last. */
+  /** Translates data of the current channel. */
   #hand(bytes: Uint8Array, frames: Uint8Array[]): void {
     if (this.#channel === CHANNEL.stdin) return this.#send('stdin', bytes, false, frames);
     if (this.#channel === CHANNEL.resize) return this.#send('resize', bytes, false, frames);
@@ -450,7 +454,10 @@ export class ExecOverSpdy extends Duplex {
     frames.push(encodeSpdyFrame({ kind: 'data', streamId, fin, payload }));
   }
 
-  /** It comes here when the API server is to show that it is there; the relay answers the others. */
+  /**
+   * Translates a ping with which the relay checks whether the API server is alive. The relay answers all other pings
+   * itself.
+   */
   #seePing(piece: WebSocketPiece, frames: Uint8Array[]): void {
     const bytes = unmaskPiece(piece);
     this.#ping = piece.first ? bytes.slice() : Buffer.concat([this.#ping, bytes]);
@@ -465,7 +472,10 @@ function controlFrame(opcode: number, bytes: Uint8Array): Message {
   return { opcode, pieces: [bytes], length: bytes.length };
 }
 
-/** Server frames, whole and not masked, in one buffer: the one copy of the output that the translation makes. */
+/**
+ * Encodes complete, unmasked server frames into one buffer. This is the only copy of the output that the translation
+ * makes.
+ */
 function encodeMessages(messages: readonly Message[]): Uint8Array {
   const bytesOf = ({ channel, length }: Message): number => length + (channel === undefined ? 0 : 1);
   const bytes = messages.reduce((sum, message) => sum + frameBytes(bytesOf(message)), 0);

@@ -1,7 +1,7 @@
 /**
- * Selects the protocol of the one upgrade request to the API server when a client requests exec or attach over WebSocket: WebSocket, or
- * SPDY/3.1, which the gateway then translates (ADR 28). The method stays the client's, so RBAC verb and audit entry stay the same: the API
- * server accepts SPDY with GET as well as with POST.
+ * Selects the protocol of the one upgrade request to the API server when a client requests exec or attach over
+ * WebSocket: WebSocket, or SPDY/3.1, which the gateway then translates (ADR 28). The method stays the client's, so RBAC
+ * verb and audit entry stay the same: the API server accepts SPDY with GET as well as with POST.
  */
 import type { Duplex } from 'node:stream';
 import { parseExecOptions } from '../../kube/exec-options.ts';
@@ -15,26 +15,27 @@ import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
 import { ExecOverSpdy, spdyVersionOf } from './exec-over-spdy.ts';
 
-/** `same`: what the client speaks. */
+/** `same`: the protocol of the client. */
 export type ExecUpstream = 'same' | 'spdy';
 
 type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
 
-/** A WebSocket of a client, asked for as SPDY. */
+/** A WebSocket request of a client, translated to SPDY. */
 export interface AskedAsSpdy {
   readonly dial: UpgradeDial;
   /**
-   * The API server's answer to it as that to the client's own request.
-   * @throws TailcastError `UPSTREAM_BROKEN` when it names no stream protocol
+   * Translates the response of the API server into a WebSocket response.
+   * @throws TailcastError `UPSTREAM_BROKEN` if it names no stream protocol
    */
   answer(switched: Switched): Switched & { readonly socket: Duplex };
 }
 
-/** `believable`: the gateway speaks SPDY with the API server, for a client that speaks WebSocket. */
+/** `believable`: true if the gateway uses SPDY with the API server for a WebSocket client. */
 export type ExecAnswer = UpgradeAnswer & { readonly believable?: true };
 
 /**
- * Sends one upgrade request: as SPDY if the setting and the session allow it, otherwise the client's own. A refusal is final.
+ * Sends one upgrade request: as SPDY if the setting and the session allow it, otherwise the client's own. A refusal is
+ * final.
  * @param dial the client's own request
  */
 export async function askExec(
@@ -50,8 +51,9 @@ export async function askExec(
 }
 
 /**
+ * Translates a WebSocket request to SPDY.
  * @param dial the client's own request
- * @returns undefined when the session cannot be held over SPDY, or the client's credentials are its own: it goes on as it came
+ * @returns undefined if the session is impossible over SPDY, or in `noauth` mode; the request is then sent as it is
  */
 export function askAsSpdy(
   {
@@ -64,7 +66,7 @@ export function askAsSpdy(
 ): AskedAsSpdy | undefined {
   if (dial.protocol !== 'websocket' || impersonation === undefined) return undefined;
   if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
-  // other APIs say what they speak by what their clients ask for
+  // Other APIs may support only the protocol of their clients.
   if (info.apiGroup !== '') return undefined;
   const key = handshakeKey(dial.headers);
   const chosen = chooseSubprotocol(headerLines(dial.headers, SUBPROTOCOL));
@@ -102,7 +104,10 @@ export function askAsSpdy(
   };
 }
 
-/** Proof over SPDY is proof although the API server had to wait: it comes behind the output, on the same connection. */
+/**
+ * Over SPDY the end is proved even if the API server had to wait, because the proof follows the output on the same
+ * connection.
+ */
 export function believeSpdy(taps: SessionTaps): SessionTaps {
   return {
     ...taps,
@@ -115,10 +120,10 @@ export function believeSpdy(taps: SessionTaps): SessionTaps {
 
 const SUBPROTOCOL = 'sec-websocket-protocol';
 const STREAM_PROTOCOL = 'x-stream-protocol-version';
-/** Of a WebSocket handshake, RFC 6455 §11.3. */
+/** Headers of a WebSocket handshake (RFC 6455 §11.3). */
 const HANDSHAKE = [SUBPROTOCOL, 'sec-websocket-key', 'sec-websocket-version', 'sec-websocket-extensions'];
 
-/** The key of a handshake that is in order; any other is left to the API server to refuse. */
+/** Returns the key of a valid handshake. Undefined for an invalid one, which the API server refuses. */
 function handshakeKey(headers: readonly string[]): string | undefined {
   const [key, ...keys] = headerLines(headers, 'sec-websocket-key').map((line) => line.trim());
   const versions = headerLines(headers, 'sec-websocket-version').map((line) => line.trim());
@@ -127,8 +132,9 @@ function handshakeKey(headers: readonly string[]): string | undefined {
 }
 
 /**
- * What an API server would choose: the fifth version where it is offered (`IsWebSocketRequestWithStreamCloseProtocol`), else the
- * first that is known. Base64 is not worth a translation.
+ * Returns the subprotocol that an API server would choose: version 5 if offered
+ * (`IsWebSocketRequestWithStreamCloseProtocol`), else the first known one. Undefined for base64, which is not
+ * translated.
  */
 function chooseSubprotocol(
   lines: readonly string[],

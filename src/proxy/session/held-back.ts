@@ -1,47 +1,50 @@
 /**
- * What a client sends that its API server need not hear now: heartbeats and sizes of its terminal.
+ * Delays client messages that are not urgent: heartbeats and terminal sizes.
  *
- * A server that has said everything closes its connection while much of it may still be on the way here. One more byte to
- * such a server makes its system throw the rest away. So a heartbeat is passed on only when the server has said nothing
- * since the one before, and for a while, and nothing of it is unread or undelivered; otherwise the gateway answers it. Other chunks
- * that may wait go when everything is delivered, with the next one that may not, or after a while: a size that
- * does not come is worse than one that comes at a bad moment. It waits longer for a server that has to wait for the client,
- * because the moment is surely bad then.
+ * A server that has finished closes its connection while output may still be in flight to the gateway. One more byte
+ * from the client makes the kernel of the server discard that output. The gateway therefore forwards a heartbeat only
+ * if the server sent nothing since the previous heartbeat and for `silentMs`, and all output is read and delivered;
+ * otherwise it answers the heartbeat itself. Other delayed chunks are sent when all output is delivered, together with
+ * the next urgent chunk, or after a timeout, because a missing terminal size is worse than a late one. The timeout is
+ * longer while the server waits for the client, because output is then certainly in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Tap } from '../../recording/tap.ts';
 import type { Direction } from './relay-direction.ts';
 
 /**
- * A server that has said nothing for so long is not in the middle of something. On a machine without a processor to spare it may
- * well pause for seconds; what cuts idle connections waits for a minute.
+ * Silence after which a server has no output in flight. On a busy machine a server may pause for seconds; proxies close
+ * idle connections after a minute.
  */
 export const SILENT_MS = 20_000;
 const MAX_WAIT_MS = 5_000;
 const MAX_STRAINED_WAIT_MS = 20_000;
-/** How often it is looked whether everything is delivered. */
+/** Interval in which the delivery of the output is checked. */
 const LOOK_MS = 25;
 const MAX_HELD_BYTES = 64 * 1024;
 
 export interface HeldBackOptions {
+  /** Direction from the client to the API server. */
   readonly inbound: () => Direction;
+  /** Direction from the API server to the client. */
   readonly outbound: () => Direction;
   /** See {@link SILENT_MS}. */
   readonly silentMs: number;
 }
 
+/** Delayed messages of one client. */
 export class HeldBack {
   readonly #options: HeldBackOptions;
   #held: Uint8Array[] = [];
   #heldBytes = 0;
-  /** What the server had said at the last heartbeat. */
+  /** Number of server bytes at the last heartbeat. */
   #seen = 0;
-  /** Counts the chunks that had to go. */
+  /** Number of urgent chunks. */
   #gone = 0;
-  /** The last chunk that went ended where a frame ends. */
+  /** True if the last urgent chunk ended at a frame boundary. */
   #between = true;
   #stopped = false;
-  /** Ends inside what may be a heartbeat: clients write one in several pieces. */
+  /** Chunk that ends inside a possible heartbeat. Clients write a heartbeat in several pieces. */
   #begun: Uint8Array | undefined;
 
   constructor(options: HeldBackOptions) {
@@ -54,7 +57,7 @@ export class HeldBack {
     this.#begun = undefined;
   }
 
-  /** @returns whether the chunk is kept, or answered: it must not be delivered now */
+  /** Decides about a chunk. @returns true if it was delayed or answered and must not be delivered now */
   consider(chunk: Uint8Array, tap: Tap): boolean {
     const bytes = this.#begun === undefined ? chunk : Buffer.concat([this.#begun, chunk]);
     const { begunBytes: begun = 0, answers = [] } = tap;
@@ -68,14 +71,14 @@ export class HeldBack {
       this.#between = begun > 0 || tap.standsBetweenFrames === true;
       return this.#go(head, chunk);
     }
-    // nobody behind the gateway has asked for it
+    // The server did not send these pings.
     if (begun > 0 || tap.onlyProbes === true) return true;
     if (answers.length > 0) void this.#beat(bytes, answers);
     else void this.#keep(bytes);
     return true;
   }
 
-  /** Delivers `bytes` unless they are the chunk, which the caller delivers then. */
+  /** Delivers `bytes`, unless they are the chunk itself, which the caller delivers. */
   #go(bytes: Uint8Array, chunk: Uint8Array): boolean {
     if (bytes === chunk) return false;
     if (bytes.length > 0) this.#options.inbound().forward(bytes);

@@ -1,4 +1,4 @@
-/** Which ports of a port-forward are looked at, and which are refused. */
+/** Checks the ports of a port-forward against the policy. */
 import { TailcastError } from '../../errors.ts';
 import {
   createPortForwardTap,
@@ -10,10 +10,10 @@ import { headerLines } from '../../kube/header-lines.ts';
 import { type UpgradeRequest } from './upgrade-request.ts';
 
 /**
- * A tap for the client's direction; `undefined` for the oldest WebSocket protocol, which names its ports in the query,
- * where the gate has judged them.
+ * Creates a tap for the direction of the client. Undefined for the oldest WebSocket protocol, whose ports are in the
+ * query and were checked by the gate.
  *
- * @param rawHeaders of the API server's 101
+ * @param rawHeaders headers of the 101 response of the API server
  */
 export function watchPorts(
   protocol: UpgradeRequest['protocol'],

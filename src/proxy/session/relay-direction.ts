@@ -1,15 +1,16 @@
 /**
- * One direction of a relay: every chunk goes past the tap before it goes to the sink.
+ * One direction of a relay: the tap reads each chunk before the sink gets it.
  *
  * ```
  *   source ──────────────────────────────► tap ──► unsent ──► sink
  *      └──► buffer, while anything waits ──┘  ▲       what must not be shown yet
  * ```
  *
- * With a buffer the source is read at once, whatever tap and sink do; without, it is paused while they are busy. A small chunk
- * that comes first in a turn of the event loop, when nothing waits, goes straight through: an echo. What a turn brings beside it goes
- * together at its end, so that a flood costs once per block what else it would cost once per chunk. A tap that wants to wait may take more
- * meanwhile (`gathers`): what it has answered for is delivered, while the rest waits.
+ * With a buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If nothing is
+ * queued, the first small chunk in a turn of the event loop goes straight through, because it may be an echo. All other
+ * chunks of the turn are handled together at its end, so that a burst costs once per block instead of once per chunk. A
+ * tap that waits for the recorder may accept more chunks meanwhile (`gathers`): acknowledged chunks are delivered while
+ * later ones wait.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
@@ -21,65 +22,71 @@ import { ClientPace } from './client-pace.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import { SinkRounds } from './sink-rounds.ts';
 
-/** Goes straight through at most: what a person types, or what a program draws once. More is a part of something longer. */
+/**
+ * Maximum size of a chunk that goes straight through: an echo or one screen update. A larger chunk is part of longer
+ * output.
+ */
 const MAX_ALONE_BYTES = 8 * 1024;
-/** Two pieces that are together smaller go out in one write, which copies them. */
+/** Maximum size of several pieces that are joined, by a copy, into one write. */
 const MAX_CORKED_BYTES = 16 * 1024;
 /**
- * Taken together at most. Where output is shown when it is durable, `cat` of text is relayed at 21 MB/s piece by piece, at 42
- * with 64 KiB and at 58 with this. Without a limit it is 90, in three times the memory: the blocks that lines are written into
- * are not used again beyond 256 KiB.
+ * Maximum bytes that are taken from the buffer together. If output is shown only when it is durable, `cat` of text is
+ * relayed at 21 MB/s with single pieces, at 42 MB/s with 64 KiB and at 58 MB/s with this value. Without a limit it is
+ * 90 MB/s with three times the memory, because blocks above 256 KiB are not pooled.
  */
 const MAX_TAKEN_BYTES = 128 * 1024;
-/** Goes past the tap in one turn of the event loop. Then what has come meanwhile is read, which takes far less time. */
+/**
+ * Maximum bytes that the tap reads in one turn of the event loop. Then the sockets are read, which takes far less time.
+ */
 const MAX_TURN_BYTES = 256 * 1024;
-/** A sink that has so much to write is waited for, whatever the tap takes. */
+/** Maximum bytes in the write queue of the sink before the tap stops reading. */
 const MAX_GATHERED_SINK_BYTES = 4 * 1024 * 1024;
-/** What is not delivered is delivered all the same when it is more, or when nothing comes for so long. */
+/** Undelivered bytes are delivered anyway if there are more of them, or if nothing arrives for this time. */
 const MAX_UNSENT_BYTES = 128 * 1024;
 const MAX_UNSENT_MS = 1_000;
 /**
- * A source that had to wait has said all it had when it is silent for so long. What it was given by a process behind it, which also
- * had to wait, is on its way until that process and the source have had a processor.
+ * Silence after which a source that had to wait has no output in flight. Until then the process behind the source,
+ * which had to wait too, may not have been scheduled.
  */
 const SETTLED_MS = 2_000;
-/** How often it is looked whether a sink that answers nothing is still waited for. */
+/** Interval in which the pace of the client is checked. */
 const PACE_LOOK_MS = 1_000;
-/** Answers that wait for their place; clients have one heartbeat under way. */
+/** Maximum number of queued heartbeat responses. Clients have one heartbeat in flight. */
 const MAX_ANSWERS = 16;
 
 export interface DirectionOptions {
   readonly source: Duplex;
   readonly sink: Duplex;
   readonly tap: Tap | undefined;
-  /** Called with what the tap threw; nothing is delivered from that chunk on. */
+  /** Called with the error of the tap. Nothing is delivered from that chunk on. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
-  /** The buffer holds all it may, and the source waits. */
+  /** Called when the buffer is full and the source has to wait. */
   readonly beyond?: (() => void) | undefined;
-  /** Set: no more is on its way to the sink than it takes in a moment, as far as it answers these. */
+  /** Pings for the sink. With them the output in flight is limited to what the sink reads in a moment. */
   readonly probes?: ClientProbes | undefined;
-  /** Decides what becomes of a chunk. True: it is not delivered now; `forward` delivers it, if anything does. */
+  /** Returns true if the chunk must not be delivered now; `forward` may deliver it later. */
   readonly consider?: ((chunk: Uint8Array, tap: Tap) => boolean) | undefined;
-  /** Bytes for the sink before its end, behind everything else that is delivered. @param pressed see `Direction` */
+  /** Returns bytes that end the output to the sink. @param pressed see `Direction` */
   readonly lastWords?: ((pressed: boolean) => Uint8Array | undefined) | undefined;
 }
 
+/** One direction of a relay. */
 export class Direction {
   readonly #options: DirectionOptions;
   readonly #buffer: SessionBuffer | undefined;
   readonly #pace: ClientPace | undefined;
   #bytes = 0;
-  /** Reasons to wait: the tap, the sink. */
+  /** Number of reasons to wait: the tap, the sink. */
   #holds = 0;
   #sinkFull = 0;
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
   #arrivals = 0;
-  /** When something came, or the source was read on. */
+  /** Time of the last chunk, or of the last resume of the source. */
   #lastMs = performance.now();
   #strained = false;
-  /** Grows with everything that comes and with everything that lets go. */
+  /** Counts arrivals and releases. */
   #stirs = 0;
   #turnBytes = 0;
   #turnAsked = false;
@@ -89,12 +96,15 @@ export class Direction {
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
   #pressed = false;
-  /** The tap wanted the last chunk to wait, and took no more: what comes next waits once if it goes together. */
+  /**
+   * True if the tap makes its writer wait and accepts no more chunks. The next chunks are then taken together and wait
+   * once.
+   */
   #waited = false;
   readonly #awaited = new Awaited();
-  /** The tap wanted the last chunk to wait, and took more. */
+  /** True if the tap makes its writer wait and accepts more chunks. */
   #gathers = false;
-  /** Bytes that went to the tap, and those of them that went to the sink. */
+  /** Number of bytes that the tap has read, and that the sink has got. */
   #taken = 0;
   #sent = 0;
   readonly #rounds: SinkRounds;
@@ -115,29 +125,29 @@ export class Direction {
     });
   }
 
-  /** Taken from the source. */
+  /** Number of bytes read from the source. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** For how long nothing has come that could have. */
+  /** Time since the source was last readable and silent, in milliseconds; 0 while it is paused. */
   get silentMs(): number {
     return this.#options.source.isPaused() ? 0 : performance.now() - this.#lastMs;
   }
 
-  /** The source had to wait, for the buffer was full, and has not been silent for a while since. */
+  /** True if the source had to wait because the buffer was full, and was not silent for `SETTLED_MS` since. */
   get strained(): boolean {
     return this.#strained && this.silentMs < SETTLED_MS;
   }
 
-  /** Something that came is not delivered yet, or may not have been read. */
+  /** True if bytes are unread or undelivered. */
   get behind(): boolean {
     if (this.#state !== 'running') return false;
     const { source } = this.#options;
     return this.#holds > 0 || this.#waiting > 0 || this.#unsentBytes > 0 || source.readableLength > 0;
   }
 
-  /** The source had to wait, and since then there was no turn of the event loop in which nothing came. */
+  /** True if the source had to wait, and since then each turn of the event loop brought bytes. */
   get pressed(): boolean {
     return this.#pressed;
   }
@@ -147,7 +157,7 @@ export class Direction {
     source.pause();
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
-    // it answers no more
+    // The client answers no more pings.
     if (this.#pace !== undefined) sink.once('end', () => this.reached(Infinity));
     if (head.length > 0) this.#arrive(head);
     this.#readOn();
@@ -167,15 +177,15 @@ export class Direction {
   }
 
   /**
-   * Nothing more comes from the source: the sink is ended when it has what was taken. A socket says that it has ended
-   * even while it is paused, with a chunk still in the hands of the tap.
+   * Marks the end of the source. The sink is ended after it got all bytes. A socket emits `end` even while it is paused
+   * and the tap still has a chunk.
    */
   readonly endSource = (): void => {
     this.#ended = true;
     this.#endSink();
   };
 
-  /** The sink is gone: what still comes is read, considered and dropped, so that the source can end. */
+  /** Drops all further bytes because the sink is closed. The source is still read, so that it can end. */
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
@@ -186,30 +196,33 @@ export class Direction {
     this.#options.source.resume();
   }
 
-  /** Resolves after a whole turn of the event loop: whether nothing came in it, nothing can be on its way, and everything is delivered. */
+  /**
+   * Resolves after a complete turn of the event loop: true if nothing arrived, nothing is in flight, and everything is
+   * delivered.
+   */
   async quiet(): Promise<boolean> {
     const before = this.#stirs;
-    // The system is asked what there is to read between the two.
+    // Node polls the sockets between the two turns.
     await nextTurn();
     await nextTurn();
     return this.#stirs === before && !this.behind && !this.strained;
   }
 
-  /** Hands the sink bytes that are not from the source, at the next place where frames may stand. */
+  /** Sends the sink bytes that are not from the source, at the next frame boundary. */
   answer(bytes: readonly Uint8Array[]): void {
     this.#answers.push(...bytes);
     this.#answers.splice(0, this.#answers.length - MAX_ANSWERS);
     this.#sendAnswers();
   }
 
-  /** The sink has answered the probe with this number: see `ClientPace`. */
+  /** Records the response to a ping; see `ClientPace`. */
   reached(probe: number): void {
     const wasFull = this.#pace?.full === true;
     this.#pace?.reached(probe);
     if (wasFull && !this.#blocked) this.#askTurn();
   }
 
-  /** Delivers a chunk of the source that was kept back. */
+  /** Delivers a delayed chunk of the source. */
   forward(chunk: Uint8Array): void {
     const { sink } = this.#options;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
@@ -217,18 +230,15 @@ export class Direction {
   }
 
   /**
-   * The sink is gone, and what comes is still looked at: a heartbeat is answered as long as the other direction delivers, however long
-   * that takes. kubectl waits 61 s for an answer.
+   * True if the sink is closed and chunks are still parsed. Heartbeats are answered as long as the other direction
+   * delivers output, because kubectl waits only 61 s for a response.
    */
   get #stillConsiders(): boolean {
     const { consider, tap } = this.#options;
     return this.#state === 'discarding' && consider !== undefined && tap !== undefined;
   }
 
-  /**
-   * Nothing can go past the tap now. What the tap gathers need not wait for the sink: while that takes what was gathered before, a part of
-   * the next wait passes.
-   */
+  /** True if the tap must not read more now. A tap that gathers chunks does not wait for the sink, up to a limit. */
   get #blocked(): boolean {
     if (this.#holds === 0) return false;
     if (this.#buffer === undefined || !this.#gathers) return true;
@@ -249,7 +259,7 @@ export class Direction {
     this.#stirs += 1;
     countGarbage(chunk);
     if (this.#buffer === undefined) {
-      // the sink looks at it, nobody knows how long
+      // The sink keeps the chunk for an unknown time, so its block cannot be reused.
       if (adoptBlock(chunk) !== undefined) dropBlocks(1);
       return this.#take(chunk);
     }
@@ -268,7 +278,7 @@ export class Direction {
     if (!this.#blocked) this.#askTurn();
   };
 
-  /** After the source had to wait: until nothing comes any more, or it has to wait again. */
+  /** Resets `pressed` after a turn of the event loop in which nothing arrived. */
   async #watchPressure(): Promise<void> {
     const { source } = this.#options;
     for (let before = -1; before !== this.#arrivals;) {
@@ -290,7 +300,7 @@ export class Direction {
     });
   }
 
-  /** Looks again whether the sink may be waited for: it need not say anything. */
+  /** Checks the pace again later, because a client that answers no ping causes no event. */
   #askSoon(): void {
     this.#paceTimer ??= setTimeout(() => {
       this.#paceTimer = undefined;
@@ -298,7 +308,7 @@ export class Direction {
     }, PACE_LOOK_MS);
   }
 
-  /** Takes out of the buffer what may be taken in this turn. */
+  /** Takes bytes from the buffer, up to the limit of one turn. */
   #pump(): void {
     const bytes = this.#buffer?.bytes;
     if (bytes === undefined) return;
@@ -312,7 +322,7 @@ export class Direction {
     this.#endSink();
   }
 
-  /** What goes past the tap together: the rest of what may be taken in this turn, block by block. */
+  /** Takes blocks from the buffer that the tap reads together, up to the limit of one turn. */
   #takeOut(bytes: SessionBuffer['bytes']): readonly Uint8Array[] {
     const chunks: Uint8Array[] = [];
     let end = this.#taken;
@@ -339,7 +349,7 @@ export class Direction {
     } catch (error) {
       return this.#refuse(error);
     }
-    // what says nothing to the tap goes with what waits
+    // A chunk without new events joins the chunks that wait.
     if (wait !== undefined || !awaited.any) this.#gathers = wait !== undefined && tap.gathers === true;
     this.#waited = wait !== undefined && !this.#gathers;
     if (wait === undefined && !awaited.any) return this.#deliver(chunks);
@@ -356,7 +366,7 @@ export class Direction {
     this.#takeWaiting();
   }
 
-  /** What a tap thinks of a chunk that goes nowhere ends nothing. */
+  /** An error of the tap is ignored if its chunk would be dropped anyway. */
   readonly #refuse = (error: unknown): void => {
     if (!this.#stillConsiders) this.#options.refuse(error);
   };
@@ -364,7 +374,7 @@ export class Direction {
   #deliver(chunks: readonly Uint8Array[], until?: TapPlace): void {
     const { sink, tap, consider } = this.#options;
     if (this.#state === 'stopped') return;
-    // only what comes without a buffer is considered, and that comes alone
+    // `consider` is set only for the direction without a buffer, whose chunks arrive one at a time.
     if (tap !== undefined && chunks.some((chunk) => consider?.(chunk, tap) === true)) return;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
     for (const chunk of chunks) {
@@ -375,7 +385,7 @@ export class Direction {
     this.#send(this.#pressed ? Math.max(unsentBytes, conclusionBytes) : unsentBytes, until);
   }
 
-  /** Delivers all but the last `keep` bytes. @param until the tap has seen more than that */
+  /** Delivers all except the last `keep` bytes. @param until place of their end, if the tap has seen more */
   #send(keep: number, until?: TapPlace): void {
     const kept = keep > MAX_UNSENT_BYTES ? 0 : Math.min(keep, this.#unsentBytes);
     const pieces = this.#unsent;
@@ -398,7 +408,7 @@ export class Direction {
 
   readonly #sendAll = (): void => {
     if (this.#state !== 'running' || this.#unsentBytes === 0) return;
-    // the tap has seen more than was delivered while it holds a chunk
+    // While a chunk waits for the recorder, the tap has seen more than was delivered.
     if (this.#holds > 0) this.#unsentTimer?.refresh();
     else this.#send(0);
   };
@@ -461,11 +471,14 @@ export class Direction {
     if (this.#pressed) void this.#watchPressure();
   }
 
-  /** Without a buffer, what came while a tap held a chunk back is taken together: it waits once for the recorder then. */
+  /**
+   * Without a buffer: takes all bytes together that arrived while a chunk waited, so that they wait once for the
+   * recorder.
+   */
   #takeWaiting(): void {
     const { source } = this.#options;
     if (this.#state !== 'running' || this.#holds > 0 || this.#buffer !== undefined) return;
-    // hands it to `#arrive`
+    // `read` emits the bytes as `data`, which calls `#arrive`.
     source.read(Math.min(source.readableLength, MAX_TAKEN_BYTES));
   }
 
@@ -475,7 +488,7 @@ export class Direction {
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
     const words = lastWords?.(this.#pressed);
     clearTimeout(this.#unsentTimer);
-    // a part of a frame, or a word that nothing has proved
+    // The remaining bytes are an incomplete frame or an unproved exit status.
     if (words === undefined) for (const piece of this.#unsent) sink.write(piece);
     this.#unsent = [];
     this.#unsentBytes = 0;
@@ -484,12 +497,12 @@ export class Direction {
   }
 }
 
-/** A chunk is garbage once it was passed on, unless its memory is used again. */
+/** Counts a chunk as garbage, unless its memory is pooled. */
 function countGarbage(chunk: Uint8Array): void {
   if (!isPooled(chunk) && !isLent(chunk)) passedThrough(chunk.length);
 }
 
-/** Takes the last `bytes` of `pieces` off them. */
+/** Removes the last `bytes` bytes from `pieces` and returns them. */
 function cutTail(pieces: Uint8Array[], bytes: number): Uint8Array[] {
   const tail: Uint8Array[] = [];
   for (let left = bytes; left > 0;) {

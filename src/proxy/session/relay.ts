@@ -1,5 +1,5 @@
 /**
- * Carries bytes between a client and the API server until one of them is done. Knows no protocol.
+ * Relays bytes between a client and the API server until one of them closes. Independent of the protocol.
  *
  * ```
  *   client ──data──► tap.push ──────────────► upstream.write      one chunk under way per direction; a tap that wants to
@@ -7,11 +7,11 @@
  * ```                                                             upstream says is read all the same
  *
  *
- * Not `stream.pipeline`: it destroys the sink when the source or a stage fails, and a session that is ended by the
- * gateway still has to tell its client why. What pipeline does is done here: errors of both ends, back-pressure,
- * half-close, one signal. A half-close is passed on as one. An end that closes altogether ends the other after what
- * was already read has been written: a client behind a pager may take its time for that. Only then does `lingerMs` run.
- * An end that breaks is treated the same way, because what it said before still counts.
+ * `stream.pipeline` is not used, because it destroys the sink when the source or a stage fails, and the gateway must
+ * still send its client the reason. The relay handles errors of both ends, back-pressure, half-close and the abort
+ * signal itself. A half-close is forwarded. When one end closes, the other end is closed after all bytes were written,
+ * which may take long for a client behind a pager. Then `lingerMs` starts. A broken connection is treated like a closed
+ * one, because the bytes before it still count.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
@@ -19,54 +19,60 @@ import type { ClientProbes, Tap } from '../../recording/tap.ts';
 import { HeldBack, SILENT_MS } from './held-back.ts';
 import { Direction } from './relay-direction.ts';
 
+/** Both ends of a relay and its limits. */
 export interface RelayOptions {
   readonly client: Duplex;
   readonly upstream: Duplex;
-  /** Bytes that came with the heads of request and response. */
+  /** Bytes that arrived with the heads of request and response. */
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
   readonly taps?: { readonly clientToServer: Tap; readonly serverToClient: Tap };
-  /** Set: no more is on its way to the client than it takes in a moment, as far as it answers these. */
+  /** Pings for the client. With them the output in flight is limited to what the client reads in a moment. */
   readonly probes?: ClientProbes | undefined;
-  /** How long one end may stay open after the other has closed and everything was written. */
+  /** Maximum time for which one end stays open after the other closed and all bytes were written. */
   readonly lingerMs: number;
   /** Destroys both ends. */
   readonly signal: AbortSignal;
-  /** For how long the API server must have said nothing before it gets a heartbeat of the client. */
+  /** Silence of the API server after which a heartbeat of the client is forwarded. */
   readonly silentMs?: number;
-  /** For what the API server says and the client has not got yet; without one the API server waits for the client. */
+  /** Opens a buffer for undelivered output. Without it the API server waits for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
-  /** The buffer holds all it may, and the API server waits. */
+  /** Called when the buffer is full and the API server has to wait. */
   readonly beyond?: () => void;
   /**
-   * Asked when the API server has ended or broken and all it said is delivered: bytes for the client before its end.
-   * `pressed`: see `Relay`.
+   * Called after the API server closed and all its output was delivered. Returns bytes that end the output to the
+   * client. `pressed`: see `Relay`.
    */
   readonly lastWords?: (pressed: boolean) => Uint8Array | undefined;
 }
 
+/** Reason for the end of a relay. */
 export type RelayEnd =
-  /** Both ends closed in order; `first` is the one that ended first. */
+  /** Both ends closed; `first` closed first. */
   | { readonly kind: 'closed'; readonly first: 'client' | 'upstream' }
-  /** An end broke; the other one got what it had said, and was closed. */
+  /** The connection of one end broke. The other end got its bytes and was closed. */
   | { readonly kind: 'broken'; readonly side: 'client' | 'upstream'; readonly error: Error }
-  /** A tap refused a chunk. Nothing more is delivered; both ends are left open for the caller. */
+  /** A tap refused a chunk. Nothing more is delivered, and both ends stay open for the caller. */
   | { readonly kind: 'refused'; readonly error: unknown }
-  /** `stop` or the signal. */
+  /** `stop` was called, or the signal aborted. */
   | { readonly kind: 'stopped' };
 
+/** A running relay. */
 export interface Relay {
-  /** Resolves once, never rejects. */
+  /** Resolves at the end. Never rejects. */
   readonly done: Promise<RelayEnd>;
-  /** Bytes taken from each end. */
+  /** Number of bytes read from each end. */
   readonly totals: { readonly fromClient: number; readonly fromUpstream: number };
-  /** The API server had to wait for the client, and from then to its end it has always had something to say. */
+  /**
+   * True if the API server had to wait for the client, and never stopped sending until it closed. Output may then be
+   * lost.
+   */
   readonly pressed: boolean;
-  /** Delivers nothing more and leaves both ends open for the caller. */
+  /** Stops the relay. Both ends stay open for the caller. */
   stop(): void;
 }
 
-/** Starts to relay. From now on until `done` the relay owns both ends. */
+/** Starts a relay, which owns both ends until `done` resolves. */
 export function startRelay(options: RelayOptions): Relay {
   const { client, upstream, taps, signal, silentMs = SILENT_MS } = options;
   const done = Promise.withResolvers<RelayEnd>();
@@ -121,7 +127,7 @@ export function startRelay(options: RelayOptions): Relay {
       if (over) return;
       first ??= side;
       if (other.destroyed) return finish(closed());
-      // Nobody reads what still comes from the other end.
+      // Further bytes from the other end have no receiver.
       toEnd.discard();
       fromEnd.endSource();
       if (other.writableFinished) startLinger();
@@ -136,7 +142,7 @@ export function startRelay(options: RelayOptions): Relay {
     signal.addEventListener('abort', onAbort, { once: true });
     outbound.start(options.upstreamHead);
     inbound.start(options.clientHead);
-    // An end that was gone before the relay began has no more events to tell it.
+    // An end that closed before the relay started emits no further events.
     if (client.destroyed || upstream.destroyed)
       destroyBoth({ kind: 'closed', first: client.destroyed ? 'client' : 'upstream' });
   }

@@ -1,10 +1,11 @@
-/** How many upgraded connections there may be, from admission to end, so that one user cannot take them all. */
+/** Limits the number of upgraded connections in total and per user. */
 import { TailcastError } from '../../errors.ts';
 import { createPlaceCount } from '../../place-count.ts';
 
+/** Counter of upgraded connections. */
 export interface SessionCounts {
   /**
-   * Takes a place; the returned function gives it back, once.
+   * Takes a slot for a connection. The returned function releases the slot; call it once.
    * @throws TailcastError `OVERLOADED`
    */
   enter(user: string): Promise<() => void>;

@@ -1,18 +1,20 @@
-/** Every upgraded connection of the gateway, so that a shutdown can tell each of them why it ends. */
+/** All upgraded connections of the gateway, so that a shutdown can end each of them with a reason. */
 
-/** Ends one connection with a reason its user is told where that is possible. */
+/** Ends one connection with a reason, which the client sees if the protocol allows it. */
 export type EndSession = (reason: string) => void;
 
+/** Registry of upgraded connections. */
 export interface SessionRegistry {
   readonly size: number;
-  /** After `endAll` no connection may begin. */
+  /** True after `endAll`: no connection may start. */
   readonly closing: boolean;
   /**
-   * @param finished resolves when the connection and its recording are complete; the entry is dropped then
+   * Adds a connection.
    * @param end called at most once
+   * @param finished resolves when the connection and its recording are complete; the entry is then removed
    */
   add(end: EndSession, finished: Promise<unknown>): void;
-  /** Ends every connection, lets none begin from now on, and resolves when all have finished. */
+  /** Ends all connections and refuses new ones. Resolves when all have finished. */
   endAll(reason: string): Promise<void>;
 }
 

@@ -4,7 +4,7 @@ import type { Duplex } from 'node:stream';
 
 const KEEP_ALIVE_MS = 30_000;
 
-/** A connection may be silent for hours: no idle limit of the HTTP server applies, TCP looks whether the peer lives. */
+/** Disables the idle timeout, because a session may be silent for hours. TCP keep-alive detects a dead peer. */
 export function prepareSocket(socket: Duplex): void {
   if (!(socket instanceof Socket)) return;
   socket.setTimeout(0);

@@ -1,6 +1,6 @@
 /**
- * A file without a name that holds what waits of one session. It is unlinked before the first byte is written: nobody can
- * open it, and it is gone with the process, however that ends.
+ * An unlinked file for the queued output of one session. It is unlinked before the first byte is written, so that no
+ * other process can open it and the kernel deletes it when the process exits.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -8,17 +8,18 @@ import { open, unlink, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { BLOCK_BYTES, takeBlock } from '../../memory/block-pool.ts';
 
+/** A file of blocks. */
 export interface SpillFile {
-  /** @param bytes one whole block. @throws when it is not written */
+  /** Writes one complete block. @throws Error if the write fails */
   write(block: number, bytes: Uint8Array): Promise<void>;
-  /** @returns a block of the pool. @throws when the block cannot be read as it was written */
+  /** Reads one block into a pooled block. @throws Error if the read fails */
   read(block: number): Promise<Buffer>;
-  /** Gives the space of all blocks back. */
+  /** Truncates the file. */
   clear(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** @throws when the file cannot be made, or keeps its name */
+/** Creates the file. @throws Error if it cannot be created or unlinked */
 export async function openSpillFile(directory: string): Promise<SpillFile> {
   const path = join(directory, `.tailcast-${randomUUID()}`);
   const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
@@ -38,7 +39,7 @@ export async function openSpillFile(directory: string): Promise<SpillFile> {
 }
 
 async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  // a disk that fills up takes a part, and says why at the next write
+  // A full disk accepts a part of the write and reports the error at the next one.
   for (let done = 0; done < bytes.length;) {
     const { bytesWritten } = await handle.write(bytes, done, bytes.length - done, position + done);
     if (bytesWritten === 0) throw new Error('the disk takes no more');

@@ -1,4 +1,4 @@
-/** What is looked at on a connection that is passed on without a recording. */
+/** Taps for unrecorded connections. */
 import { TailcastError } from '../../errors.ts';
 import {
   createReceiveOnlyTap,
@@ -13,17 +13,19 @@ import { watchPorts } from './port-forward.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 import { type UpgradeRequest } from './upgrade-request.ts';
 
+/** An unrecorded connection. */
 export interface Tunnel {
   readonly taps: SessionTaps;
-  /** Of a port-forward whose ports can be seen: those opened so far. */
+  /** Returns the ports that a port-forward opened so far, if they are visible. */
   readonly ports?: () => readonly number[];
 }
 
 /**
- * A watch or a log is let through because nothing can be said on it, which holds for the API server itself. What an
- * aggregated API server does with a path of that form nobody knows, so for those who must be recorded it is seen to.
+ * Checks the protocol of a watch or log upgrade. They are not recorded because the client sends nothing. An aggregated
+ * API server might behave differently, so under enforced recording the gateway enforces that the client sends nothing,
+ * which it can do over WebSocket only.
  *
- * @throws TailcastError `UPGRADE_REFUSED` for a protocol in which it cannot be seen
+ * @throws TailcastError `UPGRADE_REFUSED` for other protocols
  */
 export function checkStream(
   { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
@@ -33,12 +35,12 @@ export function checkStream(
   throw new TailcastError('UPGRADE_REFUSED', 'a stream is read over WebSocket only');
 }
 
-/** An upgrade of class `secretRead` is a watch of Secrets. */
+/** Returns true for a watch or a log. An upgrade of class `secretRead` is a watch of Secrets. */
 function isStream(policyClass: Admission['policyClass']): boolean {
   return policyClass === 'streamUpgrade' || policyClass === 'secretRead';
 }
 
-/** @param rawHeaders of the API server's 101 */
+/** Creates the taps for an unrecorded connection. @param rawHeaders headers of the 101 response of the API server */
 export function createTunnel(
   { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],

@@ -1,4 +1,4 @@
-/** Finds the recorder of a session before the API server hears of it, or says what the policy says without one. */
+/** Finds the recorder of a session before the API server gets the request, and applies the policy if there is none. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
 import { findRecorders, type RecorderDirectory } from '../../recording/find-recorders.ts';
@@ -16,8 +16,8 @@ export interface RecorderDeps extends RecorderDirectory {
 }
 
 /**
- * A recorder that has accepted the session, or none with a warning where the policy allows it.
- * @throws TailcastError `RECORDING_REQUIRED`
+ * Opens an upload at a recorder. Without a recorder it returns a warning if the policy allows unrecorded sessions.
+ * @throws TailcastError `RECORDING_REQUIRED` if the policy does not allow them
  */
 export async function openRecorder(
   deps: RecorderDeps,
@@ -53,7 +53,7 @@ export async function openRecorder(
   }
 }
 
-/** Logs and counts what becomes of the end of a recording. */
+/** Returns callbacks that log and count late deliveries. */
 export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionFields): LateEvents {
   return {
     left: (bytes) => events.recordingLeft({ ...fields, bytes }),

@@ -1,19 +1,20 @@
-/** What a client that wants to leave HTTP asks for, read strictly: what two readers could read differently is refused. */
+/** Parses upgrade requests strictly. A request that another parser could read differently is refused. */
 import { TailcastError } from '../../errors.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 
+/** The requested protocol. */
 export interface UpgradeRequest {
-  /** `other`: neither of the protocols Kubernetes knows. */
+  /** `other`: not a protocol of Kubernetes. */
   readonly protocol: 'websocket' | 'spdy' | 'other';
-  /** The value of `Upgrade` for the API server; for a known protocol in its usual spelling. */
+  /** Value of the `Upgrade` header for the API server; normalised for known protocols. */
   readonly value: string;
 }
 
-/** A request as Node's parser saw it. */
+/** A request as Node parsed it. */
 export interface RawUpgrade {
   readonly method: string;
   readonly httpVersion: string;
-  /** Flat, as received. */
+  /** Flat list of header names and values, as received. */
   readonly rawHeaders: readonly string[];
 }
 
@@ -22,13 +23,13 @@ const KNOWN = new Map<string, UpgradeRequest>([
   ['spdy/3.1', { protocol: 'spdy', value: 'SPDY/3.1' }],
 ]);
 
-/** Protocols that would carry requests which no gate sees. */
+/** Protocols that would carry further requests past the gate. */
 const CARRIES_HTTP = /^(?:h2c|http|tls|connect-)/i;
 
 /**
- * Recognises the protocol in any letter case, in a list and over several header lines.
- * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols at once, a method that the protocol
- *   does not have, another kind of HTTP or TLS, or no protocol at all
+ * Parses the protocol, in any letter case, from a list and from several header lines.
+ * @throws TailcastError `UPGRADE_REFUSED` for HTTP/1.0, a body, two known protocols, a method that the protocol does
+ *   not allow, HTTP or TLS as protocol, or no protocol
  */
 export function parseUpgradeRequest(request: RawUpgrade): UpgradeRequest {
   if (request.httpVersion !== '1.1') throw refused(`HTTP/${request.httpVersion} cannot be upgraded`);
@@ -54,7 +55,7 @@ function listValues(rawHeaders: readonly string[], name: string): readonly strin
     .filter((token) => token !== '');
 }
 
-/** Node hands the body of an upgrade request over as the first bytes of the new protocol; nobody sends one. */
+/** Returns true if the request has a body. Node would pass the body on as the first bytes of the new protocol. */
 function hasBody(rawHeaders: readonly string[]): boolean {
   return (
     headerLines(rawHeaders, 'transfer-encoding').length > 0 ||

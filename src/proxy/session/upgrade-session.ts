@@ -1,6 +1,6 @@
 /**
- * An upgraded connection from its 101 to its last event. By now nothing can be refused in HTTP any more: a session that
- * must end is told why inside its own protocol where that is possible, and is cut where it is not.
+ * An upgraded connection from its 101 response to its end. A session that must end gets the reason inside its protocol
+ * if possible; otherwise its connection is closed.
  */
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
@@ -13,23 +13,25 @@ import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './rela
 import type { SessionRegistry } from './session-registry.ts';
 import type { Tunnel } from './tunnel.ts';
 
+/** An upgraded connection after its 101 response. */
 export interface LiveSession {
   readonly fields: SessionFields;
   readonly client: Duplex;
   readonly clientHead: Uint8Array;
   readonly upstream: Duplex;
   readonly upstreamHead: Uint8Array;
-  /** Recorded, or passed on. */
+  /** Recorded session, or unrecorded tunnel. */
   readonly carried: SessionRecording | Tunnel;
-  /** How much of its output may wait here; not given: none, the API server waits. */
+  /** Depth of the output buffer. Undefined: no buffer, and the API server waits for the client. */
   readonly buffer?: BufferDepth;
 }
 
+/** A session with its recording. */
 export interface SessionRecording {
   readonly session: RecordingSession;
   readonly taps: SessionTaps;
   readonly upload: RecorderUpload;
-  /** What must be recorded ends with its recorder. */
+  /** True if the session ends when its recorder is lost. */
   readonly enforce: boolean;
 }
 
@@ -47,34 +49,34 @@ export interface SessionDeps {
   readonly sessions: SessionRegistry;
   readonly buffers?: ElasticBuffers;
   readonly monotonicMs: () => number;
-  /** Ends everything at once, without a word. */
+  /** Aborts all sessions immediately, without a farewell. */
   readonly signal: AbortSignal;
-  /** Calls `end` when whoever has the session may not have it any more; what it returns stops the watching. */
+  /** Watches the rights of the caller and calls `end` when they are gone. Returns a function that stops watching. */
   readonly watch?: (end: (error: TailcastError) => void) => () => void;
-  /** However busy it is. */
+  /** Maximum duration of a session. */
   readonly maxDurationMs?: number | undefined;
-  /** Without a byte from the program or to it. */
+  /** Maximum time without input or output. */
   readonly idleMs?: number | undefined;
-  /** How long one end may stay open after the other. */
+  /** Maximum time for which one end stays open after the other closed. */
   readonly lingerMs: number;
 }
 
-/** How a session went. */
+/** Result of a session. */
 export interface SessionResult {
   readonly fromClient: number;
   readonly fromUpstream: number;
-  /** Why the gateway ended it, if it did. */
+  /** Error with which the gateway ended the session, if it did. */
   readonly error?: ErrorCode;
 }
 
-/** Why a session ends. `error`: something the user should be told. */
+/** Reason for the end of a session. `error` is sent to the client. */
 interface End {
   readonly outcome: SessionOutcome;
   readonly reason?: string;
   readonly error?: TailcastError;
 }
 
-/** Relays until either side is done or something ends the session; resolves when its recording is confirmed too. */
+/** Runs the session until one side closes or the gateway ends it. Resolves when its recording is confirmed. */
 export function runSession(live: LiveSession, deps: SessionDeps): Promise<SessionResult> {
   const wanted = Promise.withResolvers<End>();
   const running = run(live, deps, wanted);
@@ -132,7 +134,7 @@ function recordingOf({ carried }: Pick<LiveSession, 'carried'>): SessionRecordin
   return 'session' in carried ? carried : undefined;
 }
 
-/** What it means when a tap refuses a chunk; anything else is bytes that cannot be understood. */
+/** Outcome for each error of a tap. Other errors mean unreadable bytes. */
 const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
   ['POLICY_REFUSED', 'refused'],
@@ -141,13 +143,15 @@ const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
 
 const BAD_GATEWAY = 502;
 
-/** kubectl takes a connection that ends without a status for a success, and believes a status that is wrong. */
+/**
+ * Returns a failure status for an unproved end. kubectl treats a connection that closes without a status as success.
+ */
 function wordsForDoubt({ carried: { taps } }: LiveSession, pressed: boolean): Uint8Array | undefined {
   const doubt = taps.unproved(pressed);
   return doubt === undefined ? undefined : taps.farewell(`tailcast: ${doubt}`, BAD_GATEWAY);
 }
 
-/** Where the output of a session waits, and who is told when it cannot. */
+/** Returns the output buffer of a session, and the callback for a full buffer. */
 function bufferOf(
   { buffer, fields }: LiveSession,
   { buffers, events }: SessionDeps,
@@ -234,7 +238,7 @@ function interrupted(error: TailcastError): End {
 
 const MINUTE_MS = 60_000;
 
-/** The longest time of a session, and the longest silence in it. */
+/** Ends a session that exceeds its maximum duration or idle time. */
 function limitTime(
   live: LiveSession,
   relay: Relay,
@@ -249,7 +253,7 @@ function limitTime(
     timers.push(setTimeout(() => end(error), maxDurationMs));
   }
   if (idleMs !== undefined) {
-    // kubectl's pings are bytes on the wire, but nothing a person or a program has said
+    // Pings of kubectl are bytes on the wire, but they are neither input nor output.
     const bytes = (): number =>
       recording === undefined
         ? relay.totals.fromClient + relay.totals.fromUpstream
@@ -270,7 +274,7 @@ function limitTime(
   };
 }
 
-/** Nothing of the old conversation goes on; the client gets the reason if a frame can be put where its stream stands. */
+/** Closes the connection to the API server. The client gets the reason if its stream is at a frame boundary. */
 function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
   const { client, upstream, carried } = live;
   upstream.destroy();
@@ -290,7 +294,7 @@ async function finishRecording(live: LiveSession, end: End, deps: SessionDeps): 
   const recording = recordingOf(live);
   if (recording === undefined) return;
   const { session } = recording;
-  // `watchRecorder` has closed the recording
+  // `watchRecorder` has ended the recording.
   if (end.outcome === 'recorder-lost') return;
   try {
     const outcome = end.outcome === 'refused' ? 'interrupted' : end.outcome;

@@ -1,14 +1,14 @@
 /**
- * Requests that want to leave HTTP: exec, attach, port-forward, and whatever else asks.
+ * Upgrade requests: exec, attach, port-forward, and other upgrades.
  *
  * ```
- * gate → event → decision → recorder open → API server asked → 101 or its refusal → relay, recorded → end
+ * gate → event → decision → open recorder → request to API server → 101 or refusal → recorded relay → end
  * └──────── each of these may refuse with a Kubernetes Status ────────┘
  * ```
  *
- * The recorder has accepted the session before the API server hears of it: a refusal can still be an HTTP response, and
- * nothing runs unrecorded that must be recorded. Nothing is written to the recorder before the API server's 101, so a
- * session that does not come about leaves no recording.
+ * The recorder accepts the session before the API server gets the request. A refusal can then still be an HTTP
+ * response, and no session runs unrecorded that must be recorded. The recorder gets no bytes before the 101 response of
+ * the API server, so a refused session leaves no recording.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -55,7 +55,7 @@ import {
   type SessionResult,
 } from './upgrade-session.ts';
 
-/** Handles a request to switch protocols; owns the socket from then on. Must not reject. */
+/** Handles an upgrade request, and owns the socket from then on. Must not reject. */
 export type UpgradeHandler = (
   request: IncomingMessage,
   socket: Duplex,
@@ -70,18 +70,20 @@ export interface UpgradeDeps
     Pick<RecorderDeps, 'recorders' | keyof RecorderDirectory> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
-  /** Path in front of every target, without a trailing slash; empty for most API servers. */
+  /** Path before each request target, without a trailing slash. Empty for most API servers. */
   readonly basePath: string;
-  /** How the API server is asked for recorded sessions where the client wants a WebSocket; default: as the client asks. */
+  /** Protocol with the API server for recorded WebSocket sessions. Default: the protocol of the client. */
   readonly execUpstream?: ExecUpstream;
-  /** How many sessions there may be. */
+  /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
-  /** Tells a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the caller. */
+  /**
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without it each 403 is for the caller.
+   */
   readonly accountRefusals?: AccountRefusals;
-  /** Ports that no port-forward may open. */
+  /** Ports that a port-forward must not open. */
   readonly refusedPorts?: readonly PortRange[];
-  /** Sends an API request event; throws when policy says the request must not go on without. */
+  /** Sends an API request event. Throws if the policy refuses a request without an event. */
   recordApiRequest(record: {
     readonly admission: Admission;
     readonly method: string;
@@ -93,16 +95,16 @@ export interface UpgradeDeps
     RecorderDeps['events'] &
     AccountDeps['events'] &
     Pick<Events, 'upstreamFailed'>;
-  /** True when cookies of the API server belong to the client: not in auth mode. */
+  /** True if cookies of the API server are passed to the client: in `noauth` mode. */
   readonly keepCookies: boolean;
   readonly unixMs: () => number;
   readonly limits?: Partial<UpgradeLimits>;
 }
 
 export interface UpgradeLimits extends Partial<RecordingLimits> {
-  /** How long the API server may take to answer; it may have to reach a kubelet first. */
+  /** Timeout of the response of the API server, which may have to connect to a kubelet first. */
   readonly responseTimeoutMs: number;
-  /** How long one end of a connection may stay open after the other. */
+  /** Maximum time for which one end stays open after the other closed. */
   readonly lingerMs: number;
 }
 
@@ -110,16 +112,16 @@ const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_0
 
 const SWITCHING = 101;
 
-/** Header that carries the offered and the chosen subprotocols. */
+/** Headers with the offered and the chosen subprotocol. */
 const SUBPROTOCOL_HEADER = {
   spdy: 'x-stream-protocol-version',
   websocket: 'sec-websocket-protocol',
 } as const;
 
-/** What is behind these may speak any protocol; the API server itself speaks two. */
+/** Requests that reach other programs, which may use any protocol. The API server itself uses two. */
 const SPOKEN_BY_APPS: ReadonlySet<RequestClass> = new Set(['nodeProxy', 'podProxy', 'serviceProxy']);
 
-/** One upgrade on its way to its 101. */
+/** An upgrade before its 101 response. */
 interface Attempt {
   readonly deps: UpgradeDeps;
   readonly limits: UpgradeLimits;
@@ -127,17 +129,19 @@ interface Attempt {
   readonly client: Duplex;
   readonly clientHead: Buffer;
   readonly peer: Peer;
-  /** Aborts when the client leaves or the process ends. */
+  /** Aborts when the client disconnects or the process exits. */
   readonly signal: AbortSignal;
   readonly account: Account;
 }
 
-/** A session after its 101. An object, so that waiting for the start is not waiting for the end. */
+/**
+ * A session after its 101 response. An object, because a promise of a promise would wait for the end of the session.
+ */
 interface Running {
   readonly finished: Promise<SessionResult>;
 }
 
-/** The handler resolves, and never rejects, when the connection and its recording are complete. */
+/** Creates the handler. Its promise resolves when connection and recording are complete, and never rejects. */
 export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
   const limits: UpgradeLimits = { ...UPGRADE_LIMITS, ...deps.limits };
   return async (request, client, clientHead, peer) => {
@@ -183,7 +187,9 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
   };
 }
 
-/** Everything up to the 101. Resolves with the running session, or with nothing when the API server refused. */
+/**
+ * Handles the request up to the 101 response. Resolves with the running session; undefined if the API server refused.
+ */
 async function open(
   attempt: Attempt,
   upgrade: UpgradeRequest,
@@ -206,7 +212,7 @@ async function open(
   return admission.record ? record(attempt, upgrade, admission) : tunnel(attempt, upgrade, admission);
 }
 
-/** Passes a connection on without looking into it. */
+/** Relays a connection without recording it. */
 async function tunnel(
   attempt: Attempt,
   upgrade: UpgradeRequest,
@@ -226,7 +232,7 @@ async function tunnel(
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
-/** Passes a connection on with a recorder listening, or refuses it. */
+/** Relays a connection and records it, or refuses it. */
 async function record(
   attempt: Attempt,
   upgrade: UpgradeRequest,
@@ -238,7 +244,8 @@ async function record(
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
-  // Both handshakes run at the same time, but the API server gets the request only after a recorder accepted the session.
+  // Both handshakes run at the same time, but the API server gets the request only after a recorder accepted the
+  // session.
   const early = connectEarly(deps.connect);
   const opened = await openRecorder(deps, admission, attempt.signal).catch((error: unknown) => {
     early.discard();
@@ -279,14 +286,14 @@ async function record(
   }
 }
 
-/** The headers of a recorded upgrade: nothing may be agreed on that the taps cannot read. */
+/** Returns the headers of a recorded upgrade, which offer only subprotocols that the taps can read. */
 function recordableHeaders(
   protocol: StreamProtocol,
   headers: readonly string[],
 ): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
   const name = SUBPROTOCOL_HEADER[protocol];
   const offered = recordableSubprotocols(protocol, headerLines(headers, name));
-  // a SPDY client that names no version would get the oldest one from some servers and an error from others
+  // Without a version some servers choose the oldest one, and others respond with an error.
   if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
     throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
   }
@@ -297,14 +304,14 @@ function recordableHeaders(
       offered,
     };
   }
-  // only in noauth mode are there any here; the API server takes them out before it chooses
+  // Credentials are present in noauth mode only. The API server removes them before it chooses a subprotocol.
   const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
   const line =
     offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];
   return { headers: [...kept, ...line], offered };
 }
 
-/** The recording of an agreed connection, if a recorder accepted it. */
+/** Starts the recording of an upgraded connection, if a recorder accepted it. */
 function beginRecording(
   { deps, limits }: Attempt,
   admission: Admission,
@@ -358,7 +365,7 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
   }
 }
 
-/** The 101 goes to the client, and from here on nothing is HTTP. */
+/** Sends the 101 response to the client and starts the session. */
 async function start(
   attempt: Attempt,
   admission: Admission,
@@ -373,7 +380,7 @@ async function start(
   const { protocol, warnings = [] } = agreed;
   const { taps } = agreed.carried;
   const carried = { ...agreed.carried, taps: answer.believable === true ? believeSpdy(taps) : taps };
-  // The first lines of a session without a terminal are due now; a recorder that is gone already refuses in HTTP.
+  // Without a terminal the header is sent now. If the recorder is lost already, the refusal is an HTTP response.
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
   attempt.account.answered(SWITCHING);
@@ -414,15 +421,16 @@ async function start(
 }
 
 /**
- * The output of a program may wait here, for the API server closes when the program has ended. On a terminal little may, so
- * that Ctrl-C stays quick. Nothing of a port-forward may: who forwards one wants to know how quickly the other end reads.
+ * Returns the buffer depth of a session. The output of a program may be buffered, because the API server closes when
+ * the program exits. A terminal has a small buffer, so that Ctrl-C stays quick. A port-forward has none, because its
+ * client needs the back-pressure.
  */
 function bufferFor({ policyClass, target }: Admission): Pick<LiveSession, 'buffer'> {
   if (policyClass !== 'exec' && policyClass !== 'attach') return {};
   return { buffer: parseExecOptions(target).tty ? 'brief' : 'deep' };
 }
 
-/** The API server's own answer, as it came; a body without a length goes out in chunks, so that its end shows. */
+/** Relays a refusal of the API server. A body without a length is sent chunked, so that its end is visible. */
 async function relayRefusal(
   attempt: Attempt,
   admission: Admission,
@@ -450,13 +458,13 @@ async function relayRefusal(
     if (inChunks) await pipeline(answer.body, encodeChunks, client, { signal });
     else await pipeline(answer.body, client, { signal });
   } catch {
-    // Whichever end broke, both are destroyed, and the client sees that the response is not whole.
+    // If one end breaks, both are destroyed, and the client sees an incomplete response.
   } finally {
     answer.body.destroy();
   }
 }
 
-/** Our own answer, as long as nothing else was said on the connection. */
+/** Sends a Status of the gateway, if no response was sent yet. */
 function refuse(attempt: Attempt, error: unknown): void {
   const { client, account, limits, signal } = attempt;
   if (signal.aborted || client.destroyed) {
