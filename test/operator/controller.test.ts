@@ -194,7 +194,7 @@ describe('the operator', () => {
 });
 
 describe('the operator’s code', () => {
-  it('is loaded by the operator role and its doctor alone', () => {
+  it('is loaded only by the operator role, its doctor and the migration check', () => {
     const src = fileURLToPath(new URL('../../src', import.meta.url));
     const files = readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) =>
       /\.tsx?$/.test(name),
@@ -202,17 +202,18 @@ describe('the operator’s code', () => {
     expect(files.length).toBeGreaterThan(50);
     const users = files.filter((name) => {
       const text = readFileSync(`${src}/${name}`, 'utf8');
-      const isOwn = name.startsWith('operator/') || name.startsWith('doctor/operator/');
+      const isOwn = /^(operator|doctor\/operator|doctor\/migration)\//.test(name);
       return !isOwn && /from '[^']*\/operator\//.test(text);
     });
     expect(users.toSorted()).toEqual([
+      'compose/migration.ts',
       'compose/operator-doctor.ts',
       'compose/operator-peers.ts',
       'compose/operator.ts',
     ]);
     const commands = files.filter((name) => name.startsWith('cli/'));
     const texts = commands.map((name) => readFileSync(`${src}/${name}`, 'utf8'));
-    for (const role of ['operator', 'operator-doctor']) {
+    for (const role of ['operator', 'operator-doctor', 'migration']) {
       const loads = texts.filter((text) => text.includes(`await import('../compose/${role}.ts')`));
       expect(loads).toHaveLength(1);
     }

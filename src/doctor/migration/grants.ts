@@ -5,7 +5,7 @@ import {
   LEGACY_KUBERNETES_CAPABILITY,
   parseKubernetesRules,
 } from '../../tailnet/capabilities.ts';
-import type { Finding, MigrationItem } from './verdict.ts';
+import type { MigrationFinding, MigrationItem } from './verdict.ts';
 
 const MAX_POLICY_CHARACTERS = 4 * 1024 ** 2;
 
@@ -41,7 +41,7 @@ export function judgePolicy(text: string): readonly MigrationItem[] {
   });
 }
 
-function judgeRules(name: string, rules: unknown): readonly Finding[] {
+function judgeRules(name: string, rules: unknown): readonly MigrationFinding[] {
   if (!Array.isArray(rules))
     return [{ kind: 'unsupported', field: name, text: 'the value is not a list of rules' }];
   try {
@@ -59,8 +59,8 @@ function judgeRules(name: string, rules: unknown): readonly Finding[] {
   return rules.flatMap((rule: unknown, index) => judgeRule(rule, `${name}[${index}]`, name));
 }
 
-function judgeRule(rule: unknown, at: string, name: string): readonly Finding[] {
-  const findings: Finding[] = [];
+function judgeRule(rule: unknown, at: string, name: string): readonly MigrationFinding[] {
+  const findings: MigrationFinding[] = [];
   const lower = new Map(
     typeof rule === 'object' && rule !== null
       ? Object.entries(rule).map(([key, value]) => [key.toLowerCase(), value])

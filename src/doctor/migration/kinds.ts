@@ -187,7 +187,7 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
 };
 
 /** Returns the field rules of an object of a known kind. */
-export function rulesOf(kind: string, spec: unknown): FieldRules {
+export function fieldRulesOf(kind: string, spec: unknown): FieldRules {
   return kind === 'ProxyGroup' ? groupRules(typeOf(spec)) : (KNOWN_KINDS[kind]?.rules ?? {});
 }
 

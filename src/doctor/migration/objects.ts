@@ -2,13 +2,13 @@
 import { INGRESS_CLASS } from '../../operator/ingress/resource.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
 import { isOfInterest } from '../../operator/service/interest.ts';
-import { KNOWN_KINDS, rulesOf } from './kinds.ts';
+import { KNOWN_KINDS, fieldRulesOf } from './kinds.ts';
 import {
   different,
   judgeFields,
   unsupported,
   type FieldRules,
-  type Finding,
+  type MigrationFinding,
   type MigrationItem,
 } from './verdict.ts';
 
@@ -76,7 +76,11 @@ export function contextOf(objects: readonly KubeObject[], defaultTags: readonly 
 /** Returns the verdict about one object, or undefined if the reference operator does not read the object. */
 export function judgeObject(object: KubeObject, context: MigrationContext): MigrationItem | undefined {
   const { apiVersion, kind, metadata } = object;
-  const item = (findings: readonly Finding[]): MigrationItem => ({ kind, name: nameOf(object), findings });
+  const item = (findings: readonly MigrationFinding[]): MigrationItem => ({
+    kind,
+    name: nameOf(object),
+    findings,
+  });
   if (apiVersion.startsWith(PREFIX)) return item(customResource(object, context));
   if (apiVersion === 'v1' && kind === 'Service') {
     const isRead = isOfInterest(object, false) || hasOurKeys(metadata);
@@ -89,7 +93,7 @@ export function judgeObject(object: KubeObject, context: MigrationContext): Migr
   return undefined;
 }
 
-function customResource(object: KubeObject, context: MigrationContext): readonly Finding[] {
+function customResource(object: KubeObject, context: MigrationContext): readonly MigrationFinding[] {
   const { apiVersion, kind, metadata } = object;
   const known = Object.hasOwn(KNOWN_KINDS, kind) ? KNOWN_KINDS[kind] : undefined;
   if (known === undefined)
@@ -113,13 +117,13 @@ function customResource(object: KubeObject, context: MigrationContext): readonly
           },
         ]),
     ...(whole === undefined || whole === 'same' ? [] : [{ field: '', ...whole }]),
-    ...judgeFields(spec, 'spec', rulesOf(kind, spec)),
+    ...judgeFields(spec, 'spec', fieldRulesOf(kind, spec)),
     ...annotationFindings(metadata, kind === 'ProxyGroup' ? GROUP : {}),
     ...(kind === 'Connector' ? tagFindings(textsIn(spec['tags']), undefined, context) : []),
   ];
 }
 
-function service(object: KubeObject, context: MigrationContext): readonly Finding[] {
+function service(object: KubeObject, context: MigrationContext): readonly MigrationFinding[] {
   const { metadata } = object;
   return [
     ...annotationFindings(metadata, SERVICE),
@@ -127,7 +131,7 @@ function service(object: KubeObject, context: MigrationContext): readonly Findin
   ];
 }
 
-function ingress(object: KubeObject, context: MigrationContext): readonly Finding[] {
+function ingress(object: KubeObject, context: MigrationContext): readonly MigrationFinding[] {
   const { metadata } = object;
   const tls = specOf(object)['tls'];
   const namesSecret =
@@ -149,7 +153,10 @@ function ingress(object: KubeObject, context: MigrationContext): readonly Findin
 }
 
 /** Findings for annotations and labels of the reference that are not read, or not known. */
-function annotationFindings(metadata: KubeObject['metadata'], rules: FieldRules): readonly Finding[] {
+function annotationFindings(
+  metadata: KubeObject['metadata'],
+  rules: FieldRules,
+): readonly MigrationFinding[] {
   const keys = [...Object.keys(metadata.annotations ?? {}), ...Object.keys(metadata.labels ?? {})];
   const own = [...new Set(keys)].filter((key) => key.startsWith(PREFIX) && !WRITTEN.test(key));
   return own.flatMap((key) =>
@@ -165,9 +172,9 @@ function tagFindings(
   tags: readonly string[],
   namespace: string | undefined,
   { defaultTags, trustedTags }: MigrationContext,
-): readonly Finding[] {
+): readonly MigrationFinding[] {
   const field = namespace === undefined ? 'spec.tags' : `metadata.annotations[${PREFIX}tags]`;
-  return tags.flatMap((tag): readonly Finding[] => {
+  return tags.flatMap((tag): readonly MigrationFinding[] => {
     const owner = trustedTags.get(tag);
     if (owner !== undefined)
       return [

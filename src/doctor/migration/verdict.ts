@@ -12,7 +12,7 @@ export type VerdictKind = 'unchanged' | 'different' | 'unsupported' | 'unknown';
 export const VERDICT_KINDS: readonly VerdictKind[] = ['unchanged', 'different', 'unsupported', 'unknown'];
 
 /** One reason why an object is not taken over unchanged. */
-export interface Finding {
+export interface MigrationFinding {
   readonly kind: Exclude<VerdictKind, 'unchanged'>;
   /** Path of the field, for example `spec.staticEndpoints`; empty for the complete object. */
   readonly field: string;
@@ -25,7 +25,7 @@ export interface MigrationItem {
   readonly kind: string;
   /** Name with its namespace, for example `prod/web`; of a grant its position. */
   readonly name: string;
-  readonly findings: readonly Finding[];
+  readonly findings: readonly MigrationFinding[];
 }
 
 /** Returns the worst kind among the findings of an item. */
@@ -35,7 +35,7 @@ export function verdictOf({ findings }: Pick<MigrationItem, 'findings'>): Verdic
 }
 
 /** What a field means for tailcast. `same` fields are read as the reference reads them. */
-export type FieldVerdict = 'same' | { readonly kind: Finding['kind']; readonly text: string };
+export type FieldVerdict = 'same' | { readonly kind: MigrationFinding['kind']; readonly text: string };
 
 /** A verdict, or a function that derives it from the value of the field. */
 export type FieldRule = FieldVerdict | ((value: unknown) => FieldVerdict);
@@ -66,8 +66,8 @@ const MAX_FIELDS = 5000;
  * @param root path of the value itself, for example `spec`
  * @returns at most one finding per field path
  */
-export function judgeFields(value: unknown, root: string, rules: FieldRules): readonly Finding[] {
-  const findings = new Map<string, Finding>();
+export function judgeFields(value: unknown, root: string, rules: FieldRules): readonly MigrationFinding[] {
+  const findings = new Map<string, MigrationFinding>();
   let fields = 0;
   const add = (field: string, verdict: FieldVerdict): void => {
     if (verdict !== 'same' && !findings.has(field)) findings.set(field, { field, ...verdict });

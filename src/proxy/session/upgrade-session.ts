@@ -205,7 +205,7 @@ function judgeBroken(
   live: LiveSession,
   doubt: string | undefined,
 ): End {
-  // kubectl may cut its connection as soon as it knows how the command ended
+  // kubectl may close its connection as soon as it has the exit status.
   if (hasExited(live) && (side === 'client' || doubt === undefined)) return { outcome: 'completed' };
   const reason = `the connection of the ${side} broke: ${error.message}`;
   return { outcome: side === 'client' ? 'client-disconnected' : 'interrupted', reason };
