@@ -173,7 +173,7 @@ describe('docs/identity.md', () => {
         rules += parseKubernetesRules(new Map(Object.entries(app))).recording.length;
       }
     }
-    expect(rules).toBe(2);
+    expect(rules).toBe(4);
   });
 });
 
