@@ -14,7 +14,7 @@ import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
-import { flagName, type SettingTable } from '../src/config/settings.ts';
+import { defaultText, flagName, type SettingTable } from '../src/config/settings.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
@@ -146,10 +146,10 @@ function settingsPage(): string {
 function settingItem(key: string, settings: SettingTable): readonly string[] {
   const setting = settings[key];
   if (setting === undefined) return [];
-  const { description, fallback, placeholder } = setting;
+  const { description, placeholder } = setting;
   const flag = `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``;
-  const standard = shownDefault(fallback);
-  return [`${flag}: ${sentence(description)}${standard === '' ? '' : ` Default ${standard}.`}`];
+  const standard = defaultText(setting);
+  return [`${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default \`${standard}\`.`}`];
 }
 
 /** The one setting that names a file of ours. */
@@ -209,17 +209,6 @@ function metricsList(registry: Registry): string {
       return `\`${metric.name}\` (${String(metric.type)}${labelled}): ${metric.help}`;
     }),
   );
-}
-
-/** Empty if the setting has no default that the page can show. */
-function shownDefault(fallback: unknown): string {
-  if (fallback === undefined || fallback === '' || (Array.isArray(fallback) && fallback.length === 0))
-    return '';
-  if (Array.isArray(fallback)) return `\`${fallback.join(',')}\``;
-  if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
-    return `\`${String(fallback.host)}:${String(fallback.port)}\``;
-  }
-  return `\`${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)}\``;
 }
 
 function list(items: readonly string[]): string {

@@ -5,22 +5,20 @@ import { RECORDER_OPTION } from './index-commands.ts';
 
 /** Says by its exit code what it found. */
 export function addAlerts(program: Command, context: CommandContext, outcome: { code: number }): void {
-  const alerts = program
-    .command('alerts')
-    .description('rules about what comes in, and the webhooks that are told');
+  const alerts = program.command('alerts').description('test alert rules and webhooks');
   alerts
     .command('test')
-    .description('say what the rules of a file would have found, and whether their webhooks take a message')
+    .description('print matches of the rules in existing recordings, and test their webhooks')
     .exitOverride()
-    .argument('<file>', 'file of alerts, as in the setting alerts')
+    .argument('<file>', 'YAML file, as in the setting alerts')
     .argument('[rule...]', 'names of rules; default: all')
     .option(...RECORDER_OPTION)
-    .option('--no-search', 'ask no recorder')
-    .option('--deliver', 'send each webhook of these rules a signed test message')
+    .option('--no-search', 'do not search recordings')
+    .option('--deliver', 'send a signed test message to each webhook of these rules')
     .option('--json', 'one JSON object per line')
     .addHelpText(
       'after',
-      '\nExit code: 0 the file is right and what was tried worked, 1 something did not. No alert is made.\nWhat is found is what you may see at the recorder; a webhook is told what its viewer may.',
+      '\nExit code: 0 all checks passed, 1 a check failed. The command creates no alerts.\nIt prints matches that you may see at the recorder. A webhook gets alerts that its viewer may see.',
     )
     .action(async (file: string, rules: readonly string[], options: Record<string, unknown>) => {
       const { testAlerts } = await import('./alerts.ts');

@@ -5,25 +5,25 @@ export function addArchiveOptions(command: Command): Command {
   return addContextOptions(command)
     .option(
       '--recorder <url>',
-      'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s. Several of these, and of stores: parts of a session are put together',
+      'URL of a recorder [TAILCAST_RECORDER]; default: the recorder of the demo. With several recorders and stores, parts of a session are joined',
       oneMore,
     )
     .option(
       '--store <directory|s3://…>',
-      'read a recorder’s directory or bucket instead; S3 as TAILCAST_S3_… says, sealed recordings with TAILCAST_SEAL_KEYS [TAILCAST_STORE]',
+      'directory or bucket to read instead, with the variables TAILCAST_S3_… and TAILCAST_SEAL_KEYS [TAILCAST_STORE]',
       oneMore,
     )
     .option(
       '--recorder-keys <file>',
-      'public evidence keys of the recorders of the store, PEM; without them its recordings are unverified [TAILCAST_RECORDER_KEYS]',
+      'file with public evidence keys (PEM) of the store’s recorders; without it, recordings are unverified [TAILCAST_RECORDER_KEYS]',
     );
 }
 
 /** The options that name a gateway instead of a recorder. */
 export function addContextOptions(command: Command): Command {
   return command
-    .option('--context <name>', 'ask the gateway that this context of the kubeconfig leads to')
-    .option('--kubeconfig <file>', 'kubeconfig of that context; default: as kubectl finds it');
+    .option('--context <name>', 'use the gateway of this kubeconfig context')
+    .option('--kubeconfig <file>', 'kubeconfig of that context; default: the file that kubectl uses');
 }
 
 /** Of an option that may be given several times. */

@@ -17,14 +17,14 @@ import { addSettingOptions, readRoleSettings } from './role-options.ts';
 export function addDoctor(program: Command, context: CommandContext, outcome: { code: number }): void {
   const doctor = program
     .command('doctor')
-    .description('say what is wrong with a set-up, and what to do about it')
+    .description('find problems of an installation, and print how to fix them')
     .exitOverride();
   const role = (name: string, description: string, table: SettingTable): Command =>
     addSettingOptions(doctor.command(name).description(description).exitOverride(), table)
       .option('--json', 'one JSON object instead of lines')
-      .addHelpText('after', '\nExit code: 0 nothing failed, 1 a check failed, 2 the settings are wrong.');
+      .addHelpText('after', '\nExit code: 0 no check failed, 1 a check failed, 2 the settings are wrong.');
   role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
-    .option('--caller <node>', 'only look at the grants of this node (name or tailnet address)')
+    .option('--caller <node>', 'check only the grants of this node (name or tailnet address)')
     .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
       const { gatewayChecks } = await import('../compose/doctor.ts');
       await examine('gateway', json === true, async (signal) => {
@@ -34,7 +34,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
         return gatewayChecks(config, { environment: context.environment, signal, caller: only });
       });
     });
-  role('recorder', 'check tailscaled, who may upload, the store and the disk', RECORDER_SETTINGS).action(
+  role('recorder', 'check tailscaled, uploaders, the store and the disk', RECORDER_SETTINGS).action(
     async ({ json, ...options }: Record<string, unknown>) => {
       const { recorderChecks } = await import('../compose/doctor.ts');
       await examine('recorder', json === true, async (signal) => {
@@ -47,7 +47,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
   );
   role(
     'operator',
-    'check resource definitions, rights, control server, what is not ready, and what is left',
+    'check custom resource definitions, rights, control server, unready resources and leftovers',
     OPERATOR_SETTINGS,
   ).action(async ({ json, ...options }: Record<string, unknown>) => {
     const { operatorChecks } = await import('../compose/operator-doctor.ts');

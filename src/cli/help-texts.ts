@@ -1,29 +1,29 @@
-/** What commands say behind their options. */
+/** Help texts after the options of commands. */
 
 export const LS_HELP = `
-At a terminal the list fits its width, with short ids that every command takes, and opens in $PAGER when it is longer
-than the screen (default: less; PAGER=cat for none).`;
+At a terminal the list fits the width, with short ids that all commands accept. Lists longer than the screen open in
+$PAGER (default: less; PAGER=cat for none).`;
 
 export const PLAY_HELP = `
-At a terminal there are keys: space pause, . next change, ← → 5 seconds, Shift-← Shift-→ a minute, < > speed, g go to a
-time, / find in what was shown, n N next and previous, 0-9 to so many tenths, q quit.`;
+Keys at a terminal: space pause, . next change, ← → 5 seconds, Shift-← Shift-→ a minute, < > speed, g go to a time,
+/ find in earlier output, n N next and previous match, 0-9 go to that tenth, q quit.`;
 
 export const SEARCH_HELP = `
-  needle                  on the screen, in a command or among the names
-  "rm -rf" kube*          a phrase; a beginning
-  cmd:"kubectl delete"    in a command; text: on the screen only
+  needle                  word on the screen, in a command or in a name
+  "rm -rf" kube*          phrase; prefix
+  cmd:"kubectl delete"    in a command; text: only on the screen
   user: ns: pod: container: node: tag: kind: id:
   state:running           running, completed, interrupted, violated or damaged
   result:0                an exit code, "failed to start" or "client disconnected"
   trust:unverified        verified, unverified or failed
-  user:alice              user names that begin with alice; user:"alice" for the exact name
+  user:alice              prefix of the user name; user:"alice" for the exact name
   after:7d before:2026-01-31 duration:>1h exit:!=0 hidden:>0
-  NOT word -ns:dev a OR b exclude a word or a name; either of two. All other terms must match.
+  NOT word -ns:dev a OR b excluded word or name; one of two terms. All other terms must match.
 
-Put the query in quotes, so that the shell leaves it alone; -- before one that begins with -.
-Exit code: 0 something was found, 1 nothing, 2 the search failed.`;
+Quote the query for the shell. Put -- before a query that begins with -.
+Exit code: 0 matches, 1 no matches, 2 the search failed.`;
 
-/** What a recording can be exported as. */
+/** Formats of exported recordings. */
 export const EXPORT_FORMATS = ['html', 'cast', 'txt', 'stdout', 'stderr'] as const;
 export const EXPORT_HELP =
-  'html: one page with player, transcript and evidence; cast: the asciicast; txt: what could be read, with times; stdout, stderr: what was written there, byte for byte';
+  'html: one page with player, transcript and evidence; cast: the asciicast; txt: text with times; stdout, stderr: the exact bytes of that stream';

@@ -4,21 +4,21 @@ import type { CommandContext } from '../config/command-context.ts';
 
 export const RECORDER_OPTION = [
   '--recorder <url>',
-  'the recorder to ask [TAILCAST_RECORDER]; default: the demo’s',
+  'URL of the recorder [TAILCAST_RECORDER]; default: the recorder of the demo',
 ] as const;
 
 /** Each says by its exit code what it found. */
 export function addIndex(program: Command, context: CommandContext, outcome: { code: number }): void {
-  const index = program.command('index').description('the search index of a recorder');
+  const index = program.command('index').description('check or rebuild the search index of a recorder');
   index
     .command('rebuild')
-    .description('build the index anew beside the old one, which answers until the new one is whole')
+    .description('build a new index; the old index serves searches until the new one is complete')
     .exitOverride()
     .option(...RECORDER_OPTION)
-    .option('--no-wait', 'do not wait for it')
+    .option('--no-wait', 'return immediately')
     .addHelpText(
       'after',
-      '\nExit code: 0 it was built, or begun with --no-wait. A recorder that is restarted goes on with it.',
+      '\nExit code: 0 the index is complete, or started with --no-wait. A restarted recorder continues the build.',
     )
     .action(async (options: Record<string, unknown>) => {
       const { rebuildIndex } = await import('./search.ts');
@@ -26,18 +26,18 @@ export function addIndex(program: Command, context: CommandContext, outcome: { c
     });
   index
     .command('verify')
-    .description('hold the index against the store, and say what is wrong')
+    .description('compare the index with the store')
     .exitOverride()
     .option(...RECORDER_OPTION)
     .addOption(
-      new Option('--text <which>', 'of which recordings the text is read again')
+      new Option('--text <which>', 'recordings whose text the recorder reads again')
         .choices(['none', 'sample', 'all'])
         .default('sample'),
     )
     .option('--json', 'one JSON object per line')
     .addHelpText(
       'after',
-      '\nExit code: 0 the index is right, 1 it is not, 2 wrong usage. Nothing is changed.',
+      '\nExit code: 0 the index is correct, 1 it differs, 2 wrong usage. The command changes nothing.',
     )
     .action(async (options: Record<string, unknown>) => {
       const { checkIndex } = await import('./search.ts');
@@ -45,7 +45,7 @@ export function addIndex(program: Command, context: CommandContext, outcome: { c
     });
   index
     .command('status')
-    .description('say how far the index is')
+    .description('print the progress of the index')
     .exitOverride()
     .option(...RECORDER_OPTION)
     .option('--json', 'one JSON object')

@@ -104,7 +104,7 @@ type AddCommand = (name: string, description: string) => Command;
 function addRoles(command: AddCommand, context: CommandContext): void {
   const { environment } = context;
   addSettingOptions(
-    command('gateway', 'put the Kubernetes API server on the tailnet and record exec and attach sessions'),
+    command('gateway', 'run the API-server proxy, which records exec and attach sessions'),
     GATEWAY_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
@@ -112,21 +112,17 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     const { runGateway } = await import('../compose/gateway.ts');
     await runGateway(config, context);
   });
+  addSettingOptions(command('recorder', 'store recordings and serve the player'), RECORDER_SETTINGS).action(
+    async (options: Record<string, unknown>) => {
+      const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
+      const named = withReferenceNames(environment);
+      const config = readRoleSettings(RECORDER_SETTINGS, options, named, RECORDER_CHECKS);
+      const { runRecorder } = await import('../compose/recorder.ts');
+      await runRecorder(config, context);
+    },
+  );
   addSettingOptions(
-    command('recorder', 'take session recordings, keep them and serve the player'),
-    RECORDER_SETTINGS,
-  ).action(async (options: Record<string, unknown>) => {
-    const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
-    const named = withReferenceNames(environment);
-    const config = readRoleSettings(RECORDER_SETTINGS, options, named, RECORDER_CHECKS);
-    const { runRecorder } = await import('../compose/recorder.ts');
-    await runRecorder(config, context);
-  });
-  addSettingOptions(
-    command(
-      'operator',
-      'deploy what Recorder, ProxyGroup, Connector, DNSConfig resources and Services ask for',
-    ),
+    command('operator', 'run recorders, gateways and network proxies from Kubernetes resources'),
     OPERATOR_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(OPERATOR_SETTINGS, options, environment, OPERATOR_CHECKS);
@@ -134,7 +130,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runOperator(config, context, IMAGE);
   });
   addSettingOptions(
-    command('nameserver', 'answer in the cluster for names of the tailnet, as a DNSConfig resource asks for'),
+    command('nameserver', 'resolve tailnet names in the cluster, for a DNSConfig resource'),
     NAMESERVER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(NAMESERVER_SETTINGS, options, environment);
@@ -142,10 +138,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runNameserver(config, context);
   });
   addSettingOptions(
-    command(
-      'forwarder',
-      'carry connections to one node of the tailnet, as an unprivileged egress proxy does',
-    ),
+    command('forwarder', 'forward connections to one tailnet node, for an unprivileged egress proxy'),
     FORWARDER_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(FORWARDER_SETTINGS, options, environment, FORWARDER_CHECKS);
@@ -153,7 +146,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runForwarder(config, context);
   });
   addSettingOptions(
-    command('ingress', 'serve Ingresses with certificates of their own, beside a tailscaled'),
+    command('ingress', 'serve Ingresses with certificates from Secrets, next to tailscaled'),
     INGRESS_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(INGRESS_SETTINGS, options, environment);
@@ -161,10 +154,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     await runIngress(config, context);
   });
   addSettingOptions(
-    command(
-      'demo',
-      'run everything on this machine: a small cluster, the gateway, the recorder and the player',
-    ),
+    command('demo', 'run a small cluster, the gateway, the recorder and the player on this machine'),
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
@@ -184,22 +174,22 @@ async function runDemo(config: DemoConfig, context: CommandContext): Promise<voi
 /** The tools of the people who use recordings and clusters. */
 function addTools(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   addArchiveOptions(command('ls', 'list recordings, newest first'))
-    .option('--limit <n>', 'how many at most', argument(wholeNumber(1, 100_000)), 50)
+    .option('--limit <n>', 'maximum number of recordings', argument(wholeNumber(1, 100_000)), 50)
     .option('--user <login>', 'only sessions of this user')
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
-    .addOption(new Option('--state <state>', 'only these').choices(RECORDING_STATES))
-    .option('--result <result>', `only these: ${RESULT_VALUES}`)
-    .addOption(new Option('--trust <level>', 'only these').choices(TRUST_LEVELS))
-    .option('--text <text>', 'only those with this in a name or in the command')
-    .option('--since <time>', 'begun at this date, time or age (7d) or later')
-    .option('--until <time>', 'begun before this')
+    .addOption(new Option('--state <state>', 'only recordings in this state').choices(RECORDING_STATES))
+    .option('--result <result>', `only recordings with this result: ${RESULT_VALUES}`)
+    .addOption(new Option('--trust <level>', 'only recordings with this trust').choices(TRUST_LEVELS))
+    .option('--text <text>', 'only recordings with this text in a name or in the command')
+    .option('--since <time>', 'started at this date, time or age (7d) or later')
+    .option('--until <time>', 'started before this date, time or age')
     .option(
       '--columns <names>',
-      'what to print, with commas: id, started, who, from, where, container, kind, …',
+      'columns, separated by commas: id, started, who, from, where, container, kind, …',
     )
-    .option('--sort <column>', 'by a column instead of the newest first; -size: the largest first')
-    .option('--wide', 'all of each cell at a terminal, with full ids and times')
+    .option('--sort <column>', 'sort by this column; -size: the largest first; default: the newest first')
+    .option('--wide', 'print complete cells, ids and times at a terminal')
     .option('--json', 'one JSON object per line')
     .addHelpText('after', LS_HELP)
     .action(async (options: Record<string, unknown>) => {
@@ -207,43 +197,41 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
       await printRecordings(options, context);
     });
   addArchiveOptions(command('play', 'play a recording in this terminal'))
-    .argument('<id>', 'an id from `tailcast ls` (short, or its beginning), `latest`, or a .cast file')
-    .option('--speed <factor>', 'play this much faster', argument(positiveNumber(1000)), 1)
-    .option('--from <time>', 'begin there: 90, 1:30 or 1h2m3s; what came before is shown at once')
-    .option('--idle-limit <seconds>', 'cut pauses to this', argument(positiveNumber(1e6)))
-    .option('--fit', 'ask the terminal for the size of the recording')
-    .option('--follow', 'go on while the session is still running')
+    .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')
+    .option('--speed <factor>', 'speed of playback', argument(positiveNumber(1000)), 1)
+    .option('--from <time>', 'start time: 90, 1:30 or 1h2m3s; earlier output appears immediately')
+    .option('--idle-limit <seconds>', 'maximum length of a pause', argument(positiveNumber(1e6)))
+    .option('--fit', 'resize the terminal to the size of the recording')
+    .option('--follow', 'continue while the session runs')
     .option(
       '--raw',
-      'write recorded control sequences as they are: a hostile recording can then drive this terminal',
+      'write recorded control sequences unchanged; a hostile recording can then control this terminal',
     )
     .addHelpText('after', PLAY_HELP)
     .action(async (id: string, options: Record<string, unknown>) => {
       const { playRecording } = await import('./play.ts');
       await playRecording(id, options, context);
     });
-  addArchiveOptions(
-    command('export', 'write a recording into a file that plays it anywhere, with its evidence'),
-  )
-    .argument('<id>', 'an id from `tailcast ls` (short, or its beginning), or `latest`')
+  addArchiveOptions(command('export', 'write a recording with player and evidence into a file'))
+    .argument('<id>', 'id from `tailcast ls` (or its beginning), or `latest`')
     .addOption(new Option('--format <format>', EXPORT_HELP).choices(EXPORT_FORMATS).default('html'))
-    .option('--output <file>', 'where to; `-` is standard output; default: the id, here')
+    .option('--output <file>', 'output file; `-` is standard output; default: the id in this directory')
     .action(async (id: string, options: Record<string, unknown>) => {
       const { writeExport } = await import('./export.ts');
       outcome.code = await writeExport(id, options, context);
     });
   command('kubeconfig', 'add gateways to the kubeconfig; the first becomes the current context')
     .argument('<host...>', 'names, addresses or URLs of gateways')
-    .option('--certificate-authority <file>', 'CA of the gateway’s certificate, when it is not a public one')
+    .option('--certificate-authority <file>', 'CA of the gateway’s certificate; default: public CAs')
     .option(
       '--name <name>',
-      'name of the cluster and context, with one host; default: the host, with a port other than 443',
+      'name of the cluster and context, for one host; default: the host, and the port if it is not 443',
     )
-    .option('--file <file>', 'kubeconfig to change; default: as kubectl finds it')
-    .option('--kubeconfig <file>', 'the same as --file, by the name that kubectl has for it')
-    .option('--force', 'replace entries of the same name that are not of a gateway')
+    .option('--file <file>', 'kubeconfig to change; default: the file that kubectl uses')
+    .option('--kubeconfig <file>', 'same as --file')
+    .option('--force', 'replace entries with this name that another program created')
     .option('--print', 'print the kubeconfig and change nothing')
-    .option('--socket <path>', 'tailscaled’s LocalAPI socket, to look up short names')
+    .option('--socket <path>', 'LocalAPI socket of tailscaled, to resolve short names')
     .action(async (hosts: readonly string[], options: Record<string, unknown>) => {
       const { writeGatewayKubeconfig } = await import('./kubeconfig.ts');
       await writeGatewayKubeconfig(hosts, options, context);
@@ -257,10 +245,10 @@ function addSearch(
   context: CommandContext,
   outcome: { code: number },
 ): void {
-  addContextOptions(command('search', 'find sessions by what they were, and by what was on their screens'))
-    .argument('[query...]', 'words, "phrases", key:value; see below')
+  addContextOptions(command('search', 'find sessions by names, commands and screen text'))
+    .argument('[query...]', 'words, "phrases" and key:value terms; see below')
     .option(...RECORDER_OPTION)
-    .option('--limit <n>', 'how many sessions at most', argument(wholeNumber(1, 10_000)), 20)
+    .option('--limit <n>', 'maximum number of sessions', argument(wholeNumber(1, 10_000)), 20)
     .option('--json', 'one JSON object per line')
     .addHelpText('after', SEARCH_HELP)
     .action(async (words: readonly string[], options: Record<string, unknown>) => {
@@ -281,31 +269,32 @@ function addSearch(
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   const { environment } = context;
   const { s3Endpoint, s3Region, s3PathStyle } = RECORDER_SETTINGS;
-  addSettingOptions(
-    command('verify', 'say whether recordings are what was recorded, and whether any is missing'),
-    { s3Endpoint, s3Region, s3PathStyle },
-  )
+  addSettingOptions(command('verify', 'check recordings for changes and missing files'), {
+    s3Endpoint,
+    s3Region,
+    s3PathStyle,
+  })
     .argument(
       '[store-or-id...]',
       'directories of recorders, or s3://bucket/prefix: name all recorders that take sessions over from each other. Ids of recordings, or latest: only these are reported. Default: the store of TAILCAST_STORE or of the demo. Nothing is changed',
     )
     .option(
       '--key <key...>',
-      'public keys of the recorders: PEM files, or base64; without, nothing is vouched for',
+      'public keys of the recorders: PEM files or base64; without keys, no recording is verified',
     )
-    .option('--checkpoint <file>', 'what an earlier run saved: nothing of that may have gone since')
-    .option('--save-checkpoint <file>', 'save how far the logs are, if nothing is at fault')
-    .option('--require-evidence', 'a recording without evidence is a fault')
+    .option('--checkpoint <file>', 'state of an earlier run; everything in it must still exist')
+    .option('--save-checkpoint <file>', 'save the state of the logs, if there are no faults')
+    .option('--require-evidence', 'report recordings without evidence as faults')
     .option(
       '--unfinished-hours <n>',
-      'a session that its recorder has not named for so long is a fault',
+      'hours without a log entry after which an unfinished session is a fault',
       argument(wholeNumber(1, 100_000)),
       24,
     )
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nExit code: 0 nothing is at fault, 1 something is, 2 wrong usage, 3 not judged (no key was named, or none of them signed a log here), 4 acknowledged bytes are lost.',
+      '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 not judged (no --key, or no log of these keys), 4 acknowledged bytes are lost.',
     )
     .action(async (words: readonly string[], options: Record<string, unknown>) => {
       const { verifyArchive, splitWords } = await import('./verify.ts');
@@ -321,14 +310,12 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
 
 /** `coverage` says by its exit code whether anything is missing. */
 function addCoverage(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
-  addArchiveOptions(
-    command('coverage', 'join the API server’s audit log with the recordings, and list what is missing'),
-  )
+  addArchiveOptions(command('coverage', 'compare the API server’s audit log with the recordings'))
     .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')
-    .option('--json', 'every session as a JSON object, one per line')
+    .option('--json', 'one JSON object per session and line')
     .addHelpText(
       'after',
-      '\nExit code: 0 every session that can be recorded is, 1 something is missing or the command failed, 2 wrong usage, 3 a log is no audit log, is empty or was cut, so nothing is said.',
+      '\nExit code: 0 every session is recorded, 1 recordings are missing or the command failed, 2 wrong usage, 3 an audit log is empty, cut off or invalid.',
     )
     .action(async (auditLogs: string[], options: Record<string, unknown>) => {
       const { reportCoverage } = await import('./coverage.ts');
@@ -339,10 +326,10 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
 function addRetention(command: AddCommand, context: CommandContext): void {
   const { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys } = RECORDER_SETTINGS;
   addSettingOptions(
-    command('retention', 'show what a retention policy would remove, and hold recordings back from it'),
+    command('retention', 'show the removals of a retention policy, and set or release holds'),
     { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys },
   )
-    .argument('<store>', 'a recorder’s directory, or s3://bucket/prefix')
+    .argument('<store>', 'directory of a recorder, or s3://bucket/prefix')
     .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))
     .option('--max-bytes <size>', 'as the recorder’s --max-store-bytes', argument(byteSize(1, 1024 ** 5)))
     .option(
@@ -351,13 +338,13 @@ function addRetention(command: AddCommand, context: CommandContext): void {
       argument(wholeNumber(0, 36_500)),
       1,
     )
-    .option('--hold <id...>', 'keep these recordings, or `latest`, whatever the policy says')
-    .option('--release <id...>', 'end the hold of these')
-    .option('--reason <text>', 'why they are held or released')
+    .option('--hold <id...>', 'protect these recordings, or `latest`, from removal')
+    .option('--release <id...>', 'end the hold of these recordings')
+    .option('--reason <text>', 'reason of the hold or release')
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nNothing is removed here: recorders do that, and write it into their logs.\nHolds and releases are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
+      '\nThis command removes nothing. Recorders remove recordings and log each removal.\nHolds and releases are signed with --evidence-key. A hold that no named key signed is shown as unproven.',
     )
     .action(async (store: string, options: Record<string, unknown>) => {
       const { manageRetention } = await import('./retention.ts');
@@ -373,16 +360,16 @@ function addRetention(command: AddCommand, context: CommandContext): void {
 
 /** Questions about what a gateway would do, and the rights it needs for it. */
 function addPolicy(command: AddCommand, context: CommandContext): void {
-  const policy = command('policy', 'ask what a gateway would do, and write down the rights it needs');
+  const policy = command('policy', 'explain decisions of a gateway, and print the rights of its account');
   policy
     .command('rbac')
-    .description('print an account that can only impersonate, if wanted only these users and groups, as YAML')
+    .description('print an account that may only impersonate, all or some users and groups, as YAML')
     .exitOverride()
-    .option('--user <name...>', 'a user it may be; none: anybody')
-    .option('--group <name...>', 'a group it may give; none: any')
-    .option('--constrained', 'for constrained impersonation: Kubernetes 1.36 and newer')
+    .option('--user <name...>', 'allowed users; default: all')
+    .option('--group <name...>', 'allowed groups; default: all')
+    .option('--constrained', 'use constrained impersonation, in Kubernetes 1.36 and newer')
     .option('--audit-extras', 'for a gateway with auditExtras')
-    .option('--namespace <name>', 'of the service account', 'tailcast')
+    .option('--namespace <name>', 'namespace of the service account', 'tailcast')
     .option('--account <name>', 'name of the service account', 'tailcast-gateway')
     .action(async (options: Record<string, unknown>) => {
       const { printRbac } = await import('./rbac.ts');
@@ -390,12 +377,12 @@ function addPolicy(command: AddCommand, context: CommandContext): void {
     });
   policy
     .command('explain')
-    .description('say how a request is read, what class it is of, and what becomes of it')
+    .description('print the class of a request and the action of the policy')
     .exitOverride()
     .argument('<method>', 'e.g. GET')
     .argument('<path>', 'e.g. /api/v1/namespaces/default/pods/web/exec?command=sh')
-    .option('--file <file>', 'policy file; default: the policy of a gateway without one')
-    .option('--upgrade', 'the request asks for SPDY or WebSocket')
+    .option('--file <file>', 'policy file; default: the default policy')
+    .option('--upgrade', 'the request upgrades to SPDY or WebSocket')
     .action((method: string, target: string, options: Record<string, unknown>) =>
       explain(method, target, options, context),
     );
@@ -419,7 +406,7 @@ async function explain(
 
 function addCompletion(command: AddCommand, { stdout }: CommandContext): void {
   command('completion', 'print a completion script for a shell')
-    .addArgument(new Argument('<shell>', 'the shell that is to load it').choices(SHELLS))
+    .addArgument(new Argument('<shell>', 'shell that loads the script').choices(SHELLS))
     .addHelpText(
       'after',
       '\nFor now: source <(tailcast completion bash). The script says where it can be kept.',

@@ -3,6 +3,7 @@ import { Option } from 'commander';
 import { readConfigFile } from '../config/file.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import {
+  defaultText,
   environmentName,
   flagName,
   readSettings,
@@ -21,10 +22,12 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
     '--config <file>',
     'YAML file with the same settings, named as in --proxy-protocol → proxyProtocol',
   );
-  for (const [key, { description, fallback, placeholder }] of Object.entries(table)) {
+  for (const [key, setting] of Object.entries(table)) {
+    const { description, placeholder } = setting;
     const flags = placeholder === undefined ? flagName(key) : `${flagName(key)} ${placeholder}`;
-    const shown = `${description}${shownDefault(fallback)} [${environmentName(key)}]`;
-    command.addOption(new Option(flags, shown));
+    const standard = defaultText(setting);
+    const suffix = standard === undefined ? '' : ` (default: ${standard})`;
+    command.addOption(new Option(flags, `${description}${suffix} [${environmentName(key)}]`));
   }
   return command;
 }
@@ -63,12 +66,4 @@ function readFileOf(path: string | undefined): Pick<SettingSources, 'file' | 'pr
     const isOurs = error instanceof TailcastError;
     return { file: undefined, problems: [isOurs ? (error.detail ?? error.message) : errorText(error)] };
   }
-}
-
-function shownDefault(fallback: unknown): string {
-  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return '';
-  if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
-    return ` (default: ${String(fallback.host)}:${String(fallback.port)})`;
-  }
-  return ` (default: ${typeof fallback === 'string' ? fallback : JSON.stringify(fallback)})`;
 }

@@ -5,15 +5,15 @@ import { listenAddress, loopback, optionalText, textSetting } from './values.ts'
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
-  kubeconfig: textSetting('use this real cluster instead of the embedded one', '<file>'),
+  kubeconfig: textSetting('kubeconfig of a real cluster instead of the embedded cluster', '<file>'),
   context: textSetting('context of that kubeconfig', '<name>'),
   listen: setting('address of the gateway', listenAddress, loopback(0)),
   recorderListen: setting('address of the recorder and its player', listenAddress, loopback(0)),
   directory: textSetting(
-    'where recordings, certificate and kubeconfig are kept; default: the state directory',
+    'directory for recordings, certificate and kubeconfig; default: the state directory',
     '<directory>',
   ),
-  login: setting('the identity everybody has in the demo', optionalText, 'demo@example.com', '<login>'),
+  login: setting('login name of every caller', optionalText, 'demo@example.com', '<login>'),
   logLevel: logLevelSetting('warn'),
 };
 

@@ -4,8 +4,8 @@ import { portList, text, textSetting } from './values.ts';
 
 /** Everything `tailcast forwarder` can be told. */
 export const FORWARDER_SETTINGS = {
-  target: textSetting('name or address in the tailnet that connections go to', '<host>'),
-  ports: setting('ports to listen on; each leads to the same one of the target', portList, [], '<ports>'),
+  target: textSetting('name or address of the target in the tailnet', '<host>'),
+  ports: setting('ports to listen on, which are also the ports of the target', portList, [], '<ports>'),
   host: setting('address to listen on', text, '::', '<address>'),
   socket: SOCKET_SETTING,
   opsListen: opsListenSetting(9005),

@@ -5,16 +5,16 @@ import { listenAddress, text } from './values.ts';
 /** Everything `tailcast ingress` can be told. */
 export const INGRESS_SETTINGS = {
   table: setting(
-    'file with hosts, paths and certificates, which the operator writes; read again when it changes',
+    'file with hosts, paths and certificates from the operator; reloaded on change',
     text,
     '/etc/tailcast-ingress/ingress-table',
     '<file>',
   ),
-  listen: setting('where tailscaled leads HTTPS to, with PROXY headers', listenAddress, {
+  listen: setting('address for HTTPS connections of tailscaled, with PROXY headers', listenAddress, {
     host: '127.0.0.1',
     port: 8443,
   }),
-  httpListen: setting('where tailscaled leads HTTP to, with PROXY headers', listenAddress, {
+  httpListen: setting('address for HTTP connections of tailscaled, with PROXY headers', listenAddress, {
     host: '127.0.0.1',
     port: 8080,
   }),

@@ -6,7 +6,7 @@ import { listenAddress, text } from './values.ts';
 export const NAMESERVER_SETTINGS = {
   listen: setting('address of the nameserver, UDP and TCP', listenAddress, { host: '::', port: 1053 }),
   records: setting(
-    'file with the names and their addresses, which the operator writes; read again when it changes',
+    'file with names and addresses from the operator; reloaded on change',
     text,
     '/config/records.json',
     '<file>',

@@ -6,13 +6,13 @@ import { loopback, oneOf, optionalListenAddress, optionalText, textSetting } fro
 
 /** The cluster that a role works for. */
 export const API_SERVER_SETTINGS = {
-  kubeconfig: textSetting('kubeconfig of the API server; default: in-cluster account', '<file>'),
-  context: textSetting('context of the kubeconfig; default: its current-context', '<name>'),
+  kubeconfig: textSetting('kubeconfig of the API server; default: the service account of the pod', '<file>'),
+  context: textSetting('context of the kubeconfig; default: its current context', '<name>'),
 };
 
-/** Whom a role asks about nodes and people. */
+/** The LocalAPI of tailscaled, which identifies nodes and users. */
 export const SOCKET_SETTING = setting(
-  'tailscaled’s LocalAPI socket',
+  'LocalAPI socket of tailscaled',
   optionalText,
   '/var/run/tailscale/tailscaled.sock',
   '<path>',
@@ -20,9 +20,9 @@ export const SOCKET_SETTING = setting(
 
 /** @param port by default, on loopback */
 export function opsListenSetting(port: number): Setting<ListenAddress | undefined> {
-  return setting('address of /livez, /readyz and /metrics, or off', optionalListenAddress, loopback(port));
+  return setting('address for /livez, /readyz and /metrics', optionalListenAddress, loopback(port));
 }
 
 export function logLevelSetting(fallback: LogLevel): Setting<LogLevel> {
-  return setting('least important level that is logged', oneOf(...LOG_LEVELS), fallback, '<level>');
+  return setting('minimum level of log lines', oneOf(...LOG_LEVELS), fallback, '<level>');
 }

@@ -47,6 +47,22 @@ export function environmentName(key: string): string {
   return `TAILCAST_${kebab(key).replaceAll('-', '_').toUpperCase()}`;
 }
 
+const SIZE_UNITS = ['TiB', 'GiB', 'MiB', 'KiB'] as const;
+
+/** The default of a setting for help and docs, sizes as `8MiB`; undefined if there is none to show. */
+export function defaultText({ fallback, placeholder }: Setting<unknown>): string | undefined {
+  if (fallback === undefined || fallback === '') return undefined;
+  if (Array.isArray(fallback)) return fallback.length === 0 ? undefined : fallback.join(',');
+  if (typeof fallback === 'object' && fallback !== null && 'host' in fallback && 'port' in fallback) {
+    return `${String(fallback.host)}:${String(fallback.port)}`;
+  }
+  if (typeof fallback === 'number' && fallback > 0 && placeholder?.startsWith('<size') === true) {
+    const index = SIZE_UNITS.findIndex((_, at) => fallback % 1024 ** (SIZE_UNITS.length - at) === 0);
+    if (index >= 0) return `${fallback / 1024 ** (SIZE_UNITS.length - index)}${SIZE_UNITS[index]}`;
+  }
+  return typeof fallback === 'string' ? fallback : JSON.stringify(fallback);
+}
+
 /** The places a value may come from, strongest first. */
 export interface SettingSources {
   /** By setting key, as the command line parser left them; absent = not given. */

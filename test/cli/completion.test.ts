@@ -29,9 +29,9 @@ describe('completions', () => {
     expect(words('doctor', '')).toEqual(['gateway', 'recorder', 'operator', 'help', ':4']);
   });
 
-  it('offers options, each with what it means', () => {
+  it('offers options with their descriptions', () => {
     expect(words('gateway', '--proxy-')).toEqual(['--proxy-protocol', ':4']);
-    expect(completions(program, ['ls', '--lim'])[0]).toBe('--limit\thow many at most');
+    expect(completions(program, ['ls', '--lim'])[0]).toBe('--limit\tmaximum number of recordings');
   });
 
   it('offers the values that a setting lists', () => {

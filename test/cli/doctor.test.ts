@@ -163,7 +163,7 @@ describe('tailcast doctor gateway', () => {
   it('has a help that names the exit codes', async () => {
     const { code, stdout } = await run('doctor', 'gateway', '--help');
     expect(code).toBe(0);
-    expect(stdout).toContain('Exit code: 0 nothing failed, 1 a check failed, 2 the settings are wrong.');
+    expect(stdout).toContain('Exit code: 0 no check failed, 1 a check failed, 2 the settings are wrong.');
   });
 });
 

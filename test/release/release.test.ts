@@ -167,7 +167,7 @@ describe('manual pages', () => {
   });
 
   it('keep what help says after its options, and begin no line with roff’s own signs', () => {
-    expect(pages.get('tailcast-verify.1')).toContain('Exit code: 0 nothing is at fault');
+    expect(pages.get('tailcast-verify.1')).toContain('Exit code: 0 no faults');
     const macros = /^\.(?:TH|SH|TP|B|BR) /;
     for (const [name, page] of pages)
       for (const line of page.split('\n'))
