@@ -1,12 +1,12 @@
-/** A file that only grows, and of which only what is durable counts. */
+/** Append-only files of which only durable bytes count. */
 import { open, stat, truncate, type FileHandle } from 'node:fs/promises';
 import { writeAll } from './durable-files.ts';
 
-/** One writer each; calls of `append` one after another. */
+/** An append-only file with one writer. Calls of `append` must not overlap. */
 export class AppendFile {
   readonly #file: FileHandle;
   #bytes: number;
-  /** What a write that failed has left may stand behind that. */
+  /** True if bytes of a failed write may follow the durable bytes. */
   #isFrayed = false;
 
   private constructor(file: FileHandle, bytes: number) {
@@ -15,23 +15,23 @@ export class AppendFile {
   }
 
   /**
-   * Makes the file, or goes on behind its `bytes` bytes: what a crash has left behind them has been cut. The entry of a new
-   * one in its directory is the caller's to make durable.
+   * Creates the file, or continues after its first `bytes` bytes; the caller has cut off bytes after them. The caller
+   * makes the directory entry of a new file durable.
    */
   static async open(path: string, bytes: number | 'new'): Promise<AppendFile> {
     if (bytes === 'new') return new AppendFile(await open(path, 'ax', 0o600), 0);
     return new AppendFile(await open(path, 'a', 0o600), bytes);
   }
 
-  /** Bytes that are durable. */
+  /** Number of durable bytes. */
   get bytes(): number {
     return this.#bytes;
   }
 
   /**
-   * Resolves when all of it is durable; when it rejects nothing of it counts, and it may be tried again.
+   * Resolves when all parts are durable. If it rejects, none of them counts, and the call may be repeated.
    *
-   * @param onSync told how long the fsync took, in milliseconds
+   * @param onSync called with the duration of the fsync, in milliseconds
    * @throws a system error
    */
   async append(parts: readonly Uint8Array[], onSync?: (durationMs: number) => void): Promise<void> {
@@ -50,7 +50,7 @@ export class AppendFile {
   }
 }
 
-/** Cuts a file to `bytes`, durably, if it is longer. */
+/** Truncates a longer file to `bytes` bytes, durably. */
 export async function cutFile(path: string, bytes: number): Promise<void> {
   const { size } = await stat(path);
   if (size <= bytes) return;

@@ -1,6 +1,6 @@
 /**
- * The few file operations that durability rests on: write all of it, put a file in place without overwriting, and make
- * a directory entry survive a power cut. Nothing else in this folder calls `fsync`.
+ * The file operations on which durability depends: write all bytes, place a file without overwriting another one, and
+ * make a directory entry survive a power failure.
  */
 import { createHash } from 'node:crypto';
 import { constants, createReadStream } from 'node:fs';
@@ -9,7 +9,9 @@ import { dirname } from 'node:path';
 import { makeDirectories } from '../../directories.ts';
 import { errorReason, TailcastError } from '../../errors.ts';
 
-/** `writev` until every byte is written; the kernel may take less, e.g. when the disk fills up. */
+/**
+ * Calls `writev` until all bytes are written. The kernel may write fewer bytes per call, for example on a full disk.
+ */
 export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
   let rest: readonly Uint8Array[] = parts.filter((part) => part.length > 0);
   while (rest.length > 0) {
@@ -19,7 +21,7 @@ export async function writeAll(file: FileHandle, parts: readonly Uint8Array[]): 
   }
 }
 
-/** Makes the entries of `directory` durable. */
+/** Makes the entries of a directory durable. */
 export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
@@ -30,8 +32,8 @@ export async function syncDirectory(directory: string): Promise<void> {
 }
 
 /**
- * Calls of one directory share a sync: a caller waits for the first one that *starts* after its call. Bounded by the
- * number of directories with callers waiting.
+ * Returns a function that syncs directories. Concurrent calls for one directory share a sync: a caller waits for the
+ * first sync that *starts* after its call.
  */
 export function createDirectorySync(): (directory: string) => Promise<void> {
   const running = new Map<string, Promise<void>>();
@@ -59,7 +61,7 @@ export function createDirectorySync(): (directory: string) => Promise<void> {
   };
 }
 
-/** Creates `directory` and its parents, each entry durable. */
+/** Creates a directory and its parents, and makes each entry durable. */
 export async function makeDirectory(directory: string): Promise<void> {
   const first = await makeDirectories(directory);
   if (first === undefined) return;
@@ -69,7 +71,7 @@ export async function makeDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Writes a new file and makes its content durable; its directory entry is the caller's. Fails if the file exists. */
+/** Writes a new file durably; the caller syncs the directory. Fails if the file exists. */
 export async function writeDurableFile(path: string, parts: readonly Uint8Array[]): Promise<void> {
   const file = await open(path, 'wx', 0o600);
   try {
@@ -83,15 +85,15 @@ export async function writeDurableFile(path: string, parts: readonly Uint8Array[
   }
 }
 
-/** What the kernel says where a file cannot have a second name: across file systems, or on one without hard links. */
+/** Error codes of the kernel if a hard link is impossible. */
 const NO_LINK = ['EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS'] as const;
 
 /**
- * Gives the durable file `source` the second name `target`, atomically and never over an existing file. Where that cannot
- * be, a durable copy beside the target, compared with the source, takes the name instead.
+ * Gives the durable file `source` a second name, atomically and without overwriting an existing file. If a hard link is
+ * impossible, a durable, verified copy gets the name instead.
  *
- * @param linkFile makes a hard link.
- * @throws a system error with code `EEXIST` when `target` exists.
+ * @param linkFile creates a hard link
+ * @throws a system error with code `EEXIST` if `target` exists
  */
 export async function placeFile(source: string, target: string, linkFile = link): Promise<void> {
   try {
@@ -121,7 +123,7 @@ async function copyDurably(source: string, target: string): Promise<void> {
   }
 }
 
-/** Without hard links nothing keeps two writers from the same name; but keys are never given twice. */
+/** Renames a file. Without hard links two writers could choose the same name, but recording keys are unique. */
 async function nameFile(file: string, target: string, linkFile: typeof link): Promise<void> {
   try {
     await linkFile(file, target);
@@ -133,7 +135,7 @@ async function nameFile(file: string, target: string, linkFile: typeof link): Pr
   }
 }
 
-/** Whether two files hold the same bytes. */
+/** Returns true if two files have the same content. */
 export async function haveSameContent(one: string, other: string): Promise<boolean> {
   return (await digestOf(one)) === (await digestOf(other));
 }
@@ -145,7 +147,7 @@ async function digestOf(path: string): Promise<string> {
   return hash.digest('hex');
 }
 
-/** Removes a file; that it is already gone is fine. */
+/** Deletes a file, if it exists. */
 export async function removeFile(path: string): Promise<void> {
   try {
     await unlink(path);
@@ -154,24 +156,24 @@ export async function removeFile(path: string): Promise<void> {
   }
 }
 
-/** Files that must still fit: a session needs two for its spool and three for the store. */
+/** Minimum number of free inodes. A session needs two for its spool and three for the store. */
 const MIN_FREE_FILES = 100;
 
-/** Bytes that can still be written to `directory`; none when hardly a file fits any more. @throws a system error */
+/** Returns the free bytes of a directory, or 0 if it has almost no free inodes. @throws a system error */
 export async function roomIn(directory: string): Promise<number> {
   const { bavail, bsize, files, ffree } = await statfs(directory);
-  // some file systems have as many files as bytes, and say 0 of both
+  // File systems without an inode limit report 0 for both numbers.
   return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;
 }
 
-/** Whether `error` is one of Node's system errors with one of `codes`. */
+/** Returns true for a system error with one of `codes`. */
 export function isSystemError(error: unknown, ...codes: readonly string[]): boolean {
   return (
     error instanceof Error && 'code' in error && typeof error.code === 'string' && codes.includes(error.code)
   );
 }
 
-/** The error that an uploader gets for a failure of the disk, without paths of this machine. */
+/** Returns the error that an uploader gets if the disk fails. It contains no paths of this machine. */
 export function storageError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const reason = errorReason(error);

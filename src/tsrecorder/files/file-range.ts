@@ -1,4 +1,7 @@
-/** Reads ranges of files: casts may be gigabytes long, and of sidecars there are tens of thousands in one listing. */
+/**
+ * Reads ranges of files in small pieces. Recordings may have gigabytes, and one list reads tens of thousands of
+ * sidecars.
+ */
 import type { FileHandle } from 'node:fs/promises';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
@@ -11,8 +14,8 @@ export interface ByteRange {
 const PIECE_BYTES = 64 * 1024;
 
 /**
- * Bytes of an open file in pieces of 64 KiB, which are the caller's; the rest of a shorter file. Not a stream of Node's: that
- * takes a whole piece of memory, and one more to find the end, for each small file.
+ * Yields the bytes of a range in pieces of 64 KiB that the caller may keep. A shorter file yields fewer bytes. A Node
+ * stream is not used, because it allocates two complete pieces for each small file.
  */
 export async function* readFileRange(file: FileHandle, range: ByteRange): AsyncGenerator<Uint8Array> {
   const { size } = await file.stat();

@@ -1,4 +1,7 @@
-/** The file next to a spool that this recorder rebuilt from a shared bucket: the recorder whose session it is. */
+/**
+ * The adoption file: it names the recorder whose session this recorder rebuilt from a shared bucket. It is stored next
+ * to the spool.
+ */
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
@@ -13,18 +16,21 @@ const schema = z.strictObject({
 });
 type StoredAdoption = z.infer<typeof schema>;
 
-/** @param paths of the spool */
+/** Returns the path of the adoption file of a spool. */
 export function adoptionPath({ cast }: { readonly cast: string }): string {
   return cast.replace(/\.cast$/, '.adopted');
 }
 
-/** Replaces the file, durably once its directory is synced. @throws a system error */
+/** Replaces the file. It is durable after its directory is synced. @throws a system error */
 export async function writeAdoption(path: string, adoption: StoredAdoption): Promise<void> {
   await removeFile(path);
   await writeDurableFile(path, [Buffer.from(`${JSON.stringify(adoption)}\n`)]);
 }
 
-/** @returns undefined for a session of this recorder. @throws TailcastError `STORE_FAILED` when the file is damaged */
+/**
+ * Reads the file. @returns undefined for a session of this recorder. @throws TailcastError `STORE_FAILED` if it is
+ * damaged
+ */
 export async function readAdoption(path: string): Promise<StoredAdoption | undefined> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT')) return undefined;

@@ -1,6 +1,6 @@
 /**
- * The append-only files of one upload that is not in the store yet: `<id>.cast`, which is what will be stored, and
- * `<id>.notes`, its journal. Appending is free of I/O; `commit` writes and fsyncs what was appended.
+ * The spool: the append-only files of one upload that is not in the store yet. `<id>.cast` is the recording, and
+ * `<id>.notes` is its journal. Appending does no I/O; `commit` writes and syncs the appended bytes.
  */
 import { createReadStream } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
@@ -20,56 +20,59 @@ export interface SpoolPaths {
   readonly notes: string;
 }
 
+/** The files of a running upload. */
 export interface SpoolFile {
   readonly paths: SpoolPaths;
-  /** The bytes are copied. */
+  /** Appends a copy of the bytes. */
   appendCast(bytes: Uint8Array): void;
-  /** A line in pieces; bytes are copied. */
+  /** Appends a journal line in pieces. Bytes are copied. */
   appendNote(...line: readonly (string | Uint8Array)[]): void;
-  /** Cast bytes and journal bytes appended so far, written or not. */
+  /** Number of appended bytes of the recording and of the journal, durable or not. */
   readonly castBytes: number;
   readonly notesBytes: number;
-  /** Appended and not yet durable. */
+  /** Number of appended bytes that are not durable. */
   readonly pendingBytes: number;
-  /** Makes everything appended before the call durable. Creates the files at the first call. Not re-entrant. */
+  /**
+   * Makes all bytes durable that were appended before the call. The first call creates the files. Calls must not
+   * overlap.
+   */
   commit(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** A place in an upload, always between two lines: how far its files reach, and the byte of its body that this is. */
+/** A position between two lines of an upload: the lengths of its files, and the offset in its body. */
 export interface SpoolPosition {
   readonly castBytes: number;
   readonly notesBytes: number;
   readonly bodyBytes: number;
 }
 
-/** A spool as a crash left it, read back up to the last place that is whole; its files may be longer. */
+/** A spool after a crash, up to the last complete line. Its files may be longer. */
 export interface RecoveredSpool extends SpoolPosition {
   readonly meta: SpoolMeta;
   readonly paths: SpoolPaths;
-  /** The upload had ended as it should. */
+  /** True if the upload was complete. */
   readonly ended: boolean;
 }
 
-/** Where the files of an upload are. */
+/** Returns the paths of the files of an upload. */
 export function spoolPaths(directory: string, key: RecordingKey): SpoolPaths {
   const base = join(directory, recordingId(key));
   return { cast: `${base}.cast`, notes: `${base}.notes` };
 }
 
 /**
- * A new spool, or with `append` the continuation of one. `syncDirectory` makes the entries of the spool directory
- * durable.
+ * Creates a spool, or continues one with `append`. `syncEntries` makes the entries of the spool directory durable.
  */
 export function createSpoolFile(
   paths: SpoolPaths,
   options: {
-    /** Lengths of the files so far. */
+    /** Lengths of existing files. */
     readonly castBytes: number;
     readonly notesBytes: number;
     readonly append: boolean;
     readonly syncEntries: () => Promise<void>;
-    /** Told how long an fsync took, in milliseconds. */
+    /** Called with the duration of each fsync, in milliseconds. */
     readonly onSync: (durationMs: number) => void;
   },
 ): SpoolFile {
@@ -82,7 +85,7 @@ export function createSpoolFile(
 
   async function openFiles(): Promise<readonly [AppendFile, AppendFile]> {
     const { append } = options;
-    // NOTE: the journal first: a cast without one could not be attributed
+    // NOTE: the journal is created first, because a recording without a journal has no known user.
     notes ??= await AppendFile.open(paths.notes, append ? options.notesBytes : 'new');
     cast ??= await AppendFile.open(paths.cast, append ? options.castBytes : 'new');
     await options.syncEntries();
@@ -141,7 +144,7 @@ export function createSpoolFile(
   };
 }
 
-/** The keys of all spools in `directory`, oldest name first. Files that are none of ours are left alone. */
+/** Returns the keys of all spools in `directory`, oldest first. Other files are ignored. */
 export async function listSpools(directory: string): Promise<readonly RecordingKey[]> {
   const names = await readdir(directory);
   return names
@@ -152,11 +155,11 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
 }
 
 /**
- * Reads a spool that nobody writes to.
+ * Reads a spool that has no writer.
  *
- * @param onNote receives the notes that belong to the kept cast bytes, in order.
- * @returns undefined when nothing of it was ever durable: no whole line of cast.
- * @throws a system error when it cannot be read; TailcastError `STORE_FAILED` when it is damaged, as no crash leaves it
+ * @param onNote called with the notes of the kept bytes, in order
+ * @returns undefined if no complete line of the recording was durable
+ * @throws a system error if it cannot be read; TailcastError `STORE_FAILED` if it has damage that no crash causes
  */
 export async function readSpool(
   paths: SpoolPaths,
@@ -165,7 +168,7 @@ export async function readSpool(
   const castBytes = await wholeLineBytes(paths.cast);
   const journalBytes = await wholeLineBytes(paths.notes);
   if (castBytes === 0) {
-    // A crash leaves nothing, or the beginning of the header. Other bytes may be what is left of acknowledged output.
+    // A crash leaves an empty file or the first bytes of the header. Other bytes may belong to acknowledged output.
     const first = await firstByte(paths.cast);
     if (first !== undefined && first !== OPEN_BRACE)
       throw new TailcastError('STORE_FAILED', 'the cast does not begin with a header');
@@ -178,7 +181,7 @@ export async function readSpool(
   let notesBytes = 0;
   for await (const line of journalLines(paths.notes, journalBytes)) {
     const parsed = parseJournalLine(line.text);
-    // the first line that cannot be read, or that is ahead of the cast, is where the crash was
+    // The journal ends at the first line that is unreadable or refers to missing bytes of the recording.
     if (parsed === undefined || (parsed.kind === 'note' && parsed.note.at > castBytes)) break;
     if (parsed.kind === 'meta') meta = parsed.meta;
     else if (parsed.kind === 'end') endedAt = parsed.castBytes;
@@ -221,14 +224,14 @@ async function* journalLines(
   }
 }
 
-/** Removes all files; the spool can be found until its journal is gone. */
+/** Deletes all files of a spool. The journal goes after the recording, so that an interrupted deletion is repeated. */
 export async function removeSpool(paths: SpoolPaths): Promise<void> {
   await removeFile(paths.cast);
   await removeFile(paths.notes);
   await removeFile(adoptionPath(paths));
 }
 
-/** Length of a file up to and with its last line feed, searched from the end. */
+/** Returns the length of a file up to and including its last line feed. */
 async function wholeLineBytes(path: string): Promise<number> {
   const file = await open(path, 'r').catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT')) return undefined;

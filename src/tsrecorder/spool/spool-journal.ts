@@ -1,39 +1,38 @@
 /**
- * The journal beside a spooled cast: what the upload is, and everything in it that is no cast text.
+ * The journal of a spool: the origin of the upload, and all its lines that are not asciicast events.
  *
- * One JSON object per line. The first line says where the upload comes from; the others are the object lines of the
- * upload, each with the offset in the cast file at which it stood; the last one, if there is one, says that the upload
- * ended as it should. The journal is made durable before the cast bytes that follow, so after a crash the entries up to
- * the end of the cast, and only these, belong to it.
+ * Each line is a JSON object. The first line describes the upload. The other lines are the object lines of the upload,
+ * each with its offset in the recording. The last line marks a complete upload. The journal becomes durable before the
+ * bytes of the recording that follow, so after a crash exactly the entries up to the end of the recording belong to it.
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Neighbours } from '../../wire/recorder-api/upload-headers.ts';
 
-/** The first line. Offsets of an upload count body bytes, so both lengths of the header line are kept. */
+/** The first line. Offsets of an upload count bytes of its body, so it contains both lengths of the header line. */
 export interface SpoolMeta {
   readonly nodeId: string;
-  /** Receive time as it stands in the key. */
+  /** Receive time, as in the recording key. */
   readonly time: string;
   readonly nodeName: string;
   /** IP address of the uploader. */
   readonly address: string;
   readonly protocol: 'v1' | 'v2';
-  /** The session the uploader named, if it can be continued. */
+  /** Session id of the uploader, if the session can be continued. */
   readonly token?: string;
-  /** Of an upload that continues a session whose beginning is elsewhere. */
+  /** Number and offset of the part, if the upload continues a session that started at another recorder. */
   readonly part?: { readonly number: number; readonly offset: number };
-  /** Other recorders of the session, as the uploader told when it began here. */
+  /** Other recorders of the session that the uploader named. */
   readonly neighbours?: Neighbours;
-  /** Body bytes of the session that the stored header line stands for. */
+  /** Number of body bytes that the stored header line replaces. */
   readonly uploadedHeaderBytes: number;
   readonly storedHeaderBytes: number;
 }
 
 /** An object line of the upload. */
 export interface JournalNote {
-  /** Offset in the cast file, always the start of a line. */
+  /** Offset in the recording, always at the start of a line. */
   readonly at: number;
-  /** Length of the line in the upload, with its line feed; 0 for one that a continuation repeats. */
+  /** Length of the line in the upload, with its line feed; 0 if a continuation repeats the line. */
   readonly size: number;
   /** The object as uploaded, on one line, or undefined if it is not JSON. */
   readonly text: string | undefined;
@@ -44,18 +43,18 @@ export type JournalLine =
   | { readonly kind: 'note'; readonly note: JournalNote }
   | { readonly kind: 'end'; readonly castBytes: number };
 
-/** The journal's first line, ending in a line feed. */
+/** Encodes the first line of a journal, with its line feed. */
 export function encodeMeta(meta: SpoolMeta): string {
   return `${JSON.stringify({ meta })}\n`;
 }
 
-/** An object line: verbatim if it is JSON, else `line` as a JSON string under `odd`. */
+/** Encodes an object line: unchanged if it is JSON, otherwise as a JSON string in `odd`. */
 export function encodeNote({ at, size, text }: JournalNote, line: string): string {
   const content = text === undefined ? `"odd":${JSON.stringify(line)}` : `"note":${text}`;
   return `{"at":${at},"size":${size},${content}}\n`;
 }
 
-/** What {@link encodeNote} makes of an object line that is JSON, in pieces. @param line with its line feed */
+/** Encodes an object line that is JSON, in pieces, like {@link encodeNote}. @param line the line with its line feed */
 export function encodeNoteBytes(
   { at, size }: Omit<JournalNote, 'text'>,
   line: Uint8Array,
@@ -63,20 +62,20 @@ export function encodeNoteBytes(
   return [`{"at":${at},"size":${size},"note":`, line.subarray(0, -1), '}\n'];
 }
 
-/** A line of {@link encodeNote}, without its line feed, for another place in a cast. */
+/** Changes the offset in a line of {@link encodeNote}, which has no line feed. */
 export function moveNote(line: string, at: number): string {
   return line.replace(/^\{"at":\d+/, `{"at":${at}`);
 }
 
-/** The mark of an upload that ended as it should, with a cast of `castBytes`. */
+/** Encodes the line that marks a complete upload. */
 export function encodeEnd(castBytes: number): string {
   return `${JSON.stringify({ end: { castBytes } })}\n`;
 }
 
-/** How {@link encodeNote} begins a line. Notes can be megabytes long and are many, so they are not parsed as JSON. */
+/** Start of a line of {@link encodeNote}. Notes are not parsed as JSON, because they may have megabytes. */
 const NOTE = /^\{"at":(\d{1,15}),"size":(\d{1,15}),"(note|odd)":/;
 
-/** @returns undefined for a line that is none of ours. */
+/** Parses a journal line. @returns undefined for an unknown line */
 export function parseJournalLine(line: string): JournalLine | undefined {
   const match = NOTE.exec(line);
   if (match !== null && line.endsWith('}')) {

@@ -1,6 +1,6 @@
 /**
- * Keeps two recorder processes out of one spool directory: each would take the other's running uploads for remains of a
- * crash.
+ * The lock of a spool directory. Two recorders with one spool directory would each treat the running uploads of the
+ * other as remains of a crash.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -34,7 +34,7 @@ export async function takeSpool(directory: string): Promise<() => Promise<void>>
   }
 }
 
-/** @throws TailcastError `ALREADY_RUNNING` when a live process has the directory. */
+/** @throws TailcastError `ALREADY_RUNNING` if a running process has the lock */
 async function assertUnowned(directory: string): Promise<void> {
   const owner = await readFile(join(directory, LOCK), 'utf8').catch(() => '');
   const [pid = ''] = owner.split(' ');

@@ -1,6 +1,6 @@
 /**
- * Where a recorder keeps its spool if `--spool` does not name a directory: next to the store and not in it, so that write access to
- * the store does not give write access to the spool.
+ * Where a recorder keeps its spool if `--spool` does not name a directory: next to the store and not in it, so that
+ * write access to the store does not give write access to the spool.
  *
  * ```
  * /data/recordings/…          the store
@@ -27,7 +27,10 @@ export function spoolInside(directory: string): string {
   return join(directory, '.spool');
 }
 
-/** Returns the spool directory of the store in `directory`; creates the store directory, and the spool directory next to it. */
+/**
+ * Returns the spool directory of the store in `directory`; creates the store directory, and the spool directory next to
+ * it.
+ */
 export async function placeSpool(directory: string, log: Pick<Logger, 'warn'>): Promise<string> {
   const beside = spoolBeside(directory);
   await makeDirectory(directory);

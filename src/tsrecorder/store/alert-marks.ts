@@ -1,6 +1,7 @@
 /**
- * Names of documents by which the recorders of one store agree who tells an alert: `.alerts/<recording>.<alert>.told` once somebody
- * has been told, `….claim-<n>` for who is about to. They are no part of the archive, and leave with the recording. Pure.
+ * Names of documents by which the recorders of one store agree who tells an alert: `.alerts/<recording>.<alert>.told`
+ * once somebody has been told, `….claim-<n>` for who is about to. They are no part of the archive, and leave with the
+ * recording. Pure.
  */
 export const ALERTS_FOLDER = '.alerts/';
 

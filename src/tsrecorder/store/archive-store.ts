@@ -1,9 +1,11 @@
 /**
- * Keeps casts and notes as archives, and gives out the bytes they were made of: the one place that opens what is stored. Everybody
- * else reads plain bytes by offset, whatever is stored; sizes are of the plain bytes, except where room is counted.
+ * Keeps casts and notes as archives, and gives out the bytes they were made of: the one place that opens what is
+ * stored. Everybody else reads plain bytes by offset, whatever is stored; sizes are of the plain bytes, except where
+ * room is counted.
  *
- * An archive has the name of what it is made of: its first bytes say what it is (`wire/archive/seek-table.ts`, ADR 16). So whatever an
- * earlier recorder stored stays readable, and recorders that archive and such that do not may share a store.
+ * An archive has the name of what it is made of: its first bytes say what it is (`wire/archive/seek-table.ts`, ADR 16).
+ * So whatever an earlier recorder stored stays readable, and recorders that archive and such that do not may share a
+ * store.
  */
 import { randomUUID } from 'node:crypto';
 import { open } from 'node:fs/promises';
@@ -60,7 +62,8 @@ interface Known {
 
 /**
  * Reads archives and plain casts in `store`; new ones are kept in `format`.
- * @param keys to open what is sealed, and to seal; without them what is sealed can be listed and removed, and has a size
+ * @param keys to open what is sealed, and to seal; without them what is sealed can be listed and removed, and has a
+ *   size
  * @throws TailcastError `CONFIG_INVALID` when there is nothing to seal with
  */
 export function createArchiveStore(
@@ -148,8 +151,8 @@ export function createArchiveStore(
 }
 
 /**
- * Finishes with `stored` in place of `upload`. An earlier try may have stored the same cast in another format, or by another
- * version of zstd: then it is there already.
+ * Finishes with `stored` in place of `upload`. An earlier try may have stored the same cast in another format, or by
+ * another version of zstd: then it is there already.
  */
 async function finishAgain(
   store: RecordingStore,

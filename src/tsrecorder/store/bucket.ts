@@ -22,7 +22,9 @@ export interface PutOptions {
   readonly retain?: boolean;
 }
 
-/** Names are relative to the configured prefix. Every rejection is a TailcastError `STORE_FAILED` unless said otherwise. */
+/**
+ * Names are relative to the configured prefix. Every rejection is a TailcastError `STORE_FAILED` unless said otherwise.
+ */
 export interface Bucket {
   /** Replaces the object, or with `once` throws `UPLOAD_CONFLICT` when there is one. */
   put(name: string, content: Uint8Array, options?: PutOptions): Promise<void>;

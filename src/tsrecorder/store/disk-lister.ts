@@ -1,7 +1,7 @@
 /**
- * Lists what is in a folder store. A page that somebody looks at is listed every second, and a gateway has all its recordings in one folder: so
- * folders that have not changed are not read again, what is still there is the same object as before, and when all of it is, the
- * list is the same array. Uploads go on while a folder of a million names is looked through.
+ * Lists the recordings in a directory. An open page requests the list every second, and one gateway has all its
+ * recordings in one folder. Unchanged folders are therefore not read again, and unchanged recordings and lists keep
+ * their object identity. The event loop is not blocked while a folder with a million names is read.
  */
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -18,23 +18,27 @@ import {
 } from './key.ts';
 import type { StoredRecording } from './store.ts';
 
-/** A folder that was changed more recently may change again without another time of change. */
+/** A folder that changed within this time may change again without a new modification time, in milliseconds. */
 const QUIET_MS = 5000;
 
-/** What the marks of sessions say: the mark by id. */
+/** Session marks by recording id. */
 type Marks = ReadonlyMap<string, string>;
 
-/** What was in a folder when it was last read. */
+/** Content of a folder when it was last read. */
 interface KnownFolder<T> {
-  /** Time of its last change; undefined while it may have changed again since. */
+  /** Modification time; undefined if the folder may have changed since. */
   readonly time: bigint | undefined;
   readonly found: T;
 }
 
+/** Lister of one store directory. */
 export interface DiskLister {
-  /** Those who wait for a list get the same one, which is begun after they asked. */
+  /** Lists all recordings. Concurrent callers share a list that starts after their calls. */
   list(): Promise<readonly StoredRecording[]>;
-  /** The session's mark of a recording, as far as it was there when it was last listed: who removes thousands reads the folder once. */
+  /**
+   * Returns the session mark of a recording from the last list, so that removing thousands of recordings reads the
+   * folder once.
+   */
   markOf(id: string): Promise<string | undefined>;
 }
 
@@ -47,14 +51,14 @@ export function createDiskLister(directory: string, nowMs: () => number): DiskLi
   };
 }
 
-/** One step at a time. */
+/** Lister without protection against concurrent calls. */
 class Lister {
   readonly #directory: string;
   readonly #nowMs: () => number;
-  /** By folder: in the order of names, which for times of one width is that of time. */
+  /** Recordings by folder, in the order of their names, which is the order of time. */
   readonly #known = new Map<string, KnownFolder<readonly StoredRecording[]>>();
   #marks: KnownFolder<Marks> | undefined;
-  /** By folder: times of recordings whose marks are others than when the folder was looked at. */
+  /** By folder: times of recordings whose marks changed since the folder was read. */
   readonly #remarked = new Map<string, Set<string>>();
   #last: readonly StoredRecording[] | undefined;
 
@@ -65,7 +69,7 @@ class Lister {
 
   async list(): Promise<readonly StoredRecording[]> {
     const turns = createLoopTurns();
-    // NOTE: marks first: they are there before the casts that they are about
+    // NOTE: marks are read first, because a mark is written before its recording.
     const marks = await this.#lookAtMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
@@ -88,7 +92,7 @@ class Lister {
     return marks.get(id);
   }
 
-  /** The names in a folder; none when they are what they were `before`. */
+  /** Reads the names in a folder. Undefined if the folder is unchanged. */
   async #look(
     path: string,
     before: KnownFolder<unknown> | undefined,
@@ -157,13 +161,13 @@ async function changedAt(path: string): Promise<bigint | undefined> {
 
 interface NodeBefore {
   readonly marks: Marks;
-  /** Times of those whose mark is not what it was. */
+  /** Times of recordings whose marks changed. */
   readonly remarked: ReadonlySet<string> | undefined;
   readonly before: readonly StoredRecording[];
   readonly turns: LoopTurns;
 }
 
-/** What the casts among the `names` of a folder are; the same array when they are what they were `before`. */
+/** Returns the recordings among the names of a folder; the same array as before if nothing changed. */
 async function readNode(
   folder: string,
   names: readonly string[],
@@ -179,7 +183,7 @@ async function readNode(
     if (turns.isDue()) await turns.turn();
     const name = sorted[index] ?? '';
     if (!name.endsWith(SUFFIX.cast)) continue;
-    // what is in the folder no more
+    // Skip recordings that are gone.
     while (isBefore(before[at], name)) at += 1;
     const there = isOf(before[at], name) ? before[at] : undefined;
     const key = there?.key ?? parseCastName(nodeId ?? '', name);
@@ -191,7 +195,7 @@ async function readNode(
   return isSame && found.length === before.length ? before : found;
 }
 
-/** @returns what was `there`, when it is that */
+/** Returns the recording; the same object as before if it is unchanged. */
 function recordingOf(
   key: RecordingKey,
   hasSidecar: boolean,
@@ -210,12 +214,12 @@ function isOf(recording: StoredRecording | undefined, name: string): boolean {
   return name.length === time.length + SUFFIX.cast.length && name.startsWith(time);
 }
 
-/** By the order of names: no time is the beginning of another one. */
+/** Returns true if the recording sorts before the name. No time is a prefix of another one. */
 function isBefore(recording: StoredRecording | undefined, name: string): boolean {
   return recording !== undefined && recording.key.time < name && !isOf(recording, name);
 }
 
-/** Whether the sidecar of a cast is among the names behind it that begin as its own. */
+/** Returns true if one of the following names is the sidecar of the recording. */
 function hasSidecarBehind(sorted: readonly string[], index: number): boolean {
   const cast = sorted[index] ?? '';
   const time = cast.slice(0, -SUFFIX.cast.length);
@@ -232,7 +236,7 @@ function withMark(recording: StoredRecording, marks: Marks): StoredRecording {
   return sessionMark === undefined ? { key, hasSidecar } : { key, hasSidecar, sessionMark };
 }
 
-/** The recordings of a folder that has not changed. */
+/** Returns the recordings of an unchanged folder with their current marks. */
 async function markAgain(
   recordings: readonly StoredRecording[],
   marks: Marks,
@@ -254,7 +258,7 @@ async function markAgain(
   return isSame ? recordings : found;
 }
 
-/** Most systems list them so. */
+/** Sorts names, unless they are sorted already, as on most file systems. */
 async function inOrder(names: readonly string[], turns: LoopTurns): Promise<readonly string[]> {
   let before = '';
   for (const name of names) {

@@ -1,4 +1,6 @@
-/** The store in a local directory, in the reference's layout: see `key.ts`. Sidecar and notes stand beside the cast. */
+/**
+ * Store in a local directory, with the layout of the reference (`key.ts`). Sidecar and notes are next to the recording.
+ */
 import { randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
@@ -33,16 +35,16 @@ import type { ByteRange } from '../files/file-range.ts';
 import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
 
 /**
- * Opens `directory`, creating it if need be. With `readOnly` nothing is written, and nothing may be.
+ * Opens a directory, and creates it if it is missing. With `readOnly` nothing is written.
  *
- * @throws TailcastError `STORE_FAILED` when it cannot be written to.
+ * @throws TailcastError `STORE_FAILED` if the directory is not writable
  */
 export async function createDiskStore(
   directory: string,
   options: { readonly readOnly?: boolean; readonly nowMs?: () => number } = {},
 ): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
-  /** Node folders known to exist durably: one string per node that ever uploaded in the life of this process. */
+  /** Folders of nodes that exist durably. */
   const folders = new Set<string>();
   const lister = createDiskLister(directory, options.nowMs ?? Date.now);
 
@@ -55,9 +57,9 @@ export async function createDiskStore(
     folders.add(folder);
   }
 
-  /** Writes a file under a name that no reader looks for, then gives it its own. */
+  /** Writes a file under a hidden name, and then renames it. */
   async function put(path: string, content: string | Uint8Array): Promise<void> {
-    // recorders on other machines may have the same process id
+    // A random name, because recorders on other machines may have the same process id.
     const draft = join(dirname(path), `.${randomUUID()}.part`);
     await writeDurableFile(draft, [Buffer.from(content)]);
     try {
@@ -91,7 +93,7 @@ export async function createDiskStore(
   async function removeRecording(key: RecordingKey): Promise<void> {
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeFile(pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
-      // a node without recordings
+      // The node has no recordings.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
     const mark = await lister.markOf(recordingId(key));
@@ -121,7 +123,7 @@ export async function createDiskStore(
   };
 }
 
-/** Documents are files; a name is a path below the directory. */
+/** Creates the document store: documents are files below the directory. */
 function createDocuments(
   directory: string,
   parts: {
@@ -135,7 +137,7 @@ function createDocuments(
     return join(directory, name);
   };
 
-  /** @returns false when the name is taken */
+  /** Writes a new document. @returns false if the name exists */
   async function putOnce(name: string, content: Uint8Array): Promise<boolean> {
     const path = pathOf(name);
     await parts.ensureFolder(dirname(path));
@@ -218,7 +220,7 @@ async function statObject(path: string): Promise<ObjectStat | undefined> {
   }
 }
 
-/** Whoever starts a recorder is told the path. */
+/** Checks that the directory is writable. The error contains the path. */
 async function assertWritable(directory: string): Promise<void> {
   try {
     await makeDirectory(directory);
@@ -237,16 +239,16 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
   known.add(marker);
 }
 
-/** Whether `path` is there and is not what an earlier, interrupted try of this upload left. */
+/** Returns true if `path` exists and was not written by an earlier, interrupted attempt of this upload. */
 async function isTakenByAnother(path: string, upload: FinishedUpload): Promise<boolean> {
   const [there, ours] = await Promise.all([stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;
   if (there.dev === ours.dev && there.ino === ours.ino) return false;
-  // a copy, where there could be no link
+  // The earlier attempt may have copied the file instead of linking it.
   return there.size !== upload.castBytes || !(await haveSameContent(path, upload.castPath));
 }
 
-/** A name that an earlier try has already given is no failure. */
+/** Ignores the error if an earlier attempt created the name already. */
 async function again(step: Promise<void>): Promise<void> {
   try {
     await step;

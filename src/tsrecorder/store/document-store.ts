@@ -1,6 +1,6 @@
 /**
- * Small documents beside the recordings, listed in the order of their names. A store keeps them as files or as objects; nothing
- * appends. Almost all are written once and never changed.
+ * Small documents beside the recordings, listed in the order of their names. A store keeps them as files or as objects;
+ * nothing appends. Almost all are written once and never changed.
  */
 export interface DocumentStore {
   /**
@@ -13,8 +13,8 @@ export interface DocumentStore {
   /**
    * Keeps a document, durably, unless the name is taken. It is no part of the archive, and can be removed at any time.
    *
-   * @returns True if this call kept it. Of several concurrent calls, one returns true; more than one in an S3 store without `If-None-Match`,
-   *   and in a file system without hard links.
+   * @returns True if this call kept it. Of several concurrent calls, one returns true; more than one in an S3 store
+   *   without `If-None-Match`, and in a file system without hard links.
    * @throws TailcastError `STORE_FAILED`
    */
   claimDocument(name: string, content: Uint8Array): Promise<boolean>;

@@ -40,12 +40,16 @@ export function eventKey(key: RecordingKey): string {
   return `${encodeNodeId(key.nodeId)}/events/${key.time}.event`;
 }
 
-/** `<node>_<time>`: the recording's name in URLs and on the command line. The time holds no `_`, so it is unambiguous. */
+/**
+ * `<node>_<time>`: the recording's name in URLs and on the command line. The time holds no `_`, so it is unambiguous.
+ */
 export function recordingId(key: RecordingKey): string {
   return `${encodeNodeId(key.nodeId)}_${key.time}`;
 }
 
-/** The inverse of {@link recordingKey}; undefined for anything that function does not write, or the reference would not. */
+/**
+ * The inverse of {@link recordingKey}; undefined for anything that function does not write, or the reference would not.
+ */
 export function parseRecordingKey(text: string): RecordingKey | undefined {
   const slash = text.indexOf('/');
   if (slash < 0 || !text.endsWith('.cast')) return undefined;

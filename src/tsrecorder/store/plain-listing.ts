@@ -1,6 +1,7 @@
 /**
- * What an archive store lists of what is in the store below it. A listing tells how much is stored, not how much that is: whoever wants to know
- * asks, and is remembered. What is as it was is the same object as before, and when all of it is, the list is the same array.
+ * What an archive store lists of what is in the store below it. A listing tells how much is stored, not how much that
+ * is: whoever wants to know asks, and is remembered. What is as it was is the same object as before, and when all of it
+ * is, the list is the same array.
  */
 import { compareLists, createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';

@@ -1,4 +1,4 @@
-/** One bucket of an S3 store: see `bucket.ts` for what is promised. */
+/** A bucket in S3. Interface and guarantees are in `bucket.ts`. */
 import { Readable } from 'node:stream';
 import {
   AbortMultipartUploadCommand,
@@ -23,7 +23,7 @@ export class S3Bucket implements Bucket {
   readonly #nowMs: () => number;
   readonly #uploader: S3Uploader;
 
-  /** @param nowMs milliseconds since the epoch */
+  /** @param nowMs returns the time in milliseconds since the epoch */
   constructor(settings: S3Settings, nowMs: () => number) {
     this.#settings = settings;
     this.#nowMs = nowMs;
@@ -41,14 +41,14 @@ export class S3Bucket implements Bucket {
     this.#connection.close();
   }
 
-  /** Writes and removes an object. @throws what the SDK throws */
+  /** Writes and deletes an object to check access. @throws Error of the SDK */
   async probe(): Promise<void> {
     const name = `.write-access-${this.#nowMs().toString(36)}-${process.pid}`;
     await this.#uploader.put(name, new Uint8Array(), {});
     await this.#connection.run((client) => client.send(new DeleteObjectCommand(this.#target(name))));
   }
 
-  /** What the bucket does by itself. Never rejects. */
+  /** Reads the object lock and lifecycle rules of the bucket. Never rejects. */
   rules(): Promise<BucketRules> {
     return readBucketRules(this.#connection, this.#settings.bucket);
   }
@@ -74,7 +74,7 @@ export class S3Bucket implements Bucket {
       if (!(Body instanceof Readable)) return;
       for await (const chunk of Body) if (chunk instanceof Uint8Array) yield chunk;
     } catch (error) {
-      // the range begins behind the end
+      // The range starts after the end of the object.
       if (httpStatusOf(error) === 416) return;
       if (httpStatusOf(error) === 404)
         throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
@@ -101,7 +101,7 @@ export class S3Bucket implements Bucket {
       const request = new ListObjectsV2Command({
         Bucket: this.#settings.bucket,
         Prefix: this.#key(options.prefix),
-        // names of others may hold what XML cannot
+        // Names of other programs may contain characters that XML cannot represent.
         EncodingType: 'url',
         ...(folders === true ? { Delimiter: '/' } : {}),
         ...(token === undefined ? {} : { ContinuationToken: token }),
@@ -116,7 +116,7 @@ export class S3Bucket implements Bucket {
   async sweepUploads(olderThanMs: number): Promise<number> {
     let swept = 0;
     const { bucket, prefix } = this.#settings;
-    // what is given up leaves the list, so the first page is asked for again until it holds nothing old
+    // Aborted uploads leave the list, so the first page is requested until it contains no old upload.
     for (let more = true; more;) {
       const request = new ListMultipartUploadsCommand({ Bucket: bucket, Prefix: prefix });
       const { Uploads = [], IsTruncated } = await this.#connection
@@ -175,7 +175,7 @@ export class S3Bucket implements Bucket {
   }
 }
 
-/** S3 says times with seconds in some answers and with milliseconds in others. */
+/** Rounds a time down to seconds, because some responses of S3 have milliseconds and others do not. */
 function wholeSeconds(time: Date | undefined): number {
   return Math.floor((time?.getTime() ?? 0) / 1000) * 1000;
 }

@@ -1,5 +1,5 @@
 /**
- * The S3 client of the recorder: what is the same for every request, and what errors mean.
+ * The S3 client of the recorder: settings of all requests, and the meaning of errors.
  *
  * Credentials come from the SDK's default chain: environment, shared files, roles of service accounts, pod identity,
  * instance metadata.
@@ -9,25 +9,26 @@ import { TailcastError } from '../../errors.ts';
 import { storageError } from '../files/durable-files.ts';
 import type { ChecksumMode } from './s3-digest.ts';
 
+/** Settings of an S3 store. */
 export interface S3Settings {
   readonly bucket: string;
-  /** Put before every name: empty, or ending in `/`. */
+  /** Prefix of each object name: empty, or ending with `/`. */
   readonly prefix: string;
-  /** URL of the store; undefined for that of AWS in `region`. */
+  /** URL of the store. Default: AWS in `region`. */
   readonly endpoint: string | undefined;
   readonly region: string;
-  /** The bucket in the path instead of in the host name. */
+  /** True if the bucket is part of the path instead of the host name. */
   readonly pathStyle: boolean;
   readonly checksums: ChecksumMode;
   readonly encryption: 'none' | 'AES256' | 'aws:kms';
-  /** For `aws:kms`; undefined takes the key of the bucket. */
+  /** Key for `aws:kms`. Default: the key of the bucket. */
   readonly kmsKey: string | undefined;
-  /** Object lock on everything that belongs to the archive. */
+  /** Object lock for all objects of the archive. */
   readonly retention: { readonly mode: 'GOVERNANCE' | 'COMPLIANCE'; readonly days: number } | undefined;
-  /** Bytes of one part of an upload, 5 MiB at least. */
+  /** Size of one part of an upload, in bytes; minimum 5 MiB. */
   readonly partBytes: number;
   readonly connectTimeoutMs: number;
-  /** From the end of a request to its answer, and the longest silence inside of an answer. */
+  /** Timeout of a response, and maximum silence within a response. */
   readonly requestTimeoutMs: number;
 }
 
@@ -46,15 +47,16 @@ export const S3_DEFAULTS = {
 } as const satisfies Omit<S3Settings, 'bucket'>;
 
 const MAX_SOCKETS = 64;
-/** New credentials are looked for at most so often. */
+/** Minimum interval between two searches for new credentials, in milliseconds. */
 const RENEW_MS = 5000;
 
+/** A client that follows changed credentials. */
 export interface S3Connection {
   /**
-   * Runs one request. After an error that new credentials may heal, the next request asks the whole chain again: files
-   * and secrets are replaced while we run.
+   * Runs one request. After an error that new credentials may fix, the next request reads the credentials again,
+   * because files and Secrets may change while the recorder runs.
    *
-   * @throws what the SDK throws
+   * @throws Error of the SDK
    */
   run<T>(request: (client: S3Client) => Promise<T>): Promise<T>;
   close(): void;
@@ -102,31 +104,31 @@ function clientConfig(settings: S3Settings): S3ClientConfig {
   };
 }
 
-/** The HTTP status of an answer, or undefined when there was none. */
+/** Returns the HTTP status of a response, or undefined if there was no response. */
 export function httpStatusOf(error: unknown): number | undefined {
   const metadata = memberOf(error, '$metadata');
   const status = memberOf(metadata, 'httpStatusCode');
   return typeof status === 'number' ? status : undefined;
 }
 
-/** S3's own name of an error, e.g. `NoSuchKey`. */
+/** Returns the S3 error code, for example `NoSuchKey`. */
 export function errorName(error: unknown): string {
   return error instanceof Error ? error.name : '';
 }
 
-/** Answers that no repetition will change before somebody changes the configuration. */
+/** Returns true for errors that persist until the configuration changes. */
 export function isMisconfigured(error: unknown): boolean {
   return (
     [301, 400, 403, 404].includes(httpStatusOf(error) ?? 0) || errorName(error) === 'CredentialsProviderError'
   );
 }
 
-/** Whether a condition of ours was not met: the name is taken. */
+/** Returns true if a conditional write failed because the name exists. */
 export function isTaken(error: unknown): boolean {
   return httpStatusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
 }
 
-/** As our own error. The text of S3's errors names keys and buckets, so only its code is told to uploaders. */
+/** Translates an S3 error. Uploaders get only its code, because its text contains keys and bucket names. */
 export function asStoreError(error: unknown): TailcastError {
   if (error instanceof TailcastError) return error;
   const status = httpStatusOf(error);

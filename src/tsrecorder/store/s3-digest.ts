@@ -1,18 +1,18 @@
-/** Checksums in the forms in which S3 states them. */
+/** Checksums in the formats of S3. */
 import { createHash, type Hash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
-/** How content is protected on its way: a CRC-32 header, a Content-MD5 header for stores that lack it, or nothing. */
+/** Checksum header of uploads: CRC-32, Content-MD5 for stores without CRC-32, or none. */
 export type ChecksumMode = 'crc32' | 'md5' | 'none';
 
-/** What a store may say about an object that holds exactly the digested content. */
+/** Checksums that a store may report for the digested content. */
 export interface ContentDigest {
   readonly bytes: number;
-  /** CRC-32 of everything, base64. */
+  /** CRC-32 of the content, base64. */
   readonly crc32: string;
-  /** CRC-32 of the CRC-32s of the parts with their count, as S3 states it for multipart uploads. */
+  /** CRC-32 of the CRC-32s of the parts, with their number, as S3 reports it for multipart uploads. */
   readonly crc32OfParts: string;
-  /** The same two as hexadecimal MD5; undefined unless asked for. */
+  /** The same checksums as hexadecimal MD5; undefined in other modes. */
   readonly md5: string | undefined;
   readonly md5OfParts: string | undefined;
 }
@@ -23,7 +23,7 @@ export interface PartDigest {
   readonly md5: Buffer | undefined;
 }
 
-/** Digests content that comes part by part. */
+/** Creates a digest of content in parts. */
 export function createDigest(mode: ChecksumMode): {
   part(content: Uint8Array): PartDigest;
   finish(): ContentDigest;
@@ -58,9 +58,9 @@ export function createDigest(mode: ChecksumMode): {
 }
 
 /**
- * Compares what a store says with what it should hold.
+ * Compares the checksums that a store reports with the expected ones.
  *
- * @returns undefined when it says nothing that can be compared.
+ * @returns undefined if the store reports no comparable checksum
  */
 export function compareDigest(
   digest: ContentDigest,
@@ -71,7 +71,7 @@ export function compareDigest(
   }
   const etag = said.etag?.replaceAll('"', '');
   if (etag === undefined || digest.md5 === undefined) return undefined;
-  // an ETag need not be an MD5, e.g. with encryption: only a match says something
+  // An ETag may not be an MD5, for example with encryption, so only a match proves anything.
   return etag === digest.md5 || etag === digest.md5OfParts ? true : undefined;
 }
 

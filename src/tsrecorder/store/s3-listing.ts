@@ -1,6 +1,6 @@
 /**
- * What is in a bucket: new recordings are asked for each time, old ones now and then. What is as it was is the same object as before, and when
- * all of it is, the list is the same array.
+ * Lists the recordings in a bucket: recent recordings each time, old ones periodically. Unchanged recordings and lists
+ * keep their object identity.
  */
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -18,24 +18,25 @@ import {
 } from './key.ts';
 import type { StoredRecording } from './store.ts';
 
-/** Nodes listed at a time. */
+/** Number of nodes that are listed in parallel. */
 const LIST_CONCURRENCY = 8;
 
 export interface S3ListingOptions {
   readonly bucket: Pick<Bucket, 'list'>;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Recordings that began longer ago than this are listed anew only every `fullListMs`. */
+  /** Maximum age of recordings that are listed each time; older ones are listed every `fullListMs`. */
   readonly recentMs: number;
   readonly fullListMs: number;
 }
 
+/** Lister of one bucket. */
 export interface S3Listing {
-  /** Those who wait for a list get the same one, which is begun after they asked. */
+  /** Lists all recordings. Concurrent callers share a list that starts after their calls. */
   list(): Promise<readonly StoredRecording[]>;
-  /** This process stored a recording. */
+  /** Reports that this process stored a recording. */
   changed(key: RecordingKey): void;
-  /** This process removed a recording. */
+  /** Reports that this process removed a recording. */
   forget(): void;
 }
 
@@ -47,12 +48,12 @@ type Marks = ReadonlyMap<string, string>;
 
 class Listing implements S3Listing {
   readonly #options: S3ListingOptions;
-  /** By folder: in the order of names. */
+  /** Recordings by folder, in the order of their names. */
   #known: ReadonlyMap<string, readonly StoredRecording[]> = new Map();
   #last: readonly StoredRecording[] = [];
-  /** When all was listed; undefined: it is to be. */
+  /** Time of the last full list; undefined if one is due. */
   #fullAt: number | undefined;
-  /** Counts what makes a full listing obsolete, also while it is being made. */
+  /** Number of changes that make a full list obsolete, also during the list. */
   #generation = 0;
   readonly list = createSharedStep(createSequence(), () => this.#list());
 
@@ -61,7 +62,7 @@ class Listing implements S3Listing {
   }
 
   changed(key: RecordingKey): void {
-    // a session that began long ago: it is not among the recent ones
+    // The session started long ago, so it is not in the list of recent recordings.
     if (timeOf(key) < this.#options.nowMs() - this.#options.recentMs) this.forget();
   }
 
@@ -97,7 +98,7 @@ class Listing implements S3Listing {
     const { bucket } = this.#options;
     const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
     const gatekeeper = createGatekeeper({ maxActive: LIST_CONCURRENCY });
-    // in the order of the folders, whichever is there first
+    // Keeps the order of the folders, independent of the order of the responses.
     const found = new Map<string, readonly StoredRecording[]>(folders.map((folder) => [folder, []]));
     await Promise.all(
       folders.map((folder) =>
@@ -122,7 +123,7 @@ async function listMarks(bucket: S3ListingOptions['bucket']): Promise<Marks> {
   return marks;
 }
 
-/** Folders of nodes, each with its `/`. */
+/** Lists the folders of nodes, each with its `/`. */
 async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly string[]> {
   const nodes: string[] = [];
   for await (const { folders } of bucket.list({ prefix: '', folders: true })) {
@@ -133,15 +134,16 @@ async function listNodes(bucket: S3ListingOptions['bucket']): Promise<readonly s
 
 interface NodeBefore {
   readonly since: number;
-  /** In the order of names. */
+  /** Recordings in the order of their names. */
   readonly before: readonly StoredRecording[];
   readonly marks: Marks;
 }
 
 /**
- * Recordings in one folder, in the order of names; `events/` is skipped by the store itself. What is older than `since` is taken from before.
+ * Lists the recordings in one folder, in the order of their names. The store omits `events/`. Recordings older than
+ * `since` are taken from the previous list.
  *
- * @returns the same array as before when they are the same
+ * @returns the same array as before if nothing changed
  */
 async function listNode(
   bucket: S3ListingOptions['bucket'],
@@ -150,7 +152,7 @@ async function listNode(
 ): Promise<readonly StoredRecording[]> {
   const casts: { readonly key: RecordingKey; readonly object: BucketObject }[] = [];
   const others = new Map<string, number>();
-  // seconds come before fractions in the order of names, so cutting the time to seconds loses none
+  // Names with seconds sort before names with fractions, so the time is cut to seconds.
   const start = new Date(Math.max(0, since)).toISOString().slice(0, 19);
   for await (const { objects } of bucket.list({
     prefix: folder,

@@ -1,4 +1,4 @@
-/** What a bucket does by itself with what is put into it: object lock, and rules that remove or archive objects. */
+/** Object lock and lifecycle rules of a bucket, which lock, delete or archive objects automatically. */
 import {
   GetBucketLifecycleConfigurationCommand,
   GetObjectLockConfigurationCommand,
@@ -6,26 +6,26 @@ import {
 } from '@aws-sdk/client-s3';
 import { errorName, httpStatusOf, type S3Connection } from './s3-client.ts';
 
-/** `unknown`: the store does not say, or not to us. */
+/** `unknown`: the store does not support the query, or refuses it. */
 export type Known<T> = T | 'unknown';
 
 export interface LockRules {
   readonly enabled: boolean;
-  /** Days for which everything is locked that does not say otherwise. */
+  /** Default retention of objects, in days. */
   readonly defaultDays: number | undefined;
 }
 
 export interface LifecycleRule {
   readonly name: string;
-  /** Objects whose names begin so; empty for all. */
+  /** Prefix of the object names; empty for all objects. */
   readonly prefix: string;
-  /** Whether a rule asks for more than the prefix: tags or sizes. */
+  /** True if the rule also filters by tag or size. */
   readonly narrowed: boolean;
-  /** Days after which objects are removed; 0 for a date. */
+  /** Days after which objects are deleted; 0 for a fixed date. */
   readonly removesAfterDays: number | undefined;
-  /** Storage class that objects go to and that must be restored before it can be read. */
+  /** Archive class to which objects are moved. They must be restored before they can be read. */
   readonly archivesTo: string | undefined;
-  /** Days after which unfinished uploads are given up. */
+  /** Days after which incomplete uploads are aborted. */
   readonly abortsAfterDays: number | undefined;
 }
 
@@ -34,11 +34,11 @@ export interface BucketRules {
   readonly lifecycle: Known<readonly LifecycleRule[]>;
 }
 
-/** Archive classes that answer a read at once are not among these. */
+/** Archive classes that need a restore before a read. */
 const ARCHIVES = new Set(['GLACIER', 'DEEP_ARCHIVE']);
 const DAYS_PER_YEAR = 365;
 
-/** Never rejects: what cannot be asked is unknown. */
+/** Reads the rules of a bucket. Never rejects: rules that cannot be read are `unknown`. */
 export async function readBucketRules(connection: S3Connection, bucket: string): Promise<BucketRules> {
   const target = { Bucket: bucket };
   const lock = connection
@@ -64,7 +64,7 @@ export async function readBucketRules(connection: S3Connection, bucket: string):
   return { lock: await lock, lifecycle: await lifecycle };
 }
 
-/** A store that knows the question and has no such configuration; one that does not know it answers otherwise. */
+/** Returns true if the store supports the query and has no such configuration. */
 function saysNone(error: unknown, name: string): boolean {
   return httpStatusOf(error) === 404 && errorName(error) === name;
 }
@@ -83,7 +83,7 @@ function readRule(rule: StoredRule): LifecycleRule {
   };
 }
 
-/** Where rules had their prefix before there were filters. */
+/** Returns the prefix of a rule in the older format without filters. */
 function olderPrefix(rule: { readonly Prefix?: unknown }): string | undefined {
   return typeof rule.Prefix === 'string' ? rule.Prefix : undefined;
 }

@@ -68,7 +68,9 @@ export class S3Uploader {
     });
   }
 
-  /** The first `bytes` of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once`, when another content has the name */
+  /**
+   * The first `bytes` of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once`, when another content has the name
+   */
   async putFile(name: string, path: string, bytes: number, options: PutOptions): Promise<void> {
     const file = await open(path, 'r');
     try {

@@ -2,8 +2,8 @@
  * The store in a bucket, in the same layout as the one in a directory: see `key.ts`. Several recorders may share it.
  *
  * There is no index object: names are listed in order, so the recordings of a node since a time are one request per
- * thousand, and everything a list shows stands in the sidecars, which the catalogue remembers. An index would have to be
- * written by all replicas at once, and could be wrong.
+ * thousand, and everything a list shows stands in the sidecars, which the catalogue remembers. An index would have to
+ * be written by all replicas at once, and could be wrong.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';

@@ -1,7 +1,8 @@
 /**
- * Keys that recordings are sealed with at rest (ADR 16). Each archive has a data key of its own, AES-256-GCM; the data key is wrapped
- * with a key of a key file, which the store never sees. Nonces: a frame's number, so that frames cannot change places; the table has one
- * of its own; wrapped keys have random ones. The wrapped key is bound to the name of the object, so that archives cannot either.
+ * Keys that recordings are sealed with at rest (ADR 16). Each archive has a data key of its own, AES-256-GCM; the data
+ * key is wrapped with a key of a key file, which the store never sees. Nonces: a frame's number, so that frames cannot
+ * change places; the table has one of its own; wrapped keys have random ones. The wrapped key is bound to the name of
+ * the object, so that archives cannot either.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';

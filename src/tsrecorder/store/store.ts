@@ -64,7 +64,9 @@ export interface RecordingStore extends DocumentStore {
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
   /** Removes a recording: the cast first, so that what is listed is complete. That it is gone already is fine. */
   remove(key: RecordingKey): Promise<void>;
-  /** Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used. */
+  /**
+   * Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used.
+   */
   freeBytes(): Promise<number | undefined>;
 }
 
