@@ -436,11 +436,18 @@ describe('what the reference operator left behind', () => {
     });
     const [container] = template.containers;
     expect(container?.command).toBeUndefined();
-    expect(template.volumes.map(({ name }) => name)).toEqual(['data', 'tailscale', 'tmp', 'tailscale-tmp']);
+    expect(template.volumes.map(({ name }) => name)).toEqual([
+      'data',
+      'tailscale',
+      'tmp',
+      'tailscale-tmp',
+      'evidence',
+    ]);
     expect(container?.volumeMounts.map(({ mountPath }) => mountPath)).toEqual([
       '/data',
       '/run/tailscale',
       '/tmp',
+      '/etc/tailcast/evidence',
     ]);
     expect(container?.env.map(({ name }) => name)).not.toContain('TS_AUTHKEY_FILE');
     await rig.until('the device', async () => {
