@@ -1,13 +1,13 @@
 /**
- * Recognises the API server's refusal of the gateway's own right to impersonate. Kubernetes answers such a request with
- * 403, as if the caller had no right, and clients treat a 403 as final.
+ * Recognises the API server's refusal of the gateway's own right to impersonate. Kubernetes answers such a
+ * request with 403, as if the caller had no right, and clients treat a 403 as final.
  *
- * The refused response itself is no proof: a pod, a kubelet or an aggregated API may have written it. The gateway sends a
- * review of its own as the same caller, and only the API server responds to that one.
+ * The response is no proof, because a pod, a kubelet or an aggregated API may have written it. The gateway
+ * therefore sends a review as the same caller, to which only the API server responds.
  */
 import { z } from 'zod';
 
-/** The request that the gateway sends to find out. Every authenticated user may create such a review. */
+/** The review request of the gateway. Every authenticated user may create it. */
 export const ACCOUNT_REVIEW = {
   path: '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
   body: {
@@ -18,8 +18,8 @@ export const ACCOUNT_REVIEW = {
 } as const;
 
 /**
- * Returns true if a response may be such a refusal. The impersonation filter runs before priority and fairness, which marks
- * all later responses.
+ * Returns true if a response may be such a refusal. The impersonation filter runs before priority and fairness,
+ * which marks all later responses.
  *
  * @param headers flat list
  */
@@ -32,9 +32,9 @@ export function mayBeAccountRefusal(status: number, headers: readonly string[]):
 }
 
 /**
- * Returns the API server's sentence about the gateway's account, such as `users "alice" is forbidden: User "gateway" cannot
- * impersonate …`; undefined for every other response. A caller without the right to create the review gets a 403 as well,
- * which says `cannot create`.
+ * Returns the API server's sentence about the gateway's account, such as `users "alice" is forbidden: User
+ * "gateway" cannot impersonate …`; undefined for every other response. A caller without the right to create the
+ * review gets a 403 as well, which says `cannot create`.
  *
  * @param status of the response to {@link ACCOUNT_REVIEW}
  * @param body of the response, as parsed JSON
@@ -49,8 +49,8 @@ const MAX_SENTENCE_LENGTH = 512;
 /** Go's `%q`: quotes and backslashes within the text are escaped. */
 const QUOTED = String.raw`"(?:[^"\\]|\\.)*"`;
 /**
- * The verb is `impersonate`, or with constrained impersonation for example `impersonate-on:user-info:create`. Source:
- * `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go`.
+ * The verb is `impersonate`, or with constrained impersonation for example `impersonate-on:user-info:create`.
+ * Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go`.
  */
 const SENTENCE = new RegExp(`^[a-z0-9.]+(?: ${QUOTED})? is forbidden: User ${QUOTED} cannot impersonate`);
 const REFUSAL = z.looseObject({

@@ -1,6 +1,6 @@
 /**
- * What connections to the API server are opened with: the authorities it is checked against and the client certificate. Both
- * are followed where they stand in files that somebody else replaces; Kubernetes does that with `ca.crt` of its accounts.
+ * TLS settings of connections to the API server: its CAs, and a client certificate. Both are reloaded if their
+ * files change; Kubernetes replaces `ca.crt` of service accounts.
  */
 import { X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
@@ -8,17 +8,17 @@ import { TailcastError, errorText } from '../errors.ts';
 import { pathInKubeconfig } from './kubeconfig.ts';
 import { createReloadedFile } from './token.ts';
 
-/** What `tls.connect` needs besides host, port and server name. */
+/** Options of `tls.connect` other than host, port and server name. */
 export interface ApiServerTls {
-  /** PEM; undefined: the roots that Node ships with. */
+  /** PEM; undefined: Node's root certificates. */
   readonly ca: string | undefined;
-  /** PEM of a client certificate and its key; both or none. */
+  /** PEM of a client certificate and its key; both or neither. */
   readonly cert: string | undefined;
   readonly key: string | undefined;
   readonly rejectUnauthorized: boolean;
 }
 
-/** Bundles of all the authorities there are have some 250 KB. */
+/** Bundles of all public CAs have about 250 KB. */
 const MAX_PEM_BYTES = 4 * 1024 * 1024;
 
 export type ClientCertificate = Pick<ApiServerTls, 'cert' | 'key'>;
@@ -26,26 +26,26 @@ export type ClientCertificate = Pick<ApiServerTls, 'cert' | 'key'>;
 export const NO_CERTIFICATE: ClientCertificate = { cert: undefined, key: undefined };
 
 export interface TlsSources {
-  /** Undefined: the roots that Node ships with. */
+  /** Undefined: Node's root certificates. */
   readonly authorities: (() => Promise<string>) | undefined;
   readonly certificate: () => Promise<ClientCertificate>;
   readonly rejectUnauthorized: boolean;
 }
 
 export interface FollowedTls {
-  /** The last that could be used: the same object until something in it is replaced. */
+  /** The last usable settings; the same object until a part changes. */
   readonly current: ApiServerTls;
-  /** Asks all sources again. @throws what a source throws */
+  /** Reads all sources again. @throws errors of a source */
   look(): Promise<void>;
-  /** Asks for the authorities alone: no plugin is run for them. */
+  /** Reads only the CAs again, without running a credential plugin. */
   lookAtAuthorities(): Promise<void>;
 }
 
 /**
- * Asks the sources once before it resolves, and then when it is told to.
+ * Reads the sources once before it resolves, and later on request.
  *
- * @param about.where the place that an error names
- * @param about.onUnusable told once of what was put in place of the former and cannot be used
+ * @param about.where name of the source in errors
+ * @param about.onUnusable called once for each replacement that cannot be used
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function followTls(
@@ -69,7 +69,7 @@ export async function followTls(
       refused = undefined;
     } catch (error) {
       if (!(error instanceof TailcastError)) throw error;
-      // a certificate and its key are two files, and one of them is replaced first
+      // a certificate and its key are two files, which change one after the other
       refused = next;
       about.onUnusable?.(error);
     }
@@ -95,12 +95,15 @@ function isSame(one: ApiServerTls, other: ApiServerTls): boolean {
   return one.ca === other.ca && one.cert === other.cert && one.key === other.key;
 }
 
-/** OpenSSL's opinion now instead of at the first connection. Authorities without a certificate are no error to it: it trusts nobody then. */
+/**
+ * Loads the settings now instead of at the first connection. OpenSSL accepts a CA file without certificates and
+ * then trusts no server.
+ */
 function checked(tls: ApiServerTls, where: string): ApiServerTls {
   try {
     if (tls.ca !== undefined) void new X509Certificate(tls.ca);
   } catch (cause) {
-    const problem = `${where}: the authorities of the API server cannot be used: ${errorText(cause)}`;
+    const problem = `${where}: the CAs of the API server cannot be used: ${errorText(cause)}`;
     throw new TailcastError('CONFIG_INVALID', problem, { cause });
   }
   try {
@@ -116,16 +119,16 @@ function checked(tls: ApiServerTls, where: string): ApiServerTls {
 }
 
 /**
- * PEM text of a kubeconfig, or of a file that is followed; undefined when there is neither.
+ * Returns the PEM text of a kubeconfig, or of a reloaded file; undefined if neither is configured.
  *
- * @param from.what its name, for the error sentence
- * @throws TailcastError `CONFIG_INVALID`, as the function does as long as the file was never readable
+ * @param from.what name of the text in errors
+ * @throws TailcastError `CONFIG_INVALID`; the function throws the same until the file was readable once
  */
 export function pemSource(from: {
   /** Base64. */
   readonly data: string | undefined;
   readonly path: string | undefined;
-  /** The kubeconfig that names the path. */
+  /** Kubeconfig that contains the path. */
   readonly file?: string;
   readonly what: string;
   readonly now: () => number;

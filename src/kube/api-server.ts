@@ -1,4 +1,4 @@
-/** Where the API server is and how to speak to it: from a kubeconfig, or from inside a pod. */
+/** Address and credentials of the API server, from a kubeconfig or from inside a pod. */
 import { isIP } from 'node:net';
 import { TailcastError } from '../errors.ts';
 import {
@@ -16,31 +16,34 @@ import { openProxyTunnel, type OpenTunnel } from './proxy-tunnel.ts';
 import { createReloadedFile } from './token.ts';
 
 export interface ApiServer {
-  /** Name or address, IPv6 without brackets. */
+  /** Hostname or address; IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
-  /** For SNI and the certificate check. Empty when the host is an address: then there is no SNI and the address is checked. */
+  /**
+   * Name for SNI and the certificate check. Empty if the host is an address: then the address is checked, without
+   * SNI.
+   */
   readonly serverName: string;
-  /** What stands before every path, e.g. `/k8s/clusters/c-1`; empty for the root. Never ends with a slash. */
+  /** Prefix of every path, such as `/k8s/clusters/c-1`; empty for the root. Never ends with a slash. */
   readonly basePath: string;
-  /** The value for `Host`. */
+  /** Value of `Host`. */
   readonly hostHeader: string;
-  /** A connection to host and port through the proxy that the kubeconfig names; undefined: connect to them. */
+  /** Opens a connection to host and port through the proxy of the kubeconfig; undefined without a proxy. */
   readonly open?: OpenTunnel | undefined;
-  /** HTTP without TLS, on this machine: only where that was allowed. */
+  /** True for HTTP without TLS on this machine, if that is allowed. */
   readonly plain?: boolean;
-  /** Stays the same object until a certificate in it is replaced, so that a `SecureContext` can be kept per object. */
+  /** The same object until a certificate changes, so that a `SecureContext` can be cached per object. */
   readonly tls: ApiServerTls;
   /**
-   * The `Authorization` value, or undefined when there is none (client certificate, anonymous). Call it before each request:
-   * it follows rotated token files and certificates and runs credential plugins.
+   * Returns the value of `Authorization`, or undefined for a client certificate or an anonymous client. Call it
+   * before each request, because it reloads rotated token files and certificates and runs credential plugins.
    *
    * @throws TailcastError `CONFIG_INVALID`
    */
   authorization(): Promise<string | undefined>;
-  /** Looks whether the file of authorities was replaced, for those who ask for no `authorization()`. */
+  /** Reloads a changed CA file, for callers that do not use `authorization()`. */
   followAuthorities(): Promise<void>;
-  /** To be called when the API server answered 401 to our own credential; the next `authorization()` gets a new one. */
+  /** Reports a 401 response to our own credential; the next `authorization()` gets a new one. */
   refused(): void;
   /** One line for people, without secrets. */
   describe(): string;
@@ -51,38 +54,38 @@ export interface InCluster {
   readonly host: string;
   /** `KUBERNETES_SERVICE_PORT` */
   readonly port: string;
-  /** Where the service account is mounted; default: where Kubernetes mounts it. */
+  /** Mount directory of the service account. Default: that of Kubernetes. */
   readonly directory?: string | undefined;
 }
 
 export interface ApiServerOptions {
-  /** Files of a kubeconfig list; wins over `inCluster`. */
+  /** Kubeconfig files; takes precedence over `inCluster`. */
   readonly kubeconfig?: readonly string[] | undefined;
-  /** Default: the kubeconfig's `current-context`. */
+  /** Default: `current-context` of the kubeconfig. */
   readonly context?: string | undefined;
   readonly inCluster?: InCluster | undefined;
-  /** Whether an `http:` address of this machine will do, as that of `kubectl proxy`. */
+  /** True to allow an `http:` address of this machine, such as that of `kubectl proxy`. */
   readonly allowPlainLoopback?: boolean;
-  /** Without credentials: neither a client certificate nor anything in `Authorization`. */
+  /** True to use no credentials: neither a client certificate nor `Authorization`. */
   readonly anonymous?: boolean;
-  /** Told of certificates that were replaced by some that cannot be used, once of each; the last good ones stay. */
+  /** Called once for each replaced certificate that cannot be used; the last usable one stays. */
   readonly onUnusable?: (error: TailcastError) => void;
-  /** What credential plugins inherit. */
+  /** Environment of credential plugins. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
-  /** A clock that never goes back, in milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   /** Milliseconds since 1970. */
   readonly wallClock: () => number;
 }
 
 const LOOPBACK: ReadonlySet<string> = new Set(['127.0.0.1', '[::1]', 'localhost']);
-/** Where Kubernetes mounts the account of a pod. */
+/** Directory in which Kubernetes mounts the service account of a pod. */
 export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/serviceaccount';
 
 /**
- * Reads everything once, so that what is wrong is said at start; credentials are fetched for the first time too.
+ * Reads everything once, so that errors appear at start, including the first credentials.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the file, the key and the fix
+ * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */
 export async function createApiServer(options: ApiServerOptions): Promise<ApiServer> {
   const { kubeconfig, inCluster } = options;
@@ -109,7 +112,7 @@ async function fromServiceAccount(inCluster: InCluster, options: ApiServerOption
     `https://${isIP(host) === 6 ? `[${host}]` : host}:${port}`,
     'KUBERNETES_SERVICE_HOST',
   );
-  const what = 'the authorities of the service account';
+  const what = 'the CAs of the service account';
   const tls = await followTls(
     {
       authorities: pemSource({ data: undefined, path: `${directory}/ca.crt`, what, now }),
@@ -202,7 +205,10 @@ const ANONYMOUS: Credentials = {
   refused: () => {},
 };
 
-/** Precedence as in client-go: token file, token, basic, plugin, OpenID Connect; a client certificate may come with any of them. */
+/**
+ * Returns the credentials with the precedence of client-go: token file, token, basic, plugin, OpenID Connect;
+ * each may have a client certificate in addition.
+ */
 async function createCredentials(
   context: KubeconfigContext,
   options: ApiServerOptions,
@@ -304,7 +310,7 @@ function clusterInfo({ cluster: { value: cluster } }: KubeconfigContext, ca: str
   };
 }
 
-/** A client certificate from inline data, or from files that are followed when they are rotated. */
+/** Returns a client certificate from inline data, or from reloaded files. */
 function createCertificate(context: KubeconfigContext, now: () => number): () => Promise<ClientCertificate> {
   const { value: user, file } = context.user;
   const where = `kubeconfig ${file}: users[${context.userName}].user`;
@@ -322,7 +328,7 @@ function createCertificate(context: KubeconfigContext, now: () => number): () =>
   return async () => ({ cert: await cert(), key: await key() });
 }
 
-/** RFC 6750 section 2.1: what may stand after `Bearer`. */
+/** RFC 6750 section 2.1: characters of a bearer token. */
 function bearer(token: string, where: string): string {
   if (/^[!-~]+$/.test(token)) return token;
   throw new TailcastError('CONFIG_INVALID', `${where} holds spaces or characters that no token may hold`);

@@ -1,8 +1,8 @@
 /**
- * Keys of the extras of a user by which the API server's audit log knows a gateway's requests, lower-case and with a
- * domain, as constrained impersonation wants them. `session` is on upgrades only, so that a cluster can refuse sessions
- * which did not come through the gateway. Ordinary requests carry nothing that is different each time: authorizers keep
- * their answers by the whole user, extras included.
+ * Keys of user extras that identify a gateway's requests in the API server's audit log. They are in lower case
+ * and have a domain, as constrained impersonation requires. `session` is only on upgrades, so that a cluster can
+ * refuse sessions without a gateway. Ordinary requests have no unique values, because authorizers cache decisions
+ * by the complete user, including extras.
  */
 export const AUDIT_EXTRA = {
   node: 'tailcast.dev/node',

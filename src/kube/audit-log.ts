@@ -5,23 +5,26 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { AUDIT_EXTRA } from './audit-extras.ts';
 
-/** A session that the API server has let happen. */
+/** A session that the API server allowed. */
 export interface AuditedSession {
-  /** Also the id of the request in the gateway's logs and recordings, when a gateway sent it. */
+  /** Also the id of the request in the gateway's logs and recordings, for a request of a gateway. */
   readonly auditId: string;
   /** RFC 3339. */
   readonly time: string;
-  /** Whoever it ran as. */
+  /** The (impersonated) user. */
   readonly user: string;
-  /** Who asked for that, if it was somebody else. */
+  /** The impersonating user, if different. */
   readonly impersonatedBy: string | undefined;
-  /** `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`; of any other upgrade whatever it has, if anything. */
+  /**
+   * `exec`, `attach`, `portforward`, `proxy`, `ephemeralcontainers`; for other upgrades their subresource, if
+   * any.
+   */
   readonly subresource: string;
-  /** Empty for an upgrade that is about no resource: `name` is its path then. */
+  /** Empty for an upgrade of a path without a resource; `name` is then the path. */
   readonly resource: string;
   readonly namespace: string;
   readonly name: string;
-  /** The gateway's id of it; absent when no gateway was involved, or one without `auditExtras`. */
+  /** The gateway's id of the session; absent without a gateway or without `auditExtras`. */
   readonly gatewayId: string | undefined;
 }
 
@@ -50,11 +53,11 @@ const SWITCHING = 101;
 const SWITCHING_IN_JSON = '"code":101';
 
 /**
- * The session an audit event is about; `undefined` for every other event, for what was refused, and for lines that are no
- * audit events. A session has several events; they share an id.
+ * Returns the session of an audit event; `undefined` for other events, refused requests, and invalid lines. A
+ * session has several events with the same id.
  */
 export function parseAuditedSession(line: string): AuditedSession | undefined {
-  // most lines of a log are about something else, and need no schema to know it
+  // a fast check, because most lines are about other requests
   if (!line.includes('"subresource"') && !line.includes(SWITCHING_IN_JSON)) return undefined;
   const parsed = EVENT.safeParse(jsonOrUndefined(line));
   if (!parsed.success) return undefined;
@@ -75,8 +78,8 @@ export function parseAuditedSession(line: string): AuditedSession | undefined {
 }
 
 /**
- * Whether a line is a whole audit event. A line that is none may stand for any number of sessions, so whoever looks for
- * what is missing must not pass over it.
+ * True if a line is a complete audit event. An invalid line may hide any number of sessions, so a search for
+ * missing sessions must not skip it.
  */
 export function isAuditEvent(line: string): boolean {
   return MARKED_EVENT.safeParse(jsonOrUndefined(line)).success;
@@ -87,11 +90,11 @@ function happened(
   verb: string,
   code: number,
 ): boolean {
-  // a refused upgrade has an error for its status; API servers up to 1.33 wrote 200 for one that came about
+  // a refused upgrade has an error status; API servers up to 1.33 wrote 200 for a successful one
   if (STREAMS.has(subresource)) return code === SWITCHING || code === 200;
   if (subresource === 'proxy') return code !== 403 && code !== 0;
   if (subresource === 'ephemeralcontainers') return WRITES.has(verb) && code >= 200 && code < 300;
-  // any other upgrade may be one, except those that only tell
-  const tells = (verb === 'watch' && subresource === '') || (resource === 'pods' && subresource === 'log');
-  return code === SWITCHING && !tells;
+  // any other upgrade may be a session, except one-way streams
+  const isOneWay = (verb === 'watch' && subresource === '') || (resource === 'pods' && subresource === 'log');
+  return code === SWITCHING && !isOneWay;
 }

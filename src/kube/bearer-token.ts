@@ -1,15 +1,18 @@
-/** Bearer tokens that one fixed secret is compared with. */
+/** Comparison of bearer tokens with a fixed secret. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { headerLines } from './header-lines.ts';
 
-/** True if the request has exactly one `Authorization` header, and it is the bearer token `token`. Takes constant time. */
+/**
+ * True if the request has exactly one `Authorization` header, and it is the bearer token `token`. Takes constant
+ * time.
+ */
 export function hasBearerToken(rawHeaders: readonly string[], token: string): boolean {
   const [authorization = '', ...more] = headerLines(rawHeaders, 'authorization');
   const presented = /^bearer +(\S+)$/i.exec(authorization)?.[1];
   return presented !== undefined && more.length === 0 && isSameSecret(presented, token);
 }
 
-/** Compares in constant time, whatever the lengths are. */
+/** Compares in constant time, for any lengths. */
 export function isSameSecret(left: string, right: string): boolean {
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
   return timingSafeEqual(digest(left), digest(right));

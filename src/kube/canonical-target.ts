@@ -1,41 +1,41 @@
 /**
- * The one reading of a request target.
+ * The parser of request targets.
  *
- * Everything that decides about a request (classification, policy, events) works on what this file returns, and the raw
- * target is forwarded unchanged. So the two must never mean different things to anybody between us and the API server:
- * a target that some parser could read in a second way is refused, not repaired.
+ * All decisions about a request (classification, policy, events) use the result of this file, and the raw target
+ * is forwarded unchanged. Every program between the gateway and the API server must therefore read the same
+ * target. A target that some parser could read differently is refused, not repaired.
  *
- * Two zones. The *judged* part names the Kubernetes resource; no legal name needs an encoded slash, a percent sign, a
- * `;` or an empty segment there, so they are refused. The *app* part, what follows
- * `/api/v1/…/(pods|services|nodes)/<name>/proxy`, belongs to the program behind the proxy: encoded slashes, double
- * slashes and `;` are its own business, and only a dot segment that could climb back out is refused.
+ * A target has two zones. The *judged* part names the Kubernetes resource; legal names need no encoded slash,
+ * percent sign, `;` or empty segment, so these are refused. The *app* part follows
+ * `/api/v1/…/(pods|services|nodes)/<name>/proxy` and belongs to the program behind the proxy: encoded slashes,
+ * double slashes and `;` are allowed, and only dot segments that could leave the app part are refused.
  */
 import { TailcastError } from '../errors.ts';
 
-/** What a request target says, judged once. */
+/** A parsed request target. */
 export interface Target {
-  /** The target exactly as it was received; what is forwarded. */
+  /** The target as received, which is forwarded. */
   readonly raw: string;
   /** `raw` up to the first `?`. */
   readonly rawPath: string;
-  /** `raw` after the first `?`, without it; empty when there is none. */
+  /** `raw` after the first `?`; empty without a query. */
   readonly rawQuery: string;
   /** `rawPath`, percent-decoded exactly once. Keeps a trailing slash, as Go's `URL.Path` does. */
   readonly path: string;
-  /** `path` without slashes at both ends, split at slashes: what Kubernetes' RequestInfo works on. */
+  /** `path` without slashes at both ends, split at slashes, as in Kubernetes' RequestInfo. */
   readonly segments: readonly string[];
-  /** Decoded pairs in order, read as Go's `url.ParseQuery` reads them: pairs it drops are not here. */
+  /** Decoded pairs in order, parsed like Go's `url.ParseQuery`, which drops some pairs. */
   readonly query: TargetQuery;
 }
 
-/** Decoded name-value pairs of a query string, in order, repeats kept. */
+/** Decoded name-value pairs of a query string, in order, with repeated names. */
 export type TargetQuery = readonly (readonly [name: string, value: string])[];
 
-/** The whole target, path and query. The limit for target and headers together is the same. */
+/** Maximum length of path and query. The limit for target and headers together is equal. */
 export const MAX_TARGET_LENGTH = 256 * 1024;
-/** The path alone. */
+/** Maximum length of the path. */
 export const MAX_PATH_LENGTH = 16 * 1024;
-/** Pairs in the query. Go stops reading at 10,000 and then sees no pair at all, so the limit must stay below that. */
+/** Maximum pairs of the query. With more than 10,000 pairs Go returns none, so the limit must be lower. */
 export const MAX_QUERY_PARAMETERS = 4096;
 
 const SLASH = 0x2f;
@@ -61,28 +61,31 @@ export function refuseLongTarget(raw: string): void {
   if (raw.length > MAX_TARGET_LENGTH) throw new TailcastError('TARGET_TOO_LONG', 'it is over 256 KiB');
 }
 
-/** The first value of `name`, which is the only one Kubernetes reads for a single-valued option. */
+/** Returns the first value of `name`, which Kubernetes reads for a single-valued option. */
 export function firstQueryValue(query: TargetQuery, name: string): string | undefined {
   for (const pair of query) if (pair[0] === name) return pair[1];
   return undefined;
 }
 
-/** Every value of `name`, in order. */
+/** Returns every value of `name`, in order. */
 export function queryValues(query: TargetQuery, name: string): readonly string[] {
   return query.filter((pair) => pair[0] === name).map((pair) => pair[1]);
 }
 
 /**
- * A boolean option as the API server reads it: the first value counts, and anything but absent, `0` and `false` (any
- * case) is true, the empty string included. Source: apimachinery `Convert_Slice_string_To_bool`.
+ * Returns a boolean option as the API server reads it: the first value counts, and every value except `0` and
+ * `false` (any case) is true, including the empty string. Source: apimachinery `Convert_Slice_string_To_bool`.
  */
 export function queryFlag(query: TargetQuery, name: string): boolean {
   const value = firstQueryValue(query, name);
-  // the long s folds to s in Go's strings.EqualFold, but not in toLowerCase
+  // Go's strings.EqualFold folds the long s to s, toLowerCase does not
   return value !== undefined && value !== '0' && value.replace('ſ', 's').toLowerCase() !== 'false';
 }
 
-/** Go's `strings.Trim(path, "/")` and `strings.Split(…, "/")`, as `requestinfo.go` does it; no segments for the root. */
+/**
+ * Splits like Go's `strings.Trim(path, "/")` and `strings.Split(…, "/")` in `requestinfo.go`; returns no segments
+ * for the root.
+ */
 function splitPath(path: string): readonly string[] {
   let start = 0;
   let end = path.length;
@@ -91,7 +94,10 @@ function splitPath(path: string): readonly string[] {
   return start === end ? [] : path.slice(start, end).split('/');
 }
 
-/** Spaces, controls, bytes outside ASCII and fragments anywhere; backslashes in the path (WHATWG parsers turn them). */
+/**
+ * Rejects spaces, controls, bytes outside ASCII and fragments anywhere, and backslashes in the path, which WHATWG
+ * parsers convert to slashes.
+ */
 function refuseOddCharacters(raw: string, pathLength: number): void {
   for (let index = 0; index < raw.length; index++) {
     const code = raw.charCodeAt(index);
@@ -101,7 +107,7 @@ function refuseOddCharacters(raw: string, pathLength: number): void {
   }
 }
 
-/** False for the common path that has nothing to decode and nothing to refuse. */
+/** False for common paths without encoded or suspicious characters. */
 function needsJudging(rawPath: string): boolean {
   let previous = 0;
   for (let index = 0; index < rawPath.length; index++) {
@@ -113,7 +119,7 @@ function needsJudging(rawPath: string): boolean {
   return false;
 }
 
-/** Decodes a path segment by segment, refusing in each zone what that zone may not hold. */
+/** Decodes a path segment by segment, and rejects characters that its zone forbids. */
 function judgePath(rawPath: string): string {
   const rawSegments = rawPath.slice(1).split('/');
   const judged: string[] = [];
@@ -121,7 +127,7 @@ function judgePath(rawPath: string): string {
     if (startsAppPart(judged)) {
       return `/${judged.join('/')}/${judgeAppPart(rawSegments.slice(index).join('/'))}`;
     }
-    // only the very last segment may be empty: that is a trailing slash
+    // only the last segment may be empty, which is a trailing slash
     if (rawSegment === '' && (index === 0 || index < rawSegments.length - 1)) {
       if (rawPath === '/') return rawPath;
       refuse('its path holds an empty segment');
@@ -131,7 +137,10 @@ function judgePath(rawPath: string): string {
   return `/${judged.join('/')}`;
 }
 
-/** True when what follows the already judged segments belongs to a program behind a proxy subresource of the core API. */
+/**
+ * True when what follows the already judged segments belongs to a program behind a proxy subresource of the core
+ * API.
+ */
 function startsAppPart(judged: readonly string[]): boolean {
   if (judged.at(-1) !== 'proxy' || judged[0] !== 'api') return false;
   if (judged.length === 5) return judged[2] === 'nodes';
@@ -157,13 +166,13 @@ function judgeAppPart(rawRest: string): string {
   return rest;
 }
 
-/** How often an app part may be percent-encoded before it is refused instead of being understood. */
+/** Maximum percent-encodings of an app part; more are refused. */
 const MAX_DECODINGS = 4;
 const ENCODED_SEPARATOR_OR_DOT = /%(?:25|2e|2f|5c|3b)/gi;
 
 /**
- * True when any reader, however often it decodes, whichever slash it splits at, and whether or not it drops `;params`,
- * could see a dot segment.
+ * True if any parser could see a dot segment, for any number of decodings, any slash, and with or without
+ * `;params`.
  */
 function climbs(decoded: string): boolean {
   let text = decoded;
@@ -178,7 +187,7 @@ function climbs(decoded: string): boolean {
   return true;
 }
 
-/** One percent-decoding. Bad escapes, bytes that are not UTF-8 (overlong forms too) and control characters are refused. */
+/** Decodes percent-encoding once. Rejects bad escapes, invalid UTF-8 (also overlong forms) and control characters. */
 function decodeOnce(raw: string): string {
   let decoded: string;
   try {
@@ -194,8 +203,8 @@ function decodeOnce(raw: string): string {
 }
 
 /**
- * Go's `url.ParseQuery` without its error: pairs are split at `&`, a pair with a `;` or a bad escape is dropped, `+` is a
- * space. Bytes that are not UTF-8 become U+FFFD, which no option name or value that means something contains.
+ * Parses like Go's `url.ParseQuery` without its error: pairs are split at `&`, a pair with a `;` or a bad escape
+ * is dropped, `+` is a space. Invalid UTF-8 becomes U+FFFD, which no option name or valid value contains.
  */
 function parseQuery(rawQuery: string): TargetQuery {
   if (rawQuery === '') return [];
@@ -214,7 +223,7 @@ function parseQuery(rawQuery: string): TargetQuery {
 
 const BAD_ESCAPE = /%(?![0-9a-f]{2})/i;
 
-/** Undefined when Go would refuse the escape. */
+/** Returns undefined if Go would reject the escape. */
 function unescapeQuery(raw: string): string | undefined {
   const text = raw.includes('+') ? raw.replaceAll('+', ' ') : raw;
   if (!text.includes('%')) return text;
@@ -222,7 +231,8 @@ function unescapeQuery(raw: string): string | undefined {
   try {
     return decodeURIComponent(text);
   } catch {
-    // NOTE: not an error for Go, whose strings are bytes; only the text we show is lossy, the raw target is forwarded
+    // NOTE: Go accepts this, because its strings are bytes; only displayed text is lossy, and the raw target is
+    // forwarded
     return decodeLossy(text);
   }
 }

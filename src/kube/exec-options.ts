@@ -1,22 +1,23 @@
 /**
- * The query of `pods/exec` and `pods/attach`, read with the API server's rules, so that what is recorded is what runs.
- * Source: `PodExecOptions` and `PodAttachOptions` of Kubernetes' core v1 API, and apimachinery's query conversions.
+ * Parses the query of `pods/exec` and `pods/attach` with the rules of the API server, so that the recording names
+ * the command that runs. Source: `PodExecOptions` and `PodAttachOptions` of Kubernetes' core v1 API, and
+ * apimachinery's query conversions.
  */
 import { firstQueryValue, queryFlag, queryValues, type Target } from './canonical-target.ts';
 
 export interface ExecOptions {
-  /** Undefined when the client left the choice to the API server (the pod's only container). */
+  /** Undefined if the API server chooses (the pod's only container). */
   readonly container: string | undefined;
-  /** One element per `command` parameter: argument boundaries are kept. Empty for attach. */
+  /** One element per `command` parameter, so arguments stay separate. Empty for attach. */
   readonly command: readonly string[];
   readonly stdin: boolean;
   readonly stdout: boolean;
-  /** Never true with a terminal, whatever was sent: a terminal has one output. */
+  /** Never true with a terminal, because a terminal has one output. */
   readonly stderr: boolean;
   readonly tty: boolean;
 }
 
-/** The options of an exec or attach target. Counts and sizes are bounded by `parseTarget`. */
+/** Parses the options of an exec or attach target. `parseTarget` limits counts and sizes. */
 export function parseExecOptions(target: Pick<Target, 'query'>): ExecOptions {
   const { query } = target;
   const container = firstQueryValue(query, 'container');

@@ -1,5 +1,5 @@
 /** Looks up fields in a flat list of header lines, `[name, value, name, value, …]`, in which nothing was joined. */
-/** Every value of the lines called `name` (lower case). */
+/** Returns every value of the header `name` (lower case). */
 export function headerLines(rawHeaders: readonly string[], name: string): readonly string[] {
   const lines: string[] = [];
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -8,13 +8,16 @@ export function headerLines(rawHeaders: readonly string[], name: string): readon
   return lines;
 }
 
-/** The value of the one line called `name` (lower case); of several nobody could say which counts. */
+/**
+ * Returns the value of the header `name` (lower case) if it occurs once; the meaning of several values is
+ * ambiguous.
+ */
 export function onlyLine(rawHeaders: readonly string[], name: string): string | undefined {
   const [value, ...more] = headerLines(rawHeaders, name);
   return more.length === 0 ? value : undefined;
 }
 
-/** The list without the lines called `name` (lower case). */
+/** Returns the list without the header `name` (lower case). */
 export function withoutHeader(rawHeaders: readonly string[], name: string): readonly string[] {
   const kept: string[] = [];
   for (let index = 0; index < rawHeaders.length; index += 2) {

@@ -1,24 +1,23 @@
 /**
- * Header fields as flat lists `[name, value, name, value, …]`, the form of Node's `rawHeaders`: nothing is joined,
- * dropped or renamed before it is judged. Families are matched by prefix, so that a member nobody has heard of yet is
- * treated like its relatives.
+ * Headers as flat lists `[name, value, name, value, …]`, the form of Node's `rawHeaders`, without joining,
+ * dropping or renaming. Families are matched by prefix, so an unknown header is treated like its family.
  */
 import { TailcastError } from '../errors.ts';
 
-/** Names and values in turn; always of even length. */
+/** Alternating names and values; always of even length. */
 export type RawHeaders = readonly string[];
 
 /**
  * - `hopByHop`: ends at this proxy (RFC 9110 section 7.6.1), whatever `Connection` says
- * - `framing`: says where the body ends; the sender of the message writes it anew
- * - `credential`, `cookie`: who the client claims to be towards the API server
+ * - `framing`: length of the body; the sender of the message writes it anew
+ * - `credential`, `cookie`: credentials of the client for the API server
  * - `impersonation`: `Impersonate*`
- * - `identity`: what other proxies use to say who is calling: `X-Remote*`, `Tailscale*`
- * - `forwarded`: what other proxies use to say where a request came from
- * - `subprotocol`: may carry a bearer token
+ * - `identity`: identity headers of other proxies: `X-Remote*`, `Tailscale*`
+ * - `forwarded`: origin headers of other proxies
+ * - `subprotocol`: may contain a bearer token
  * - `extensions`: WebSocket extensions, which would hide the payload from the recorder
- * - `auditId`: the API server would take the client's word for it
- * - `trace`: names by which other logs know a request; a client could make its own look like somebody else's
+ * - `auditId`: the API server would trust the client's value
+ * - `trace`: ids of requests in other logs; a client could imitate another request
  */
 export type HeaderFamily =
   | 'ordinary'
@@ -82,8 +81,8 @@ function headerFamily(name: string): HeaderFamily {
 }
 
 /**
- * The family of a name as received. A name that is not a token, or that some server could fold into a protected name
- * (`Impersonate_User`, `X.Remote.User`), is refused.
+ * Returns the family of a name as received. Rejects a name that is not a token, or that some server could convert
+ * to a protected name (`Impersonate_User`, `X.Remote.User`).
  *
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
@@ -114,7 +113,7 @@ function judgeOddName(name: string): HeaderFamily {
 }
 
 /**
- * Refuses values that could not be written on one line of latin1 text as they are.
+ * Rejects values that cannot be written unchanged as one line of latin1 text.
  *
  * @param name only for the message
  * @throws TailcastError `HEADER_REFUSED`
@@ -127,7 +126,7 @@ export function judgeHeaderValue(value: string, name: string): void {
   }
 }
 
-/** Adds the lower-case tokens of a `Connection` value; the spacing around them means nothing. */
+/** Adds the lower-case tokens of a `Connection` value, without the spaces around them. */
 export function addConnectionTokens(value: string, tokens: Set<string>): void {
   for (const part of value.split(',')) {
     const token = part.trim().toLowerCase();
@@ -135,7 +134,7 @@ export function addConnectionTokens(value: string, tokens: Set<string>): void {
   }
 }
 
-/** The list without the fields that are in `names` (lower case); the list itself when none is. */
+/** Returns the list without the headers in `names` (lower case); the same list if it has none of them. */
 export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): RawHeaders {
   const kept: string[] = [];
   for (let index = 0; index < headers.length; index += 2) {
@@ -145,10 +144,10 @@ export function withoutNamed(headers: RawHeaders, names: ReadonlySet<string>): R
   return kept.length === headers.length ? headers : kept;
 }
 
-/** Tokens that name nothing to remove: connection options, and fields that never get past this proxy anyway. */
+/** Tokens that name no header to remove: connection options, and headers that never pass this proxy. */
 const PLAIN_CONNECTION_TOKENS: ReadonlySet<string> = new Set(['close', 'keep-alive', 'upgrade', 'te']);
 
-/** True when some token names a field that would otherwise be passed on. */
+/** True if a token names a header that would otherwise be forwarded. */
 export function namesFields(tokens: ReadonlySet<string>): boolean {
   for (const token of tokens) if (!PLAIN_CONNECTION_TOKENS.has(token)) return true;
   return false;
@@ -157,9 +156,9 @@ export function namesFields(tokens: ReadonlySet<string>): boolean {
 const BEARER_SUBPROTOCOL = 'base64url.bearer.authorization.k8s.io';
 
 /**
- * A `Sec-WebSocket-Protocol` value without the bearer token that browsers put there. The value itself when it has none,
- * the empty string when nothing else remains.
- * Source: `k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go`.
+ * Returns a `Sec-WebSocket-Protocol` value without the bearer token that browsers put there: the same value
+ * without a token, the empty string if no protocol remains. Source:
+ * `k8s.io/apiserver/pkg/authentication/request/websocket/protocol.go`.
  */
 export function withoutBearerSubprotocol(value: string): string {
   if (!value.toLowerCase().includes(BEARER_SUBPROTOCOL)) return value;
@@ -170,7 +169,7 @@ export function withoutBearerSubprotocol(value: string): string {
     .join(', ');
 }
 
-/** What of a `Sec-WebSocket-Protocol` value is a credential and no protocol. */
+/** Returns the credentials in a `Sec-WebSocket-Protocol` value. */
 export function bearerSubprotocols(value: string): readonly string[] {
   return value
     .split(',')
@@ -178,7 +177,7 @@ export function bearerSubprotocols(value: string): readonly string[] {
     .filter((protocol) => protocol.toLowerCase().startsWith(BEARER_SUBPROTOCOL));
 }
 
-/** What `assertStripped` looks for; written apart from `headerFamily` on purpose. */
+/** Headers that `assertStripped` rejects; written independently of `headerFamily` on purpose. */
 const NEVER_UPSTREAM_PREFIXES = ['impersonate', 'proxy-', 'tailscale', 'x-forwarded', 'x-remote'] as const;
 const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
   'authorization',
@@ -195,7 +194,7 @@ const NEVER_UPSTREAM_NAMES: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * The last look before our own fields are added: nothing may be left that speaks for the client or ends at this proxy.
+ * Checks before our own headers are added: no header may carry an identity of the client or be hop-by-hop.
  *
  * @param except prefixes and names that the mode passes on
  * @throws TailcastError `INTERNAL`
@@ -213,7 +212,7 @@ export function assertStripped(headers: RawHeaders, except: readonly string[] = 
 }
 
 /**
- * @param user the value as it is written, never empty
+ * @param user the written value, never empty
  * @throws TailcastError `INTERNAL` unless the list impersonates exactly this user, once
  */
 export function assertImpersonates(headers: RawHeaders, user: string): void {
@@ -226,7 +225,7 @@ export function assertImpersonates(headers: RawHeaders, user: string): void {
   if (found !== 1 || user === '') throw new TailcastError('INTERNAL', 'the request names no user');
 }
 
-/** Response fields that end at this proxy. `Trailer` stays: trailers are relayed. */
+/** Response headers that end at this proxy. `Trailer` stays, because trailers are relayed. */
 const RESPONSE_HOP_BY_HOP: ReadonlySet<string> = new Set([
   'connection',
   'http2-settings',
@@ -238,18 +237,18 @@ const RESPONSE_HOP_BY_HOP: ReadonlySet<string> = new Set([
   'transfer-encoding',
   'upgrade',
 ]);
-/** They would speak for this proxy's host name. */
+/** Headers that would apply to this proxy's hostname. */
 const RESPONSE_HOST_BOUND: ReadonlySet<string> = new Set(['alt-svc', 'set-cookie', 'set-cookie2']);
 
-/** Lengths of the names above; all other names need no closer look. */
+/** Lengths of the names above, for a fast check. */
 const RESPONSE_LENGTHS: ReadonlySet<number> = new Set(
   [...RESPONSE_HOP_BY_HOP, ...RESPONSE_HOST_BOUND].map((name) => name.length),
 );
 
 /**
- * Upstream response fields as they may go to the client: hop-by-hop fields, what `Connection` names and, unless
- * `keepCookies`, cookies removed. `Content-Length` stays even if named: it is framing that the relay depends on. Returns
- * the list itself when there is nothing to remove.
+ * Returns response headers for the client without hop-by-hop headers, headers named by `Connection` and, unless
+ * `keepCookies`, cookies. `Content-Length` stays even if named, because the relay depends on it. Returns the same
+ * list if no header is removed.
  */
 export function cleanResponseHeaders(
   headers: RawHeaders,

@@ -1,14 +1,14 @@
-/** The rights of a gateway's account, as Kubernetes objects: to say who somebody is, and nothing else. Pure. */
+/** The RBAC objects of a gateway's account, which may only impersonate. Pure. */
 import { AUDIT_EXTRA } from './audit-extras.ts';
 
 export interface ImpersonationRights {
-  /** Whom it may be; none: anybody. */
+  /** Users that the account may impersonate; empty: all. */
   readonly users: readonly string[];
-  /** Which groups it may give; none: any. */
+  /** Groups that the account may impersonate; empty: all. */
   readonly groups: readonly string[];
-  /** With constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
+  /** True for constrained impersonation (KEP-5284; Kubernetes 1.36 and newer) instead of the older verb. */
   readonly constrained: boolean;
-  /** Names its requests to the audit log. */
+  /** True if requests have extras for the audit log. */
   readonly auditExtras: boolean;
   readonly namespace: string;
   /** Name of the service account. */
@@ -19,12 +19,15 @@ type KubernetesObject = Readonly<Record<string, unknown>>;
 
 const RBAC = 'rbac.authorization.k8s.io';
 const AUTHENTICATION = 'authentication.k8s.io';
-/** What a user may do at all. There is no `*` for it: that would be every right in the account's own name, too. */
+/** Verbs of an impersonated user. A `*` would also give all rights to the account itself. */
 const VERBS = ['get', 'list', 'watch', 'create', 'update', 'patch', 'delete', 'deletecollection'] as const;
-/** Verbs of requests that are about no resource. */
+/** Verbs of requests for paths without a resource. */
 const PATH_VERBS = ['get', 'head', 'post'] as const;
 
-/** Service account, cluster role and binding. A role that names users and groups lets the account be nobody else. */
+/**
+ * Returns service account, cluster role and binding. A role that names users and groups limits the account to
+ * them.
+ */
 export function impersonationRbac(rights: ImpersonationRights): readonly KubernetesObject[] {
   const { account, namespace, constrained } = rights;
   const name = constrained ? `${account}-constrained` : account;

@@ -1,30 +1,31 @@
 /**
- * Which requests can carry a session. The rule that keeps this list safe to be incomplete: an upgrade on anything that is
- * not listed is `opaqueUpgrade`, never "plain".
+ * Classifies requests that can carry a session. The list may be incomplete, because an upgrade of anything else
+ * is `opaqueUpgrade`, never "plain".
  */
 import { TailcastError } from '../errors.ts';
 import type { RequestInfo } from './request-info.ts';
 
 /**
- * - `exec`, `attach`: by subresource name, whatever the group, version and method
+ * - `exec`, `attach`: by subresource name, for any group, version and method
  * - `portForward`: `pods/portforward`
- * - `nodeProxy`: `nodes/<name>/proxy`, a road to the kubelet's own exec, run and attach, with and without an upgrade
- * - `podProxy`, `serviceProxy`: whatever program the pod or service runs; the caller looks at `upgrade` as well
- * - `otherProxy`: `proxy` of anything else, and whatever has `proxy` further down its path: what follows is a request to
- *   another API (another cluster, another node), which nobody here can read
+ * - `nodeProxy`: `nodes/<name>/proxy`, a path to the kubelet's own exec, run and attach, with and without an
+ *   upgrade
+ * - `podProxy`, `serviceProxy`: a program of a pod or Service; the caller also checks `upgrade`
+ * - `otherProxy`: `proxy` of another resource, or `proxy` further down the path: a request to another API
+ *   (cluster, node), which the gateway cannot parse
  * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`
- * - `accessChange`: a write that makes or changes credentials, rights or admission rules, and with them later ways around a
- *   gateway: Secrets (one of type `service-account-token` is filled with a token), tokens, certificates, RBAC, webhooks,
- *   admission policies, custom resource definitions (which name conversion webhooks), and who serves an API group
- * - `workload`: a create, update or patch of an object of Kubernetes that contains a pod template, and with it commands
- * - `customResource`: a create, update or patch of an object of an API group that Kubernetes itself does not have, or of a
- *   subresource of it; its controller may start programs for it
- * - `secretRead`: a get, list or watch of Secrets, which may hold credentials
- * - `unknownSubresource`: a write to a subresource that Kubernetes itself does not have, which may do anything (connect,
- *   run, start); anything behind the name of such a subresource; a write to a path that is no resource
+ * - `accessChange`: a write of credentials, rights or admission rules, which can open ways around a gateway:
+ *   Secrets (type `service-account-token` receives a token), tokens, certificates, RBAC, webhooks, admission
+ *   policies, custom resource definitions (which name conversion webhooks), and API services
+ * - `workload`: a create, update or patch of a Kubernetes object with a pod template, and so with commands
+ * - `customResource`: a create, update or patch of an object of an API group that Kubernetes does not have, or of
+ *   a subresource of it; its controller may start programs
+ * - `secretRead`: a get, list or watch of Secrets, which may contain credentials
+ * - `unknownSubresource`: a write to a subresource that Kubernetes does not have, which may do anything (connect,
+ *   run, start); any path below such a subresource; a write to a path without a resource
  * - `streamUpgrade`: a watch or a pod log over WebSocket: one-way text, no session
  * - `opaqueUpgrade`: any other upgrade
- * - `longRunning`: no session, but no time limit either
+ * - `longRunning`: no session, and no time limit
  */
 export type RequestClass =
   | 'exec'
@@ -46,8 +47,8 @@ export type RequestClass =
   | 'plain';
 
 /**
- * @param request.upgrade whether the client asked to leave HTTP, whatever protocol it named
- * @throws TailcastError `POLICY_REFUSED` for the `/api/v1/proxy/…` form, which Kubernetes removed and nothing may revive
+ * @param request.upgrade true if the client requests any upgrade
+ * @throws TailcastError `POLICY_REFUSED` for the `/api/v1/proxy/…` form, which Kubernetes removed
  */
 export function classifyRequest(info: RequestInfo, request: { readonly upgrade: boolean }): RequestClass {
   if (!info.isResourceRequest) {
@@ -66,9 +67,9 @@ export function classifyRequest(info: RequestInfo, request: { readonly upgrade: 
   return isSecretRead(info) ? 'secretRead' : 'streamUpgrade';
 }
 
-/** Of a request for a resource that carries no session and no upgrade. */
+/** Classifies a request for a resource without a session and without an upgrade. */
 function classOfPlain(info: RequestInfo): RequestClass {
-  // a resource may be called `proxy`, and have an object of that name
+  // a resource, or its object, may have the name `proxy`
   if (info.parts.includes('proxy', 2)) return 'otherProxy';
   if (EPHEMERAL_WRITES.has(info.verb) && isPod(info) && info.subresource === 'ephemeralcontainers') {
     return 'ephemeralContainers';
@@ -81,7 +82,7 @@ function classOfPlain(info: RequestInfo): RequestClass {
   return info.verb === 'watch' || LONG_RUNNING_SUBRESOURCES.has(info.subresource) ? 'longRunning' : 'plain';
 }
 
-/** Of a create, update or patch of an object that may start programs. */
+/** Classifies a create, update or patch of an object that may start programs. */
 function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
   if (!EPHEMERAL_WRITES.has(info.verb)) return undefined;
   if (isWorkload(info)) return info.subresource === '' ? 'workload' : undefined;
@@ -91,7 +92,7 @@ function classOfObjectWrite(info: RequestInfo): RequestClass | undefined {
 
 const EPHEMERAL_WRITES: ReadonlySet<string> = new Set(['create', 'update', 'patch']);
 const WRITES: ReadonlySet<string> = new Set([...EPHEMERAL_WRITES, 'delete', 'deletecollection']);
-/** API groups of which every object is about who may do what. */
+/** API groups in which every object is about access rights. */
 const ACCESS_GROUPS: ReadonlySet<string> = new Set([
   'admissionregistration.k8s.io',
   'apiextensions.k8s.io',
@@ -107,7 +108,10 @@ function isAboutAccess(info: RequestInfo): boolean {
   return resource === 'secrets' || (resource === 'serviceaccounts' && subresource === 'token');
 }
 
-/** Resources with a pod template, by API group. `controllerrevisions` hold the templates of StatefulSets and DaemonSets. */
+/**
+ * Resources with a pod template, by API group. `controllerrevisions` contain the templates of StatefulSets and
+ * DaemonSets.
+ */
 const WORKLOADS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ['', new Set(['pods', 'podtemplates', 'replicationcontrollers'])],
   ['apps', new Set(['controllerrevisions', 'daemonsets', 'deployments', 'replicasets', 'statefulsets'])],
@@ -119,7 +123,7 @@ function isWorkload(info: RequestInfo): boolean {
   return WORKLOADS.get(info.apiGroup)?.has(resourceName(info)) === true;
 }
 
-/** API groups of kube-apiserver 1.36, and `extensions` of older versions. A group that is not listed counts as custom. */
+/** API groups of kube-apiserver 1.36, and `extensions` of older versions. Other groups count as custom. */
 const KUBERNETES_GROUPS: ReadonlySet<string> = new Set([
   ...ACCESS_GROUPS,
   'apps',
@@ -146,18 +150,18 @@ function isSecretRead(info: RequestInfo): boolean {
   return info.apiPrefix === 'api' && READS.has(info.verb) && resourceName(info) === 'secrets';
 }
 
-/** kcp appends the identity of an API to its resource: `deployments:<hash>`. */
+/** Returns the resource without the suffix that kcp appends: `deployments:<hash>`. */
 function resourceName({ resource }: RequestInfo): string {
   return resource.split(':', 1)[0] ?? '';
 }
 
-/** HTTP methods, in lower case as `RequestInfo` has them, of what only reads a path that is no resource. */
+/** HTTP methods that only read a path without a resource, in lower case as in `RequestInfo`. */
 const READ_METHODS: ReadonlySet<string> = new Set(['get', 'head', 'options']);
 const READS: ReadonlySet<string> = new Set(['get', 'list', 'watch']);
 
 /**
- * Subresources of Kubernetes that are written and start nothing. Source: the storage maps of kube-apiserver 1.36
- * (`pkg/registry/<group>/rest`); custom resources have `status` and `scale` only.
+ * Kubernetes subresources whose writes start no programs. Source: the storage maps of kube-apiserver 1.36
+ * (`pkg/registry/<group>/rest`); custom resources have only `status` and `scale`.
  */
 export const KNOWN_SUBRESOURCES: ReadonlySet<string> = new Set([
   'approval',
@@ -176,16 +180,16 @@ function isUnknownSubresource({ verb, subresource, parts }: RequestInfo): boolea
   return parts.length > 3 || (!READS.has(verb) && !KNOWN_SUBRESOURCES.has(subresource));
 }
 
-/** Source: `BasicLongRunningRequestCheck` in kube-apiserver; those that are a class of their own are left out. */
+/** Source: `BasicLongRunningRequestCheck` in kube-apiserver, without those that have their own class. */
 const LONG_RUNNING_SUBRESOURCES: ReadonlySet<string> = new Set(['proxy', 'log', 'portforward']);
 
-/** The classes that hold with and without an upgrade. */
+/** Returns the class of a subresource, with and without an upgrade. */
 function classOfSubresource(info: RequestInfo): RequestClass | undefined {
   const { apiPrefix, subresource } = info;
   const resource = resourceName(info);
   if (subresource === 'exec' || subresource === 'attach') return subresource;
   if (subresource === 'portforward') return resource === 'pods' ? 'portForward' : undefined;
-  // of another API group it is another program's idea of a proxy
+  // in another API group, `proxy` may have any meaning
   if (subresource !== 'proxy' || apiPrefix !== 'api') return undefined;
   switch (resource) {
     case 'nodes':
@@ -200,7 +204,7 @@ function classOfSubresource(info: RequestInfo): RequestClass | undefined {
 }
 
 /**
- * Returns true if a request with a safe method only reads what the API server stores, or the log of a container. Such a
+ * True if a request with a safe method only reads stored objects of the API server, or a container log. Such a
  * request may be repeated. Programs behind a proxy or an unknown subresource may act on any request.
  */
 export function isPureRead({ subresource }: RequestInfo, requestClass: RequestClass): boolean {

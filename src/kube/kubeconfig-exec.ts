@@ -11,13 +11,13 @@ import { pathInKubeconfig, type KubeconfigCluster, type KubeconfigExec } from '.
 
 export interface ExecCredentialOptions {
   readonly spec: KubeconfigExec;
-  /** The kubeconfig the spec stands in: relative commands are relative to it. */
+  /** The kubeconfig of the spec; relative commands are relative to it. */
   readonly file: string;
   readonly userName: string;
-  /** What a plugin with `provideClusterInfo` is told; asked before each run. */
+  /** Returns the cluster information for plugins with `provideClusterInfo`; called before each run. */
   readonly cluster: () => Promise<ClusterInfo>;
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Wall clock in milliseconds since 1970: expiry times are absolute. */
+  /** Wall clock in milliseconds since 1970, for absolute expiry times. */
   readonly wallClock: () => number;
   readonly timeoutMs?: number;
 }
@@ -33,10 +33,10 @@ const VERSIONS: ReadonlySet<string> = new Set([
 ]);
 const TIMEOUT_MS = 60_000;
 const MAX_OUTPUT_BYTES = 1024 * 1024;
-/** After a run (also a failed one) the plugin rests this long, whatever it said about expiry. */
+/** Minimum time between two runs, also after a failed run. */
 const MIN_INTERVAL_MS = 1_000;
 
-/** @throws TailcastError `CONFIG_INVALID` at once for a spec that cannot work here */
+/** @throws TailcastError `CONFIG_INVALID` immediately for an unsupported spec */
 export function createExecCredentialSource(options: ExecCredentialOptions): CredentialSource {
   const { spec } = options;
   if (!VERSIONS.has(spec.apiVersion)) {
@@ -69,7 +69,7 @@ async function runPlugin(options: ExecCredentialOptions): Promise<TimedCredentia
         else reject(pluginError(options, command, error, stderr));
       },
     );
-    // a plugin that reads its input must find the end of it instead of waiting
+    // a plugin that reads its input gets the end of it instead of waiting
     child.stdin?.on('error', () => {});
     child.stdin?.end();
   });

@@ -1,6 +1,7 @@
 /**
- * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used as it is; an expired token is
- * refreshed in a thread and written to the kubeconfig, as kubectl does. Source: `k8s.io/client-go/plugin/pkg/client/auth/oidc`.
+ * OpenID Connect tokens of a kubeconfig (`auth-provider` named `oidc`). A valid token is used unchanged; an
+ * expired token is refreshed in a thread and written to the kubeconfig, as kubectl does. Source:
+ * `k8s.io/client-go/plugin/pkg/client/auth/oidc`.
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
@@ -30,7 +31,7 @@ const THREAD = new URL(
 const TIMEOUT_MS = 30_000;
 /** A refresh takes about 0.5 s of CPU. */
 const MIN_INTERVAL_MS = 10_000;
-/** A provider that sends a response without end ends the thread, not the process. */
+/** Limits of the thread: an endless response of a provider ends the thread, not the process. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 192, maxYoungGenerationSizeMb: 32 };
 
 const tokensSchema = z.object({ 'id-token': z.string(), 'refresh-token': z.string().optional() });

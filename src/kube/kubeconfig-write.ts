@@ -1,6 +1,6 @@
 /**
- * Adding a cluster, a user and a context to a kubeconfig that belongs to somebody: everything else in it, comments
- * included, stays as it is, and doing it twice changes nothing.
+ * Adds a cluster, a user and a context to a user's kubeconfig. All other content, including comments, stays
+ * unchanged, and repeated additions change nothing.
  */
 import { constants } from 'node:fs';
 import { access, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
@@ -15,18 +15,16 @@ export interface KubeconfigEntry {
   readonly name: string;
   /** `https://…` */
   readonly server: string;
-  /** The CA that signed the server's certificate, PEM; undefined when the system's roots know it. */
+  /** PEM of the CA of the server's certificate; undefined if the OS trusts it. */
   readonly caPem?: string | undefined;
   readonly tlsServerName?: string | undefined;
   readonly userName: string;
-  /** Sent as a bearer token; some clients refuse to speak without one. */
+  /** Bearer token; some clients require one. */
   readonly token: string;
   readonly namespace?: string | undefined;
 }
 
-/**
- * The file that an addition goes to: the first of the list that exists, else the last.
- */
+/** Returns the file for an addition: the first existing file of the list, otherwise the last. */
 export async function chooseKubeconfigPath(paths: readonly string[]): Promise<string> {
   for (const path of paths) {
     const found = await stat(path).catch((error: unknown) => !isMissing(error));
@@ -39,12 +37,12 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
 }
 
 /**
- * Merges entries into the file and makes the context of the first the current one. The file gets mode 0600, its directory is created
- * with 0755; the new content appears at once or not at all. `<path>.lock` keeps kubectl from writing at the same time.
+ * Merges entries into the file and makes the context of the first entry current. The file gets mode 0600, its
+ * directory 0755; the write is atomic. `<path>.lock` prevents concurrent writes of kubectl.
  *
- * @param options.force replaces entries of others, see {@link foreignEntries}
- * @returns whether anything had to be changed
- * @throws TailcastError `CONFIG_INVALID`; `USAGE` when an entry of somebody else has one of the names
+ * @param options.force replaces entries of other programs, see {@link foreignEntries}
+ * @returns true if the file changed
+ * @throws TailcastError `CONFIG_INVALID`; `USAGE` if an entry of another program has one of the names
  */
 export function writeKubeconfig(
   path: string,
@@ -58,7 +56,7 @@ export function writeKubeconfig(
 }
 
 /**
- * Writes the refreshed tokens of an `auth-provider` to the file, as `writeKubeconfig` writes it.
+ * Writes the refreshed tokens of an `auth-provider` to the file, like `writeKubeconfig`.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -84,7 +82,7 @@ async function replaceKubeconfig(
 ): Promise<{ readonly changed: boolean }> {
   try {
     await makeDirectories(dirname(path), 0o755);
-    // a link stays a link: its target is what is replaced
+    // a symbolic link stays, and its target is replaced
     const file = await realpath(path).catch(() => path);
     return await withLock(file, async () => {
       const text = await readIfThere(file);
@@ -106,7 +104,7 @@ async function replaceKubeconfig(
   }
 }
 
-/** The same lock that client-go takes. */
+/** Holds the lock of client-go. */
 async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
   const lock = `${file}.lock`;
   try {
@@ -139,20 +137,24 @@ function isMissing(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'ENOENT';
 }
 
-/** @throws TailcastError `USAGE` that names the entries of somebody else */
+/** @throws TailcastError `USAGE` that names the entries of other programs */
 function refuseForeign(text: string | undefined, entries: readonly KubeconfigEntry[], path: string): void {
   const document = parseOrCreate(text, path);
   const found = new Set(entries.flatMap((entry) => foreignEntries(document, entry)));
   if (found.size === 0) return;
   throw new TailcastError(
     'USAGE',
-    `${path} has entries of the same name that are not of a gateway: ${[...found].join(', ')}; choose another name with --name, or replace these entries with --force`,
+    [
+      `${path} has entries of other programs with the same name: ${[...found].join(', ')};`,
+      'choose another name with --name, or replace these entries with --force',
+    ].join(' '),
   );
 }
 
 /**
- * The entries with the names of `entry` that this program, or the reference, did not write. An entry of ours is a context with
- * the cluster of its own name and the user of `entry`, that cluster, and a user with the token of `entry` alone.
+ * Returns the entries with the names of `entry` that neither this program nor Tailscale's client wrote. Our
+ * entries are a context with the cluster of the same name and the user of `entry`, that cluster, and a user that
+ * has only the token of `entry`.
  */
 function foreignEntries(document: Document, entry: KubeconfigEntry): readonly string[] {
   const { name, userName, token } = entry;
@@ -184,10 +186,10 @@ function valueOf(
 }
 
 /**
- * The text with `entry` in it; the very same text when it is there already.
+ * Returns the text with `entry`; the same text if it already contains it.
  *
  * @param text undefined or blank for a new file
- * @param path only for the error sentence
+ * @param path only for errors
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry, path: string): string {
@@ -210,7 +212,7 @@ export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry
 }
 
 /**
- * The text with all entries in it, the context of the first being the current one; undefined without entries.
+ * Returns the text with all entries and the context of the first one as current; undefined without entries.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -221,7 +223,7 @@ export function mergeKubeconfigs(
 ): string | undefined {
   const merged = entries.reduce<string | undefined>((so, entry) => mergeKubeconfig(so, entry, path), text);
   const [first] = entries;
-  // Merging one entry makes it current, and changes nothing else when it is there already.
+  // Merging an existing entry again only makes it current.
   return first === undefined ? text : mergeKubeconfig(merged, first, path);
 }
 
@@ -270,7 +272,7 @@ function upsert(
   if (!isSeq(entries)) return false;
   const known = findByName(entries, name);
   if (known === undefined) {
-    // a list that was written as `[]` must not make the new entry a line of its own braces
+    // a list written as `[]` would get the new entry inside braces
     if (entries.items.length === 0) entries.flow = false;
     entries.add(document.createNode({ [kind]: value, name }));
     return true;

@@ -1,6 +1,6 @@
 /**
- * Reading kubeconfig files as client-go does: a list of files is merged, the first one that names a cluster, user, context
- * or the current context wins, and relative paths are relative to the file they stand in.
+ * Reads kubeconfig files like client-go: files are merged, the first file with a cluster, user, context or
+ * current context wins, and relative paths are relative to their file.
  */
 import { readFileSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
@@ -64,13 +64,13 @@ export type KubeconfigCluster = z.infer<typeof clusterSchema>;
 export type KubeconfigUser = z.infer<typeof userSchema>;
 export type KubeconfigExec = z.infer<typeof execSchema>;
 
-/** An entry together with the file it came from. */
+/** An entry with its file. */
 interface Located<T> {
   readonly value: T;
   readonly file: string;
 }
 
-/** One context with everything it refers to. */
+/** A context with its cluster and user. */
 export interface KubeconfigContext {
   readonly name: string;
   readonly clusterName: string;
@@ -81,7 +81,8 @@ export interface KubeconfigContext {
 }
 
 /**
- * The files to look at: the `KUBECONFIG` list, or `~/.kube/config` when it is not set or holds only separators.
+ * Returns the files to read: the `KUBECONFIG` list, or `~/.kube/config` if it is unset or contains only
+ * separators.
  *
  * @param variable the value of `KUBECONFIG`
  */
@@ -91,10 +92,10 @@ export function kubeconfigPaths(variable: string | undefined, homeDirectory: str
 }
 
 /**
- * Reads and merges `paths` and follows one context. In a list of several files, those that do not exist are skipped.
+ * Reads and merges `paths` and resolves one context. Missing files in a list of several are skipped.
  *
- * @param contextName the context to follow; default: `current-context`
- * @throws TailcastError `CONFIG_INVALID` naming the file, the key and the fix
+ * @param contextName default: `current-context`
+ * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */
 export function readKubeconfigContext(paths: readonly string[], contextName?: string): KubeconfigContext {
   const files = paths.flatMap((path) => readKubeconfigFile(path, paths.length > 1));
@@ -130,7 +131,7 @@ export function readKubeconfigContext(paths: readonly string[], contextName?: st
   };
 }
 
-/** A path that a kubeconfig names, made absolute. */
+/** Returns a path of a kubeconfig as an absolute path. */
 export function pathInKubeconfig(path: string, kubeconfigFile: string): string {
   return resolve(dirname(kubeconfigFile), path);
 }
@@ -159,7 +160,7 @@ function parseKubeconfig(text: string, path: string): Config {
   if (text.length > MAX_KUBECONFIG_BYTES) fail(path, `is larger than ${MAX_KUBECONFIG_BYTES} bytes`);
   let document: unknown;
   try {
-    // warnings would print lines of the file, tokens included
+    // warnings would print lines of the file, including tokens
     document = parse(text, { logLevel: 'error' });
   } catch (cause) {
     fail(path, `is not YAML: ${errorText(cause).split('\n', 1)[0]}`, cause);
@@ -170,7 +171,7 @@ function parseKubeconfig(text: string, path: string): Config {
   fail(path, problems.slice(0, 5).join('; '), result.error);
 }
 
-/** `users[prod].user.token` instead of `users.3.user.token`. */
+/** Returns `users[prod].user.token` instead of `users.3.user.token`. */
 function keyPath(path: readonly PropertyKey[], document: unknown): string {
   let text = '';
   let value = document;

@@ -1,6 +1,7 @@
 /**
- * Thread that refreshes one OpenID Connect token with `KubeConfig` of @kubernetes/client-node. Loading the package takes about
- * 0.45 s of CPU and 85 MB of memory; the thread exits after the refresh, so its heap and its sockets do not outlive the refresh.
+ * Thread that refreshes one OpenID Connect token with `KubeConfig` of @kubernetes/client-node. Loading the
+ * package takes about 0.45 s of CPU and 85 MB of memory; the thread exits after the refresh, so its heap and its
+ * sockets do not outlive the refresh.
  */
 import type { RequestOptions } from 'node:https';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';

@@ -1,7 +1,7 @@
 /**
- * Connections to an API server through the proxy that a kubeconfig names (`proxy-url`), of the kinds that client-go takes:
- * HTTP CONNECT (RFC 9110 section 9.3.6), the same over TLS, and SOCKS5 (by the `socks` package). Names are resolved by the
- * proxy.
+ * Connections to an API server through the `proxy-url` of a kubeconfig, of the kinds that client-go supports:
+ * HTTP CONNECT (RFC 9110 section 9.3.6), the same over TLS, and SOCKS5 (with the `socks` package). The proxy
+ * resolves names.
  */
 import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
@@ -9,11 +9,11 @@ import { request as httpsRequest } from 'node:https';
 import { connect, isIP, type Socket } from 'node:net';
 import { TailcastError, errorText } from '../errors.ts';
 
-/** Opens a connection to the API server's host and port; TLS to it comes on top. */
+/** Opens a connection to the API server's host and port, without TLS. */
 export type OpenTunnel = (signal: AbortSignal) => Promise<Socket>;
 
 export interface TunnelTarget {
-  /** Name or address, IPv6 without brackets. */
+  /** Hostname or address; IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
 }
@@ -26,8 +26,8 @@ const PORTS: Readonly<Record<string, number>> = {
 };
 
 /**
- * @param text the value of `proxy-url`
- * @param where what to call it in an error
+ * @param text value of `proxy-url`
+ * @param where name of the setting in errors
  * @throws TailcastError `CONFIG_INVALID`
  */
 export function openProxyTunnel(text: string, where: string, target: TunnelTarget): OpenTunnel {
@@ -54,12 +54,12 @@ export function openProxyTunnel(text: string, where: string, target: TunnelTarge
   return async (signal) => {
     try {
       const socket = await open(proxy, target, signal);
-      // whoever uses it hears of errors in his own way; until he listens they must not end the process
+      // prevents that an error ends the process before the caller adds its own listener
       socket.on('error', () => undefined);
       return socket;
     } catch (error) {
       signal.throwIfAborted();
-      // never the URL itself, which may hold a password
+      // never the URL itself, which may contain a password
       const detail = `the proxy ${proxy.host}:${proxy.port}: ${errorText(error)}`;
       throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
     }
@@ -71,7 +71,7 @@ function fitsSocks(text: string): boolean {
   return Buffer.byteLength(text) <= 255;
 }
 
-/** Undefined when they are not written as a URL writes them. */
+/** Returns undefined if the credentials are not encoded as in a URL. */
 function credentialsOf({ username, password }: URL): Pick<Proxy, 'user' | 'password'> | undefined {
   try {
     return { user: decodeURIComponent(username), password: decodeURIComponent(password) };
@@ -112,7 +112,7 @@ async function openConnect(proxy: Proxy, target: TunnelTarget, signal: AbortSign
     socket.destroy();
     tunnel.reject(new Error(`it answered CONNECT with ${statusCode}`));
   });
-  // some proxies answer a refusal as they answer any request
+  // some proxies send a refusal like a normal response
   asked.once('response', (response) => {
     response.destroy();
     tunnel.reject(new Error(`it answered CONNECT with ${response.statusCode ?? 0}`));

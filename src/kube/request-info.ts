@@ -1,20 +1,23 @@
 /**
- * What a request means to the API server: a port of `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go` with the
- * prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes all follow this reading, so
- * ours does too. It is total: every canonical target has an answer.
+ * The meaning of a request for the API server: a port of `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`
+ * with the prefixes `api` (no group) and `apis`. Authorization, auditing and routing in Kubernetes use the same
+ * result. Every canonical target has a result.
  *
- * One addition: servers of several clusters serve the API of each cluster below a prefix (`/clusters/<name>` of kcp,
- * `/k8s/clusters/<id>` of Rancher). The part behind the prefix is read as a request to that cluster.
+ * One addition: servers of several clusters serve the API of each cluster below a prefix (`/clusters/<name>` of
+ * kcp, `/k8s/clusters/<id>` of Rancher). The path after the prefix is parsed as a request to that cluster.
  */
 import { firstQueryValue, queryFlag, type TargetQuery, type Target } from './canonical-target.ts';
 import { isLabelSelector, readFieldSelector, type FieldRequirement } from './selectors.ts';
 
-/** Field by field what Kubernetes' `RequestInfo` holds; absent text is the empty string, as in Go. */
+/** The fields of Kubernetes' `RequestInfo`; absent text is the empty string, as in Go. */
 export interface RequestInfo {
   readonly isResourceRequest: boolean;
-  /** The decoded path, trailing slash included. */
+  /** The decoded path, including a trailing slash. */
   readonly path: string;
-  /** `get list watch create update patch delete deletecollection proxy`, the empty string for odd methods; the lower-case HTTP method for non-resource requests. */
+  /**
+   * `get list watch create update patch delete deletecollection proxy`, the empty string for unknown methods; the
+   * lower-case HTTP method for non-resource requests.
+   */
   readonly verb: string;
   /** Path of the cluster in front of the API path: `/clusters/<name>`, `/k8s/clusters/<id>`, or the empty string. */
   readonly clusterPrefix: string;
@@ -26,14 +29,14 @@ export interface RequestInfo {
   readonly resource: string;
   readonly subresource: string;
   readonly name: string;
-  /** Resource, name, subresource and whatever follows. */
+  /** Resource, name, subresource and further segments. */
   readonly parts: readonly string[];
   /** Raw first value, only for list, watch and deletecollection. */
   readonly fieldSelector: string;
   readonly labelSelector: string;
 }
 
-/** Verbs that may stand in the path before the resource (`/api/v1/watch/pods`). */
+/** Verbs that can precede the resource in the path (`/api/v1/watch/pods`). */
 const PATH_VERBS: ReadonlySet<string> = new Set(['proxy', 'watch']);
 const NAMESPACE_SUBRESOURCES: ReadonlySet<string> = new Set(['status', 'finalize']);
 const VERBS_WITH_SELECTORS: ReadonlySet<string> = new Set(['list', 'watch', 'deletecollection']);
@@ -114,7 +117,7 @@ function resourceRequest(
   const found = { ...NON_RESOURCE, isResourceRequest: true, path, apiPrefix, apiGroup, apiVersion };
   const first = segments[start] ?? '';
   const verbInPath = PATH_VERBS.has(first);
-  // Kubernetes answers 500 here; there is nothing more to know
+  // Kubernetes responds with 500 here
   if (verbInPath && segments.length < start + 2) return { ...found, verb: method.toLowerCase() };
   const { namespace, parts } = splitNamespace(segments.slice(verbInPath ? start + 1 : start));
   const [resource = '', nameInPath = '', third = ''] = parts;
@@ -133,7 +136,10 @@ function selectorsOf(query: TargetQuery): Pick<RequestInfo, 'fieldSelector' | 'l
   };
 }
 
-/** Without a name, a get is a list or a watch, and a delete is for the collection, unless a selector gives the name. */
+/**
+ * Returns verb and name. Without a name, a get is a list or a watch, and a delete is for the collection, unless a
+ * selector contains the name.
+ */
 function namedVerb(verb: string, name: string, query: TargetQuery): { verb: string; name: string } {
   if (name !== '') return { verb, name };
   if (verb === 'get') {
@@ -160,7 +166,10 @@ function verbOf(method: string): string {
   }
 }
 
-/** `namespaces/<name>` stays the resource itself when nothing or only one of its subresources follows. */
+/**
+ * Splits the namespace off. `namespaces/<name>` is the resource itself if nothing, or only one of its
+ * subresources, follows.
+ */
 function splitNamespace(parts: readonly string[]): { namespace: string; parts: readonly string[] } {
   if (parts[0] !== 'namespaces') return { namespace: '', parts };
   const namespace = parts[1] ?? '';
@@ -171,12 +180,12 @@ function splitNamespace(parts: readonly string[]): { namespace: string; parts: r
 
 function watches(query: TargetQuery): boolean {
   if (queryFlag(query, 'watch')) return true;
-  // NOTE: when the list options do not decode, Kubernetes falls back to a reading that folds fewer letters
+  // NOTE: if the list options cannot be decoded, Kubernetes uses a fallback that folds fewer letters
   const text = firstQueryValue(query, 'watch')?.toLowerCase() ?? 'false';
   return text !== 'false' && text !== '0' && decodeListOptions(query) === undefined;
 }
 
-/** The name a `metadata.name=x` field selector pins down, if the list options decode as a whole. */
+/** Returns the name in a `metadata.name=x` field selector, if all list options can be decoded. */
 function nameFromSelector(query: TargetQuery): string {
   if (firstQueryValue(query, 'fieldSelector') === undefined) return '';
   const terms = decodeListOptions(query) ?? [];
@@ -184,7 +193,7 @@ function nameFromSelector(query: TargetQuery): string {
   return name === '.' || name === '..' || /[/%]/.test(name) ? '' : name;
 }
 
-/** The field selector, or undefined: Kubernetes decodes all list options or none of them. */
+/** Returns the field selector, or undefined: Kubernetes decodes all list options or none. */
 function decodeListOptions(query: TargetQuery): readonly FieldRequirement[] | undefined {
   const numbers = [firstQueryValue(query, 'limit'), firstQueryValue(query, 'timeoutSeconds')];
   if (!numbers.every((text) => text === undefined || isInt64(text))) return undefined;

@@ -1,16 +1,19 @@
 /**
- * Field and label selectors, as far as RequestInfo needs them: a `metadata.name=x` field selector names the object, but
- * only when both selectors are well formed. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
+ * Field and label selectors, as far as RequestInfo needs them: a `metadata.name=x` field selector names the
+ * object if both selectors are valid. Ports of `k8s.io/apimachinery/pkg/fields` and `pkg/labels`.
  */
 
-/** One comma-separated demand of a field selector. */
+/** One comma-separated requirement of a field selector. */
 export interface FieldRequirement {
   readonly field: string;
   readonly equal: boolean;
   readonly value: string;
 }
 
-/** The terms in Kubernetes' order, or undefined when the text is no field selector. Source: `fields.ParseSelector`. */
+/**
+ * Returns the requirements in Kubernetes' order, or undefined for an invalid field selector. Source:
+ * `fields.ParseSelector`.
+ */
 export function readFieldSelector(selector: string): readonly FieldRequirement[] | undefined {
   const terms: FieldRequirement[] = [];
   for (const text of splitTerms(selector).toSorted()) {
@@ -24,7 +27,7 @@ export function readFieldSelector(selector: string): readonly FieldRequirement[]
   return terms;
 }
 
-/** Splits at commas that no backslash precedes; backslashes stay. */
+/** Splits at commas without a backslash before; backslashes stay. */
 function splitTerms(selector: string): string[] {
   const terms: string[] = [];
   let start = 0;
@@ -40,13 +43,13 @@ function splitTerms(selector: string): string[] {
   return terms;
 }
 
-/** `\\`, `\,` and `\=` stand for themselves; any other backslash and a bare `,` or `=` make the selector invalid. */
+/** Unescapes `\\`, `\,` and `\=`; any other backslash and a bare `,` or `=` make the selector invalid. */
 function unescapeValue(escaped: string): string | undefined {
   if (!/^(?:[^\\,=]|\\[\\,=])*$/.test(escaped)) return undefined;
   return escaped.replaceAll(/\\(.)/g, '$1');
 }
 
-/** True when `labels.Parse` accepts the text. */
+/** True if `labels.Parse` accepts the text. */
 export function isLabelSelector(text: string): boolean {
   const tokens = scanLabelTokens(text);
   let position = 0;
@@ -66,7 +69,7 @@ const END = '';
 const SYMBOLS = new Set(['=', '!', '(', ')', ',', '>', '<']);
 const DOUBLE_SYMBOLS = new Set(['==', '!=']);
 
-/** Symbols and identifiers in order, then {@link END}. */
+/** Returns symbols and identifiers in order, then {@link END}. */
 function scanLabelTokens(text: string): readonly string[] {
   const tokens: string[] = [];
   let index = 0;
@@ -81,12 +84,12 @@ function scanLabelTokens(text: string): readonly string[] {
       const symbol = DOUBLE_SYMBOLS.has(pair) ? pair : character;
       tokens.push(symbol);
       index += symbol.length;
-      // Go's lexer swallows a NUL that ends a token; only one that starts a token ends the text
+      // Go's lexer skips a NUL that ends a token; a NUL at the start of a token ends the text
       if (text[index] === '\0') index++;
     } else {
       const start = index;
       while (index < text.length && !/[\s=!(),><\0]/.test(text.charAt(index))) index++;
-      // whitespace that Go's lexer does not know is part of an identifier, and no identifier that is valid holds any
+      // Go's lexer treats other whitespace as part of an identifier, which is then invalid
       if (index === start) return ['\0', END];
       tokens.push(text.slice(start, index));
       if (text[index] === '\0') index++;
@@ -99,7 +102,7 @@ function isIdentifier(token: string): boolean {
   return token !== END && !SYMBOLS.has(token) && !DOUBLE_SYMBOLS.has(token);
 }
 
-/** The position after the requirement that starts at `position`, or undefined when it is not well formed. */
+/** Returns the position after the requirement that starts at `position`, or undefined if it is invalid. */
 function requirementEnd(tokens: readonly string[], position: number): number | undefined {
   const negated = tokens[position] === '!';
   const keyAt = negated ? position + 1 : position;
@@ -114,19 +117,19 @@ function requirementEnd(tokens: readonly string[], position: number): number | u
 
 const EQUALITIES = new Set(['=', '==', '!=']);
 
-/** One value, which may be missing. */
+/** Parses one value, which may be missing. */
 function exactValueEnd(tokens: readonly string[], position: number): number | undefined {
   const value = tokens[position] ?? END;
   if (value === END || value === ',') return position;
   return isIdentifier(value) && isLabelValue(value) ? position + 1 : undefined;
 }
 
-/** A label value that is an int64. */
+/** True for a label value that is an int64. */
 function isDecimal(value: string): boolean {
   return /^\d{1,63}$/.test(value) && BigInt(value) < 2n ** 63n;
 }
 
-/** `(a,b)`, where values may be empty. */
+/** Parses `(a,b)`; values may be empty. */
 function valueSetEnd(tokens: readonly string[], position: number): number | undefined {
   if (tokens[position] !== '(') return undefined;
   for (let at = position + 1, afterValue = false; ; at++) {

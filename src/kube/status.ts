@@ -1,19 +1,19 @@
 /**
- * Every error as the `metav1.Status` a Kubernetes client understands: kubectl prints its `message`, client libraries look
- * at `reason` and `code`, and `details.causes` carries our own stable code.
+ * Errors as the `metav1.Status` that Kubernetes clients expect: kubectl prints its `message`, client libraries
+ * read `reason` and `code`, and `details.causes` contains our own stable code.
  */
 import { ERROR_TABLE, TailcastError, type ErrorCode } from '../errors.ts';
 import { safeLine } from '../safe-text.ts';
 
 export interface StatusResponse {
   readonly httpStatus: number;
-  /** JSON text, ASCII or not, without a trailing newline. */
+  /** JSON text without a trailing newline. */
   readonly body: string;
-  /** For a `Retry-After` header, when trying again makes sense. */
+  /** Value of a `Retry-After` header, if a retry makes sense. */
   readonly retryAfterSeconds: number | undefined;
 }
 
-/** `message` of a status is cut after this many characters. */
+/** Maximum length of `message`, in characters. */
 const MAX_MESSAGE_LENGTH = 2048;
 const RETRY_AFTER_SECONDS = 1;
 const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
@@ -25,7 +25,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'SEARCH_BUSY',
 ]);
 
-/** Anything but a `TailcastError` is a 500 that says nothing about its inside. */
+/** Errors other than a `TailcastError` become a 500 without internal details. */
 export function statusOf(error: unknown): StatusResponse {
   const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
   const message = error instanceof TailcastError ? error.message : ERROR_TABLE.INTERNAL.message;
@@ -47,7 +47,7 @@ export function statusOf(error: unknown): StatusResponse {
   return { httpStatus: status, body: escapeForHtml(JSON.stringify(body)), retryAfterSeconds };
 }
 
-/** Header fields every status response carries, besides its length and framing. */
+/** Headers of every status response, without length and framing. */
 export const STATUS_HEADERS: readonly string[] = [
   'Content-Type',
   'application/json',
@@ -58,10 +58,10 @@ export const STATUS_HEADERS: readonly string[] = [
 ];
 
 /**
- * The whole HTTP/1.1 response, for a socket on which nothing has been written yet. It ends the connection.
+ * Returns a complete HTTP/1.1 response for a socket without a response. The connection ends after it.
  *
  * @param extraHeaders flat list of names and values
- * @throws TailcastError `INTERNAL` when an extra header cannot be written on one line
+ * @throws TailcastError `INTERNAL` if an extra header does not fit on one line
  */
 export function rawStatusResponse(error: unknown, extraHeaders: readonly string[] = []): Uint8Array {
   const { httpStatus, body, retryAfterSeconds } = statusOf(error);
@@ -90,7 +90,7 @@ export function rawStatusResponse(error: unknown, extraHeaders: readonly string[
   return response;
 }
 
-/** The phrases of the statuses in the error table, and of those it may come to name (RFC 9110 section 15). */
+/** Phrases of the statuses in the error table and similar ones (RFC 9110 section 15). */
 const PHRASES: Readonly<Record<number, string>> = {
   400: 'Bad Request',
   401: 'Unauthorized',
@@ -118,7 +118,7 @@ const PHRASES: Readonly<Record<number, string>> = {
   507: 'Insufficient Storage',
 };
 
-/** As Go's JSON encoder does: a browser that sniffs the body finds no markup in it. */
+/** Escapes like Go's JSON encoder, so that a browser that sniffs the body finds no markup. */
 function escapeForHtml(json: string): string {
   return json.replaceAll(
     /[&<>\u2028\u2029]/g,

@@ -1,16 +1,16 @@
-/** Small files that somebody else rotates: service-account tokens, certificates and keys. */
+/** Small files that other programs rotate: service-account tokens, certificates and keys. */
 import { readFile } from 'node:fs/promises';
 import { TailcastError, errorReason } from '../errors.ts';
 
-/** How long a file's content is used before the file is read again. */
+/** Time after which a file is read again. */
 export const RECHECK_MS = 5_000;
 const MAX_FILE_BYTES = 256 * 1024;
 
 export interface ReloadedFileOptions {
   readonly path: string;
-  /** What the file is, for the error sentence: `the service-account token`. */
+  /** Name of the file in errors: `the service-account token`. */
   readonly what: string;
-  /** A clock that never goes back, in milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly recheckMs?: number;
   /** A longer file is not used. */
@@ -18,10 +18,10 @@ export interface ReloadedFileOptions {
 }
 
 /**
- * The trimmed text of a file, read again when the last look is older than `recheckMs`. While it cannot be read or is
- * empty (a rotation in progress), the last good text stays in use; the API server is the one that judges it.
+ * Returns the trimmed text of a file, read again after `recheckMs`. While the file is unreadable or empty (during
+ * a rotation), the last text stays in use, and the API server decides about its validity.
  *
- * @returns a function that throws TailcastError `CONFIG_INVALID` as long as the file was never readable
+ * @returns a function that throws TailcastError `CONFIG_INVALID` until the file was readable once
  */
 export function createReloadedFile(options: ReloadedFileOptions): () => Promise<string> {
   const { path, what, now, recheckMs = RECHECK_MS, maxBytes = MAX_FILE_BYTES } = options;

@@ -1,6 +1,4 @@
-/**
- * IP addresses as text. Pure: no look-ups, no sockets.
- */
+/** IP addresses as text. Pure: no lookups, no sockets. */
 import { BlockList, isIP, isIPv4, isIPv6, SocketAddress } from 'node:net';
 
 const LOOPBACK = new BlockList();
@@ -8,8 +6,9 @@ LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
 /**
- * The one spelling of an IP address: brackets and zone removed, IPv4-mapped IPv6 unmapped (`::ffff:100.64.0.1` is
- * `100.64.0.1`), IPv6 in its shortest lower-case form (RFC 5952). `undefined` when `text` is not an IP address.
+ * Returns the canonical form of an IP address: without brackets and zone, IPv4-mapped IPv6 as IPv4
+ * (`::ffff:100.64.0.1` is `100.64.0.1`), IPv6 in its shortest lower-case form (RFC 5952). `undefined` for other
+ * text.
  */
 export function normaliseAddress(text: string): string | undefined {
   const bare = text.replace(/^\[(.*)\]$/, '$1').replace(/%.*$/, '');
@@ -20,7 +19,7 @@ export function normaliseAddress(text: string): string | undefined {
   return mapped ?? address;
 }
 
-/** Whether an IP address, or the name `localhost`, can only be reached from this machine. */
+/** True if an IP address, or the name `localhost`, is reachable only from this machine. */
 export function isLoopback(host: string): boolean {
   const address = normaliseAddress(host);
   if (address === undefined) return host.toLowerCase() === 'localhost';
@@ -28,8 +27,8 @@ export function isLoopback(host: string): boolean {
 }
 
 /**
- * Splits `ip:port` or `[ipv6]:port` as Go's `netip.ParseAddrPort` reads it, but without zones, port 0 or leading
- * zeros. `undefined` for anything else, names included.
+ * Splits `ip:port` or `[ipv6]:port` like Go's `netip.ParseAddrPort`, but without zones, port 0 or leading zeros.
+ * `undefined` for other text, including hostnames.
  */
 export function parseAddressPort(
   text: string,

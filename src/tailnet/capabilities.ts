@@ -1,7 +1,7 @@
 /**
- * Kubernetes grants as typed rules. Pure. Reads what the reference reads: member names in any letter case (as Go's
- * `encoding/json` matches them), `null` as absent, unknown members ignored; but one rule that cannot be understood makes
- * the whole grant unusable, because a half-understood grant may allow more than its author meant.
+ * Kubernetes grants as typed rules, parsed like Tailscale's operator (*the reference*): field names in any case
+ * (as Go's `encoding/json` matches them), `null` as absent, unknown fields ignored. One invalid rule makes the
+ * complete grant invalid, because it may otherwise allow more than intended. Pure.
  */
 import { TailcastError } from '../errors.ts';
 import { parseAddressPort } from './addresses.ts';
@@ -10,16 +10,16 @@ import type { CapabilityMap } from './identity.ts';
 
 /** Name of the capability in a policy file's `grants[].app`. */
 export const KUBERNETES_CAPABILITY = 'tailscale.com/cap/kubernetes';
-/** Older name: counts for impersonation only, and only when the newer one has no rule at all. */
+/** Older name: applies to impersonation only, and only if the newer name has no rule. */
 export const LEGACY_KUBERNETES_CAPABILITY = 'https://tailscale.com/cap/kubernetes';
 
 /** One element of the capability's list. */
 export interface KubernetesRule {
-  /** Groups to impersonate, in the order written. */
+  /** Groups to impersonate, in the order of the grant. */
   readonly groups: readonly string[];
   /** Tags of recorder nodes, `tag:…`. */
   readonly recorderTags: readonly string[];
-  /** `ip:port` or `[ipv6]:port`, filled in by the control server. */
+  /** `ip:port` or `[ipv6]:port`, set by the control server. */
   readonly recorderAddresses: readonly string[];
   readonly enforceRecorder: boolean;
   readonly enableEvents: boolean;
@@ -61,7 +61,10 @@ function parseRule(value: unknown, at: string): KubernetesRule {
   };
 }
 
-/** Members by folded name, `null` values left out. Two names that fold to one are ambiguous, hence refused. */
+/**
+ * Returns the fields by folded name, without `null` values. Two names that fold to one are ambiguous and
+ * rejected.
+ */
 function members(value: unknown, at: string): ReadonlyMap<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw malformed(`${at} is not an object`);

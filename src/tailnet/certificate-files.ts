@@ -1,4 +1,7 @@
-/** The TLS certificate from two files, read again when they change: cert-manager, mounted Secrets, an ACME client. */
+/**
+ * The TLS certificate from two files that are reloaded when they change: cert-manager, mounted Secrets, an ACME
+ * client.
+ */
 import { readFile, stat } from 'node:fs/promises';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -11,20 +14,20 @@ export interface CertificateFilesOptions {
   /** PEM. */
   readonly keyPath: string;
   readonly log: Logger;
-  /** How often, at most, the files are looked at. */
+  /** Minimum time between two checks of the files. */
   readonly checkEveryMs?: number;
   /** Monotonic milliseconds. */
   readonly now?: () => number;
 }
 
 interface FileCertificate extends LoadedCertificate {
-  /** Changes when either file does. */
+  /** Changes if either file changes. */
   readonly version: string;
 }
 
 /**
- * Reads the files once before it resolves. Later, files that cannot be used are reported and the last good ones stay.
- * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when the files cannot be used at the start
+ * Reads the files once before it resolves. Later, invalid files are reported and the last valid ones stay.
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if the files are invalid at the start
  */
 export async function openCertificateFiles(options: CertificateFilesOptions): Promise<CertificateSource> {
   const { log } = options;

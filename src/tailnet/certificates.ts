@@ -1,6 +1,6 @@
 /**
- * Where the listener's TLS certificate comes from. The sources are `certificate-files.ts`, `local-api-certificates.ts`
- * and `self-signed.ts`.
+ * Sources of the listener's TLS certificate: `certificate-files.ts`, `local-api-certificates.ts` and
+ * `self-signed.ts`.
  */
 import { X509Certificate } from 'node:crypto';
 import {
@@ -13,27 +13,27 @@ import { errorText, TailcastError } from '../errors.ts';
 
 export interface CertificateSource {
   /**
-   * The default certificate, for clients that name nothing. The same object as long as it is the same certificate.
+   * Returns the default certificate, for clients without SNI. The same object while the certificate is the same.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   fallback(): Promise<LoadedCertificate>;
   /**
-   * What to serve a client that asks for `serverName`; clients that name nothing, an address or a stranger get the
-   * default certificate. The same certificate is always the same object, so that TLS sessions can be resumed.
+   * Returns the context for `serverName`; clients without SNI, with an address or an unknown name get the default
+   * certificate. The same certificate is always the same object, so that TLS sessions can be resumed.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   context(serverName: string | undefined): Promise<SecureContext>;
-  /** The certificate authority a client must trust, where the system's do not vouch for the certificate. */
+  /** PEM of the CA that clients must trust, if the OS does not trust it. */
   readonly caPem?: string;
 }
 
-/** PEM texts: a private key, and a chain that begins with its own certificate. */
+/** PEM texts: a private key, and a chain that starts with its certificate. */
 export interface CertificatePair {
   readonly keyPem: string;
   readonly certificatePem: string;
 }
 
-/** A key and a chain that fit together, ready to serve. */
+/** A loaded key and its chain. */
 export interface LoadedCertificate {
   readonly context: SecureContext;
   readonly pair: CertificatePair;
@@ -43,8 +43,8 @@ export interface LoadedCertificate {
 }
 
 /**
- * What every listener speaks. AES-128 comes first, as with Go's servers and so with the API servers behind us: what it
- * encrypts costs four fifths of what AES-256 does, Node's first choice (`openssl speed`, 16 KB blocks).
+ * TLS settings of every listener. AES-128 is first, as in Go servers such as the API server; its encryption takes
+ * four fifths of the time of AES-256, Node's first choice (`openssl speed`, 16 KB blocks).
  */
 export const TLS_OPTIONS = {
   minVersion: 'TLSv1.2',
@@ -58,8 +58,8 @@ export const TLS_OPTIONS = {
 } as const satisfies SecureContextOptions;
 
 /**
- * @param origin where they are from, for the error's text
- * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when they are unreadable or do not belong together
+ * @param origin name of the source in errors
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if they are unreadable or do not match
  */
 export function loadCertificate(pair: CertificatePair, origin: string): LoadedCertificate {
   try {

@@ -1,15 +1,14 @@
 /**
- * JSON as tailscaled writes it, read without losing anything that decides who somebody is: 64-bit IDs stay exact and a
- * name that occurs twice in one object is refused, because two readers of such a text may believe different values.
- * Pure.
+ * JSON of tailscaled, parsed without loss: 64-bit ids stay exact, and repeated keys of an object are rejected,
+ * because two parsers may use different values. Pure.
  */
 import { parseJson } from '../wire/json-value.ts';
 import { WireError } from '../wire/wire-error.ts';
 
 /**
- * Parses `text`. Integers that a `number` cannot hold become `bigint`.
+ * Parses `text`. Integers that a `number` cannot represent become `bigint`.
  *
- * @throws WireError `malformed` when it is no JSON or names a key twice in one object; `limit` when it is nested more than 64 deep
+ * @throws WireError `malformed` for invalid JSON or a repeated key; `limit` for nesting over 64
  */
 export function parseExactJson(text: string): unknown {
   const parsed: unknown = parseJson(text);
@@ -20,16 +19,16 @@ export function parseExactJson(text: string): unknown {
 }
 
 /**
- * The name of an object member as Go's `encoding/json` compares it with the fields it looks for. Through upper case
- * first, as Unicode simple folding does: the long s and the Kelvin sign are s and k.
+ * Folds a key like Go's `encoding/json`. The upper case comes first, as in Unicode simple folding: the long s and
+ * the Kelvin sign are s and k.
  */
 export function foldName(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
 /**
- * The first key that occurs twice in one object of a text already known to be valid JSON. One pass over the strings and
- * brackets; nesting is bounded by `JSON.parse`, which ran before.
+ * Returns the first repeated key in an object of valid JSON. One pass over strings and brackets; `JSON.parse` has
+ * limited the nesting before.
  */
 function findRepeatedKey(text: string): string | undefined {
   const token = /"(?:[^"\\]|\\.)*"(?=(\s*:)?)|[{}[\]]/g;

@@ -1,4 +1,7 @@
-/** The names that the control server publishes beside those of the nodes. tailscaled tells them on its bus only. */
+/**
+ * DNS records that the control server publishes in addition to those of devices. tailscaled reports them only on
+ * its notification bus.
+ */
 import { z } from 'zod';
 import type { ExtraRecord } from './find-host.ts';
 import { BUS_MASK, type LocalApi } from './local-api.ts';
@@ -16,9 +19,9 @@ const NOTIFY = z.object({
 });
 
 /**
- * Reads them once.
+ * Reads the records once.
  *
- * @returns none when the daemon has no network map, or says nothing before the signal.
+ * @returns no records if the daemon has no network map, or reports nothing before the signal aborts.
  * @throws TailcastError `TAILNET_UNAVAILABLE`
  */
 export async function readExtraRecords(

@@ -1,23 +1,23 @@
-/** Which host of the tailnet somebody means: a node, or a Tailscale Service. Pure. */
+/** Resolves a name or address to a tailnet host: a node, or a Tailscale Service. Pure. */
 import { BlockList, isIP } from 'node:net';
 import type { TailnetNode, TailnetStatus } from './tailnet-status.ts';
 
-/** A name that the control server publishes beside those of the nodes: Services are among them. */
+/** A name that the control server publishes in addition to those of nodes, such as a Tailscale Service. */
 export interface ExtraRecord {
-  /** Without the dot at its end. */
+  /** Without the final dot. */
   readonly name: string;
   readonly address: string;
 }
 
 export type FoundHost =
   | { readonly kind: 'node' | 'service'; readonly name: string }
-  /** A name without anybody who answers for its address. */
+  /** A name whose address no peer serves. */
   | { readonly kind: 'unreachable'; readonly name: string }
   | { readonly kind: 'unknown' };
 
 /**
- * Nodes come first, then extra records. A record counts only when a peer takes its address: a Service without nodes
- * that advertise it is a name and nothing else.
+ * Finds a host; nodes take precedence over extra records. A record counts only if a peer has a route for its
+ * address, because a Service without advertising nodes is not reachable.
  *
  * @param wanted a single label, a full name or an address.
  */
@@ -42,7 +42,7 @@ export function findHost(
     : { kind: 'service', name: reached.name };
 }
 
-/** Whether packets to an address go to this node. */
+/** True if packets for an address go to this node. */
 function takes({ routes }: TailnetNode, address: string): boolean {
   const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
   const list = new BlockList();
@@ -50,7 +50,7 @@ function takes({ routes }: TailnetNode, address: string): boolean {
     const [network = '', bits = ''] = route.split('/');
     const version = isIP(network);
     if (version === 0 || !/^\d{1,3}$/.test(bits) || Number(bits) > (version === 6 ? 128 : 32)) continue;
-    // A default route is an exit node's; it does not answer for a Service.
+    // A default route belongs to an exit node, which does not serve a Service.
     if (Number(bits) > 0) list.addSubnet(network, Number(bits), version === 6 ? 'ipv6' : 'ipv4');
   }
   return list.check(address, family);

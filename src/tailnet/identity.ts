@@ -1,9 +1,9 @@
 /**
- * Who is calling, as the tailnet says it. Pure types: how an identity is obtained is `whois.ts` (tailscaled's LocalAPI)
- * and `static-identity.ts` (demo and tests).
+ * The tailnet identity of a caller. Pure types; `whois.ts` (tailscaled's LocalAPI) and `static-identity.ts` (demo
+ * and tests) provide identities.
  */
 
-/** Capability name → the raw JSON rules granted under it, in the order the control server sent them. */
+/** Capability name → its raw JSON rules, in the order of the control server. */
 export type CapabilityMap = ReadonlyMap<string, readonly unknown[]>;
 
 interface NodeIdentity {
@@ -16,17 +16,17 @@ interface NodeIdentity {
   readonly capabilities: CapabilityMap;
 }
 
-/** A node that belongs to a person. */
+/** A node of a user. */
 export interface UserIdentity extends NodeIdentity {
   readonly kind: 'user';
-  /** Numeric user ID of the node's owner; 64 bits, hence not a number. */
+  /** Numeric user ID of the node's owner; a bigint because it has 64 bits. */
   readonly userId: bigint;
   /** Login name, e.g. `alice@example.com`. Never empty, never the `tagged-devices` placeholder. */
   readonly login: string;
   readonly displayName: string;
 }
 
-/** A node that acts for a role. */
+/** A tagged node. */
 export interface TaggedIdentity extends NodeIdentity {
   readonly kind: 'tagged';
   /** At least one, each `tag:…`. */
@@ -40,19 +40,23 @@ export interface Peer {
   /** IP address without brackets or zone. */
   readonly address: string;
   readonly port: number;
-  /** `proxy-protocol` when a PROXY header named the peer instead of the socket. */
+  /** `proxy-protocol` if a PROXY header named the peer instead of the socket. */
   readonly source: 'socket' | 'proxy-protocol';
 }
 
-/** Where identities come from. */
+/** Source of identities. */
 export interface IdentitySource {
   /**
-   * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; a failure is never cached.
+   * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; failures are never
+   * cached.
    */
   whois(peer: Peer, signal: AbortSignal): Promise<Identity>;
 }
 
-/** What a caller is called in logs, events and recordings: the login name of a person, the node name of a tagged node. */
+/**
+ * Returns the name of a caller in logs, events and recordings: the login name of a user, the node name of a
+ * tagged node.
+ */
 export function callerName(identity: Identity): string {
   return identity.kind === 'user' ? identity.login : identity.nodeName;
 }

@@ -1,6 +1,6 @@
 /**
- * Issues ECDSA P-256 certificates: a certificate authority and the server certificates it signs. Keys and certificates
- * come and go as PEM texts; nothing is stored here.
+ * Issues ECDSA P-256 certificates: a CA and the server certificates that it signs. Keys and certificates are PEM
+ * texts; this module stores nothing.
  */
 import 'reflect-metadata'; // before @peculiar/x509, which fails to load without it
 import { createPrivateKey, KeyObject, randomBytes, webcrypto } from 'node:crypto';
@@ -26,10 +26,10 @@ export interface IssuedPair {
 
 const ECDSA = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
-/** Room for clocks that are behind. */
+/** Tolerance for clocks that are behind. */
 const BACKDATED_MS = 3_600_000;
 
-/** A new authority that may sign servers, but no further authorities. */
+/** Creates a CA that may sign servers, but no further CAs. */
 export async function issueAuthority(options: {
   readonly nowMs: number;
   readonly validMs: number;
@@ -53,8 +53,8 @@ export async function issueAuthority(options: {
 }
 
 /**
- * A server certificate signed by `authority`.
- * @param options `names`: DNS names and IP addresses the server is reached by; not empty
+ * Creates a server certificate signed by `authority`.
+ * @param options `names`: DNS names and IP addresses of the server; not empty
  */
 export async function issueServer(
   authority: IssuedPair,
@@ -86,7 +86,7 @@ export async function issueServer(
   return { keyPem: keyPem(keys.privateKey), certificatePem: `${certificate.toString('pem')}\n` };
 }
 
-/** 16 random bytes as hex, positive and not starting with zero (RFC 5280 §4.1.2.2). */
+/** Returns 16 random bytes in hexadecimal, positive and not starting with zero (RFC 5280 §4.1.2.2). */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes.writeUInt8((bytes.readUInt8(0) & 0x3f) | 0x40, 0);

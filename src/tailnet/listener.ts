@@ -1,13 +1,12 @@
 /**
- * Where connections come from: TCP, then perhaps a PROXY header, then TLS, then the socket is handed over decrypted with
- * what was negotiated and who is at the far end. Nothing here knows HTTP.
+ * Accepts connections: TCP, an optional PROXY header, TLS; then hands over the decrypted socket with its ALPN
+ * protocol and its peer. This module does not know HTTP.
  *
- * The accept loop never waits: every connection goes through its handshake on its own, under a deadline. Connections that
- * have not been handed over yet are bounded; when there are too many, the one that has been waiting longest is closed,
- * since an honest client is through in milliseconds.
+ * The accept loop never waits: each connection has its own handshake with a deadline. The number of connections
+ * in a handshake is limited; one more closes the oldest, because an honest client needs milliseconds.
  *
- * HTTP/1.1 sockets allow half-open: a client may end its side and still be answered, so whoever takes one over must end it
- * too. That is not only good manners: a reset right after the handshake arrives as an `end` and nothing more.
+ * HTTP/1.1 sockets are half-open: a client may end its side and still get a response, so the owner of a socket
+ * must end it. A reset right after the handshake also appears as an `end` only.
  */
 import { createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
@@ -17,59 +16,59 @@ import type { CertificateSource } from './certificates.ts';
 import type { Peer } from './identity.ts';
 import { createReception, type Alpn } from './reception.ts';
 
-/** Takes a connection over, together with the duty to handle its errors and to end it. */
+/** Takes over a connection. The handler must handle its errors and end it. */
 export type ConnectionHandler = (socket: Socket, alpn: Alpn, peer: Peer) => void;
 
 interface CommonOptions {
   readonly host: string;
-  /** 0 picks a free one. */
+  /** 0 selects a free port. */
   readonly port: number;
   /**
-   * `require`: every connection must begin with a PROXY header (v1 or v2), which names the peer. Headers are believed
-   * from this machine and from `trustedProxies` only; others are turned away.
+   * `require`: every connection must begin with a PROXY header (v1 or v2), which names the peer. Headers are
+   * accepted from this machine and from `trustedProxies` only; other connections are rejected.
    */
   readonly proxyProtocol: 'off' | 'require';
-  /** IP addresses, besides loopback, whose PROXY headers are believed. */
+  /** IP addresses whose PROXY headers are accepted, in addition to loopback. */
   readonly trustedProxies?: readonly string[];
   readonly log: Logger;
-  /** From accept to the end of the PROXY header. */
+  /** Maximum time from accept to the end of the PROXY header. */
   readonly headerTimeoutMs?: number;
-  /** From there to the end of the TLS handshake. */
+  /** Maximum time from the PROXY header to the end of the TLS handshake. */
   readonly handshakeTimeoutMs?: number;
-  /** Connections not handed over yet; above, the oldest of them is closed. */
+  /** Maximum connections in a handshake; one more closes the oldest. */
   readonly maxHalfOpen?: number;
-  /** All connections; above, new ones are closed at once. */
+  /** Maximum connections; one more is closed immediately. */
   readonly maxConnections?: number;
 }
 
-/** `none` is for a listener behind something that terminates TLS itself. */
+/** `none` is for a listener behind a TLS terminator. */
 export type TailnetListenerOptions = CommonOptions &
   ({ readonly tls?: 'terminate'; readonly certificates: CertificateSource } | { readonly tls: 'none' });
 
 export interface TailnetListener {
   readonly address: AddressInfo;
-  /** Connections that come before a handler is set are closed. */
+  /** Sets the handler. Earlier connections are closed. */
   onConnection(handler: ConnectionHandler): void;
-  /** Handed over and not closed yet. */
+  /** Connections that were handed over and are not closed. */
   readonly openConnections: number;
-  /** In a handshake. */
+  /** Connections in a handshake. */
   readonly halfOpenConnections: number;
   /**
-   * Accepts no more; those in a handshake may finish it, for a moment. Resolves when every socket handed over has been
-   * closed by its owner.
-   * @param signal when it aborts, the sockets still open are destroyed
+   * Stops accepting; handshakes in progress may finish within a grace period. Resolves when every handed-over
+   * socket is closed.
+   * @param signal when it aborts, open sockets are destroyed
    */
   close(signal?: AbortSignal): Promise<void>;
 }
 
 const KEEP_ALIVE_MS = 30_000;
-/** What a handshake gets that is under way when the listener closes. */
+/** Grace period for handshakes in progress when the listener closes, in milliseconds. */
 const CLOSING_HANDSHAKE_MS = 2000;
 const PEER = Symbol('tailcast.peer');
 
 /**
  * Listens before it resolves.
- * @throws Error as `net.Server.listen` does, e.g. `EADDRINUSE`
+ * @throws Error of `net.Server.listen`, such as `EADDRINUSE`
  */
 export async function createTailnetListener(options: TailnetListenerOptions): Promise<TailnetListener> {
   const { log } = options;
@@ -90,7 +89,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
       }
       open.add(socket);
       socket.once('close', () => open.delete(socket));
-      // The new owner listens as well; this keeps an error that comes before from ending the process.
+      // The new owner has its own listener; this one prevents that an earlier error ends the process.
       socket.on('error', (error) => log.debug({ error: errorText(error) }, 'connection error'));
       Object.defineProperty(socket, PEER, { value: peer });
       handler(socket, alpn, peer);
@@ -120,7 +119,7 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
   };
 }
 
-/** The far end of a socket that a listener handed over; also of the socket an HTTP/2 session shows. */
+/** Returns the peer of a handed-over socket, also for the socket of an HTTP/2 session. */
 export function peerOf(socket: object): Peer {
   const peer: unknown = Reflect.get(socket, PEER);
   if (isPeer(peer)) return peer;
@@ -151,7 +150,7 @@ async function closeListener(
   if (signal?.aborted === true) destroyOpen();
   await closed;
   clearTimeout(timer);
-  // The server counts TCP connections; the TLS sockets on top of them close a moment later.
+  // The server counts TCP connections; their TLS sockets close slightly later.
   for (const socket of sockets.open) await new Promise((resolve) => socket.once('close', resolve));
   signal?.removeEventListener('abort', destroyOpen);
 }

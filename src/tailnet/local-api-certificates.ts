@@ -1,4 +1,4 @@
-/** The node's own MagicDNS certificates, issued and renewed by tailscaled. */
+/** The MagicDNS certificates of this node, issued and renewed by tailscaled. */
 import { isIP } from 'node:net';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -9,25 +9,25 @@ import { createRefreshing, type Refreshing } from './refreshing.ts';
 export interface LocalApiCertificatesOptions {
   readonly localApi: Pick<LocalApi, 'certificate' | 'status' | 'socketPath'>;
   readonly log: Logger;
-  /** Ends questions under way. */
+  /** Cancels requests. */
   readonly signal: AbortSignal;
-  /** A certificate older than this is asked for again; tailscaled answers with a renewed one when it has one. */
+  /** Age after which a certificate is requested again; tailscaled may have renewed it. */
   readonly refreshAfterMs?: number;
-  /** How long after a failure the next attempt is made. */
+  /** Minimum time between a failure and the next attempt. */
   readonly retryAfterMs?: number;
-  /** Monotonic milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
-  /** Milliseconds since 1970, to compare with a certificate's dates. */
+  /** Wall clock in milliseconds since 1970, for validity dates. */
   readonly wallClock?: () => number;
 }
 
 const HOUR_MS = 3_600_000;
-/** With less than this left, tailscaled is told that the one it has will not do. */
+/** Minimum remaining validity that is requested from tailscaled. */
 const MIN_VALIDITY_HOURS = 24;
 
 /**
- * Nothing is asked before the first `context()`, which may take as long as the first issue does: call it once at the
- * start. Names are those of `CertDomains`; a single label stands for the name that begins with it.
+ * Requests nothing before the first `context()`, which may take as long as the first issuance: call it once at
+ * start. Names are those of `CertDomains`; a single label matches the name that starts with it.
  */
 export function createLocalApiCertificates(options: LocalApiCertificatesOptions): CertificateSource {
   const { localApi, log, signal } = options;
@@ -57,7 +57,7 @@ export function createLocalApiCertificates(options: LocalApiCertificatesOptions)
         const wanted = ageing ? { minValidityHours: MIN_VALIDITY_HOURS } : {};
         const pair = await localApi.certificate(domain, signal, wanted);
         const next = loadCertificate(pair, `the certificate of ${domain} from tailscaled`);
-        // The same certificate keeps its context, and with it the TLS sessions of those who come back.
+        // An unchanged certificate keeps its context and so the TLS sessions of its clients.
         return kept?.leaf.raw.equals(next.leaf.raw) === true ? kept : next;
       },
       usable: (kept) => kept.notAfterMs > wallClock(),
@@ -96,7 +96,7 @@ async function readDomains(
   );
 }
 
-/** `domains` is not empty; its first element is the default. */
+/** Returns the matching domain; the first is the default. `domains` is not empty. */
 function chooseDomain(serverName: string | undefined, domains: readonly string[]): string {
   const [fallback = ''] = domains;
   if (serverName === undefined || isIP(serverName) !== 0) return fallback;

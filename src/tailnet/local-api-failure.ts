@@ -1,7 +1,7 @@
-/** One clear sentence for each way in which tailscaled's socket can fail, with what to do about it. Pure. */
+/** One sentence for each failure of tailscaled's socket, with the fix. Pure. */
 import { errorText } from '../errors.ts';
 
-/** @param thrown what connecting to, or talking over, `socketPath` threw */
+/** @param thrown error of connecting to, or communicating over, `socketPath` */
 export function describeFailure(thrown: unknown, socketPath: string): string {
   const sentence = SENTENCES.get(errorCode(thrown) ?? '');
   return sentence?.(socketPath) ?? `talking to ${socketPath} failed: ${errorText(thrown)}`;
@@ -12,11 +12,11 @@ function nobodyListens(path: string): string {
 }
 
 function notAllowed(path: string): string {
-  return `the socket ${path} may not be opened by this user: run with the user ID of tailscaled or give access to its directory`;
+  return `the socket ${path} may not be opened by this user: use the user ID of tailscaled, or give access to its directory`;
 }
 
 function hungUp(path: string): string {
-  return `tailscaled closed the connection on ${path} without an answer: see its log`;
+  return `tailscaled closed the connection on ${path} without a response: see its log`;
 }
 
 const SENTENCES: ReadonlyMap<string, (path: string) => string> = new Map([
@@ -32,23 +32,27 @@ const SENTENCES: ReadonlyMap<string, (path: string) => string> = new Map([
   ['EPIPE', hungUp],
   [
     'TimeoutError',
-    (path: string) => `no answer from ${path} in time: see whether tailscaled is running and not overloaded`,
+    (path: string) =>
+      `no response from ${path} in time: check whether tailscaled is running and not overloaded`,
   ],
-  ['AbortError', (path: string) => `the question to ${path} was withdrawn`],
+  ['AbortError', (path: string) => `the request to ${path} was cancelled`],
 ]);
 
-/** @param status the HTTP status of an answer that is not the one hoped for; `body` its text */
+/** @param status HTTP status of an unexpected response; `body` is its text */
 export function describeRefusal(status: number, body: string, socketPath: string): string {
   const text = firstLine(body);
   switch (status) {
     case 403:
-      return `${socketPath} refused this user (${text}): run with the user ID of tailscaled, name this user in TS_PERMIT_CERT_UID for certificates, or make it the operator`;
+      return [
+        `${socketPath} refused this user (${text}): run with the user ID of tailscaled,`,
+        'name this user in TS_PERMIT_CERT_UID for certificates, or make it the operator',
+      ].join(' ');
     case 404:
-      return `${socketPath} does not know this question (${text}): a newer tailscaled is needed`;
+      return `${socketPath} does not support this request (${text}): upgrade tailscaled`;
     case 429:
-      return `${socketPath} was told by the certificate authority to slow down (${text}): wait, it will be tried again`;
+      return `the CA limits requests of ${socketPath} (${text}): wait for the next attempt`;
     default:
-      return `${socketPath} answered with status ${status} (${text}): see the log of tailscaled`;
+      return `${socketPath} responded with status ${status} (${text}): see the log of tailscaled`;
   }
 }
 
@@ -58,7 +62,7 @@ function errorCode(thrown: unknown): string | undefined {
   return 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined;
 }
 
-/** Bounded and free of control characters: it ends up in a log line and in a message on a terminal. */
+/** Bounded and without control characters, for log lines and terminals. */
 function firstLine(body: string): string {
   const line = body.trim().split(/[\r\n]/, 1)[0] ?? '';
   // eslint-disable-next-line no-control-regex

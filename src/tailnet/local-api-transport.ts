@@ -1,6 +1,6 @@
 /**
- * HTTP/1.1 with tailscaled over its unix socket: one question and its whole answer, a byte tunnel, the notification bus.
- * Rejections are whatever the socket said; `local-api.ts` gives them their code.
+ * HTTP/1.1 with tailscaled over its unix socket: requests with complete responses, byte tunnels, and the
+ * notification bus. Rejects with the errors of the socket; `local-api.ts` converts them to codes.
  */
 import {
   request,
@@ -16,10 +16,10 @@ import { parseExactJson } from './exact-json.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
 
-/** The capability version we speak, sent as `Tailscale-Cap`; 113 has everything used here. */
+/** Capability version, sent as `Tailscale-Cap`; 113 has everything used here. */
 const CAPABILITY_VERSION = '113';
 
-/** One line of the notification bus. Only the names of its members are looked at. */
+/** One line of the notification bus. Only its field names are used. */
 export type Notify = Readonly<Record<string, unknown>>;
 
 const MAX_ERROR_BYTES = 4096;
@@ -48,7 +48,10 @@ function requestOptions(socketPath: string, path: string, signal: AbortSignal): 
   };
 }
 
-/** One question, one whole answer. Rejects with the socket's own error, an `AbortError` or a `TimeoutError`. */
+/**
+ * Sends a request and returns the complete response. Rejects with the socket's error, an `AbortError` or a
+ * `TimeoutError`.
+ */
 export async function exchange(
   socketPath: string,
   agent: Agent,
@@ -60,7 +63,7 @@ export async function exchange(
   return { status: response.statusCode ?? 0, headers: response.headers, body };
 }
 
-/** An idle connection that the daemon closed meanwhile says nothing about the daemon: then a new one is tried, once. */
+/** Sends a request. If the daemon closed an idle connection in the meantime, a new one is tried once. */
 async function ask(
   socketPath: string,
   agent: Agent,
@@ -93,7 +96,7 @@ async function readBody(response: IncomingMessage, signal: AbortSignal, maxBytes
     for await (const chunk of response) {
       if (!Buffer.isBuffer(chunk)) continue;
       length += chunk.length;
-      if (length > maxBytes) throw new Error(`the answer is larger than ${maxBytes} bytes`);
+      if (length > maxBytes) throw new Error(`the response is larger than ${maxBytes} bytes`);
       chunks.push(chunk);
     }
   } catch (error) {
@@ -108,9 +111,9 @@ function abortReason(signal: AbortSignal): Error {
 }
 
 /**
- * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively, and answers
- * 200 with `Dial-Self: true` when the address is not on the tailnet: that is an error here, because what is dialled
- * through the tailnet must be protected by it.
+ * `POST /localapi/v0/dial` with an upgrade to `ts-dial`. The daemon compares `Connection` case-sensitively. It
+ * responds with 200 and `Dial-Self: true` for an address outside of the tailnet, which is an error here, because
+ * the tailnet must protect the connection.
  */
 export async function openTunnel(
   socketPath: string,
@@ -122,7 +125,7 @@ export async function openTunnel(
   },
 ): Promise<Duplex> {
   const { host, port, timeoutMs } = target;
-  // Not `target.signal` itself: once the tunnel is up it belongs to the caller, and the signal no longer ends it.
+  // Not `target.signal` itself: the caller owns the tunnel, and the signal does not end it.
   const attempt = new AbortController();
   const { signal } = attempt;
   const withdraw = (): void => attempt.abort(target.signal.reason);
@@ -200,7 +203,7 @@ export async function* watchBus(
   const path = `/localapi/v0/watch-ipn-bus?mask=${mask}`;
   const deadline = new AbortController();
   const timer = setTimeout(
-    () => deadline.abort(new DOMException('no answer in time', 'TimeoutError')),
+    () => deadline.abort(new DOMException('no response in time', 'TimeoutError')),
     answerTimeoutMs,
   );
   const either = AbortSignal.any([signal, deadline.signal]);

@@ -1,8 +1,9 @@
 /**
- * Client of tailscaled's LocalAPI: HTTP/1.1 over its unix socket. It moves bytes and names failures; what an answer
- * means is `whois.ts`, `status.ts` and `local-api-certificates.ts`. Every answer is bounded in size and time.
+ * Client of tailscaled's LocalAPI: HTTP/1.1 over its unix socket. `whois.ts`, `status.ts` and
+ * `local-api-certificates.ts` interpret the responses. Every response is bounded in size and time.
  *
- * tailscaled answers only when `Host` is `local-tailscaled.sock` and neither `Origin` nor `Referer` is present.
+ * tailscaled responds only if `Host` is `local-tailscaled.sock` and the request has neither `Origin` nor
+ * `Referer`.
  */
 import { Agent } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -20,7 +21,7 @@ import {
 } from './local-api-transport.ts';
 import { parseTailnetStatus, type TailnetStatus } from './tailnet-status.ts';
 
-/** Bits of `watchBus`'s mask. */
+/** Bits of the mask of `watchBus`. */
 export const BUS_MASK = {
   initialState: 2,
   initialNetmap: 8,
@@ -30,7 +31,7 @@ export const BUS_MASK = {
   peerPatches: 32_768,
 } as const;
 
-/** What `whois` found. `unknown` is an expected answer: nobody on the tailnet has this address. */
+/** Result of `whois`. `unknown`: no node of the tailnet has this address. */
 export type WhoisAnswer =
   | { readonly kind: 'found'; readonly json: string }
   | { readonly kind: 'unknown'; readonly message: string };
@@ -38,14 +39,18 @@ export type WhoisAnswer =
 export interface LocalApi {
   readonly socketPath: string;
   /**
-   * Who is behind `address` (an IP, `ip:port` or `nodekey:…`).
+   * Returns the node and user of `address` (an IP, `ip:port` or `nodekey:…`).
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   whois(address: string, signal: AbortSignal): Promise<WhoisAnswer>;
-  /** The daemon, this node and (unless `peers: false`) all others. @throws TailcastError `TAILNET_UNAVAILABLE` */
+  /**
+   * Returns the status of the daemon, this node and (unless `peers: false`) all others. @throws TailcastError
+   * `TAILNET_UNAVAILABLE`
+   */
   status(signal: AbortSignal, options?: { readonly peers?: boolean }): Promise<TailnetStatus>;
   /**
-   * Key and certificate chain of one of this node's `CertDomains`, as PEM. The first issue takes up to a minute.
+   * Returns key and certificate chain of one of this node's `CertDomains`, as PEM. The first issuance takes up to
+   * a minute.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   certificate(
@@ -54,26 +59,27 @@ export interface LocalApi {
     options?: { readonly minValidityHours?: number },
   ): Promise<CertificatePair>;
   /**
-   * A byte tunnel to `host:port` through the tailnet. Ending it ends both directions: there is no half-close.
-   * @throws TailcastError `TAILNET_DIAL_FAILED`, also when the address is not reached through the tailnet
+   * Opens a byte tunnel to `host:port` through the tailnet. Ending it ends both directions: there is no
+   * half-close.
+   * @throws TailcastError `TAILNET_DIAL_FAILED`, also if the address is outside of the tailnet
    */
   dial(host: string, port: number, signal: AbortSignal): Promise<Duplex>;
   /**
-   * The notification bus, until `signal` aborts (ends quietly) or the daemon goes away (throws).
+   * Reads the notification bus until `signal` aborts (ends normally) or the daemon stops (throws).
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
   watchBus(mask: number, signal: AbortSignal): AsyncIterable<Notify>;
-  /** The serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
+  /** Returns the serve configuration and its ETag. @throws TailcastError `TAILNET_UNAVAILABLE` */
   serveConfig(signal: AbortSignal): Promise<{ readonly etag: string; readonly config: unknown }>;
-  /** Drops idle connections. */
+  /** Closes idle connections. */
   close(): void;
 }
 
 export interface LocalApiOptions {
   readonly socketPath: string;
-  /** Requests under way at once; more wait in line. */
+  /** Maximum concurrent requests; more are queued. */
   readonly maxSockets?: number;
-  /** Requests under way or waiting; more are refused. */
+  /** Maximum requests, including queued ones; more are rejected. */
   readonly maxPending?: number;
   readonly whoisTimeoutMs?: number;
   readonly statusTimeoutMs?: number;
@@ -86,7 +92,7 @@ const MAX_WHOIS_BYTES = 4 * 1024 * 1024;
 const MAX_CERTIFICATE_BYTES = 1024 * 1024;
 const MAX_STATUS_BYTES = 64 * 1024 * 1024;
 
-/** Opens nothing yet: connections are made when something is asked, kept alive and reused. */
+/** Creates a client. Connections are opened on demand, kept alive and reused. */
 export function createLocalApi(options: LocalApiOptions): LocalApi {
   const { socketPath } = options;
   const agent = new Agent({
@@ -142,7 +148,7 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
 
 type LocalApiCode = 'TAILNET_UNAVAILABLE' | 'TAILNET_DIAL_FAILED' | 'CERTIFICATE_UNAVAILABLE';
 
-/** Asks and accepts the answers 200 and those in `alsoFine`; everything else throws `code`. */
+/** Sends a request and accepts status 200 and those in `alsoFine`; other responses throw `code`. */
 type Ask = (code: LocalApiCode, question: Question, alsoFine?: number) => Promise<LocalApiAnswer>;
 
 interface Patience {
@@ -199,7 +205,7 @@ function parseJson(answer: LocalApiAnswer, socketPath: string): unknown {
   }
 }
 
-/** `type=pair`: the private key's PEM block, directly followed by the certificate chain. */
+/** Splits the response of `type=pair`: the PEM block of the private key, followed by the certificate chain. */
 function splitPair(pem: string): CertificatePair {
   const match =
     /^(-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----\r?\n?)([\s\S]+)$/.exec(

@@ -1,4 +1,4 @@
-/** Tells when the tailnet has changed, so that identities are asked for anew and running sessions can be judged again. */
+/** Reports changes of the tailnet, so that identities are requested again and running sessions are rechecked. */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
 import type { Timer } from '../async/timer.ts';
@@ -10,16 +10,16 @@ import type { Notify } from './local-api-transport.ts';
 export interface NetmapWatcherOptions {
   readonly localApi: Pick<LocalApi, 'watchBus'>;
   readonly log: Logger;
-  /** Called for every change, and whenever the bus was lost, because changes may have gone by unseen. */
+  /** Called for every change, and when the bus was lost, because changes may have been missed. */
   readonly onChange: () => void;
   readonly minBackoffMs?: number;
   readonly maxBackoffMs?: number;
-  /** 0 ≤ x < 1, spreads reconnections. */
+  /** Returns 0 ≤ x < 1, to spread reconnections. */
   readonly random?: () => number;
   readonly timer?: Timer;
 }
 
-/** Members of a `Notify` that mean: who is who, or who may do what, is not as it was. `NetMap` is from older daemons. */
+/** Fields of a `Notify` that mean a change of identities or rights. `NetMap` is from older daemons. */
 const CHANGES = [
   'SelfChange',
   'PeersChanged',
@@ -30,12 +30,12 @@ const CHANGES = [
 ] as const;
 
 /**
- * The initial state is asked for because it comes first on every new bus: what changed while there was none was not
- * seen, so whoever is told must look again once the bus is back.
+ * The initial state is requested because it comes first on every new bus: the caller must check again after a
+ * lost bus, because changes may have been missed.
  */
 const MASK = BUS_MASK.initialState | BUS_MASK.peerChanges | BUS_MASK.noNetmap;
 
-/** Runs until `signal` aborts; never rejects. `onChange` is also called once for the beginning of each bus. */
+/** Runs until `signal` aborts; never rejects. Also calls `onChange` at the start of each bus. */
 export async function watchNetmap(options: NetmapWatcherOptions, signal: AbortSignal): Promise<void> {
   const { localApi, log, onChange } = options;
   const limits = { baseMs: options.minBackoffMs ?? 250, maxMs: options.maxBackoffMs ?? 15_000 };

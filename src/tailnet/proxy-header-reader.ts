@@ -1,12 +1,11 @@
-/** Reads the PROXY header off a fresh connection and leaves everything after it in the socket, for TLS or HTTP. */
+/** Reads the PROXY header of a new connection and leaves the following bytes in the socket, for TLS or HTTP. */
 import type { Socket } from 'node:net';
 import { createProxyHeaderParser, ProxyHeaderError, type ProxyHeader } from './proxy-protocol.ts';
 
 /**
- * Calls `done` once, synchronously with the arrival of the header's last byte, so that no byte can come between; the
- * bytes after the header have been put back into the socket. Calls `fail` once instead when there is no acceptable header
- * or the connection ends. The socket has not been switched to flowing mode by then, and its handle is untouched, so a
- * `TLSSocket` can take it over natively.
+ * Calls `done` once, synchronously with the last byte of the header, after the following bytes were put back into
+ * the socket. Calls `fail` once if the header is missing or invalid, or the connection ends. The socket is not in
+ * flowing mode, and its handle is unchanged, so a `TLSSocket` can take it over natively.
  */
 export function readProxyHeader(
   socket: Socket,

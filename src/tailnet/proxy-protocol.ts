@@ -1,13 +1,14 @@
 /**
- * The header of the PROXY protocol, versions 1 and 2 (haproxy.org `proxy-protocol.txt` §2.1, §2.2), read incrementally.
- * Pure: bytes in, a header out. It reads exactly one header and hands back what follows it; whether the sender may be
- * believed is the listener's business.
+ * Parses the header of the PROXY protocol, versions 1 and 2 (haproxy.org `proxy-protocol.txt` §2.1, §2.2),
+ * incrementally. Pure: returns one header and the bytes after it. The listener decides whether to trust the
+ * sender.
  */
 import { normaliseAddress } from './addresses.ts';
 
 /**
- * `proxied`: somebody else's connection, forwarded. `local`: the sender speaks for itself (LOCAL, UNKNOWN, UNSPEC), so
- * the addresses of the socket count. `rest` is a view of the bytes after the header in the last chunk.
+ * `proxied`: a forwarded connection of another peer. `local`: the sender's own connection (LOCAL, UNKNOWN,
+ * UNSPEC), so the addresses of the socket apply. `rest` is a view of the bytes after the header in the last
+ * chunk.
  */
 export type ProxyHeader =
   | {
@@ -18,7 +19,7 @@ export type ProxyHeader =
     }
   | { readonly kind: 'local'; readonly rest: Uint8Array };
 
-/** Not a PROXY header, or one we do not accept. */
+/** Thrown for a missing or invalid PROXY header. */
 export class ProxyHeaderError extends Error {
   override readonly name = 'ProxyHeaderError';
 }
@@ -26,7 +27,7 @@ export class ProxyHeaderError extends Error {
 /** `\r\n\r\n\0\r\nQUIT\n` */
 const SIGNATURE = Uint8Array.of(0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a);
 const V1_PREFIX = Uint8Array.of(0x50, 0x52, 0x4f, 0x58, 0x59, 0x20); // "PROXY "
-/** The longest version 1 line, its CR LF included (§2.1). */
+/** Maximum length of a version 1 line, including CR LF (§2.1). */
 const V1_MAX_BYTES = 107;
 /** Signature, version and command, family and protocol, length. */
 const V2_FIXED_BYTES = 16;
@@ -39,9 +40,10 @@ const FAMILY_TCP4 = 0x11;
 const FAMILY_TCP6 = 0x21;
 
 /**
- * @param limits `maxBytes` bounds a version 2 header with its TLVs (which are skipped)
- * @returns `push(chunk)` gives the header once it is complete, before that `undefined`. It throws ProxyHeaderError as
- * soon as the bytes cannot be a header any more. After a header or an error every further `push` throws.
+ * @param limits `maxBytes` limits a version 2 header with its TLVs (which are skipped)
+ * @returns `push(chunk)` returns the header once it is complete, before that `undefined`. It throws
+ * ProxyHeaderError as soon as the bytes cannot be a header. After a header or an error every further `push`
+ * throws.
  */
 export function createProxyHeaderParser(limits: { readonly maxBytes?: number } = {}): {
   push(chunk: Uint8Array): ProxyHeader | undefined;
@@ -63,7 +65,7 @@ export function createProxyHeaderParser(limits: { readonly maxBytes?: number } =
   };
 }
 
-/** Throws unless `bytes` begin like one of the versions, as far as they go. */
+/** Throws if `bytes` cannot be the beginning of any version. */
 function isV1(bytes: Uint8Array): boolean {
   if (startsAlike(bytes, V1_PREFIX)) return true;
   if (startsAlike(bytes, SIGNATURE)) return false;
@@ -115,7 +117,7 @@ function parseV2(bytes: Uint8Array, maxBytes: number): ProxyHeader | undefined {
   }
 }
 
-/** Address blocks of §2.2: source, destination, source port, destination port, then TLVs. */
+/** Parses the address blocks of §2.2: source, destination, source port, destination port, then TLVs. */
 function proxied(family: number, payload: Uint8Array, rest: Uint8Array): ProxyHeader {
   if (family === FAMILY_UNSPEC) return { kind: 'local', rest };
   if (family !== FAMILY_TCP4 && family !== FAMILY_TCP6) {
@@ -134,7 +136,7 @@ function proxied(family: number, payload: Uint8Array, rest: Uint8Array): ProxyHe
   };
 }
 
-/** TLVs are not used, but they must fill their space: type, two bytes of length, value. */
+/** Checks that the unused TLVs fill their space: type, two bytes of length, value. */
 function checkTlvs(tlvs: Uint8Array): void {
   const view = new DataView(tlvs.buffer, tlvs.byteOffset, tlvs.byteLength);
   let offset = 0;

@@ -1,6 +1,6 @@
 /**
- * What happens to an accepted connection until it is handed over: PROXY header, TLS handshake, deadlines, and a bound on
- * how many are in that state.
+ * The state of an accepted connection before the handover: PROXY header, TLS handshake, deadlines, and the limit
+ * of such connections.
  */
 import type { Socket } from 'node:net';
 import { errorText } from '../errors.ts';
@@ -16,19 +16,19 @@ export type Alpn = 'h2' | 'http/1.1';
 export interface ReceptionOptions {
   readonly proxyProtocol: 'off' | 'require';
   readonly trustedProxies: readonly string[];
-  /** `undefined`: no TLS. */
+  /** `undefined` without TLS. */
   readonly certificates: CertificateSource | undefined;
   readonly log: Logger;
   readonly headerTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
   readonly maxHalfOpen: number;
-  /** Called in the tick in which the connection is ready. */
+  /** Called in the same tick in which the connection is ready. */
   readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
 }
 
 export interface Reception {
   readonly receive: (raw: Socket) => void;
-  /** Raw sockets not handed over yet, oldest first. */
+  /** Raw sockets that were not handed over yet, oldest first. */
   readonly halfOpen: ReadonlySet<Socket>;
 }
 
@@ -45,8 +45,8 @@ export function createReception(options: ReceptionOptions): Reception {
 
   function handOver(raw: Socket, socket: Socket, alpn: Alpn, peer: Peer): void {
     halfOpen.delete(raw);
-    // Until here the end of the client's side ended the attempt; from here on it may still be answered. HTTP/2 ends
-    // its sides per stream, and Node's sessions count on the socket to close itself.
+    // Before the handover an end of the client's side ends the attempt; afterwards the client may still get a
+    // response. HTTP/2 ends its sides per stream, and Node's sessions rely on the socket to close automatically.
     socket.allowHalfOpen = alpn === 'http/1.1';
     options.handOver(socket, alpn, peer);
   }
@@ -92,7 +92,7 @@ export function createReception(options: ReceptionOptions): Reception {
     );
   }
 
-  /** The one that has been waiting longest is the least likely to be honest. */
+  /** Closes the oldest connection, which is least likely to be honest. */
   function makeRoom(): void {
     const [oldest] = halfOpen;
     if (halfOpen.size <= options.maxHalfOpen || oldest === undefined) return;
@@ -118,7 +118,7 @@ export function createReception(options: ReceptionOptions): Reception {
   };
 }
 
-/** `undefined` when the client has already gone. */
+/** Returns `undefined` if the client has disconnected. */
 function socketPeer(raw: Socket): Peer | undefined {
   const address = normaliseAddress(raw.remoteAddress ?? '');
   const port = raw.remotePort;

@@ -1,22 +1,22 @@
-/** A value that is loaded when it is first needed, kept, and loaded again in the background before it is too old. */
+/** A value that is loaded on first use, cached, and reloaded in the background before it is too old. */
 
 export interface Refreshing<T> {
-  /** The value: at once while the kept one is usable, else after loading. Concurrent callers share one load. */
+  /** Returns the cached value if it is usable, otherwise loads it. Concurrent callers share one load. */
   get(): Promise<T>;
 }
 
 export interface RefreshingOptions<T> {
-  /** `kept` is the value so far. */
+  /** Loads the value; `kept` is the cached one. */
   readonly load: (kept: T | undefined) => Promise<T>;
-  /** Whether a kept value may still be handed out. */
+  /** Returns true if a cached value may still be used. */
   readonly usable: (kept: T) => boolean;
-  /** A kept value older than this is loaded again while it goes on being used. */
+  /** Age after which a cached value is reloaded while it stays in use. */
   readonly refreshAfterMs: number;
-  /** After a failure, for this long: the kept value if usable, else the same failure again. */
+  /** Time after a failure in which the cached value, if usable, or the same failure is returned. */
   readonly retryAfterMs: number;
-  /** Monotonic milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
-  /** Told about failures that nobody waits for. */
+  /** Called for failures of background loads. */
   readonly onBackgroundFailure: (error: unknown) => void;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Recorder nodes by tag, for grants that name a tag and no addresses: some control servers fill in `recorderAddrs`,
- * others leave it to us.
+ * Finds recorder nodes by tag, for grants that name a tag and no addresses: some control servers set
+ * `recorderAddrs`, others do not.
  */
 import { isIP } from 'node:net';
 import type { LocalApi } from './local-api.ts';
@@ -8,18 +8,18 @@ import { formatAddressPort, normaliseAddress, parseAddressPort } from './address
 import { createRefreshing } from './refreshing.ts';
 import type { TailnetStatus } from './tailnet-status.ts';
 
-/** One recorder: its addresses lead to the same place, IPv4 first. */
+/** One recorder with its addresses, IPv4 first. */
 export interface TaggedRecorder {
   readonly name: string;
   /** `ip:port` or `[ipv6]:port`; at least one. */
   readonly addresses: readonly string[];
 }
 
-/** Recorders listen on port 80 of their tailnet addresses. */
+/** Port of recorders on their tailnet addresses. */
 const RECORDER_PORT = 80;
 
 /**
- * The nodes that carry one of `tags` and are online, in the order of their addresses, each once. Pure.
+ * Returns the online nodes with one of `tags`, sorted by address, each once. Pure.
  * @param tags `tag:…`
  */
 export function resolveRecorderTags(
@@ -38,7 +38,7 @@ export function resolveRecorderTags(
     .toSorted((a, b) => (a.addresses[0] ?? '').localeCompare(b.addresses[0] ?? '', 'en', { numeric: true }));
 }
 
-/** Whether the node that has the address of `address`, an `ip:port`, carries one of `tags`; this node is one too. Pure. */
+/** True if the node with the address of `address`, an `ip:port`, has one of `tags`; includes this node. Pure. */
 function nodeCarries(status: TailnetStatus, address: string, tags: readonly string[]): boolean {
   const wanted = normaliseAddress(parseAddressPort(address)?.address ?? '');
   if (wanted === undefined) return false;
@@ -47,22 +47,20 @@ function nodeCarries(status: TailnetStatus, address: string, tags: readonly stri
   return owner?.tags.some((tag) => tags.includes(tag)) === true;
 }
 
-/** Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` when the daemon does not answer. */
+/** Every method rejects with a TailcastError `TAILNET_UNAVAILABLE` if the daemon does not respond. */
 export interface TagResolver {
   resolve(tags: readonly string[]): Promise<readonly TaggedRecorder[]>;
   /** See {@link nodeCarries}. */
   carries(address: string, tags: readonly string[]): Promise<boolean>;
 }
 
-/**
- * Answers from the daemon's status, which is kept for a moment.
- */
+/** Uses the daemon's status, which is cached briefly. */
 export function createTagResolver(options: {
   readonly localApi: Pick<LocalApi, 'status'>;
-  /** Ends a question under way. */
+  /** Cancels a request. */
   readonly signal: AbortSignal;
   readonly maxAgeMs?: number;
-  /** Monotonic milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
 }): TagResolver {
   const now = options.now ?? (() => performance.now());
@@ -76,7 +74,7 @@ export function createTagResolver(options: {
     refreshAfterMs: maxAgeMs,
     retryAfterMs: 0,
     now,
-    // Never reached: a value is unusable before it is due for a refresh.
+    // Never called: a value becomes unusable before its refresh.
     onBackgroundFailure: () => undefined,
   });
   return {

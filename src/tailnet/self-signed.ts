@@ -1,9 +1,10 @@
 /**
- * A TLS certificate of our own making, for set-ups without a public one. The authority is made once and kept in a
- * directory, so that a kubeconfig that trusts it goes on working after a restart; the server's certificate is made anew
- * when it is near its end or must carry other names.
+ * Self-signed TLS certificates, for setups without a public one. The CA is created once and stored in a
+ * directory, so that kubeconfigs that trust it work after a restart. The server certificate is replaced before it
+ * expires, and if its names change.
  *
- * Directory: `ca/ca.crt`, `ca/ca.key`, `server.pem` (key, then certificate). Keys are readable by their owner only.
+ * Directory: `ca/ca.crt`, `ca/ca.key`, `server.pem` (key, then certificate). Keys are readable by their owner
+ * only.
  */
 import { randomUUID, X509Certificate, createPrivateKey } from 'node:crypto';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
@@ -18,24 +19,24 @@ import { issueAuthority, issueServer, type IssuedPair } from './issue-certificat
 import { createRefreshing } from './refreshing.ts';
 
 export interface SelfSignedOptions {
-  /** Made if missing. */
+  /** Created if missing. */
   readonly directory: string;
-  /** DNS names and IP addresses besides `localhost`, `127.0.0.1` and `::1`. */
+  /** DNS names and IP addresses in addition to `localhost`, `127.0.0.1` and `::1`. */
   readonly names?: readonly string[];
   readonly log: Logger;
-  /** Milliseconds since 1970. */
+  /** Wall clock in milliseconds since 1970. */
   readonly wallClock?: () => number;
 }
 
 const DAY_MS = 86_400_000;
 const AUTHORITY_DAYS = 3650;
 const SERVER_DAYS = 90;
-/** A server certificate with less than this left is replaced. */
+/** Minimum remaining validity of a server certificate, in days. */
 const RENEW_DAYS = 30;
 
 /**
- * @throws TailcastError `CERTIFICATE_UNAVAILABLE` when the directory cannot be used, or holds an authority that is
- * damaged or has expired: it is never replaced silently, because clients trust it by name
+ * @throws TailcastError `CERTIFICATE_UNAVAILABLE` if the directory is unusable, or its CA is damaged or has
+ * expired. The CA is never replaced silently, because clients trust it.
  */
 export async function openSelfSignedCertificates(
   options: SelfSignedOptions,
@@ -73,7 +74,10 @@ export async function openSelfSignedCertificates(
   }
 }
 
-/** As a SAN spells it. @throws TailcastError `CONFIG_INVALID` for what is neither a DNS name nor an IP address */
+/**
+ * Returns a name in the form of a SAN. @throws TailcastError `CONFIG_INVALID` for text that is neither a DNS name
+ * nor an IP address
+ */
 function canonicalName(name: string): string {
   const address = normaliseAddress(name);
   if (address !== undefined) return address;
@@ -95,7 +99,7 @@ async function openAuthority(directory: string, nowMs: number): Promise<IssuedPa
   await writeFile(join(fresh, 'ca.key'), made.keyPem, { mode: 0o600, flush: true });
   await writeFile(join(fresh, 'ca.crt'), made.certificatePem, { mode: 0o644, flush: true });
   try {
-    // A whole directory appears at once or not at all, so two processes that start together end up with one authority.
+    // The directory is renamed atomically, so two processes that start together use one CA.
     await rename(fresh, directory);
     return made;
   } catch (error) {
@@ -106,7 +110,7 @@ async function openAuthority(directory: string, nowMs: number): Promise<IssuedPa
   }
 }
 
-/** `undefined` when there is none yet. Half of one is an error. */
+/** Returns `undefined` without a CA. An incomplete CA is an error. */
 async function readAuthority(directory: string): Promise<IssuedPair | undefined> {
   const certificatePem = await readIfPresent(join(directory, 'ca.crt'));
   const keyPem = await readIfPresent(join(directory, 'ca.key'));
@@ -124,12 +128,12 @@ function checkAuthority(authority: IssuedPair, directory: string, nowMs: number)
   } catch (error) {
     throw damaged(directory, errorText(error), error);
   }
-  if (!fits) throw damaged(directory, 'ca.crt is no authority, or ca.key is not its key');
-  if (certificate.validToDate.getTime() <= nowMs) throw damaged(directory, 'the authority has expired');
+  if (!fits) throw damaged(directory, 'ca.crt is not a CA, or ca.key is not its key');
+  if (certificate.validToDate.getTime() <= nowMs) throw damaged(directory, 'the CA has expired');
 }
 
 function damaged(directory: string, why: string, cause?: unknown): TailcastError {
-  const detail = `the certificate authority in ${directory} cannot be used (${why}): restore it, or remove the directory and give clients the new one`;
+  const detail = `the CA in ${directory} is unusable (${why}): restore it, or remove the directory and give clients the new CA`;
   return new TailcastError('CERTIFICATE_UNAVAILABLE', detail, cause === undefined ? undefined : { cause });
 }
 
@@ -150,7 +154,7 @@ async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCerti
   return loadCertificate(pair, path);
 }
 
-/** Whatever cannot be loaded is simply made anew: nobody trusts a server certificate by itself. */
+/** Returns undefined for an invalid file, which is replaced: clients trust the CA, not the server certificate. */
 function loadKept(pem: string | undefined, path: string): LoadedCertificate | undefined {
   const start = pem?.indexOf('-----BEGIN CERTIFICATE-----') ?? -1;
   if (pem === undefined || start === -1) return undefined;

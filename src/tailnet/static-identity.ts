@@ -1,12 +1,12 @@
 /**
- * One fixed identity for everybody, for the demo and for tests. Whoever can connect *is* that identity, so it is only
- * given to connections from this machine and must only stand behind a listener that nobody else can reach.
+ * One fixed identity for every client, for the demo and for tests. It applies to connections from this machine
+ * only and must be used with a listener that other machines cannot reach.
  */
 import { TailcastError } from '../errors.ts';
 import { isLoopback } from './addresses.ts';
 import type { Identity, IdentitySource } from './identity.ts';
 
-/** @throws TailcastError (from `whois`) `IDENTITY_UNKNOWN` for a peer that is not on this machine */
+/** @throws TailcastError (from `whois`) `IDENTITY_UNKNOWN` for a peer on another machine */
 export function createStaticIdentity(options: { readonly identity: Identity }): IdentitySource {
   const { identity } = options;
   return {
@@ -22,14 +22,17 @@ export function createStaticIdentity(options: { readonly identity: Identity }): 
 }
 
 /**
- * To be called with the host every listener in front of a static identity listens on.
- * @throws TailcastError `CONFIG_INVALID` when others than this machine could connect
+ * Called with the host of every listener with a static identity.
+ * @throws TailcastError `CONFIG_INVALID` if other machines could connect
  */
 export function assertLoopbackListener(listenHost: string): void {
   if (isLoopback(listenHost)) return;
   throw new TailcastError(
     'CONFIG_INVALID',
-    `a static identity answers for everybody, so the listener must be on 127.0.0.1, ::1 or localhost, not on ${listenHost === '' ? 'every address' : listenHost}`,
+    [
+      'a static identity applies to every client, so the listener must be on 127.0.0.1, ::1 or localhost,',
+      `not on ${listenHost === '' ? 'every address' : listenHost}`,
+    ].join(' '),
   );
 }
 

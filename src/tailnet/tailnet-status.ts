@@ -1,22 +1,22 @@
-/** The parts of `GET /localapi/v0/status` that are used. Pure. */
+/** The used fields of `GET /localapi/v0/status`. Pure. */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 
 export interface TailnetNode {
-  /** Stable node ID; empty when tailscaled does not say. */
+  /** Stable node ID; empty if tailscaled does not report it. */
   readonly nodeId: string;
   /** MagicDNS name without the trailing dot. */
   readonly name: string;
   readonly addresses: readonly string[];
   readonly tags: readonly string[];
-  /** Networks whose packets go to it, its own addresses among them, as `address/bits`. */
+  /** Networks that this node routes, including its own addresses, as `address/bits`. */
   readonly routes: readonly string[];
   readonly online: boolean;
 }
 
 export interface TailnetStatus {
   readonly version: string;
-  /** `Running` when all is well; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or `Starting`. */
+  /** `Running` in normal operation; else `NoState`, `NeedsLogin`, `NeedsMachineAuth`, `Stopped` or `Starting`. */
   readonly backendState: string;
   /** Names this node may get certificates for; empty where the tailnet issues none. */
   readonly certificateDomains: readonly string[];
@@ -47,7 +47,7 @@ const STATUS = z.object({
   Peer: z.record(z.string(), NODE).nullable().optional(),
 });
 
-/** @throws TailcastError `TAILNET_UNAVAILABLE` when the daemon's answer is not a status */
+/** @throws TailcastError `TAILNET_UNAVAILABLE` if the daemon's response is not a status */
 export function parseTailnetStatus(json: unknown): TailnetStatus {
   const result = STATUS.safeParse(json);
   if (!result.success) {

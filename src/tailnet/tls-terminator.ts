@@ -1,8 +1,8 @@
 /**
- * The server's side of TLS for sockets that are already connected, and from which a PROXY header may have been read.
+ * The server side of TLS for connected sockets, whose PROXY header was read already.
  *
- * A `tls.Server` that listens nowhere is handed the sockets by its `connection` event, as Node documents it. It takes over
- * their native handles, so the bytes do not pass through JavaScript twice; bytes already read are fed to it.
+ * A `tls.Server` that does not listen receives the sockets through its `connection` event, as Node documents. It
+ * takes over their native handles, so bytes pass JavaScript once; bytes that were read already are pushed to it.
  */
 import type { Socket } from 'node:net';
 import { createServer, type TLSSocket } from 'node:tls';
@@ -12,8 +12,8 @@ import { TLS_OPTIONS, type CertificateSource, type LoadedCertificate } from './c
 
 export interface TlsTerminator {
   /**
-   * Begins the handshake. `done` is called in the tick in which it has succeeded; when it fails, `raw` is destroyed.
-   * There is no deadline here: destroying `raw` ends the attempt.
+   * Starts the handshake. Calls `done` in the same tick in which it succeeds; destroys `raw` if it fails. There
+   * is no deadline: destroying `raw` ends the attempt.
    * @throws TailcastError `CERTIFICATE_UNAVAILABLE`
    */
   start(raw: Socket, done: (socket: TLSSocket) => void): Promise<void>;
@@ -72,7 +72,7 @@ export function createTlsTerminator(options: {
   };
 }
 
-/** The same for a TCP socket and for the TLS socket on top of it, and for no other connection that is open. */
+/** Returns the same key for a TCP socket and its TLS socket, and another key for every other open connection. */
 function connectionKey(socket: Socket): string {
   return [socket.remoteAddress, socket.remotePort, socket.localAddress, socket.localPort].join(' ');
 }

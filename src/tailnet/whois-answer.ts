@@ -1,6 +1,6 @@
 /**
- * The whois answer of tailscaled as an `Identity`. Pure. Strict about every member that is used, indifferent to the
- * others: an identity that is empty or odd is refused here, before any header can be built from it.
+ * Parses the whois response of tailscaled as an `Identity`. Pure. Strict about every used field: an empty or
+ * unusual identity is rejected before headers are built from it. Other fields are ignored.
  */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
@@ -8,7 +8,7 @@ import { normaliseAddress } from './addresses.ts';
 import { foldName, parseExactJson } from './exact-json.ts';
 import type { CapabilityMap, Identity } from './identity.ts';
 
-/** What tailscaled calls the owner of a tagged node; never a person. */
+/** Owner of tagged nodes in tailscaled's responses; never a user. */
 const TAGGED_PLACEHOLDER = 'tagged-devices';
 
 const MAX_CAPABILITIES = 1000;
@@ -16,7 +16,7 @@ const MAX_RULES = 1000;
 
 const id64 = z.union([z.int(), z.bigint()]).transform((value) => BigInt(value));
 
-/** Go writes an empty slice or map as `null`, or leaves it out. */
+/** Accepts `null` and absence, which Go writes for an empty slice or map. */
 function nullable<T extends z.ZodType>(schema: T): z.ZodOptional<z.ZodNullable<T>> {
   return schema.nullable().optional();
 }
@@ -42,9 +42,9 @@ const WHOIS_SCHEMA = z.object({
 type WhoisBody = z.infer<typeof WHOIS_SCHEMA>;
 
 /**
- * @param json the body of `GET /localapi/v0/whois`
+ * @param json body of `GET /localapi/v0/whois`
  * @param options `allowShared`: accept nodes that were shared into this tailnet from another one
- * @throws TailcastError `IDENTITY_UNKNOWN` (nobody is named), `IDENTITY_MALFORMED` (named in a way that cannot be used)
+ * @throws TailcastError `IDENTITY_UNKNOWN` (no identity), `IDENTITY_MALFORMED` (an unusable identity)
  */
 export function parseWhoisAnswer(json: string, options: { readonly allowShared: boolean }): Identity {
   const body = parseBody(json);
@@ -69,7 +69,7 @@ function parseBody(json: string): WhoisBody {
   try {
     value = parseExactJson(json);
   } catch (error) {
-    throw malformed('the answer is not unambiguous JSON', error);
+    throw malformed('the response is not unambiguous JSON', error);
   }
   refuseOtherSpellings(value, WHOIS_SCHEMA.shape);
   const result = WHOIS_SCHEMA.safeParse(value);
@@ -82,8 +82,8 @@ function parseBody(json: string): WhoisBody {
 }
 
 /**
- * tailscaled writes each name in one way. A member that Go would match although it is spelled in other letter case, and
- * that we would overlook, is refused: two readers must not see two identities in one text.
+ * Rejects a field in another letter case, which Go would match and this parser would ignore. Two parsers must not
+ * read two identities in one text.
  */
 function refuseOtherSpellings(value: unknown, used: object): void {
   if (typeof value !== 'object' || value === null) return;
@@ -109,7 +109,7 @@ function parseUser(
   return { userId, login: plainText(login, 'LoginName'), displayName: profile?.DisplayName ?? '' };
 }
 
-/** Names that may become header values: printable ASCII without spaces, 1 to 256 characters. */
+/** Returns a name that can be a header value: printable ASCII without spaces, 1 to 256 characters. */
 function plainText(text: string, member: string): string {
   if (/^[\u0021-\u007e]{1,256}$/.test(text)) return text;
   throw malformed(

@@ -1,9 +1,9 @@
 /**
- * Who is calling, asked of tailscaled. Answers are kept for a few seconds, failures never.
+ * Identities from tailscaled. Responses are cached for a few seconds, failures never.
  *
- * A question with a port that tailscaled does not know costs it 180 ms under its main lock. So at most a few questions are
- * under way, and the line is short. A port is sent for a loopback address only, where tailscaled tells its own forwards
- * apart by it; everyone else is asked for by address.
+ * A request with a port that tailscaled does not know takes 180 ms under its main lock. Concurrent requests are
+ * therefore limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs
+ * it to identify its own forwards.
  */
 import { unlessAborted } from '../async/within.ts';
 import { errorText, TailcastError } from '../errors.ts';
@@ -15,24 +15,24 @@ import { parseWhoisAnswer } from './whois-answer.ts';
 
 export interface WhoisOptions {
   readonly localApi: Pick<LocalApi, 'whois'>;
-  /** Monotonic milliseconds. */
+  /** Monotonic clock, in milliseconds. */
   readonly now?: () => number;
-  /** How long an answer is used, counted from the moment the question was put. At most 10 s. */
+  /** Maximum age of a cached response, counted from its request. At most 10 s. */
   readonly ttlMs?: number;
-  /** Answers kept; the oldest goes when there is no room. */
+  /** Maximum cached responses; one more removes the oldest. */
   readonly maxEntries?: number;
-  /** Questions under way at once. */
+  /** Maximum concurrent requests. */
   readonly maxConcurrent?: number;
-  /** Questions in line; one more is refused with `IDENTITY_UNAVAILABLE`. */
+  /** Maximum queued requests; one more is rejected with `IDENTITY_UNAVAILABLE`. */
   readonly maxQueued?: number;
-  /** For one question, the time in line included. */
+  /** Maximum time of a request, including the queue. */
   readonly timeoutMs?: number;
-  /** Accept nodes shared in from other tailnets. */
+  /** True to accept nodes shared from other tailnets. */
   readonly allowShared?: boolean;
 }
 
 export interface Whois extends IdentitySource {
-  /** Forgets every answer, those still on their way included: the tailnet has changed. */
+  /** Drops all responses, including those of requests in progress, after a change of the tailnet. */
   flush(): void;
 }
 
@@ -50,8 +50,8 @@ interface Lookup {
 }
 
 /**
- * @see IdentitySource for what `whois` throws. An answer about a loopback port is only reused for the very same `Peer`
- * object, because the port may belong to somebody else as soon as the connection is gone.
+ * @see IdentitySource for errors of `whois`. The response for a loopback port is reused only for the same `Peer`
+ * object, because another client may get the port after the connection has closed.
  */
 export function createWhois(options: WhoisOptions): Whois {
   const now = options.now ?? (() => performance.now());
@@ -97,7 +97,7 @@ export function createWhois(options: WhoisOptions): Whois {
     const askedAtMs = now();
     const answer = ask(question).then(
       (identity) => {
-        // A flush has replaced the map: this answer may be from before the change.
+        // A flush has replaced the map: this response may be from before the change.
         if (generation === lookups) remember(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
         return identity;
       },
@@ -117,7 +117,7 @@ export function createWhois(options: WhoisOptions): Whois {
     async whois(peer, signal) {
       signal.throwIfAborted();
       const question = questionFor(peer);
-      // the look-up itself goes on for the others who wait
+      // the request continues for other waiting callers
       return remembered(question, peer) ?? (await unlessAborted(lookUp(question, peer), signal));
     },
     flush() {
@@ -140,5 +140,7 @@ function unavailable(error: unknown): TailcastError {
   if (error instanceof TailcastError && error.code !== 'TAILNET_UNAVAILABLE') return error;
   const timedOut = error instanceof Error && error.name === 'TimeoutError';
   const detail = error instanceof TailcastError ? error.detail : errorText(error);
-  return new TailcastError('IDENTITY_UNAVAILABLE', timedOut ? 'no answer in time' : detail, { cause: error });
+  return new TailcastError('IDENTITY_UNAVAILABLE', timedOut ? 'no response in time' : detail, {
+    cause: error,
+  });
 }

@@ -40,7 +40,7 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
       'policy',
       'tls=files needs both tlsCert and tlsKey',
       'identity=static needs staticIdentity',
-      expect.stringMatching(/^a static identity answers for everybody/),
+      expect.stringMatching(/^a static identity applies to every client/),
       'accessReview needs mode=auth',
       'portalRecorders',
       expect.stringMatching(/\[CONFIG_INVALID\]$/),

@@ -244,7 +244,7 @@ describe('an API server from a kubeconfig', () => {
     nowMs += 60_000;
     expect(await call(api)).toMatchObject({ path: '/version' });
     expect(api.tls).toBe(followed);
-    expect(unusable).toEqual([expect.stringContaining('the authorities of the API server cannot be used')]);
+    expect(unusable).toEqual([expect.stringContaining('the CAs of the API server cannot be used')]);
     file('ca.pem', stranger.certificatePem);
     nowMs += 60_000;
     await expect(call(api)).rejects.toThrow(/certificate/);
@@ -373,7 +373,7 @@ describe('an API server from a kubeconfig', () => {
     [
       'CA data whose certificate is none',
       () => ({ cluster: { 'certificate-authority-data': base64(BROKEN_PEM) } }),
-      /the authorities of the API server cannot be used/,
+      /the CAs of the API server cannot be used/,
     ],
     [
       'a certificate without a key',
