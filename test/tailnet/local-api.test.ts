@@ -153,8 +153,8 @@ describe('what can go wrong with the socket', () => {
 
   it.each([
     [403, 'whois access denied', 'refused this user (whois access denied)'],
-    [404, 'not found', 'a newer tailscaled is needed'],
-    [429, 'rate limited', 'slow down'],
+    [404, 'not found', 'upgrade tailscaled'],
+    [429, 'rate limited', 'CA limits requests'],
     [500, 'boom\u001b[2J\nsecond line', 'status 500 (boom [2J)'],
   ])('explains status %i', async (status, body, part) => {
     daemon.failure = { status, body };
@@ -173,13 +173,13 @@ describe('what can go wrong with the socket', () => {
     expect(error.message).toContain('in time');
   });
 
-  it('stops when the asker withdraws', async () => {
+  it('stops when the caller cancels', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     daemon.hold = promise;
     const asker = new AbortController();
     const answer = failureOf(api.whois('100.64.0.4', asker.signal));
     asker.abort();
-    expect((await answer).message).toContain('withdrawn');
+    expect((await answer).message).toContain('cancelled');
     resolve();
   });
 
