@@ -1,13 +1,13 @@
-/** The commits of a recorder: how much and how many at a time, and what is measured of them. */
+/** Limits and metrics of the commits of a recorder. */
 import type { RecorderMetrics } from './recorder-metrics.ts';
 import { createGroupCommit, type GroupCommit } from './group-commit.ts';
 
-/** Bytes waiting of all sessions that start a commit before its time. */
+/** Pending bytes of all sessions that start a commit early. */
 const COMMIT_BYTES = 256 * 1024;
-/** Files synced at a time: fewer than the four threads Node has for all files, so that reading goes on. */
+/** Number of files synced in parallel: fewer than Node's four file threads, so that reads are not blocked. */
 const COMMIT_CONCURRENCY = 3;
 
-/** @param onCycle called after each cycle. */
+/** Creates the group commit of a recorder. @param onCycle called after each cycle */
 export function createCommits(
   windowMs: number,
   clock: { monotonic(): number },

@@ -1,10 +1,11 @@
-/** Sessions known to have ended well, so that an uploader that missed the last acknowledgement gets it. */
+/** Maximum number of remembered sessions. */
 const MAX_REMEMBERED = 1000;
 
+/** Complete sessions, so that an uploader that missed the last acknowledgement can get it again. */
 export class EndedSessions {
   readonly #bytes = new Map<string, number>();
 
-  /** @param bodyBytes of the whole session; the oldest is forgotten when there are too many */
+  /** Remembers a complete session with `bodyBytes` bytes. Above the limit the oldest one is forgotten. */
   remember(token: string | undefined, bodyBytes: number): void {
     if (token === undefined) return;
     const [oldest] = this.#bytes.keys();
@@ -12,7 +13,7 @@ export class EndedSessions {
     this.#bytes.set(token, bodyBytes);
   }
 
-  /** Body bytes of a session that has ended; undefined when nothing is known of it. */
+  /** Returns the body bytes of a complete session; undefined if it is unknown. */
   bytesOf(token: string | undefined): number | undefined {
     return token === undefined ? undefined : this.#bytes.get(token);
   }

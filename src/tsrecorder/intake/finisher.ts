@@ -1,6 +1,6 @@
 /**
- * Brings uploads that are over from the spool into the store, for as long as it takes. A spool is removed only after the
- * store holds the recording; until then the recording is listed and served from the spool.
+ * Moves finished uploads from the spool into the store, with retries until it succeeds. A spool is deleted only after
+ * the store has the recording; until then the recording is listed and served from the spool.
  */
 import { open } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -22,21 +22,21 @@ import { createBackoff } from '../../async/backoff.ts';
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { pause } from '../../async/pause.ts';
 
-/** An upload that is over. Both files are durable and end in a line feed. */
+/** A finished upload. Both files are durable and end with a line feed. */
 export interface OverUpload extends StartedUpload, SpoolPosition {
   readonly oddLines: number;
-  /** The uploader said that this was all, if not with the end of its body then with its last line. */
+  /** True if the uploader marked the end of the recording, with the end of its body or with its last line. */
   readonly clean: boolean;
   /**
-   * Whether the uploader still waits to hear that this is kept. One that does not may bring what it has not heard of to
-   * another recorder.
+   * Returns true if the uploader still waits for the confirmation. Otherwise it may send unconfirmed bytes to another
+   * recorder.
    */
   readonly awaited: () => boolean;
-  /** Other uploads of the session may have brought some of it to other recorders. */
+  /** True if other recorders may have parts of the session. */
   readonly hasOthers: boolean;
-  /** Why it is over, if it is not clean. */
+  /** Reason of an unclean end. */
   readonly cutReason: string | undefined;
-  /** RFC 3339 in UTC. */
+  /** End of the upload, RFC 3339 in UTC. */
   readonly endedAt: string;
 }
 
@@ -44,7 +44,7 @@ export interface FinisherOptions {
   readonly store: RecordingStore;
   readonly evidence: Pick<SessionEvidence, 'sign' | 'ended'>;
   readonly log: Logger;
-  /** Pause after the first failure; doubles up to `maxRetryMs`. */
+  /** Pause after the first failure. It doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly onRetry: () => void;
@@ -52,20 +52,23 @@ export interface FinisherOptions {
 
 export interface Finisher {
   /**
-   * Takes an upload over. `firstTry` resolves after the first attempt, whatever came of it; `done` when the store has
-   * the recording, and never if the process ends before.
+   * Stores an upload. `firstTry` resolves after the first attempt, also if it failed. `done` resolves when the store
+   * has the recording, and never if the process exits before.
    */
   submit(upload: OverUpload): { readonly firstTry: Promise<void>; readonly done: Promise<RecordingKey> };
-  /** Ends waiting and running attempts; what is not in the store stays in the spool. */
+  /** Stops all attempts. Recordings that are not stored stay in the spool. */
   close(): Promise<void>;
 }
 
-/** How many uploads are brought into the store at a time. */
+/** Number of uploads that are stored in parallel. */
 const CONCURRENCY = 4;
-/** Read and hashed at a time: a fraction of a millisecond, in which nothing else happens. Half as much costs a twelfth more CPU. */
+/**
+ * Bytes that are read and hashed at once. This blocks the event loop for less than a millisecond; half the size costs 8
+ * % more CPU.
+ */
 const SEAL_READ_BYTES = 512 * 1024;
 
-/** One per recorder. */
+/** Creates the finisher of a recorder. */
 export function createFinisher(options: FinisherOptions): Finisher {
   const closing = new AbortController();
   const running = new Set<Promise<void>>();
@@ -114,9 +117,9 @@ export function createFinisher(options: FinisherOptions): Finisher {
 }
 
 /**
- * Keeps one upload and removes its spool. Repeating it after a failure anywhere in between does no harm.
+ * Stores one upload and deletes its spool. The step may be repeated after each failure.
  *
- * @returns where the store has it: another recording may have had its key.
+ * @returns the key in the store, which differs if another recording had the key already
  */
 async function store(
   upload: OverUpload,
@@ -161,7 +164,7 @@ async function store(
     const sidecar = await evidence.sign(start, files, document);
     try {
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
-      // under another key than its own a recording may be a second copy of the session
+      // A recording under another key may be a second copy of the session.
       const isAlone = isWhole && key === upload.meta;
       await into.finish({ key, ...sources, sidecar, sessionMark: isAlone ? undefined : mark });
       break;
@@ -179,7 +182,7 @@ async function store(
   return key;
 }
 
-/** The recording as it will be listed. */
+/** Returns the recording as the list shows it. */
 export function describeUpload(upload: OverUpload, durationSeconds: number | undefined): Recording {
   const { facts, head, meta } = upload;
   const problem = problemOf(facts, upload.oddLines, upload.cutReason);
@@ -193,7 +196,7 @@ export function describeUpload(upload: OverUpload, durationSeconds: number | und
   };
 }
 
-/** Nothing follows what ended with its gateway listening. */
+/** Returns the part of the session. No part follows an upload whose gateway got the confirmation. */
 function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isWhole: boolean } {
   const isLast = upload.clean && upload.awaited();
   const { after = [], ...place } = describePart(upload.meta);
@@ -204,7 +207,7 @@ function placeOf(upload: OverUpload): { readonly part: SessionPart; readonly isW
   };
 }
 
-/** Which part of its session a recording is, by its journal. */
+/** Returns the part of its session that a recording is, from its journal. */
 export function describePart(meta: SpoolMeta): SessionPart {
   const { number, offset } = meta.part ?? { number: 1, offset: 0 };
   const session = meta.token ?? recordingId(meta);
@@ -212,12 +215,12 @@ export function describePart(meta: SpoolMeta): SessionPart {
   return { session, number, offset, headerBytes, headerEnd, ...neighbours };
 }
 
-/** The key is taken, e.g. by a copied archive: the next nanosecond is as good. */
+/** Returns the next key after a taken one, for example in a copied archive: one nanosecond later. */
 function nextKey(key: RecordingKey): RecordingKey {
   return { nodeId: key.nodeId, time: formatTime((parseTime(key.time) ?? 0n) + 1n) };
 }
 
-/** What the log says, or would have said, when the session began. */
+/** Returns the start entry of the session in the evidence log. */
 async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): Promise<SessionStart> {
   const { nodeId, nodeName, address, storedHeaderBytes } = meta;
   const header = await readPart(paths.cast, 0, storedHeaderBytes);
@@ -226,7 +229,7 @@ async function describeStart({ meta, paths, bodyBytes, adopted }: OverUpload): P
   return { recording, header, nodeId, nodeName, address, durable: bodyBytes, ...from };
 }
 
-/** Not a stream of the file: each piece of that is new memory outside V8's heap, as long as the file in all. */
+/** Hashes a file. A stream is not used, because it would allocate memory for the complete file outside of V8's heap. */
 async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> {
   const sealer = createLineSealer(blockBytesFor(expectedBytes));
   const block = Buffer.allocUnsafeSlow(SEAL_READ_BYTES);
@@ -242,7 +245,7 @@ async function sealFile(path: string, expectedBytes: number): Promise<LineSeal> 
   }
 }
 
-/** Bytes `[start, end)` of a file, fewer if it is shorter. */
+/** Reads bytes `[start, end)` of a file; fewer if it is shorter. */
 export async function readPart(path: string, start: number, end: number): Promise<Uint8Array> {
   const file = await open(path, 'r');
   try {

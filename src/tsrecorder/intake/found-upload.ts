@@ -1,4 +1,4 @@
-/** What there is of an upload when it is over, whether it went well or not. */
+/** The durable state of an upload after its end. */
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import { readPart, type OverUpload } from './finisher.ts';
 import { cutFile } from '../files/append-file.ts';
@@ -8,7 +8,7 @@ import type { UploadSession } from './upload-session.ts';
 
 export type FoundUpload = Omit<OverUpload, 'clean' | 'awaited' | 'hasOthers' | 'cutReason' | 'endedAt'>;
 
-/** A session whose last commit went well: memory and disk agree. */
+/** Returns the upload of a session whose last commit succeeded, so that memory and disk agree. */
 export async function memorized(session: UploadSession): Promise<FoundUpload | undefined> {
   const { started, durable, oddLines } = session;
   if (started === undefined) return undefined;
@@ -17,7 +17,7 @@ export async function memorized(session: UploadSession): Promise<FoundUpload | u
   return undefined;
 }
 
-/** A session whose storage failed: only the disk knows what is there. */
+/** Reads the upload of a session from disk after a failed write. */
 export async function reread(session: UploadSession): Promise<FoundUpload | undefined> {
   const { started, oddLines } = session;
   if (started === undefined) return undefined;
@@ -45,10 +45,10 @@ export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefi
 /** A session that was found in the spool after a restart. */
 export interface RecoveredSession {
   readonly session: UploadSession;
-  /** Another recorder began it. */
+  /** True if another recorder started the session. */
   readonly isAdopted: boolean;
-  /** The upload had ended as it should. */
+  /** True if the upload was complete. */
   readonly ended: boolean;
-  /** What is missing of it, a sentence. */
+  /** A sentence about missing output, or undefined. */
   readonly lost: string | undefined;
 }

@@ -1,33 +1,33 @@
 /**
- * One rhythm of fsync for all sessions: a cycle commits everything that is pending, at most once per window, or as soon
- * as enough bytes wait. The first bytes after a quiet time are committed at once.
+ * Group commit: one fsync cycle for all sessions. A cycle commits all pending bytes, at most once per window or as soon
+ * as enough bytes are pending. The first bytes after a quiet time are committed immediately.
  */
 
-/** Something with pending bytes. `commit` deals with its own failures: it never rejects. */
+/** A session with pending bytes. `commit` handles its own failures and never rejects. */
 export interface Committable {
   commit(): Promise<void>;
 }
 
 export interface GroupCommit {
-  /** `member` has `bytes` more to commit; `urgent`: somebody waits for that. */
+  /** Adds `bytes` pending bytes of `member`. `urgent`: true if a user waits for them. */
   schedule(member: Committable, bytes: number, urgent: boolean): void;
-  /** Bytes scheduled and not yet taken by a cycle, of all members. */
+  /** Pending bytes of all members. */
   readonly waitingBytes: number;
-  /** Runs cycles until nothing waits. */
+  /** Runs cycles until no bytes are pending. */
   flush(): Promise<void>;
 }
 
 export interface GroupCommitOptions {
   /**
-   * Longest time from the start of one cycle to the start of the next. While few bytes wait and the disk is quick, it is
-   * shorter: see {@link REST}.
+   * Maximum time between the starts of two cycles. It is shorter while few bytes are pending and the disk is fast; see
+   * {@link REST}.
    */
   readonly windowMs: number;
-  /** As many waiting bytes start a cycle without regard to the window. */
+  /** Number of pending bytes that starts a cycle before the end of the window. */
   readonly maxWaitingBytes: number;
-  /** Members committed at the same time: more than one, so that a slow file does not hold up the others. */
+  /** Number of members that are committed in parallel, so that a slow file does not delay the others. */
   readonly concurrency: number;
-  /** Milliseconds of a monotonic clock. */
+  /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   /** Called after each cycle with its duration. */
   readonly onCycle?: (durationMs: number, members: number) => void;
@@ -35,7 +35,9 @@ export interface GroupCommitOptions {
 
 /** Cycles take up a quarter of the time at most, as long as the window allows that. */
 const REST = 4;
-/** Not less of the window than that: many sessions share a cycle then, and a session with many small lines one fsync. */
+/**
+ * Not less of the window than that: many sessions share a cycle then, and a session with many small lines one fsync.
+ */
 const SHORTEST = 0.2;
 
 /** One per recorder, shared by all its sessions. */

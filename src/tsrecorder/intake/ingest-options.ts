@@ -13,25 +13,28 @@ export interface IngestOptions {
   readonly evidence: Pick<SessionEvidence, 'started' | 'grew' | 'found' | 'adopted' | 'vanished' | 'settle'>;
   readonly meter: UploadMeter;
   readonly limits: SessionLimits & {
-    /** Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as are free. */
+    /**
+     * Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as
+     * are free.
+     */
     readonly maxSessions: number;
-    /** Bytes of all sessions that may wait for the disk. */
+    /** Maximum pending bytes of all sessions. */
     readonly maxTotalPendingBytes: number;
   };
-  /** How long a cut upload that named its session may be continued. */
+  /** Time for which an interrupted upload may be continued. */
   readonly resumeGraceMs: number;
   /** Maximum time from the start of a connection to the end of the header line. */
   readonly headerTimeoutMs: number;
-  /** Pause before a spool that cannot be read is read again; doubles up to `maxRetryMs`. */
+  /** Pause before an unreadable spool is read again. It doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** A receive time for a key, later than every one before. */
+  /** Returns a receive time for a key, later than all earlier ones. */
   readonly issueTime: () => string;
   readonly log: Logger;
-  /** An upload is over. */
+  /** Called when an upload ends. */
   readonly onOutcome: (recording: Recording) => void;
-  /** The store has a recording that `live` still lists. */
+  /** Called when the store has a recording that `live` still lists. */
   readonly onStored: (recording: Recording) => void;
 }

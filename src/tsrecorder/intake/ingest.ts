@@ -1,6 +1,6 @@
 /**
- * All uploads of a recorder: begins them, lets them be continued, ends them, hands them to the store, and finds after a
- * crash what an earlier process left. Knows no HTTP.
+ * All uploads of a recorder: it starts, continues and ends them, passes them to the finisher, and recovers spools after
+ * a crash. Independent of HTTP.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { createDirectorySync } from '../files/durable-files.ts';
@@ -40,24 +40,24 @@ import { UnreadableSpools } from './unreadable-spools.ts';
 
 interface Entry {
   readonly session: UploadSession;
-  /** Set once the session is over: how it will be listed until the store has it. */
+  /** The listed recording of a finished session, until the store has it. */
   over: Recording | undefined;
-  /** When that was, in milliseconds since the epoch. */
+  /** End of the session, in milliseconds since the epoch. */
   overAtMs: number;
   grace: NodeJS.Timeout | undefined;
-  /** A connection has the session, or waits to hear that it is kept. */
+  /** True if a connection uploads the session or waits for its confirmation. */
   awaited: boolean;
-  /** It has had uploads besides this one, which may be with other recorders. */
+  /** True if other recorders may have uploads of the session. */
   hasOthers: boolean;
-  /** Steps of one session run one after another. */
+  /** Sequence of steps of the session, which run one after another. */
   steps: Promise<void>;
-  /** Resolves with its key in the store when the store has it, and with undefined when there was nothing to store. */
+  /** Resolves with the key when the store has the recording; undefined if there was nothing to store. */
   readonly gone: PromiseWithResolvers<RecordingKey | undefined>;
   /** Frees the slot of the node that uploads it. */
   readonly leave: () => void;
 }
 
-/** One per spool directory, which must exist. */
+/** The uploads of one spool directory, which must exist. */
 export class Ingest {
   readonly #options: IngestOptions;
   readonly #deps: SessionDependencies;
@@ -94,22 +94,23 @@ export class Ingest {
     };
   }
 
-  /** What is in the spool, sessions without a header included. */
+  /** Returns the state of the spool, including sessions without a header. */
   status(): SpoolStatus & { /** Spools that cannot be read. */ readonly unreadable: number } {
     return { ...spoolStatus(this.#entries, this.#options.now()), unreadable: this.#unreadable.count };
   }
 
-  /** What is not in the store yet. */
+  /** Returns the recordings that are not in the store yet. */
   live(): readonly LiveRecording[] {
     const readable = [...this.#entries].map(describeEntry).filter((live) => live !== undefined);
     return [...readable, ...this.#unreadable.live()];
   }
 
   /**
-   * A connection begins a session, or continues one that has the same name, here or elsewhere.
+   * Starts a session for a connection, or continues a session with the same token.
    *
-   * @param at where in its session the connection begins.
-   * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` when the beginning is not here and is not repeated either
+   * @param at position in the session at which the connection starts
+   * @throws TailcastError `RECORDER_BUSY`; `UPLOAD_CONFLICT` if this recorder lacks the start of the session and the
+   *   connection does not repeat it
    */
   async begin(origin: UploadOrigin, at: Continuation, events: UploadEvents): Promise<Upload> {
     const { offset, number, preambleBytes } = at;
@@ -133,20 +134,22 @@ export class Ingest {
     return this.#connect(this.#add(new UploadSession({ ...origin, ...continues }, this.#deps)), at, events);
   }
 
-  /** After a commit: connections that had to wait may go on if there is room. */
+  /** Resumes paused connections after a commit, if there is space. */
   resumeWaiting(): void {
     for (const { session } of this.#entries) session.resumeIfRoom();
   }
 
-  /** Finds what an earlier process left. Resolves when all of it is listed; storing it goes on. */
+  /**
+   * Recovers the spools of an earlier process. Resolves when all are listed; storing them continues in the background.
+   */
   async recover(): Promise<void> {
     await this.#unreadable.recover(await listSpools(this.#options.spoolDirectory));
     await this.#options.evidence.settle(await listSpools(this.#options.spoolDirectory));
   }
 
   /**
-   * Takes over a spool that `checkpoint/rebuild` put into the directory: a session of another recorder, which is not continued.
-   * Resolves when the store has it.
+   * Adopts a spool that `checkpoint/rebuild` created for a session of another recorder. The session cannot be
+   * continued. Resolves when the store has it.
    */
   async adopt(key: RecordingKey): Promise<void> {
     const recovered = await this.#readSpool(key);
@@ -162,8 +165,8 @@ export class Ingest {
   }
 
   /**
-   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool; the others are brought
-   * into the store, which is tried once.
+   * Ends all connections with `RECORDER_BUSY`. Sessions that can be continued stay in the spool; the others are stored,
+   * with one attempt.
    */
   async close(): Promise<void> {
     this.#closing = true;
@@ -177,7 +180,7 @@ export class Ingest {
     await Promise.allSettled(steps);
   }
 
-  /** @param named whether a connection may ask for the session by its name. */
+  /** Adds a session. @param named true if a connection may continue the session by its token */
   #add(session: UploadSession, named = true): Entry {
     const entry: Entry = {
       session,
@@ -196,7 +199,7 @@ export class Ingest {
     return entry;
   }
 
-  /** The session can no longer be continued. */
+  /** Prevents that the session is continued. */
   #forgetToken(entry: Entry): void {
     clearTimeout(entry.grace);
     const token = tokenOf(entry.session.origin);
@@ -222,7 +225,7 @@ export class Ingest {
     return run;
   }
 
-  /** The session will not go on: to the store with it. Resolves after the first try. A step. */
+  /** Ends the session and stores it. Resolves after the first attempt. A step. */
   async #finish(entry: Entry, clean: boolean, cutReason: string | undefined): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined || !this.#entries.has(entry)) return;
@@ -265,7 +268,7 @@ export class Ingest {
     await firstTry;
   }
 
-  /** The connection is gone: a session that has a name may be continued for a while. A step. */
+  /** Handles a lost connection: a session with a token may be continued for `resumeGraceMs`. A step. */
   async #suspend(entry: Entry, reason: string): Promise<void> {
     const { session } = entry;
     if (entry.over !== undefined) return;
@@ -286,11 +289,11 @@ export class Ingest {
   }
 
   /**
-   * Gives a session to a new connection. One step from the old connection to the new one, so that two that want the same
-   * session get it one after the other.
+   * Moves a session to a new connection, in one step, so that concurrent connections get the session one after the
+   * other.
    *
-   * @returns undefined when the session has ended meanwhile, or lacks bytes that went elsewhere: it ends then, and
-   *   another part begins.
+   * @returns undefined if the session ended meanwhile, or if another recorder has bytes that this one lacks. The
+   *   session then ends, and the connection starts another part
    * @throws TailcastError `UPLOAD_CONFLICT`
    */
   async #takeOver(entry: Entry, at: Continuation, events: UploadEvents): Promise<Upload | undefined> {
@@ -323,7 +326,7 @@ export class Ingest {
 
   #connect(entry: Entry, at: Continuation, events: UploadEvents): Upload {
     const { session } = entry;
-    /** Set when this connection has nothing to say any more. */
+    /** True if the connection no longer uploads the session. */
     let released = false;
     let ended = false;
     const body = createUploadBody(at, session.durable.bodyBytes, (acknowledged) =>
@@ -332,7 +335,7 @@ export class Ingest {
     entry.awaited = true;
     entry.hasOthers ||= at.number > (session.origin.continues?.number ?? 1);
 
-    /** The recorder ends the upload. What is whole and durable is kept. */
+    /** Ends the upload because of an error. Complete, durable lines are kept. */
     const fail = (error: TailcastError): void => {
       if (released) return;
       released = true;

@@ -31,7 +31,9 @@ export interface LineLimits {
   readonly maxObjectBytes: number;
 }
 
-/** A line without its line feed. `event`: it begins and ends like a cast event, so only the line feed may be missing. */
+/**
+ * A line without its line feed. `event`: it begins and ends like a cast event, so only the line feed may be missing.
+ */
 export type UnfinishedLine =
   | { readonly kind: 'cast'; readonly event: boolean }
   | { readonly kind: 'object'; readonly line: Uint8Array };

@@ -1,6 +1,6 @@
 /**
- * Knows the annotations that hold the exact bytes of output, as gateways and `LineBatch` write them. Of output that is not UTF-8 there
- * is one for each line, longer than the output: as JSON they would take longer to read than to write.
+ * Knows the annotations that hold the exact bytes of output, as gateways and `LineBatch` write them. Of output that is
+ * not UTF-8 there is one for each line, longer than the output: as JSON they would take longer to read than to write.
  */
 
 const START = Buffer.from('{"kind":"raw","base64":"', 'latin1');

@@ -1,6 +1,6 @@
 /**
- * Spools that cannot be read: a disk that fails, a file that is damaged. What they hold may have been acknowledged, so they
- * are never removed: they are listed as damaged, and tried again for ever.
+ * Spools that cannot be read: a disk that fails, a file that is damaged. What they hold may have been acknowledged, so
+ * they are never removed: they are listed as damaged, and tried again for ever.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';

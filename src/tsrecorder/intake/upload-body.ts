@@ -1,6 +1,6 @@
 /**
- * The body of one upload as lines, whether it comes as lines or as frames. What is durable is known in bytes of lines; in an upload of
- * frames only places where a frame ends are told, in both counts, because there a gateway can go on.
+ * The body of one upload as lines, whether it comes as lines or as frames. What is durable is known in bytes of lines;
+ * in an upload of frames only places where a frame ends are told, in both counts, because there a gateway can go on.
  */
 import { isUtf8 } from 'node:buffer';
 import { TailcastError } from '../../errors.ts';

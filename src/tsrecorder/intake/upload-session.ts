@@ -78,8 +78,8 @@ export interface SessionDependencies {
   /** The header has come: the session has a key from now on. */
   readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
-   * So many bytes of the body are durable. `header`: the stored line, with the first of them. They are acknowledged when
-   * what is returned resolves, undefined: at once; a rejection ends the session.
+   * So many bytes of the body are durable. `header`: the stored line, with the first of them. They are acknowledged
+   * when what is returned resolves, undefined: at once; a rejection ends the session.
    */
   readonly onDurable: (
     started: StartedUpload,

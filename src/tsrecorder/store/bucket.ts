@@ -18,33 +18,34 @@ export interface BucketPage {
 export interface PutOptions {
   /** Fail if the name is taken, as far as the store can promise that. */
   readonly once?: boolean;
-  /** Part of the archive: kept for as long as the retention setting says. */
+  /** True for objects of the archive, which get the configured object-lock retention. */
   readonly retain?: boolean;
 }
 
 /**
- * Names are relative to the configured prefix. Every rejection is a TailcastError `STORE_FAILED` unless said otherwise.
+ * A bucket. Names are relative to the configured prefix. Methods reject with TailcastError `STORE_FAILED` unless stated
+ * otherwise.
  */
 export interface Bucket {
-  /** Replaces the object, or with `once` throws `UPLOAD_CONFLICT` when there is one. */
+  /** Writes an object. With `once` it throws `UPLOAD_CONFLICT` if the name exists; otherwise it replaces the object. */
   put(name: string, content: Uint8Array, options?: PutOptions): Promise<void>;
   /**
-   * Copies the first `bytes` of a file and proves by size and checksum that the store holds them.
-   * @throws TailcastError `UPLOAD_CONFLICT` with `once`, when another content has the name
+   * Uploads the first `bytes` bytes of a file, and verifies size and checksum of the stored object.
+   * @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists with other content
    */
   putFile(name: string, path: string, bytes: number, options?: PutOptions): Promise<void>;
-  /** @returns undefined when there is no such object. */
+  /** Returns size and time of an object; undefined if it does not exist. */
   stat(name: string): Promise<ObjectStat | undefined>;
-  /** @throws TailcastError `RECORDING_UNKNOWN` when there is no such object. */
+  /** Reads an object or a range of it. @throws TailcastError `RECORDING_UNKNOWN` if it does not exist */
   get(name: string, range?: ByteRange): AsyncIterable<Uint8Array>;
-  /** That there is none is fine. */
+  /** Removes an object, if it exists. */
   remove(name: string): Promise<void>;
   list(options: {
     readonly prefix: string;
-    /** Only names behind this one. */
+    /** Only names that sort after this one. */
     readonly startAfter?: string;
     readonly folders?: boolean;
   }): AsyncIterable<BucketPage>;
-  /** Gives up multipart uploads below the prefix that began more than `olderThanMs` ago. @returns how many. */
+  /** Aborts multipart uploads below the prefix that are older than `olderThanMs`. @returns their number */
   sweepUploads(olderThanMs: number): Promise<number>;
 }

@@ -1,9 +1,9 @@
-/** How much more can be taken in. */
+/** Free space for new recordings. */
 import { TailcastError } from '../../errors.ts';
 import { roomIn } from '../files/durable-files.ts';
 import type { RecordingStore } from './store.ts';
 
-/** Free bytes, in the store or in the spool, whichever has fewer. @throws TailcastError `STORE_FAILED` */
+/** Returns the free bytes of the store or of the spool, whichever is smaller. @throws TailcastError `STORE_FAILED` */
 export async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {
   const stored = await store.freeBytes();
   const spooled = await roomIn(spoolDirectory).catch((error: unknown) => {

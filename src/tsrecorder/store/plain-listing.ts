@@ -1,29 +1,29 @@
 /**
- * What an archive store lists of what is in the store below it. A listing tells how much is stored, not how much that
- * is: whoever wants to know asks, and is remembered. What is as it was is the same object as before, and when all of it
- * is, the list is the same array.
+ * The list of an archive store. The store below it lists compressed sizes; the uncompressed size of a recording is
+ * added once it was read. Unchanged recordings and lists keep their object identity.
  */
 import { compareLists, createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { RecordingKey } from './key.ts';
 import type { ObjectStat, StoredRecording } from './store.ts';
 
+/** Lister of an archive store. */
 export interface PlainListing {
   list(): Promise<readonly StoredRecording[]>;
-  /** What is known of a recording is another thing than before. */
+  /** Reports that the known size of a recording changed. */
   changed(key: RecordingKey): void;
 }
 
 export interface PlainListingOptions {
   readonly list: () => Promise<readonly StoredRecording[]>;
-  /** What is known of a cast that is stored as that; undefined: nobody has looked. */
+  /** Returns the uncompressed size of a stored recording; undefined if it is not known yet. */
   readonly known: (key: RecordingKey, stored: ObjectStat) => ObjectStat | undefined;
 }
 
 export function createPlainListing({ list, known }: PlainListingOptions): PlainListing {
   let stored: readonly StoredRecording[] = [];
   let plain: readonly StoredRecording[] = [];
-  /** Times of those that changed since. */
+  /** Times of recordings whose size changed since the last list. */
   let changed = new Set<string>();
 
   function plainOf(recording: StoredRecording): StoredRecording {
@@ -42,7 +42,7 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
     const listed = await list();
     if (listed === stored && changed.size === 0) return plain;
     const turns = createLoopTurns();
-    // NOTE: what changes from here on is for the next list
+    // NOTE: later changes belong to the next list.
     const isChanged = changed;
     changed = new Set();
     plain = (await tellsSizes(listed, turns)) ? await plainList(listed, isChanged, turns) : listed;
@@ -78,7 +78,7 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
   };
 }
 
-/** Index of the first from `at` on that is not gone. */
+/** Returns the index of the first recording from `at` on that still exists. */
 function skip(list: readonly StoredRecording[], gone: ReadonlySet<StoredRecording>, at: number): number {
   let next = at;
   if (gone.size > 0)

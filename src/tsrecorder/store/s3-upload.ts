@@ -42,13 +42,16 @@ interface Target {
   readonly Key: string;
 }
 
-/** One per bucket. Rejections are the SDK's, or TailcastErrors. */
+/** Uploader of one bucket. Methods reject with errors of the SDK or with a TailcastError. */
 export class S3Uploader {
   readonly #settings: S3Settings;
   readonly #connection: S3Connection;
   readonly #parts: UploaderParts;
   readonly #partTurns = createGatekeeper({ maxActive: MAX_PARTS });
-  /** Some stores do not know `If-None-Match`; then existence is only asked for before. */
+  /**
+   * False if the store does not support `If-None-Match`. The uploader then checks for an existing object before the
+   * write.
+   */
   #knowsConditions = true;
 
   constructor(parts: UploaderParts) {
@@ -57,7 +60,7 @@ export class S3Uploader {
     this.#parts = parts;
   }
 
-  /** One object from memory. @throws TailcastError `UPLOAD_CONFLICT` with `once` */
+  /** Writes an object from memory. @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists */
   async put(name: string, content: Uint8Array, options: PutOptions): Promise<void> {
     if (options.once === true && !this.#knowsConditions && (await this.#parts.head(name)) !== undefined) {
       throw taken(undefined);
@@ -69,7 +72,8 @@ export class S3Uploader {
   }
 
   /**
-   * The first `bytes` of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once`, when another content has the name
+   * Writes the first `bytes` bytes of a file. @throws TailcastError `UPLOAD_CONFLICT` with `once` if the name exists
+   * with other content
    */
   async putFile(name: string, path: string, bytes: number, options: PutOptions): Promise<void> {
     const file = await open(path, 'r');
@@ -95,7 +99,7 @@ export class S3Uploader {
     );
   }
 
-  /** Tries with `If-None-Match`, and without it where the store does not know it. */
+  /** Sends a request with `If-None-Match`, or without it if the store does not support the header. */
   async #conditionally(
     once: boolean,
     request: (condition: { readonly IfNoneMatch?: string }) => Promise<unknown>,
@@ -113,7 +117,7 @@ export class S3Uploader {
     }
   }
 
-  /** Small files in one request, others in parts; then the proof. */
+  /** Uploads a small file in one request and a large file in parts, and verifies the stored object. */
   async #upload(name: string, file: FileHandle, bytes: number, options: PutOptions): Promise<void> {
     const digests = createDigest(this.#settings.checksums);
     const partBytes = Math.max(this.#settings.partBytes, Math.ceil(bytes / MAX_PARTS_PER_UPLOAD));
@@ -126,7 +130,7 @@ export class S3Uploader {
       } else
         await this.#uploadParts(name, file, bytes, partBytes, (content) => digests.part(content), options);
     } catch (error) {
-      // taken by another, or by an earlier try of ours whose answer was lost
+      // The name exists: another object, or an earlier attempt of this upload whose response was lost.
       if (!isTaken(error) && errorName(error) !== 'NoSuchUpload') throw error;
       await this.#assertSame(name, file, bytes);
       return;
@@ -163,7 +167,7 @@ export class S3Uploader {
         const read = Promise.withResolvers<void>();
         const part = this.#partTurns
           .run(async () => {
-            // parts are read in order, because the digest of the whole is made of them in order
+            // Parts are read in order, because the digest of the file needs them in order.
             const content = await readExactly(file, start, Math.min(partBytes, bytes - start));
             const digest = digestPart(content);
             read.resolve();
@@ -191,7 +195,7 @@ export class S3Uploader {
         ),
       );
     } catch (error) {
-      // what cannot be given up now is swept later
+      // An upload that cannot be aborted now is swept later.
       await this.#connection
         .run((client) => client.send(new AbortMultipartUploadCommand(upload)))
         .catch(() => undefined);
@@ -214,7 +218,7 @@ export class S3Uploader {
 
   /** @throws TailcastError `UPLOAD_CONFLICT` unless the object holds exactly the first `bytes` of the file. */
   async #assertSame(name: string, file: FileHandle, bytes: number): Promise<void> {
-    // an upload that was swept, not one that somebody else completed
+    // The upload was swept, and no other upload completed.
     if ((await this.#parts.head(name)) === undefined)
       throw new TailcastError('STORE_FAILED', 'the upload is gone');
     const digests = createDigest(this.#settings.checksums);
@@ -226,7 +230,7 @@ export class S3Uploader {
     if (!(await this.#holds(name, file, digests.finish()))) throw taken(undefined);
   }
 
-  /** Whether the object is what was digested: by what the store says, or else by reading it. */
+  /** Returns true if the object matches the digest: by the checksum of the store, or by reading the object. */
   async #holds(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
     const head = await this.#parts.head(name);
     if (head === undefined || head.stat.bytes !== digest.bytes) return false;
@@ -276,12 +280,12 @@ function taken(cause: unknown): TailcastError {
   return new TailcastError('UPLOAD_CONFLICT', 'another recording has this key', { cause });
 }
 
-/** Waits for all, so that no part is on its way when the upload is given up; then throws the first failure. */
+/** Waits for all parts, so that none is in flight when the upload is aborted. Then throws the first error. */
 async function allSettledOrThrow(parts: readonly Promise<void>[]): Promise<void> {
   for (const result of await Promise.allSettled(parts)) if (result.status === 'rejected') throw result.reason;
 }
 
-/** @throws TailcastError `STORE_FAILED` when the file is shorter */
+/** @throws TailcastError `STORE_FAILED` if the file is shorter */
 async function readExactly(file: FileHandle, start: number, bytes: number): Promise<Uint8Array> {
   const content = Buffer.allocUnsafe(bytes);
   let filled = 0;

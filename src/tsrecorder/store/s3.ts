@@ -1,9 +1,9 @@
 /**
- * The store in a bucket, in the same layout as the one in a directory: see `key.ts`. Several recorders may share it.
+ * Store in a bucket, with the same layout as a directory (`key.ts`). Several recorders may share it.
  *
- * There is no index object: names are listed in order, so the recordings of a node since a time are one request per
- * thousand, and everything a list shows stands in the sidecars, which the catalogue remembers. An index would have to
- * be written by all replicas at once, and could be wrong.
+ * There is no index object. Names are listed in order, so the recordings of a node since a time need one request per
+ * thousand. The sidecars contain all data of a list, and the catalogue caches them. An index object would need
+ * concurrent writes of all replicas.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';
@@ -27,7 +27,7 @@ export interface S3StoreOptions extends S3ListingOptions {
 
 export const S3_LISTING = { recentMs: 24 * 3_600_000, fullListMs: 300_000 } as const;
 
-/** One per bucket and process. Nothing is asked of the bucket before the first call. */
+/** Creates the store of a bucket. It sends no request before the first call. */
 export function createS3Store(options: S3StoreOptions): RecordingStore {
   const { bucket } = options;
   const listing = createS3Listing(options);
@@ -72,12 +72,12 @@ export function createS3Store(options: S3StoreOptions): RecordingStore {
       listing.forget();
     },
     ...createDocuments(bucket),
-    // a bucket has no end
+    // A bucket has no size limit.
     freeBytes: () => Promise.resolve(undefined),
   };
 }
 
-/** Documents are objects. */
+/** Creates the document store: documents are objects. */
 function createDocuments(bucket: Bucket): DocumentStore {
   const checked = (name: string): string => {
     if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');

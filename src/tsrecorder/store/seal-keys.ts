@@ -1,8 +1,8 @@
 /**
- * Keys that recordings are sealed with at rest (ADR 16). Each archive has a data key of its own, AES-256-GCM; the data
- * key is wrapped with a key of a key file, which the store never sees. Nonces: a frame's number, so that frames cannot
- * change places; the table has one of its own; wrapped keys have random ones. The wrapped key is bound to the name of
- * the object, so that archives cannot either.
+ * Keys that encrypt recordings at rest (ADR 16). Each archive has its own data key (AES-256-GCM), which is wrapped with
+ * a key of the key file. The store never sees the key file. The nonce of a frame is its number, so that frames cannot
+ * be exchanged; the table has a nonce of its own, and wrapped keys have random nonces. The wrapped key is bound to the
+ * name of the object, so that archives cannot be exchanged.
  */
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -22,30 +22,33 @@ const NONCE_BYTES = 12;
 const ID_BYTES = 16;
 const MAX_KEYS = 1000;
 
-/** Seals and opens what one archive is made of. */
+/** Encrypts and decrypts the parts of one archive. */
 export interface ArchiveCipher {
-  /** @returns the frame as it is stored */
+  /** Encrypts a frame. */
   seal(index: number, frame: Uint8Array): Uint8Array;
-  /** @param stored as `seal` returned it. @throws ArchiveFormatError when it is not the frame with this number */
+  /** Decrypts a frame. @throws ArchiveFormatError if it is not the frame with this number */
   open(index: number, stored: Uint8Array): Uint8Array;
+  /** Returns the authentication tag of the seek table. */
   tagOf(table: Uint8Array): Uint8Array;
-  /** @throws ArchiveFormatError when `tag` is not that of the table */
+  /** @throws ArchiveFormatError if the tag does not match the table */
   check(table: Uint8Array, tag: Uint8Array): void;
 }
 
+/** The keys of a key file. */
 export interface SealKeys {
-  /** A new data key for an object, and what its archive begins with. */
+  /** Creates a data key for an object, and the head of its archive. */
   seal(name: string): { readonly head: Uint8Array; readonly cipher: ArchiveCipher };
   /**
-   * @returns undefined when the key it was wrapped with is not among these
-   * @throws ArchiveFormatError when it is not the seal of the object with this name
+   * Unwraps the data key of an archive.
+   * @returns undefined if the wrapping key is not in the key file
+   * @throws ArchiveFormatError if the seal belongs to another object
    */
   open(seal: ArchiveSeal, name: string): ArchiveCipher | undefined;
 }
 
 /**
- * Reads a key file: a key of 32 bytes in base64 on each line, the one for new recordings first; `#` begins a comment.
- * @throws TailcastError `CONFIG_INVALID` naming file and line
+ * Reads a key file: one key of 32 bytes in base64 per line, the key for new recordings first. `#` starts a comment.
+ * @throws TailcastError `CONFIG_INVALID` with file and line
  */
 export async function loadSealKeys(path: string): Promise<SealKeys> {
   let text: string;
@@ -70,7 +73,7 @@ export async function loadSealKeys(path: string): Promise<SealKeys> {
   return createSealKeys([first, ...keys.slice(1)]);
 }
 
-/** @param keys of 32 bytes; new archives are sealed with the first */
+/** Creates the keys. @param keys keys of 32 bytes; the first one encrypts new archives */
 export function createSealKeys(keys: readonly [Uint8Array, ...Uint8Array[]]): SealKeys {
   const byId = new Map(keys.map((key) => [idOf(key).toString('hex'), key]));
   const [newest] = keys;
@@ -114,7 +117,7 @@ function createArchiveCipher(key: Uint8Array): ArchiveCipher {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** Frames are numbered from 0 and are fewer. */
+/** Nonce of the seek table. No frame number reaches it. */
 const TABLE_NONCE = Buffer.alloc(NONCE_BYTES, 0xff);
 
 function frameNonce(index: number): Uint8Array {
@@ -123,18 +126,18 @@ function frameNonce(index: number): Uint8Array {
   return nonce;
 }
 
-/** First bytes of a digest that says nothing of the key. */
+/** Returns the id of a key: the first bytes of a digest, which does not reveal the key. */
 function idOf(key: Uint8Array): Buffer {
   return createHash('sha256').update('tailcast seal key').update(key).digest().subarray(0, ID_BYTES);
 }
 
-/** @returns ciphertext and tag */
+/** Returns ciphertext and tag. */
 function encrypt(key: Uint8Array, nonce: Uint8Array, plain: Uint8Array, bound: Uint8Array): Buffer {
   const cipher = createCipheriv(CIPHER, key, nonce, { authTagLength: TAG_BYTES }).setAAD(bound);
   return Buffer.concat([cipher.update(plain), cipher.final(), cipher.getAuthTag()]);
 }
 
-/** @returns undefined when it is not what was encrypted */
+/** Returns the plaintext; undefined if the authentication fails. */
 function decrypt(
   key: Uint8Array,
   nonce: Uint8Array,

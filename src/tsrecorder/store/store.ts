@@ -1,74 +1,77 @@
 /**
- * Where finished recordings live. The catalogue, the API and the finisher know this interface only; a local directory
- * is one implementation, an object store another.
+ * The store of finished recordings. Catalogue, API and finisher use only this interface. A local directory and a bucket
+ * are its implementations.
  *
- * Objects are written once and never changed. Nothing here needs a database: everything can be rebuilt from `list`.
+ * Objects are written once and never changed. All other data of a recorder can be rebuilt from `list`.
  */
 import type { ByteRange } from '../files/file-range.ts';
 import type { DocumentStore } from './document-store.ts';
 import type { RecordingKey } from './key.ts';
 
-/** A finished upload, still in the spool. */
+/** A finished upload whose files are still in the spool. */
 export interface FinishedUpload {
   readonly key: RecordingKey;
-  /** Path and length of the cast, durable. */
+  /** Path and length of the durable recording. */
   readonly castPath: string;
   readonly castBytes: number;
-  /** Path of the notes, durable; undefined when there are none. */
+  /** Path of the durable notes; undefined if there are none. */
   readonly notesPath: string | undefined;
   readonly notesBytes: number;
   /** The sidecar document. */
   readonly sidecar: string;
-  /** Set when other uploads may have brought other parts of the same session: see `session-part.ts`. */
+  /** Mark of the session, if other uploads may contain other parts of it; see `session-part.ts`. */
   readonly sessionMark: string | undefined;
 }
 
-/** A recording that the store holds. */
+/** A recording in the store. */
 export interface StoredRecording {
   readonly key: RecordingKey;
   readonly hasSidecar: boolean;
-  /** Of the cast, if listing tells. */
+  /** Size and time of the cast, if the list contains them. */
   readonly stat?: ObjectStat;
-  /** Cast, sidecar and notes together, if listing tells. */
+  /** Size of cast, sidecar and notes together, if the list contains it. */
   readonly bytes?: number;
-  /** As it was given to `finish`: recordings with the same mark are parts of one session. */
+  /** Mark that `finish` got. Recordings with the same mark may be parts of one session. */
   readonly sessionMark?: string;
 }
 
 /** The objects of one recording. */
 export type ObjectKind = 'cast' | 'sidecar' | 'notes';
 
+/** Size and time of an object. */
 export interface ObjectStat {
-  /** What reading gives. */
+  /** Number of bytes that a read returns. */
   readonly bytes: number;
-  /** What it takes in the store, where that is something else. */
+  /** Size in the store, if it differs. */
   readonly storedBytes?: number;
   readonly modifiedAtMs: number;
 }
 
+/** Interface of all stores. */
 export interface RecordingStore extends DocumentStore {
   /**
-   * Keeps a finished upload: notes and sidecar first, the cast last, so that whatever is listed is complete. Repeating
-   * it with the same upload changes nothing.
+   * Stores a finished upload: notes and sidecar first, the cast last, so that each listed recording is complete. A
+   * repeated call with the same upload changes nothing.
    *
-   * @throws TailcastError `UPLOAD_CONFLICT` when the key is taken by another recording, `STORE_FAILED` otherwise.
+   * @throws TailcastError `UPLOAD_CONFLICT` if another recording has the key, `STORE_FAILED` otherwise
    */
   finish(upload: FinishedUpload): Promise<void>;
-  /** Keeps one event, durably, under a key that is not taken. @throws TailcastError `STORE_FAILED` */
+  /** Stores one event durably under a new key. @throws TailcastError `STORE_FAILED` */
   putEvent(key: RecordingKey, content: string): Promise<void>;
-  /** Every recording, in no order. */
+  /** Lists all recordings, unordered. */
   list(): Promise<readonly StoredRecording[]>;
-  /** @returns undefined when there is no such object. */
+  /** Returns size and time of an object; undefined if it does not exist. */
   stat(key: RecordingKey, kind: ObjectKind): Promise<ObjectStat | undefined>;
-  /** The bytes of an object; without a range all of them. @throws TailcastError `RECORDING_UNKNOWN` */
+  /** Reads an object or a range of it. @throws TailcastError `RECORDING_UNKNOWN` */
   read(key: RecordingKey, kind: ObjectKind, range?: ByteRange): AsyncIterable<Uint8Array>;
-  /** Removes a recording: the cast first, so that what is listed is complete. That it is gone already is fine. */
+  /** Removes a recording, if it exists: the cast first, so that each listed recording is complete. */
   remove(key: RecordingKey): Promise<void>;
   /**
-   * Bytes that can still be stored, if the store knows. @throws TailcastError `STORE_FAILED` when it cannot be used.
+   * Returns the number of free bytes, if the store knows it. @throws TailcastError `STORE_FAILED` if the store is
+   * unusable
    */
   freeBytes(): Promise<number | undefined>;
 }
 
-/** What is needed to show recordings. */
+/** The methods that are needed to show recordings. */
 export type ReadableStore = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
