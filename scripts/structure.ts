@@ -138,7 +138,7 @@ function measure(): { readonly total: ReadonlyMap<string, number>; readonly fold
       'list implementations',
       countIn('src/tsrecorder/library', /^(?:.*-list|listing|newest|candidates)\.ts$/),
     ],
-    ['deployment frameworks', countIn('src/operator', /^(?:nodes|proxies)$/)],
+    ['deployment frameworks', countIn('src/operator', /^(?:nodes|proxies|workload)$/)],
     ['files loaded by session/upgrade.ts', reach.length],
     ['lines loaded by session/upgrade.ts', linesOf(reach)],
     ['members of Tap', tap.match(/^ {2}(?:readonly )?\w+\??[(:]/gm)?.length ?? 0],

@@ -4,7 +4,7 @@ import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
 import type { KubeObject } from './kube-object.ts';
-import type { Reconciler } from './nodes/lifecycle.ts';
+import type { Reconciler } from './workload/reconciler.ts';
 import type { CachedObjects, Selection, WatchedObjects } from './object-cache.ts';
 import type { OperatorMetrics } from './operator-metrics.ts';
 import { createWorkQueue, type WorkQueue } from './queue.ts';

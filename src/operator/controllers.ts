@@ -28,11 +28,10 @@ import {
 import { CERTIFICATES } from './ingress-group/certificates.ts';
 import { hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
-import type { Reconciler } from './nodes/lifecycle.ts';
-import { nameSelection } from './nodes/names.ts';
-import { kindSelector } from './nodes/node-group.ts';
+import type { Reconciler } from './workload/reconciler.ts';
+import { nameSelection } from './workload/names.ts';
+import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
 import { fullName, type ObjectIndex, type Selection } from './object-cache.ts';
-import { parentAmong, parentOf, typeSelector, type ParentType } from './proxies/labels.ts';
 import { isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import { groupIn, hasGroupFinalizer, isOfInterest } from './service/interest.ts';
 import { leadsOut } from './service/purpose.ts';

@@ -4,7 +4,7 @@ import { TailcastError } from '../errors.ts';
 import type { TailnetControl } from './auth-keys.ts';
 import type { KubeClient } from './kube-client.ts';
 import { KINDS } from './kube-object.ts';
-import { secretData } from './nodes/node-state.ts';
+import { secretData } from './workload/node-state.ts';
 import { createTailscaleControl } from './tailscale-api.ts';
 
 /** `gone`: the resource was deleted, so nothing can be done at that control server any more. */

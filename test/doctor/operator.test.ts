@@ -11,7 +11,7 @@ import { leftoverChecks } from '../../src/doctor/operator/leftovers.ts';
 import { parentChecks } from '../../src/doctor/operator/parents.ts';
 import { resourcesCheck } from '../../src/doctor/operator/resources.ts';
 import { rightsCheck, rightsFor, type OperatorUses } from '../../src/doctor/operator/rights.ts';
-import { parentLabels } from '../../src/operator/proxies/labels.ts';
+import { parentLabels } from '../../src/operator/workload/workload.ts';
 import { CORE, MACHINE, OWN, TAILSCALE, createBench, type Bench } from '../operator/bench.ts';
 import { startApiServerDouble, type Access, type ApiServerDouble } from '../support/api-server-double.ts';
 

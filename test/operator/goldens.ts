@@ -5,7 +5,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { DesiredStatefulSet } from '../../src/operator/nodes/pods.ts';
+import type { DesiredStatefulSet } from '../../src/operator/workload/pod-specs.ts';
 import { parseProxyGroup } from '../../src/operator/proxy-group/resource.ts';
 import { gatewayStatefulSet } from '../../src/operator/proxy-group/stateful-set-specs.ts';
 import { parseRecorder } from '../../src/operator/recorder/recorder.ts';

@@ -5,7 +5,7 @@ import type { ControllerSpec } from '../../src/operator/controller.ts';
 import { createEgressNodesReconciler } from '../../src/operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../../src/operator/egress-group/reconcile.ts';
 import { leave } from '../../src/operator/leave.ts';
-import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
+import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';

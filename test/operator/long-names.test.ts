@@ -4,8 +4,8 @@ import { createEgressNodesReconciler } from '../../src/operator/egress-group/nod
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
 import { createIngressReconciler } from '../../src/operator/ingress/reconcile.ts';
 import { isLabelValue, labelValue, parseObject } from '../../src/operator/kube-object.ts';
-import type { Reconciler } from '../../src/operator/nodes/lifecycle.ts';
-import { dnsLabel } from '../../src/operator/proxies/proxy.ts';
+import type { Reconciler } from '../../src/operator/workload/reconciler.ts';
+import { dnsLabel } from '../../src/operator/workload/workload.ts';
 import { createProxyGroupReconciler } from '../../src/operator/proxy-group/reconcile.ts';
 import { createRecorderReconciler } from '../../src/operator/recorder/reconcile.ts';
 import { viewOf } from '../../src/operator/object-cache.ts';

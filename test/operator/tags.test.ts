@@ -7,9 +7,9 @@ import { createGatewayReconciler } from '../../src/operator/gateway/reconcile.ts
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
 import { createIngressReconciler } from '../../src/operator/ingress/reconcile.ts';
 import { KINDS, pathOf, type ResourceKind } from '../../src/operator/kube-object.ts';
-import type { AllowedTag } from '../../src/operator/nodes/node-group.ts';
-import { createTagPolicy } from '../../src/operator/nodes/tags.ts';
-import type { ReconcilerDeps } from '../../src/operator/nodes/lifecycle.ts';
+import type { AllowedTag } from '../../src/operator/workload/workload.ts';
+import { createTagPolicy } from '../../src/operator/workload/tags.ts';
+import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../src/operator/service/reconcile.ts';
 import { createBench, type Bench } from './bench.ts';
 

@@ -4,8 +4,8 @@ import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
 import { KubeRefusal, type KubeClient, type ListOptions } from '../../operator/kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
-import { conditionSchema } from '../../operator/nodes/resource-parts.ts';
-import type { Condition } from '../../operator/nodes/status.ts';
+import { conditionSchema } from '../../operator/workload/schema.ts';
+import type { Condition } from '../../operator/workload/status.ts';
 import { groupIn, isOfInterest } from '../../operator/service/interest.ts';
 import type { OperatorUses } from './rights.ts';
 

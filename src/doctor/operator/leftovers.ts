@@ -1,9 +1,8 @@
 /** What is there and belongs to nobody any more: objects in the cluster, nodes in the tailnet. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
-import { kindSelector } from '../../operator/nodes/node-group.ts';
-import { machineKeyOf, readNodeState } from '../../operator/nodes/node-state.ts';
-import { parentOf, typeSelector, type ParentType } from '../../operator/proxies/labels.ts';
+import { kindSelector, parentOf, typeSelector, type ParentType } from '../../operator/workload/workload.ts';
+import { machineKeyOf, readNodeState } from '../../operator/workload/node-state.ts';
 import { ok, warning, type Check } from '../checks.ts';
 import type { ClusterView, ParentKind } from './cluster-view.ts';
 import { some } from './parents.ts';

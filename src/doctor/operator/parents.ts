@@ -1,6 +1,6 @@
 /** What of the resources is not as it should be, by what they say themselves, and what to do about it. */
 import type { KubeObject } from '../../operator/kube-object.ts';
-import type { Condition } from '../../operator/nodes/status.ts';
+import type { Condition } from '../../operator/workload/status.ts';
 import { isReady, parseProxyClass } from '../../operator/proxy-class/resource.ts';
 import { problemsOf } from '../../operator/proxy-class/validation.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';

@@ -1,16 +1,31 @@
 /** One pass over one Connector: its nodes, the routes that they offer, and that these are let through. Effects only. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
-import { createApprovals, type Approvals } from '../nodes/approvals.ts';
-import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { ordinals } from '../nodes/node-group.ts';
-import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { devicesOf, type ShownDevice, type Verdict } from '../nodes/status.ts';
-import { privilegedClassOf, deployProxy, existingName } from '../proxies/deploy.ts';
-import type { Parent } from '../proxies/labels.ts';
-import { dnsLabel, proxyNodes, type Proxy } from '../proxies/proxy.ts';
-import { parseConnector, type Connector } from './resource.ts';
-import { problemOf, routesOf } from './routes.ts';
-import { nextStatus, type ConnectorReason } from './status.ts';
+import { createApprovals, type Approvals } from '../workload/approvals.ts';
+import {
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+  createReconciler,
+  failed,
+  warn,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { ordinals, type Parent, dnsLabel, proxyNodes, type Proxy } from '../workload/workload.ts';
+import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../workload/status.ts';
+import { parseConnector, problemOf, routesOf, type Connector } from './resource.ts';
+import { privilegedClassOf, deployProxy, existingName } from '../workload/proxy.ts';
+
+/** Reasons of the condition `ConnectorReady`. They are stable, because dashboards and scripts match them. */
+type ConnectorReason =
+  | 'ConnectorCreated'
+  | 'ConnectorCreating'
+  | 'ConnectorCreationFailed'
+  | 'ConnectorInvalid'
+  | 'ConnectorTailnetUnavailable'
+  | 'ConnectorNameTaken'
+  | 'ConnectorTagsNotAllowed';
 
 export function createConnectorReconciler(deps: ReconcilerDeps): Reconciler {
   const approvals = createApprovals(deps);
@@ -105,14 +120,35 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
   return (ordinal) => (numbered ? dnsLabel(`${many}-${ordinal}`) : single);
 }
 
-/** Writes the status when it changes. */
+/**
+ * Writes the status if it changes.
+ *
+ * @param devices undefined: nothing was deployed, so the values of the nodes stay.
+ */
 function report(
   deps: ReconcilerDeps,
-  connector: Connector,
+  { metadata, spec, status }: Connector,
   verdict: Verdict<ConnectorReason>,
   devices: readonly ShownDevice[] | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  const status = nextStatus(connector, verdict, devices, timeOf(deps.clock));
-  return writeStatus(deps, { kind: KINDS.connector, metadata: connector.metadata }, status, signal);
+  const { conditions: before, ...known } = status;
+  const time = timeOf(deps.clock);
+  const conditions = withCondition(before, 'ConnectorReady', verdict, metadata.generation, time);
+  const [first] = devices ?? [];
+  const shown =
+    devices === undefined
+      ? known
+      : {
+          subnetRoutes: (spec.subnetRouter?.advertiseRoutes ?? []).toSorted().join(','),
+          isExitNode: spec.exitNode,
+          isAppConnector: spec.appConnector !== undefined,
+          devices,
+          // The first device again, for older clients.
+          hostname: first?.hostname ?? '',
+          tailnetIPs: first?.tailnetIPs ?? [],
+        };
+  const next = { conditions, ...shown };
+  const changed = sameJson(next, status) ? undefined : next;
+  return writeStatus(deps, { kind: KINDS.connector, metadata }, changed, signal);
 }

@@ -1,7 +1,8 @@
 /** The `Connector` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/connector.yaml`. */
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { networkOf } from '../networks.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 const connectorSchema = z.object({
   metadata: metadataSchema,
@@ -48,4 +49,63 @@ export function parseConnector(object: unknown): Connector {
 export function connectorClassOf(object: KubeObject): string {
   const known = connectorSchema.safeParse(object);
   return known.success ? known.data.spec.proxyClass : '';
+}
+
+/** The two routes that make a node an exit node. */
+const EXIT_ROUTES = ['0.0.0.0/0', '::/0'] as const;
+
+/** Every route that its nodes offer, sorted and without repetitions. */
+export function routesOf({ spec }: Connector): readonly string[] {
+  const routes = [
+    ...(spec.subnetRouter?.advertiseRoutes ?? []),
+    ...(spec.appConnector?.routes ?? []),
+    ...(spec.exitNode ? EXIT_ROUTES : []),
+  ];
+  return [...new Set(routes)].toSorted();
+}
+
+/** Why a Connector cannot be deployed, or undefined. */
+export function problemOf(connector: Connector): string | undefined {
+  const { subnetRouter, appConnector } = connector.spec;
+  return (
+    problemOfRoles(connector) ??
+    problemOfNames(connector) ??
+    routeProblem('spec.subnetRouter.advertiseRoutes', subnetRouter?.advertiseRoutes ?? []) ??
+    routeProblem('spec.appConnector.routes', appConnector?.routes ?? [])
+  );
+}
+
+function problemOfNames({ spec }: Connector): string | undefined {
+  if (spec.hostname !== '' && spec.replicas > 1) {
+    return 'spec.hostname cannot be set with more than one replica: use spec.hostnamePrefix';
+  }
+  if (spec.hostname !== '' && spec.hostnamePrefix !== '') {
+    return 'spec.hostname and spec.hostnamePrefix cannot both be set';
+  }
+  return undefined;
+}
+
+function problemOfRoles({ spec }: Connector): string | undefined {
+  if (spec.subnetRouter === undefined && !spec.exitNode && spec.appConnector === undefined) {
+    return 'a Connector needs at least one of spec.subnetRouter, spec.exitNode and spec.appConnector';
+  }
+  if (spec.appConnector !== undefined && (spec.subnetRouter !== undefined || spec.exitNode)) {
+    return 'spec.appConnector cannot be combined with spec.subnetRouter or spec.exitNode';
+  }
+  if (spec.subnetRouter?.advertiseRoutes.length === 0) {
+    return 'spec.subnetRouter.advertiseRoutes: name at least one route';
+  }
+  return undefined;
+}
+
+function routeProblem(field: string, routes: readonly string[]): string | undefined {
+  for (const route of routes) {
+    const network = networkOf(route);
+    if (network === undefined)
+      return `${field}: ${JSON.stringify(route)} is not a network such as 10.0.0.0/8`;
+    if (network !== undefined && !network.whole) {
+      return `${field}: ${JSON.stringify(route)} has bits behind its prefix: write the address of the network`;
+    }
+  }
+  return undefined;
 }

@@ -1,8 +1,8 @@
 /** The objects of the nameserver; names are the reference's. Pure. */
 import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import { labelSelector, type SpecOptions } from '../nodes/node-group.ts';
-import { httpProbe, LOCKED_DOWN } from '../nodes/pods.ts';
+import { labelSelector, type SpecOptions } from '../workload/workload.ts';
+import { httpProbe, LOCKED_DOWN } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
 export const NAMESERVER = 'nameserver';

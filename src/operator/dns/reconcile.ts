@@ -12,11 +12,17 @@ import {
   type KubeObject,
   type ResourceKind,
 } from '../kube-object.ts';
-import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { failed, warn, writeStatus } from '../nodes/pass.ts';
-import { sameJson, withCondition, type Verdict } from '../nodes/status.ts';
-import { applyChanged } from '../nodes/unchanged.ts';
-import { typeSelector } from '../proxies/labels.ts';
+import {
+  timeOf,
+  type Reconciler,
+  type ReconcilerDeps,
+  failed,
+  warn,
+  writeStatus,
+} from '../workload/reconciler.ts';
+import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
+import { applyChanged } from '../workload/apply.ts';
+import { typeSelector } from '../workload/workload.ts';
 import { settleCoreDns } from './coredns.ts';
 import {
   isReferenceImage,

@@ -3,9 +3,9 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { readFront } from '../egress-group/member.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { readNodeState } from '../nodes/node-state.ts';
-import { stateSecretName } from '../nodes/node-group.ts';
-import { LAST_SET } from '../proxies/object-specs.ts';
+import { readNodeState } from '../workload/node-state.ts';
+import { stateSecretName } from '../workload/workload.ts';
+import { LAST_SET } from '../workload/proxy-specs.ts';
 
 /** What stands for Services in the operator's namespace. */
 export interface Standing {

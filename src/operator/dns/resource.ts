@@ -1,8 +1,7 @@
 /** The `DNSConfig` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/dnsconfig.yaml`. */
 import type { V1Affinity, V1LocalObjectReference, V1Toleration } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { passed } from '../nodes/container-schema.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** What people write on a DNSConfig. */
 export const DNS_ANNOTATIONS = {

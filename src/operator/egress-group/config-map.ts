@@ -1,7 +1,7 @@
 /** What the nodes of a group are to forward: one ConfigMap, computed as a whole. Pure. */
 import type { DesiredObject } from '../kube-object.ts';
-import type { NodeGroup } from '../nodes/node-group.ts';
-import { metadataOf } from '../nodes/specs.ts';
+import type { NodeGroup } from '../workload/workload.ts';
+import { metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
 /** Also the member of a node's state Secret in which it says what it forwards. */

@@ -3,9 +3,9 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
-import { secretData } from '../nodes/node-state.ts';
-import { GATES } from '../proxies/object-specs.ts';
-import { isBy, readGatedPod, type GatedPod } from '../proxies/gated-pod.ts';
+import { secretData } from '../workload/node-state.ts';
+import { GATES } from '../workload/proxy-specs.ts';
+import { isBy, readGatedPod, type GatedPod } from '../workload/readiness.ts';
 import { rulesOf, SERVICES_KEY, type PortRule } from './config-map.ts';
 import { HEALTH_PORT, type ServiceFront, type PortPair } from './member.ts';
 

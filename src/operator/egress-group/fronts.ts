@@ -1,7 +1,7 @@
 /** What stands for the Services of groups, as it is in the cluster. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import { belongsTo, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import { belongsTo, type NodeGroup, type SpecOptions } from '../workload/workload.ts';
 import { configMapName } from './config-map.ts';
 import { frontSelector } from './member.ts';
 

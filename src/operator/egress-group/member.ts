@@ -5,9 +5,8 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
-import { parentLabels, parentOf } from '../proxies/labels.ts';
-import { objectNameOf } from '../proxies/proxy.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/purpose.ts';
 
 /** Labels of what is made for such a Service, beside those that every child has; the reference's. */

@@ -1,13 +1,19 @@
 /** One pass over the nodes of a ProxyGroup of type egress. `reconcile.ts` decides what they forward. Effects. */
 import { KINDS } from '../kube-object.ts';
-import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { createReconciler, failed, type Found } from '../nodes/pass.ts';
-import { deployProxy } from '../proxies/deploy.ts';
+import {
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+  createReconciler,
+  failed,
+  type Found,
+} from '../workload/reconciler.ts';
 import { nodeNames } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { classOfGroup, managedGroup, proxyOfGroup, reportGroup, reportNodes } from '../proxy-group/shared.ts';
 import { configMapName } from './config-map.ts';
 import { removeConfig, removeFronts } from './fronts.ts';
+import { deployProxy } from '../workload/proxy.ts';
 
 export function createEgressNodesReconciler(
   deps: ReconcilerDeps,

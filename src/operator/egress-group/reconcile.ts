@@ -5,15 +5,21 @@
 import { errorText } from '../../errors.ts';
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { addFinalizer, timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
-import { warn, writeStatus } from '../nodes/pass.ts';
-import { sameJson } from '../nodes/status.ts';
-import { applyChanged } from '../nodes/unchanged.ts';
+import {
+  addFinalizer,
+  timeOf,
+  type Reconciler,
+  type ReconcilerDeps,
+  warn,
+  writeStatus,
+} from '../workload/reconciler.ts';
+import { labelSelector, problemOfName, type NodeGroup } from '../workload/workload.ts';
+import { sameJson } from '../workload/status.ts';
+import { applyChanged } from '../workload/apply.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
-import { openPodGate } from '../proxies/gated-pod.ts';
+import { openPodGate } from '../workload/readiness.ts';
 import { leadServiceTo } from '../service/lead.ts';
 import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/purpose.ts';
 import { configMap, configMapName } from './config-map.ts';

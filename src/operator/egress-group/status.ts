@@ -1,5 +1,5 @@
 /** From what was seen of a Service of a group to its conditions. Pure. */
-import { withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import { withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { EGRESS_CONDITIONS } from '../service/status.ts';
 import type { Serving } from './endpoints.ts';
 

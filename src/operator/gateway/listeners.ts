@@ -2,8 +2,8 @@
 import type { TableCertificate } from '../../wire/ingress-table.ts';
 import { doubtsOf, MAX_CERTIFICATE_BYTES, readCertificate, type TlsSecret } from '../ingress/table.ts';
 import type { ServingNode } from '../ingress/serve-config.ts';
-import { failed } from '../nodes/pass.ts';
-import type { Verdict } from '../nodes/status.ts';
+import { failed } from '../workload/reconciler.ts';
+import type { Verdict } from '../workload/status.ts';
 import { coversHost } from './hosts.ts';
 import { GATEWAY_GROUP, type Gateway, type Listener } from './resource.ts';
 

@@ -4,8 +4,8 @@ import { addPath, type HostRoutes, type OpenRoutes } from '../ingress/routes.ts'
 import { planHttp, planHttps, type ServeConfig, type ServingNode } from '../ingress/serve-config.ts';
 import { forwardTo, type TlsSecret } from '../ingress/table.ts';
 import { ageOf, type KubeObject } from '../kube-object.ts';
-import { failed } from '../nodes/pass.ts';
-import type { Verdict } from '../nodes/status.ts';
+import { failed } from '../workload/reconciler.ts';
+import type { Verdict } from '../workload/status.ts';
 import { commonHosts, createHostRoom, inTurn, withWider } from './hosts.ts';
 import {
   judgeListeners,

@@ -11,13 +11,20 @@ import {
   servicesNamed,
   tlsSecretsOf,
 } from '../ingress/web-node.ts';
-import { timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { stateSecretName } from '../nodes/node-group.ts';
-import { createReconciler, failed, writeStatus, type FailureReason, type Found } from '../nodes/pass.ts';
-import type { Verdict } from '../nodes/status.ts';
-import { classOf, deployProxy } from '../proxies/deploy.ts';
-import type { Parent } from '../proxies/labels.ts';
-import { hasJoined } from '../proxies/readiness.ts';
+import {
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+  createReconciler,
+  failed,
+  writeStatus,
+  type FailureReason,
+  type Found,
+} from '../workload/reconciler.ts';
+import { stateSecretName, type Parent } from '../workload/workload.ts';
+import type { Verdict } from '../workload/status.ts';
+import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/interest.ts';
 import { certificateNames } from './listeners.ts';
 import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
@@ -29,6 +36,7 @@ import {
   routeBackends,
   type Gateway,
   type HttpRoute,
+  parseGatewayClass,
 } from './resource.ts';
 import {
   gatewayStatus,
@@ -36,7 +44,9 @@ import {
   releasedStatus,
   routeStatus,
   type GatewayFindings,
+  classStatus,
 } from './status.ts';
+import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
   /** ProxyClass of Gateways that name none; empty: none. */
@@ -276,4 +286,22 @@ function report(
 ): Promise<void> {
   const status = gatewayStatus(gateway, findings, timeOf(deps.clock));
   return writeStatus(deps, { kind: KINDS.gateway, metadata: gateway.metadata }, status, signal);
+}
+
+/** Creates the reconciler that accepts the GatewayClasses of the operator. */
+export function createGatewayClassReconciler(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'leaving'>,
+): Reconciler {
+  return {
+    async reconcile(name, signal) {
+      const object = await deps.client.get(KINDS.gatewayClass, { name }, signal);
+      if (object === undefined || !isOurClass(object) || deps.leaving === true) return undefined;
+      const gatewayClass = parseGatewayClass(object);
+      const { metadata } = gatewayClass;
+      if (metadata.deletionTimestamp !== undefined) return undefined;
+      const status = classStatus(gatewayClass, timeOf(deps.clock));
+      await writeStatus(deps, { kind: KINDS.gatewayClass, metadata }, status, signal);
+      return undefined;
+    },
+  };
 }

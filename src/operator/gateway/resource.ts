@@ -1,8 +1,8 @@
 /** GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1` as the operator reads them. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
-import { dnsLabel } from '../proxies/proxy.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
 
 /** What a GatewayClass says of who sees to its Gateways. */

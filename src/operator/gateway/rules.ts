@@ -2,8 +2,8 @@
 import { REFUSED, redirectBy } from '../../wire/ingress-table.ts';
 import { upstreamOf, type Upstream } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { failed } from '../nodes/pass.ts';
-import type { Verdict } from '../nodes/status.ts';
+import { failed } from '../workload/reconciler.ts';
+import type { Verdict } from '../workload/status.ts';
 import type { BackendRef, HttpRoute, RouteRule } from './resource.ts';
 
 /** Who serves: tailscaled cannot tell apart all that a route can say, a server of ours can. */

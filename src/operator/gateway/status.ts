@@ -1,8 +1,8 @@
 /** From what was planned and observed to what GatewayClasses, Gateways and HTTPRoutes say. Pure. */
 import { z } from 'zod';
-import { failed } from '../nodes/pass.ts';
-import { conditionSchema } from '../nodes/resource-parts.ts';
-import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import { failed } from '../workload/reconciler.ts';
+import { conditionSchema } from '../workload/schema.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { overlapsOf, type ListenerPlan } from './listeners.ts';
 import type { AttachedParent, GatewayPlan, RoutePlan } from './plan.ts';
 import {

@@ -5,10 +5,9 @@ import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcil
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
 import { ingressRoutesOf, type HostRoutes, type IngressProblem } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { addFinalizer, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import type { NodeGroup } from '../nodes/node-group.ts';
-import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../nodes/names.ts';
-import { warn } from '../nodes/pass.ts';
+import { addFinalizer, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
+import type { NodeGroup } from '../workload/workload.ts';
+import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../workload/names.ts';
 import { ANNOTATIONS } from '../service/interest.ts';
 import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
 import type { Ledger } from './ledger.ts';

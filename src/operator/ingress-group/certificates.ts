@@ -3,9 +3,9 @@
  * labels are what containerboot and the reference go by. Pure.
  */
 import { labelValue, type DesiredObject, type KubeObject } from '../kube-object.ts';
-import type { NodeGroup } from '../nodes/node-group.ts';
-import { secretData } from '../nodes/node-state.ts';
-import { metadataOf } from '../nodes/specs.ts';
+import type { NodeGroup } from '../workload/workload.ts';
+import { secretData } from '../workload/node-state.ts';
+import { metadataOf } from '../workload/object-specs.ts';
 
 const DOMAIN = 'tailscale.com/domain';
 const TYPE = 'tailscale.com/secret-type';

@@ -6,8 +6,8 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { addressAt, holds, type Network } from '../networks.ts';
-import type { NodeGroup } from '../nodes/node-group.ts';
-import { metadataOf } from '../nodes/specs.ts';
+import type { NodeGroup } from '../workload/workload.ts';
+import { metadataOf } from '../workload/object-specs.ts';
 
 const ENTRIES = 'members.json';
 const SUFFIX = '-ingress-config';

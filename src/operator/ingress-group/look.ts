@@ -14,9 +14,9 @@ import {
 } from '../indexes.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import type { Network } from '../networks.ts';
-import type { ReconcilerDeps } from '../nodes/lifecycle.ts';
+import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { fullName, type ObjectIndex } from '../object-cache.ts';
-import { typeSelector } from '../proxies/labels.ts';
+import { typeSelector } from '../workload/workload.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
 import { groupIn } from '../service/interest.ts';
 import { isLedger, ledgerName, readLedger, type Ledger } from './ledger.ts';

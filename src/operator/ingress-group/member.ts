@@ -3,8 +3,8 @@ import { isIP } from 'node:net';
 import { z } from 'zod';
 import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingress/resource.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
-import { dnsLabel } from '../proxies/proxy.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, MEMBER_FINALIZERS } from '../service/interest.ts';
 import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/purpose.ts';
 

@@ -1,8 +1,7 @@
 /** What is written into Services and Ingresses of groups: that they are served, how that is going, and the end of it. Effects. */
-import { removeFinalizer, timeOf, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { releaseNames } from '../nodes/names.ts';
-import { warn, writeStatus } from '../nodes/pass.ts';
-import { sameJson } from '../nodes/status.ts';
+import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
+import { releaseNames } from '../workload/names.ts';
+import { sameJson } from '../workload/status.ts';
 import { ANNOTATIONS, isOurLoadBalancer } from '../service/interest.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Grant } from './ledger.ts';

@@ -3,10 +3,10 @@ import { isIP } from 'node:net';
 import type { HostRoutes, IngressProblem } from '../ingress/routes.ts';
 import { CERT_DOMAIN, planServe, type ServeConfig } from '../ingress/serve-config.ts';
 import { hostRoute } from '../networks.ts';
-import type { Offer } from '../proxies/config-file.ts';
-import type { NodeOrders } from '../proxies/proxy.ts';
+import type { NodeOrders } from '../workload/workload.ts';
 import { clusterAddresses, type GroupMember } from './member.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
+import type { Offer } from '../workload/proxy-config.ts';
 
 /** How addresses come to the nodes: by Tailscale Services, or by routes where the control server has none. */
 export type Way = 'service' | 'route';

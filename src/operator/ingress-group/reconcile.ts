@@ -14,13 +14,21 @@ import { createSequence, type Sequence } from '../../async/sequence.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
-import { createApprovals, type Approvals } from '../nodes/approvals.ts';
-import { REFUSED_AGAIN_MS, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../nodes/node-group.ts';
-import { createReconciler, failed, writeStatus, type Found } from '../nodes/pass.ts';
-import { deployProxy, type Deployed } from '../proxies/deploy.ts';
-import { openPodGate } from '../proxies/gated-pod.ts';
-import { GATES } from '../proxies/object-specs.ts';
+import { createApprovals, type Approvals } from '../workload/approvals.ts';
+import {
+  REFUSED_AGAIN_MS,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+  createReconciler,
+  failed,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { labelSelector, ordinals, stateSecretName, type NodeGroup } from '../workload/workload.ts';
+import type { Deployed } from '../workload/deploy.ts';
+import { openPodGate } from '../workload/readiness.ts';
+import { GATES } from '../workload/proxy-specs.ts';
 import { nodeNames } from '../proxy-group/group.ts';
 import { isIngressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
 import { clearedGroupStatus } from '../proxy-group/status.ts';
@@ -33,6 +41,7 @@ import { isIdle, ordersOf, type ServedMember, type Way } from './plan.ts';
 import { doesAsTold, readGroupNode, serves, type GroupNode } from './reports.ts';
 import { shownAddresses, exposureVerdictsOf } from './status.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
+import { deployProxy } from '../workload/proxy.ts';
 
 /** What a pass goes by besides what it found. */
 interface Tools {
@@ -99,14 +108,8 @@ async function deploy(
   }
   deps.metrics.ingressGroups.add(group.uid);
   const nodes = await nodesOf(deps, group, found, signal);
-  const scene = {
-    group,
-    tailnet: resource.tailnet,
-    way,
-    candidates,
-    nodes,
-    control: found.control,
-  };
+  const { tailnet } = resource;
+  const scene = { group, tailnet, way, candidates, nodes, control: found.control };
   const accepted = await frontsOf(tools, scene, signal);
   const { fronts } = accepted;
   const proxy = proxyOfGroup(deps, proxyGroup, {

@@ -3,14 +3,14 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
-import type { ReplicaNode } from '../nodes/keys.ts';
-import { readNodeState, secretData } from '../nodes/node-state.ts';
-import { sameJson } from '../nodes/status.ts';
-import { offerIn } from '../proxies/config-file.ts';
-import { isBy, readGatedPod, type GatedPod } from '../proxies/gated-pod.ts';
-import { GATES } from '../proxies/object-specs.ts';
+import type { ReplicaNode } from '../workload/keys.ts';
+import { readNodeState, secretData } from '../workload/node-state.ts';
+import { sameJson } from '../workload/status.ts';
+import { GATES } from '../workload/proxy-specs.ts';
+import { isBy, readGatedPod, type GatedPod } from '../workload/readiness.ts';
 import { isIdle, ruleOf, type ServedMember, type NodeFacts, type Way } from './plan.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
+import { offerIn } from '../workload/proxy-config.ts';
 
 /** The member of a node's state Secret in which containerboot says what it forwards. */
 const REPORT = 'ingress-config.json';

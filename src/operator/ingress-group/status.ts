@@ -1,6 +1,6 @@
 /** From what was seen of a member of a group to what is written into it. Pure. */
 import { isIP } from 'node:net';
-import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { INGRESS_CONDITIONS } from '../service/status.ts';
 import type { GroupMember } from './member.ts';
 import { isIdle, type ServedMember, type Way } from './plan.ts';

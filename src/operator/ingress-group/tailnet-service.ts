@@ -3,11 +3,10 @@
  * cluster, is written into it in the reference's format, so that no other operator, cluster or resource takes it over. Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
-import { ownerShown, OWNERS, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
+import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
 import type { GroupMember } from './member.ts';
 
-const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
-/** Every port is forwarded, and which these are is the Service's business. */
+/** All ports are forwarded; the Service of the cluster decides which ones exist. */
 const ANY_PORT = ['do-not-validate'];
 
 /** The operator in the annotation of a Tailscale Service: a group of one cluster. */
@@ -26,11 +25,11 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
 }
 
 /**
- * What to do about the Tailscale Service of a member. The first owner keeps it.
+ * Decides about the Tailscale Service of a member.
  *
- * @param group.tags of members that name none
- * @param group.members uids of the members there are: a Tailscale Service of the group whose owner is none of them is free
- * @param ports of an Ingress; a Service has any
+ * @param group.tags tags of members that name none
+ * @param group.members uids of the existing members; a Tailscale Service of the group with another owner is free
+ * @param ports of an Ingress; a Service has all ports
  */
 export function decideTailnetService(
   member: GroupMember,
@@ -38,48 +37,19 @@ export function decideTailnetService(
   ports: readonly number[],
   existing: TailnetService | undefined,
 ): ServiceDecision {
-  if (existing !== undefined && !mayHave(member, group, existing)) {
-    const field = member.type === 'svc' ? 'tailscale.com/hostname' : 'spec.tls[0].hosts[0]';
-    const message = `${field}: Tailscale Service ${existing.name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`;
-    return { kind: 'refuse', message };
-  }
-  const service = {
+  const { namespace = '', name, uid } = member.metadata;
+  const resource = { kind: member.kind.kind, name: `${namespace}/${name}`, uid };
+  const wanted = {
     name: tailnetServiceName(member),
-    tags: (member.tags.length === 0 ? group.tags : member.tags).toSorted(),
+    tags: member.tags.length === 0 ? group.tags : member.tags,
     ports: member.type === 'svc' ? ANY_PORT : ports.map((port) => `tcp:${port}`),
-    comment: COMMENT,
-    annotations: { ...existing?.annotations, [OWNERS]: ownerOf(member, group.uid) },
-    addrs: existing?.addrs ?? [],
+    owner: { operatorID: ownerId(group.uid), resource },
+    field: member.type === 'svc' ? 'tailscale.com/hostname' : 'spec.tls[0].hosts[0]',
   };
-  return existing !== undefined && isSame(existing, service) ? { kind: 'keep' } : { kind: 'put', service };
-}
-
-/** True if the Tailscale Service is the member's, or the owner in the same group is gone. */
-function mayHave(
-  member: GroupMember,
-  { uid, members }: Parameters<typeof decideTailnetService>[1],
-  existing: TailnetService,
-): boolean {
-  const owners = ownersOf(existing) ?? [];
-  const owner = owners.length === 1 ? (owners[0]?.resource?.uid ?? '') : '';
-  return owner === member.metadata.uid || (belongsToMember(existing, uid) && !members.has(owner));
-}
-
-/** The annotation's value, in the reference's format. */
-function ownerOf({ kind, metadata }: GroupMember, groupUid: string): string {
-  const { namespace = '', name, uid } = metadata;
-  const resource = { kind: kind.kind, name: `${namespace}/${name}`, uid };
-  return JSON.stringify({ ownerRefs: [{ operatorID: ownerId(groupUid), resource }] });
-}
-
-function isSame(existing: TailnetService, wanted: TailnetService): boolean {
-  return (
-    existing.annotations[OWNERS] === wanted.annotations[OWNERS] &&
-    sameTexts(existing.tags, wanted.tags) &&
-    sameTexts(existing.ports, wanted.ports)
-  );
-}
-
-function sameTexts(left: readonly string[], right: readonly string[]): boolean {
-  return left.toSorted().join() === right.toSorted().join();
+  const isFree = (service: TailnetService): boolean => {
+    const owners = ownersOf(service) ?? [];
+    const owner = owners.length === 1 ? (owners[0]?.resource?.uid ?? '') : '';
+    return owner === uid || (belongsToMember(service, group.uid) && !group.members.has(owner));
+  };
+  return decideService(wanted, isFree, existing);
 }

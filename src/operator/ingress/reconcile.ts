@@ -1,12 +1,17 @@
 /** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
-import type { Managed, Reconciler, ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { stateSecretName } from '../nodes/node-group.ts';
-import { createReconciler, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { sameJson } from '../nodes/status.ts';
-import { classOf, deployProxy } from '../proxies/deploy.ts';
-import type { Parent } from '../proxies/labels.ts';
-import { hasJoined } from '../proxies/readiness.ts';
+import {
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
+  createReconciler,
+  warn,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { stateSecretName, type Parent } from '../workload/workload.ts';
+import { sameJson } from '../workload/status.ts';
+import { hasJoined } from '../workload/readiness.ts';
 import { proxyClassNameOf } from '../service/interest.ts';
 import {
   backendNames,
@@ -30,6 +35,7 @@ import {
   servicesNamed,
   tlsSecretsOf,
 } from './web-node.ts';
+import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface IngressChoices {
   /** ProxyClass of Ingresses that name none; empty: none. */

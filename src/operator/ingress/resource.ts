@@ -1,8 +1,8 @@
 /** A core Ingress as the operator reads it, and which ones it looks at. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
-import { metadataSchema } from '../nodes/resource-parts.ts';
-import { dnsLabel } from '../proxies/proxy.ts';
+import { metadataSchema } from '../workload/schema.ts';
+import { dnsLabel } from '../workload/workload.ts';
 import { groupIn } from '../service/interest.ts';
 
 /** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */

@@ -3,7 +3,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import type { IngressTable, TableCertificate } from '../../wire/ingress-table.ts';
 import type { KubeObject } from '../kube-object.ts';
-import { secretData } from '../nodes/node-state.ts';
+import { secretData } from '../workload/node-state.ts';
 import { hostnameOf, INGRESS_ANNOTATIONS, type Ingress } from './resource.ts';
 import type { HostRoutes, IngressProblem } from './routes.ts';
 

@@ -1,15 +1,13 @@
 /** The one node that serves an Ingress, or a Gateway: what passes over both find out about it. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
-import type { Managed, ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { stateSecretName, type NodeGroup } from '../nodes/node-group.ts';
-import { readNodeState, secretData } from '../nodes/node-state.ts';
-import { existingName } from '../proxies/deploy.ts';
-import type { Parent } from '../proxies/labels.ts';
-import { proxyNodes } from '../proxies/proxy.ts';
+import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
+import { stateSecretName, type NodeGroup, type Parent, proxyNodes } from '../workload/workload.ts';
+import { readNodeState, secretData } from '../workload/node-state.ts';
 import { tagsIn } from '../service/purpose.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
+import { existingName } from '../workload/proxy.ts';
 
 /** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
 const SECRETS_AGAIN_MS = 60_000;

@@ -1,8 +1,14 @@
 /** One pass over one ProxyClass: it is checked, and says whether proxies may follow it. Effects only. */
 import { KINDS } from '../kube-object.ts';
-import { timeOf, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { failed, warn, writeStatus } from '../nodes/pass.ts';
-import { sameJson, withCondition } from '../nodes/status.ts';
+import {
+  timeOf,
+  type Reconciler,
+  type ReconcilerDeps,
+  failed,
+  warn,
+  writeStatus,
+} from '../workload/reconciler.ts';
+import { sameJson, withCondition } from '../workload/status.ts';
 import { parseProxyClass, READY } from './resource.ts';
 import { problemsOf, warningsOf } from './validation.ts';
 

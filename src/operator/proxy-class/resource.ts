@@ -8,8 +8,7 @@ import type {
   V1TopologySpreadConstraint,
 } from '@kubernetes/client-node';
 import { z } from 'zod';
-import { containerSchema, passed } from '../nodes/container-schema.ts';
-import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
+import { containerSchema, passed, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
 
 const tailscaleContainerSchema = containerSchema.extend({
   debug: z.object({ enable: z.boolean().default(false) }).prefault({}),

@@ -6,9 +6,9 @@ import {
   tagsOf,
   type NodeGroup,
   type SpecOptions,
-} from '../nodes/node-group.ts';
-import { parentLabels } from '../proxies/labels.ts';
-import { dnsLabel } from '../proxies/proxy.ts';
+  parentLabels,
+  dnsLabel,
+} from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /**

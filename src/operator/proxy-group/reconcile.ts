@@ -5,24 +5,25 @@
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
-import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
-  nextLook,
-  SHORT_MS,
   stays,
   timeOf,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
-} from '../nodes/lifecycle.ts';
-import { belongsTo, problemOfName, type NodeGroup } from '../nodes/node-group.ts';
-import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { provision, type Wanted } from '../nodes/provision.ts';
-import { devicesOf, sameJson } from '../nodes/status.ts';
+  createReconciler,
+  failed,
+  warn,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
+import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
+import { devicesOf, sameJson } from '../workload/status.ts';
 import { reportGroup } from './shared.ts';
 import { nodeNames, proxyGroupNodes } from './group.ts';
 import { isApiServerGroup, parseProxyGroup, settingsOf, type ProxyGroup } from './resource.ts';
-import { decideService, serviceNameOf, staleServices } from './service.ts';
+import { decideGroupService, serviceNameOf, staleServices } from './service.ts';
 import { gatewayStatefulSet } from './stateful-set-specs.ts';
 import {
   notServed,
@@ -93,10 +94,11 @@ async function deploy(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   resource: Managed,
-  { control, observed }: Found,
+  found: Found,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;
+  const { control, observed } = found;
   const { group } = resource;
   const problem =
     problemOf(proxyGroup, group, observed.serviceAccount, options.namespace) ??
@@ -106,24 +108,22 @@ async function deploy(
   await mentionClass(deps, resource, proxyGroup, signal);
   const service = control.services === undefined ? undefined : serviceNameOf(proxyGroup);
   const context = { service, issuesCertificates: control.issuesCertificates };
-  const wanted: Wanted = {
+  const desired: DesiredWorkload = {
     group,
     statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
   };
-  const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
-  await removeStaleAccounts(deps, group, observed, signal);
-  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+  const { nodes, settled, again } = await deployWorkload(deps, desired, found, signal);
   await removeServices(control, group.uid, service, signal);
   const seen: Seen = {
     replicas: group.replicas,
     readyPods: readyPodsOf(observed.statefulSet),
     nodes: nodes.map(({ state }) => state),
     service,
-    settled: complete && surplusGone,
+    settled,
   };
   const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
   await reportGroup(deps, proxyGroup, verdictsOf(seen), shown, signal);
-  return seen.settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
+  return again;
 }
 
 /** What makes a ProxyGroup invalid, beyond what its schema refuses. */
@@ -158,7 +158,7 @@ async function ensureService(
 ): Promise<string | undefined> {
   if (services === undefined) return undefined;
   const existing = await services.get(serviceNameOf(proxyGroup), signal);
-  const decision = decideService(proxyGroup, group, existing);
+  const decision = decideGroupService(proxyGroup, group, existing);
   if (decision.kind === 'refuse') return decision.message;
   if (decision.kind === 'put') await services.put(decision.service, signal);
   return undefined;

@@ -1,7 +1,7 @@
 /** The `ProxyGroup` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxygroup.yaml`. */
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 /** Annotations of a ProxyGroup that ask for what the resource has no field for. */
 export const ANNOTATIONS = {

@@ -5,11 +5,11 @@
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { TailnetService } from '../auth-keys.ts';
-import type { NodeGroup } from '../nodes/node-group.ts';
+import type { NodeGroup } from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /** The annotation in which owners are. */
-export const OWNERS = 'tailscale.com/owner-references';
+const OWNERS = 'tailscale.com/owner-references';
 /** Who we are in that annotation; the reference puts the ID of its own node there, and we have none. */
 const OPERATOR_ID = 'tailcast-operator';
 const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
@@ -37,43 +37,60 @@ export type ServiceDecision =
   | { readonly kind: 'put'; readonly service: TailnetService }
   | { readonly kind: 'refuse'; readonly message: string };
 
-/** What to do about the Service that is there, or is not. A Service is one group's alone. */
+/** Owner of a Tailscale Service, in the reference's format. */
+export interface ServiceOwner {
+  readonly operatorID: string;
+  readonly resource: { readonly kind: string; readonly name: string; readonly uid: string };
+}
+
+/**
+ * Decides about a Tailscale Service. The first owner keeps it.
+ *
+ * @param wanted.field the field that chooses the name, for the message.
+ * @param isFree returns true if the wanted owner may have the existing Service.
+ */
 export function decideService(
+  wanted: Pick<TailnetService, 'name' | 'tags' | 'ports'> & {
+    readonly owner: ServiceOwner;
+    readonly field: string;
+  },
+  isFree: (existing: TailnetService) => boolean,
+  existing: TailnetService | undefined,
+): ServiceDecision {
+  const { name, tags, ports, owner, field } = wanted;
+  if (existing !== undefined && !isFree(existing)) {
+    const message = `${field}: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`;
+    return { kind: 'refuse', message };
+  }
+  const owners = JSON.stringify({ ownerRefs: [owner] });
+  const isSame = (left: readonly string[], right: readonly string[]): boolean =>
+    left.toSorted().join() === right.toSorted().join();
+  if (
+    existing?.annotations[OWNERS] === owners &&
+    isSame(existing.tags, tags) &&
+    isSame(existing.ports, ports)
+  )
+    return { kind: 'keep' };
+  const annotations = { ...existing?.annotations, [OWNERS]: owners };
+  const addrs = existing?.addrs ?? [];
+  return {
+    kind: 'put',
+    service: { name, tags: tags.toSorted(), ports, comment: COMMENT, annotations, addrs },
+  };
+}
+
+/** Decides about the Tailscale Service of a ProxyGroup of API server proxies. */
+export function decideGroupService(
   proxyGroup: ProxyGroup,
   { tags }: Pick<NodeGroup, 'tags'>,
   existing: TailnetService | undefined,
 ): ServiceDecision {
-  const name = serviceNameOf(proxyGroup);
-  if (existing !== undefined && !isOurs(existing, proxyGroup.metadata.uid)) {
-    return {
-      kind: 'refuse',
-      message: `spec.kubeAPIServer.hostname: Tailscale Service ${name} belongs to ${ownerShown(existing)}: choose another name, or delete that Tailscale Service`,
-    };
-  }
-  const { metadata } = proxyGroup;
-  const owners = JSON.stringify({
-    ownerRefs: [
-      {
-        operatorID: OPERATOR_ID,
-        resource: { kind: 'ProxyGroup', name: metadata.name, uid: metadata.uid },
-      },
-    ],
-  });
-  const service: TailnetService = {
-    name,
-    // Callers' grants are read for the nodes, so the Service must be reached by the same ones.
-    tags,
-    ports: PORTS,
-    comment: COMMENT,
-    annotations: { ...existing?.annotations, [OWNERS]: owners },
-    addrs: existing?.addrs ?? [],
-  };
-  const complete =
-    existing !== undefined &&
-    existing.tags.toSorted().join() === tags.join() &&
-    existing.ports.join() === PORTS.join() &&
-    existing.annotations[OWNERS] === owners;
-  return complete ? { kind: 'keep' } : { kind: 'put', service };
+  const { name, uid } = proxyGroup.metadata;
+  const owner = { operatorID: OPERATOR_ID, resource: { kind: 'ProxyGroup', name, uid } };
+  const field = 'spec.kubeAPIServer.hostname';
+  // The gateway reads grants for its nodes, so the Service has the tags of the nodes.
+  const wanted = { name: serviceNameOf(proxyGroup), tags, ports: PORTS, owner, field };
+  return decideService(wanted, (service) => isOurs(service, uid), existing);
 }
 
 /** Names of Services that the group had under an earlier name; all of the group's when it is going. */
@@ -92,7 +109,7 @@ function isOurs(service: TailnetService, uid: string): boolean {
 }
 
 /** Returns the owners of a Tailscale Service, for messages. */
-export function ownerShown(service: TailnetService): string {
+function ownerShown(service: TailnetService): string {
   const shown = (ownersOf(service) ?? []).map(({ operatorID, resource }) =>
     resource === undefined
       ? `the operator ${operatorID}`

@@ -1,16 +1,23 @@
 /** What the reconcilers of egress groups and ingress groups have in common: their nodes serve many Services. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
-import { timeOf, type Managed, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { problemOfName } from '../nodes/node-group.ts';
-import { failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { devicesOf, type ShownDevice } from '../nodes/status.ts';
+import {
+  timeOf,
+  type Managed,
+  type ReconcilerDeps,
+  failed,
+  warn,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { problemOfName, dnsLabel, type Duty, type Proxy } from '../workload/workload.ts';
+import { devicesOf, type ShownDevice } from '../workload/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
-import { privilegedClassOf, type Deployed } from '../proxies/deploy.ts';
-import { dnsLabel, type Duty, type Proxy } from '../proxies/proxy.ts';
-import { hasJoined } from '../proxies/readiness.ts';
+import type { Deployed } from '../workload/deploy.ts';
+import { hasJoined } from '../workload/readiness.ts';
 import { sharedNodes } from './group.ts';
 import type { ProxyGroup } from './resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
+import { privilegedClassOf } from '../workload/proxy.ts';
 
 export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
   const { metadata, spec } = proxyGroup;

@@ -3,7 +3,7 @@
  * node (and of the group's Tailscale Service) to the gateway with a PROXY header that says who calls. Pure.
  */
 import type { V1Container, V1EnvVar, V1Volume } from '@kubernetes/client-node';
-import type { SpecOptions } from '../nodes/node-group.ts';
+import type { SpecOptions } from '../workload/workload.ts';
 import {
   LOCKED_DOWN,
   SOCKET,
@@ -18,8 +18,8 @@ import {
   tailscaleVolumes,
   type DesiredStatefulSet,
   type ImmutableParts,
-} from '../nodes/pods.ts';
-import { metadataOf } from '../nodes/specs.ts';
+} from '../workload/pod-specs.ts';
+import { metadataOf } from '../workload/object-specs.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 

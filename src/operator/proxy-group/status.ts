@@ -1,6 +1,12 @@
 /** From what was observed to the status of a ProxyGroup. Pure. */
-import type { NodeState } from '../nodes/node-state.ts';
-import { sameJson, withCondition, type Condition, type ShownDevice, type Verdict } from '../nodes/status.ts';
+import type { NodeState } from '../workload/node-state.ts';
+import {
+  sameJson,
+  withCondition,
+  type Condition,
+  type ShownDevice,
+  type Verdict,
+} from '../workload/status.ts';
 import type { ProxyGroup } from './resource.ts';
 
 /** Types of conditions, as the reference has them. */

@@ -3,7 +3,7 @@ import { generateKeyPairSync } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, labelValue } from '../kube-object.ts';
-import type { NodeGroup, SpecOptions } from '../nodes/node-group.ts';
+import type { NodeGroup, SpecOptions } from '../workload/workload.ts';
 
 /** Key of the Secret, and the file that it becomes. */
 export const EVIDENCE_KEY = 'key.pem';

@@ -1,20 +1,20 @@
 /** One pass over one Recorder: deploy its nodes and write its status. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
-import { removeStaleAccounts, removeSurplus } from '../nodes/cleanup.ts';
 import {
-  nextLook,
-  SHORT_MS,
   timeOf,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
-} from '../nodes/lifecycle.ts';
-import { ordinals, stateSecretName } from '../nodes/node-group.ts';
-import { createReconciler, failed, warn, writeStatus, type Found } from '../nodes/pass.ts';
-import { provision, type Wanted } from '../nodes/provision.ts';
-import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../nodes/status.ts';
-import { dnsLabel } from '../proxies/proxy.ts';
-import { readyPodsOf } from '../proxies/readiness.ts';
+  createReconciler,
+  failed,
+  warn,
+  writeStatus,
+  type Found,
+} from '../workload/reconciler.ts';
+import { ordinals, stateSecretName, dnsLabel } from '../workload/workload.ts';
+import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
+import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../workload/status.ts';
+import { readyPodsOf } from '../workload/readiness.ts';
 import { ensureEvidenceKey } from './evidence-key.ts';
 import { parseRecorder, problemOfAccount, type DesiredRecorder } from './recorder.ts';
 import { isForeignImage, statefulSet } from './stateful-set-specs.ts';
@@ -57,11 +57,12 @@ async function deploy(
   deps: ReconcilerDeps,
   recorder: DesiredRecorder,
   resource: Managed,
-  { control, observed }: Found,
+  found: Found,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;
   const { group } = recorder;
+  const { observed } = found;
   const problem = recorder.problem ?? problemOfAccount(recorder, observed.serviceAccount, options.namespace);
   if (problem !== undefined) {
     const verdict = failed<RecorderReason>('RecorderInvalid', `Recorder is invalid: ${problem}`);
@@ -77,18 +78,16 @@ async function deploy(
   }
   metrics.recorders.add(group.uid);
   if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options, signal);
-  const wanted: Wanted = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
-  const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
-  await removeStaleAccounts(deps, group, observed, signal);
-  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+  const desired: DesiredWorkload = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
+  const { nodes, recreating, waitsFor, again } = await deployWorkload(deps, desired, found, signal);
   const ready = readyPodsOf(observed.statefulSet);
-  const verdict: Verdict<RecorderReason> = !complete
-    ? failed('RecorderCreating', 'the StatefulSet is being recreated; its pods keep running')
+  const verdict: Verdict<RecorderReason> = recreating
+    ? failed('RecorderCreating', waitsFor ?? '')
     : ready < group.replicas
       ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
       : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
   await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer), signal);
-  return complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS;
+  return again;
 }
 
 /**

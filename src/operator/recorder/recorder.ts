@@ -10,7 +10,7 @@ import type {
 } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { isAnnotationKey, type KubeObject } from '../kube-object.ts';
-import { containerSchema, passed } from '../nodes/container-schema.ts';
+import { containerSchema, passed, conditionSchema, metadataSchema, textMap } from '../workload/schema.ts';
 import {
   belongsTo,
   groupLabels,
@@ -18,8 +18,7 @@ import {
   tagsOf,
   type NodeGroup,
   type SpecOptions,
-} from '../nodes/node-group.ts';
-import { conditionSchema, metadataSchema, textMap } from '../nodes/resource-parts.ts';
+} from '../workload/workload.ts';
 
 /** Annotations for settings that the schema of a Recorder has no field for. */
 export const ANNOTATIONS = {

@@ -9,7 +9,7 @@ import type {
   V1PodSpec,
   V1Volume,
 } from '@kubernetes/client-node';
-import type { SpecOptions } from '../nodes/node-group.ts';
+import type { SpecOptions } from '../workload/workload.ts';
 import {
   LOCKED_DOWN,
   SOCKET,
@@ -24,8 +24,8 @@ import {
   tailscaleVolumes,
   type DesiredStatefulSet,
   type ImmutableParts,
-} from '../nodes/pods.ts';
-import { metadataOf } from '../nodes/specs.ts';
+} from '../workload/pod-specs.ts';
+import { metadataOf } from '../workload/object-specs.ts';
 import { EVIDENCE_KEY, evidenceSecretName } from './evidence-key.ts';
 import type { DesiredRecorder, RecorderSearchServer } from './recorder.ts';
 

@@ -1,6 +1,6 @@
 /** What a Service asks of the operator, decided in one place. Pure. */
 import { isIP } from 'node:net';
-import type { PacketDuty } from '../proxies/proxy.ts';
+import type { PacketDuty } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './interest.ts';
 import type { Service } from './resource.ts';
 

@@ -2,24 +2,35 @@
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
-import { stays, timeOf, type Managed, type Reconciler, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector, stateSecretName } from '../nodes/node-group.ts';
-import { readNodeState } from '../nodes/node-state.ts';
 import {
+  stays,
+  timeOf,
+  type Managed,
+  type Reconciler,
+  type ReconcilerDeps,
   createReconciler,
   failed,
   warn,
   writeStatus,
   type FailureReason,
   type Found,
-} from '../nodes/pass.ts';
-import { sameJson, type Verdict } from '../nodes/status.ts';
-import { classOf, deployProxy, existingName, type Deployed } from '../proxies/deploy.ts';
-import { isEgress } from '../proxies/object-specs.ts';
-import { hasJoined } from '../proxies/readiness.ts';
-import { isUnprivileged, planForwards } from '../proxies/unprivileged.ts';
-import { dnsLabel, proxyNodes, type Duty, type Proxy } from '../proxies/proxy.ts';
-import { parentLabels, type Parent } from '../proxies/labels.ts';
+} from '../workload/reconciler.ts';
+import {
+  labelSelector,
+  stateSecretName,
+  dnsLabel,
+  proxyNodes,
+  type Duty,
+  type Proxy,
+  parentLabels,
+  type Parent,
+} from '../workload/workload.ts';
+import { readNodeState } from '../workload/node-state.ts';
+import { sameJson, type Verdict } from '../workload/status.ts';
+import type { Deployed } from '../workload/deploy.ts';
+import { isEgress } from '../workload/proxy-specs.ts';
+import { hasJoined } from '../workload/readiness.ts';
+import { isUnprivileged, planForwards } from '../workload/class-specs.ts';
 import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
 import { leadServiceTo } from './lead.ts';
 import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './purpose.ts';
@@ -32,6 +43,7 @@ import {
   type ServiceReason,
   type ServiceStatus,
 } from './status.ts';
+import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 
 /** What the operator is told about Services. */
 export interface ServiceChoices {

@@ -1,6 +1,6 @@
 /** A core Service as the operator reads it. */
 import { z } from 'zod';
-import { conditionSchema, metadataSchema } from '../nodes/resource-parts.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
 const ingressSchema = z.looseObject({ hostname: z.string().optional(), ip: z.string().optional() });
 

@@ -1,7 +1,7 @@
 /** From what was observed to the status of a Service. Pure. */
 import { isIP } from 'node:net';
-import type { NodeState } from '../nodes/node-state.ts';
-import { sameJson, withCondition, type Condition, type Verdict } from '../nodes/status.ts';
+import type { NodeState } from '../workload/node-state.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import type { LoadBalancerIngress, Service } from './resource.ts';
 
 const READY = 'TailscaleProxyReady';

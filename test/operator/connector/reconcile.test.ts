@@ -1,9 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createConnectorReconciler } from '../../../src/operator/connector/reconcile.ts';
-import { parseConnector } from '../../../src/operator/connector/resource.ts';
-import { problemOf, routesOf } from '../../../src/operator/connector/routes.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { parseConnector, problemOf, routesOf } from '../../../src/operator/connector/resource.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
 const PATH = `${TAILSCALE}/connectors/lab`;

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createDnsReconciler } from '../../../src/operator/dns/reconcile.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { StoredObject } from '../api-server-double.ts';
 import { createBench, Killed, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createEgressNodesReconciler } from '../../../src/operator/egress-group/nodes.ts';
 import { createEgressReconciler } from '../../../src/operator/egress-group/reconcile.ts';
-import type { Reconciler, ReconcilerDeps } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler, ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
 import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';

@@ -1,8 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createGatewayClassReconciler } from '../../../src/operator/gateway/classes.ts';
-import { createGatewayReconciler } from '../../../src/operator/gateway/reconcile.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import {
+  createGatewayClassReconciler,
+  createGatewayReconciler,
+} from '../../../src/operator/gateway/reconcile.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { IngressTable } from '../../../src/wire/ingress-table.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressGroupReconciler } from '../../../src/operator/ingress-group/reconcile.ts';
 import type { IngressGroupChoices } from '../../../src/operator/ingress-group/look.ts';
 import { networkOf } from '../../../src/operator/networks.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
 
 const CHOICES: IngressGroupChoices = {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import type { IngressTable } from '../../../src/wire/ingress-table.ts';
 import { createTestAuthority } from '../../support/issued-certificates.ts';
 import { createBench, Killed, OWN, SETS, settle, type Bench } from '../bench.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { withClass } from '../../../src/operator/proxies/class-specs.ts';
-import { proxyStatefulSet } from '../../../src/operator/proxies/object-specs.ts';
-import { proxyNodes, type Duty, type Proxy } from '../../../src/operator/proxies/proxy.ts';
+import { withClass } from '../../../src/operator/workload/class-specs.ts';
+import { proxyStatefulSet } from '../../../src/operator/workload/proxy-specs.ts';
+import { proxyNodes, type Duty, type Proxy } from '../../../src/operator/workload/workload.ts';
 import { createProxyClassReconciler } from '../../../src/operator/proxy-class/reconcile.ts';
 import { isReady, parseProxyClass } from '../../../src/operator/proxy-class/resource.ts';
 import { problemsOf, warningsOf } from '../../../src/operator/proxy-class/validation.ts';

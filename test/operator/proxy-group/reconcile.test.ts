@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import type { OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createProxyGroupReconciler } from '../../../src/operator/proxy-group/reconcile.ts';
 import type { ApiServerDouble, StoredObject } from '../api-server-double.ts';

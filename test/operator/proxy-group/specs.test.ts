@@ -4,10 +4,14 @@ import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
 import { readSettings } from '../../../src/config/settings.ts';
 import { assertPrivateProxyListener } from '../../../src/compose/tailnet.ts';
 import type { TailnetService } from '../../../src/operator/auth-keys.ts';
-import type { NodeState } from '../../../src/operator/nodes/node-state.ts';
+import type { NodeState } from '../../../src/operator/workload/node-state.ts';
 import { proxyGroupNodes } from '../../../src/operator/proxy-group/group.ts';
 import { ANNOTATIONS, settingsOf } from '../../../src/operator/proxy-group/resource.ts';
-import { decideService, serviceNameOf, staleServices } from '../../../src/operator/proxy-group/service.ts';
+import {
+  decideGroupService,
+  serviceNameOf,
+  staleServices,
+} from '../../../src/operator/proxy-group/service.ts';
 import {
   gatewayStatefulSet,
   type GatewayContext,
@@ -143,7 +147,7 @@ describe('the Service of a ProxyGroup', () => {
   const group = proxyGroup({ tags: ['tag:b', 'tag:a'] });
   const nodes = proxyGroupNodes(group, OPTIONS);
   const made = (): TailnetService => {
-    const decision = decideService(group, nodes, undefined);
+    const decision = decideGroupService(group, nodes, undefined);
     if (decision.kind !== 'put') throw new Error(decision.kind);
     return { ...decision.service, addrs: ['100.100.0.1'] };
   };
@@ -171,16 +175,18 @@ describe('the Service of a ProxyGroup', () => {
   });
 
   it('stays as it is when nothing changes, whatever the order of its tags', () => {
-    expect(decideService(group, nodes, { ...made(), tags: ['tag:b', 'tag:a'] })).toEqual({ kind: 'keep' });
+    expect(decideGroupService(group, nodes, { ...made(), tags: ['tag:b', 'tag:a'] })).toEqual({
+      kind: 'keep',
+    });
   });
 
   it('keeps its addresses when it changes', () => {
-    const decision = decideService(group, nodes, { ...made(), ports: ['tcp:80'] });
+    const decision = decideGroupService(group, nodes, { ...made(), ports: ['tcp:80'] });
     expect(decision).toMatchObject({ kind: 'put', service: { addrs: ['100.100.0.1'], ports: ['tcp:443'] } });
   });
 
   it('is taken over from the reference’s operator, which named the same resource', () => {
-    const decision = decideService(group, nodes, { ...made(), annotations: owned('uid-1') });
+    const decision = decideGroupService(group, nodes, { ...made(), annotations: owned('uid-1') });
     expect(decision).toMatchObject({ kind: 'put', service: { addrs: ['100.100.0.1'] } });
   });
 
@@ -191,7 +197,7 @@ describe('the Service of a ProxyGroup', () => {
     ['something unreadable', { 'tailscale.com/owner-references': '{' }],
   ])('is refused when it belongs to %s', (_name, annotations) => {
     const existing = { ...made(), annotations };
-    expect(decideService(group, nodes, existing)).toMatchObject({
+    expect(decideGroupService(group, nodes, existing)).toMatchObject({
       kind: 'refuse',
       message: expect.stringContaining('spec.kubeAPIServer.hostname'),
     });

@@ -1,12 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { parseObject } from '../../../src/operator/kube-object.ts';
-import { immutablePartsOf, mustRecreate, takenOver } from '../../../src/operator/nodes/adoption.ts';
-import { decideKey, ReissueLimiter, type KeyFacts } from '../../../src/operator/nodes/auth-key-decision.ts';
-import { readNodeState } from '../../../src/operator/nodes/node-state.ts';
+import { immutablePartsOf, mustRecreate } from '../../../src/operator/workload/deploy.ts';
+import { decideKey, ReissueLimiter, type KeyFacts } from '../../../src/operator/workload/keys.ts';
+import { readNodeState } from '../../../src/operator/workload/node-state.ts';
 import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.ts';
-import { devicesOf, withCondition, type Condition } from '../../../src/operator/nodes/status.ts';
+import { devicesOf, withCondition, type Condition } from '../../../src/operator/workload/status.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 import { referenceObjects, referenceState } from './reference-objects.ts';
+import { takenOver } from '../../../src/operator/workload/apply.ts';
 
 const NOW = 1_000_000_000;
 const STORED = { key: 'tskey', id: 'k1', expiresAtMs: NOW + 3_600_000, tags: ['tag:k8s'] };

@@ -1,6 +1,6 @@
 /** Nodes of pods that registered and ended before they had said which node they are. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ReconcilerDeps } from '../../../src/operator/nodes/lifecycle.ts';
+import type { ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import { createBench, Killed, MACHINE, OWN, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { recorderObject, S3 } from './recorders.ts';

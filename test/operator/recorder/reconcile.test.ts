@@ -1,6 +1,6 @@
 import { createPrivateKey } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import type { OperatorMetrics } from '../../../src/operator/operator-metrics.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
 import type { ApiServerDouble, StoredObject } from '../api-server-double.ts';

@@ -1,6 +1,6 @@
 /** Recorders and options for the tests of the pure parts. */
 import { parseRecorder, type DesiredRecorder } from '../../../src/operator/recorder/recorder.ts';
-import type { NodeGroup, SpecOptions } from '../../../src/operator/nodes/node-group.ts';
+import type { NodeGroup, SpecOptions } from '../../../src/operator/workload/workload.ts';
 
 export const OPTIONS: SpecOptions = {
   namespace: 'tailcast',

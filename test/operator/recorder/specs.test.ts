@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { secretRole } from '../../../src/operator/nodes/node-group.ts';
+import { secretRole } from '../../../src/operator/workload/workload.ts';
 import {
   authSecret,
   disruptionBudget,
@@ -7,7 +7,7 @@ import {
   roleBinding,
   serviceAccount,
   stateSecret,
-} from '../../../src/operator/nodes/specs.ts';
+} from '../../../src/operator/workload/object-specs.ts';
 import { OPTIONS, group, S3 } from './recorders.ts';
 
 const LABELS = {

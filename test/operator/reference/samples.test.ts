@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createConnectorReconciler } from '../../../src/operator/connector/reconcile.ts';
 import { createDnsReconciler } from '../../../src/operator/dns/reconcile.ts';
 import { createIngressReconciler } from '../../../src/operator/ingress/reconcile.ts';
-import type { Reconciler } from '../../../src/operator/nodes/lifecycle.ts';
+import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createProxyClassReconciler } from '../../../src/operator/proxy-class/reconcile.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';

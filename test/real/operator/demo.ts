@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { findKubectls } from '../rig/kubectl.ts';
 import { networkProblem } from '../rig/network.ts';
 import {

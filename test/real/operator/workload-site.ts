@@ -7,7 +7,7 @@ import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync } from 
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { GIVE_UP } from '../../../src/operator/proxies/object-specs.ts';
+import { GIVE_UP } from '../../../src/operator/workload/proxy-specs.ts';
 import { ensurePeer } from '../rig/build.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { BRIDGE, NODE_ADDRESS, layNetwork } from '../rig/network.ts';

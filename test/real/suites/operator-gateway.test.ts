@@ -1,6 +1,6 @@
 /** Gateways and HTTPRoutes on real peers, with the Gateway API's own CRDs: by tailscaled, and by a server of ours beside it. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createTestAuthority, type TestAuthority } from '../../support/issued-certificates.ts';
 import { create, gatewayApiCrds, manifests } from '../operator/installation.ts';
 import {

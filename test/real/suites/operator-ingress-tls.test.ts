@@ -1,7 +1,7 @@
 /** Ingresses with certificates of their own on real peers: tailscaled leads connections to a server of ours beside it. */
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createTestAuthority, type TestAuthority } from '../../support/issued-certificates.ts';
 import { create, manifests } from '../operator/installation.ts';
 import {

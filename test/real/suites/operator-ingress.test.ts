@@ -1,6 +1,6 @@
 /** Ingresses on real peers: requests of a tailnet node reach pods through the stock container's own server. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import {
   clientPod,
   DOMAIN,

@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { NAMESPACE, install, launchOperator } from '../operator/installation.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type Program, type Rig, createRig } from '../rig/rig.ts';

@@ -1,8 +1,7 @@
 /** Services, Connectors and ProxyClasses on real peers: packets go through the kernel of pods with networks of their own. */
 import { createServer } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parentLabels } from '../../../src/operator/proxies/labels.ts';
-import { objectNameOf } from '../../../src/operator/proxies/proxy.ts';
+import { parentLabels, objectNameOf } from '../../../src/operator/workload/workload.ts';
 import {
   DOMAIN,
   NAMESPACE,

@@ -12,7 +12,7 @@ import type {
   V1VolumeMount,
 } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import { stateSecretName, type NodeGroup, type SpecOptions } from '../nodes/node-group.ts';
+import { metadataOf } from './object-specs.ts';
 import {
   httpProbe,
   LOCKED_DOWN,
@@ -23,10 +23,16 @@ import {
   spreadOver,
   type DesiredStatefulSet,
   type ImmutableParts,
-} from '../nodes/pods.ts';
-import { metadataOf } from '../nodes/specs.ts';
-import { CONFIG_FILES, RULES, SERVE_CONFIG, TABLE } from './config-file.ts';
-import type { Duty, ForwardDuty, Proxy } from './proxy.ts';
+} from './pod-specs.ts';
+import {
+  stateSecretName,
+  type NodeGroup,
+  type SpecOptions,
+  type Duty,
+  type ForwardDuty,
+  type Proxy,
+} from './workload.ts';
+import { CONFIG_FILES, SERVE_CONFIG, TABLE, RULES } from './proxy-config.ts';
 
 const CONFIG_DIRECTORY = '/etc/tsconfig';
 const SERVICES_DIRECTORY = '/etc/proxies';

@@ -7,7 +7,7 @@ import {
   stateSecretName,
   type NodeGroup,
   type SpecOptions,
-} from './node-group.ts';
+} from './workload.ts';
 
 /** Annotations on the Secret of an auth key: what the control server said of it. */
 export const KEY_ANNOTATIONS = {

@@ -10,7 +10,7 @@ import type {
   V1Volume,
 } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
-import type { SpecOptions } from './node-group.ts';
+import type { SpecOptions } from './workload.ts';
 
 /** What cannot be changed on a StatefulSet that exists. */
 export interface ImmutableParts {

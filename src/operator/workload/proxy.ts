@@ -1,19 +1,12 @@
-/** Makes the nodes of one proxy, following its ProxyClass. Effects. */
-import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { removeSurplus } from '../nodes/cleanup.ts';
-import type { ReplicaNode } from '../nodes/keys.ts';
-import { nextLook, SHORT_MS, type ReconcilerDeps } from '../nodes/lifecycle.ts';
-import { labelSelector, type NodeGroup } from '../nodes/node-group.ts';
-import type { Found } from '../nodes/pass.ts';
-import { provision, type Wanted } from '../nodes/provision.ts';
-import { isReady, parseProxyClass, type ProxyClass } from '../proxy-class/resource.ts';
-import { withClass } from './class-specs.ts';
-import { configFiles } from './config-file.ts';
-import { parentLabels, type Parent } from './labels.ts';
-import { headlessService, proxyStatefulSet } from './object-specs.ts';
-import type { Proxy } from './proxy.ts';
-import { waitsFor } from './readiness.ts';
-import { isUnprivileged, UNPRIVILEGED } from './unprivileged.ts';
+/** Deploys the nodes of a proxy with the choices of its ProxyClass. Effects. */
+import { KINDS, type ResourceKind } from '../kube-object.ts';
+import { configFiles } from './proxy-config.ts';
+import { headlessService, proxyStatefulSet } from './proxy-specs.ts';
+import { type Deployed, deployWorkload, type DesiredWorkload } from './deploy.ts';
+import { type Parent, parentLabels, type Proxy, labelSelector } from './workload.ts';
+import { withClass, UNPRIVILEGED, isUnprivileged } from './class-specs.ts';
+import type { ReconcilerDeps, Found } from './reconciler.ts';
+import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
 /** The class that a proxy is to follow, or why it has to wait for it. */
 export type ClassAnswer =
@@ -79,27 +72,19 @@ export async function existingName(
   return first;
 }
 
-export interface Deployed {
-  readonly nodes: readonly ReplicaNode[];
-  /** Undefined when it does its work. */
-  readonly waitsFor: string | undefined;
-  /** In how many milliseconds to look again, as `Reconciler` says it. */
-  readonly again: number | undefined;
-}
-
 /** @throws TailcastError `OBJECT_NOT_OURS`, `CONTROL_FAILED`; KubeRefusal. */
 export async function deployProxy(
   deps: ReconcilerDeps,
   proxy: Proxy,
   proxyClass: ProxyClass | undefined,
-  { control, observed }: Found,
+  found: Found,
   signal: AbortSignal,
 ): Promise<Deployed> {
   const { group, duty } = proxy;
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
-  const wanted: Wanted = {
+  const desired: DesiredWorkload = {
     group,
-    // The pods of groups are found by slices of Services of their own.
+    // The pods of groups are found by the EndpointSlices of other Services.
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {
@@ -108,30 +93,5 @@ export async function deployProxy(
       return proxyClass === undefined ? plain : withClass(plain, proxyClass, duty);
     },
   };
-  const { nodes, complete } = await provision(deps, wanted, observed, control, signal);
-  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
-  await removeOtherServices(deps, group, observed.services, signal);
-  return {
-    nodes,
-    waitsFor: complete
-      ? waitsFor(group, nodes, observed)
-      : 'the StatefulSet is being recreated; its pods keep running',
-    again: complete && surplusGone ? nextLook(nodes, deps.clock.now()) : SHORT_MS,
-  };
-}
-
-/** Services that were left by a creation that ended half way under another name. */
-async function removeOtherServices(
-  { client }: Pick<ReconcilerDeps, 'client'>,
-  group: NodeGroup,
-  services: readonly KubeObject[],
-  signal: AbortSignal,
-): Promise<void> {
-  for (const { metadata } of services) {
-    const { namespace, name, uid } = metadata;
-    const headless = name === group.name;
-    if (!headless && metadata.labels?.['tailscale.com/metrics-target'] === undefined) {
-      await client.remove(KINDS.service, { namespace, name }, { uid }, signal);
-    }
-  }
+  return deployWorkload(deps, desired, found, signal);
 }

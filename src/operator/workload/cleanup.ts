@@ -4,11 +4,10 @@ import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
-import { readStoredKey } from './keys.ts';
-import { removeNode } from './departure.ts';
+import { readStoredKey, removeNode } from './keys.ts';
 import { readNodeState } from './node-state.ts';
 import { replicaSecrets, type Observed, type ReplicaSecrets } from './observe.ts';
-import { belongsTo, secretRole, stateSecretName, type NodeGroup } from './node-group.ts';
+import { belongsTo, secretRole, stateSecretName, type NodeGroup } from './workload.ts';
 
 export interface CleanupDeps {
   readonly client: Pick<KubeClient, 'get' | 'remove'>;
@@ -57,6 +56,20 @@ export async function removeStaleAccounts(
     if (account.metadata.name !== group.account.name) {
       await removeObject(deps, group, KINDS.serviceAccount, account, signal);
     }
+  }
+}
+
+/** Removes Services that an interrupted creation has left under another name. */
+export async function removeStaleServices(
+  deps: CleanupDeps,
+  group: NodeGroup,
+  { services }: Observed,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const service of services) {
+    const { name, labels } = service.metadata;
+    if (name !== group.name && labels?.['tailscale.com/metrics-target'] === undefined)
+      await removeObject(deps, group, KINDS.service, service, signal);
   }
 }
 

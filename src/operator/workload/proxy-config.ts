@@ -1,8 +1,7 @@
 /** The configuration file of a proxy's tailscaled, one per version of its format. Pure. */
 import { z } from 'zod';
+import type { SpecOptions, Duty, Proxy } from './workload.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import type { SpecOptions } from '../nodes/node-group.ts';
-import type { Duty, Proxy } from './proxy.ts';
 
 /** What the files are called. */
 export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;

@@ -8,7 +8,7 @@ import {
   secretRole,
   stateSecretName,
   type NodeGroup,
-} from './node-group.ts';
+} from './workload.ts';
 
 export interface Observed {
   /** By name: those that carry the group's labels, and whatever has a name that we need. */

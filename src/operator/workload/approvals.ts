@@ -2,7 +2,7 @@
 import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { ReplicaNode } from './keys.ts';
-import type { ReconcilerDeps } from './lifecycle.ts';
+import type { ReconcilerDeps } from './reconciler.ts';
 
 /** Sees that the control server lets routes through. */
 export interface Approvals {

@@ -1,9 +1,9 @@
 /** Which tags proxies may have. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
+import { z } from 'zod';
 import type { Clock } from '../clock.ts';
 import { KubeRefusal, type KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
-import { z } from 'zod';
-import type { SpecOptions } from './node-group.ts';
+import type { SpecOptions } from './workload.ts';
 
 export interface TagPolicy {
   /**

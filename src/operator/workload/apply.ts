@@ -1,0 +1,155 @@
+/** Writes objects by server-side apply, and only if they differ from the cluster. */
+import { createHash } from 'node:crypto';
+import { TailcastError } from '../../errors.ts';
+import { FIELD_MANAGER, type KubeClient } from '../kube-client.ts';
+import { kindOf, KINDS, type DesiredObject, type KubeObject, type ManagedFields } from '../kube-object.ts';
+import { belongsTo, type NodeGroup } from './workload.ts';
+
+/** Annotation with a digest of the applied object, which shows that a field has been removed from it. */
+const APPLIED = 'tailcast.dev/applied';
+
+/**
+ * Applies an object unless the cluster has it already.
+ *
+ * @param group if given, the existing object must belong to it.
+ * @returns the object in the cluster
+ * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
+ */
+export async function applyChanged(
+  client: Pick<KubeClient, 'apply'>,
+  desired: DesiredObject,
+  existing: KubeObject | undefined,
+  signal: AbortSignal,
+  group?: NodeGroup,
+): Promise<KubeObject> {
+  if (group !== undefined) assertOwned(group, existing);
+  if (existing !== undefined && isUnchanged(existing, desired)) return existing;
+  return client.apply(withDigest(desired), signal);
+}
+
+/** @throws TailcastError `OBJECT_NOT_OURS` if the object exists and does not belong to the group */
+export function assertOwned(group: NodeGroup, existing: KubeObject | undefined): void {
+  if (existing === undefined || belongsTo(group, existing)) return;
+  const { namespace, name } = existing.metadata;
+  throw new TailcastError(
+    'OBJECT_NOT_OURS',
+    `${existing.kind} ${namespace ?? ''}/${name} exists and does not belong to ${group.kind} "${group.name}"`,
+  );
+}
+
+/** Returns the object with the digest of its content. */
+function withDigest(desired: DesiredObject): DesiredObject {
+  const annotations = { ...desired.metadata.annotations, [APPLIED]: digestOf(desired) };
+  return { ...desired, metadata: { ...desired.metadata, annotations } };
+}
+
+/**
+ * True if the operator has applied the same object and its fields have not changed since. A value that the API server
+ * normalizes counts as a change, which costs one request.
+ */
+function isUnchanged(existing: KubeObject, desired: DesiredObject): boolean {
+  return existing.metadata.annotations?.[APPLIED] === digestOf(desired) && hasFields(existing, desired);
+}
+
+function digestOf(desired: DesiredObject): string {
+  return createHash('sha256').update(JSON.stringify(desired)).digest('base64url').slice(0, 22);
+}
+
+/** True if the existing value has all fields of the desired one. */
+function hasFields(existing: unknown, desired: unknown): boolean {
+  if (desired === undefined) return true;
+  if (isEmpty(desired)) return isEmpty(existing);
+  if (Array.isArray(desired)) {
+    return (
+      Array.isArray(existing) &&
+      existing.length === desired.length &&
+      desired.every((item, index) => hasFields(existing[index], item))
+    );
+  }
+  if (typeof desired !== 'object' || desired === null) return existing === desired;
+  if (typeof existing !== 'object' || existing === null) return false;
+  const members = new Map(Object.entries(existing));
+  return Object.entries(desired).every(([key, value]) => hasFields(members.get(key), value));
+}
+
+/** True for values that the API server omits. */
+function isEmpty(value: unknown): boolean {
+  if (value === undefined || value === null || value === '' || value === false || value === 0) return true;
+  return typeof value === 'object' && Object.keys(value).length === 0;
+}
+
+/**
+ * Returns the managed fields with which the next server-side apply also removes the fields that another operator has set: the
+ * entry of that operator becomes ours, as in client-go's csaupgrade. Undefined if this operator has applied before, or if only
+ * people and controllers of Kubernetes have written.
+ */
+export function takenOver(object: KubeObject, fieldManager: string): readonly ManagedFields[] | undefined {
+  const entries = object.metadata.managedFields ?? [];
+  if (entries.some((entry) => entry.manager === fieldManager && entry.operation === 'Apply'))
+    return undefined;
+  const theirs = entries.filter(isOperators);
+  if (theirs.length === 0) return undefined;
+  const [first, ...more] = theirs;
+  const merged: ManagedFields = {
+    ...first,
+    manager: fieldManager,
+    operation: 'Apply',
+    fieldsV1: more.reduce((fields, entry) => union(fields, entry.fieldsV1 ?? {}), first?.fieldsV1 ?? {}),
+  };
+  return [merged, ...entries.filter((entry) => !isOperators(entry))];
+}
+
+/** True if a program wrote the complete object, and not a person with kubectl. */
+function isOperators({ manager, operation, subresource }: ManagedFields): boolean {
+  return (
+    operation === 'Update' &&
+    (subresource === undefined || subresource === '') &&
+    manager?.startsWith('kubectl') !== true
+  );
+}
+
+type FieldSet = Readonly<Record<string, unknown>>;
+
+/** Field sets are nested records with empty leaves (structured-merge-diff, fieldpath). */
+function union(left: FieldSet, right: FieldSet): Record<string, unknown> {
+  const merged = new Map(Object.entries(left));
+  for (const [path, fields] of Object.entries(right)) {
+    const known = merged.get(path);
+    merged.set(path, isFieldSet(known) && isFieldSet(fields) ? union(known, fields) : fields);
+  }
+  return Object.fromEntries(merged);
+}
+
+function isFieldSet(value: unknown): value is FieldSet {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Applies an object of a group, and takes over the fields that another operator has set in it.
+ *
+ * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
+ */
+export async function applyOwned(
+  { client }: { readonly client: Pick<KubeClient, 'apply' | 'patch'> },
+  group: NodeGroup,
+  desired: DesiredObject,
+  existing: KubeObject | undefined,
+  signal: AbortSignal,
+): Promise<void> {
+  assertOwned(group, existing);
+  // There may be thousands of proxies, so unchanged objects are not written again.
+  if (!group.owned && existing !== undefined && isUnchanged(existing, desired)) return;
+  const kind = kindOf(desired);
+  // tailscaled writes its own fields into Secrets.
+  const managedFields =
+    existing === undefined || kind === KINDS.secret ? undefined : takenOver(existing, FIELD_MANAGER);
+  if (existing !== undefined && kind !== undefined && managedFields !== undefined) {
+    const { namespace, name, resourceVersion } = existing.metadata;
+    const body = [
+      { op: 'test', path: '/metadata/resourceVersion', value: resourceVersion },
+      { op: 'replace', path: '/metadata/managedFields', value: managedFields },
+    ];
+    await client.patch(kind, { namespace, name }, { kind: 'json', body }, signal);
+  }
+  await client.apply(group.owned ? desired : withDigest(desired), signal);
+}

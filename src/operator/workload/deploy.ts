@@ -1,0 +1,200 @@
+/**
+ * The one path from a desired workload to its objects: Secrets with auth keys, ServiceAccount, Role, RoleBinding, Service,
+ * StatefulSet. Effects.
+ */
+import { waitsFor } from './readiness.ts';
+import { z } from 'zod';
+import type { TailnetControl } from '../auth-keys.ts';
+import { type KubeObject, type DesiredObject, KINDS } from '../kube-object.ts';
+import { removeSurplus, removeStaleAccounts, removeStaleServices } from './cleanup.ts';
+import type { Observed } from './observe.ts';
+import { type SpecOptions, type NodeGroup, ordinals, stateSecretName, authSecretName } from './workload.ts';
+import type { ImmutableParts, DesiredStatefulSet } from './pod-specs.ts';
+import type { ReplicaNode } from './keys.ts';
+import { assertOwned, applyOwned } from './apply.ts';
+import { type ReconcilerDeps, SHORT_MS, nextLook, type Found } from './reconciler.ts';
+import {
+  serviceAccount,
+  role,
+  roleBinding,
+  disruptionBudget,
+  type StoredKey,
+  authSecret,
+  stateSecret,
+} from './object-specs.ts';
+
+/** The objects that a resource needs, as functions of what the control server and the existing objects decide. */
+export interface DesiredWorkload {
+  readonly group: NodeGroup;
+  readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
+  /** The headless Service of the pods. */
+  readonly service?: DesiredObject;
+  /** Content of the state Secret of a replica. Default: the auth key. The key is undefined if the node has joined. */
+  readonly stateData?: (
+    ordinal: number,
+    authKey: string | undefined,
+    options: SpecOptions,
+  ) => Readonly<Record<string, string>>;
+}
+
+export interface Deployed {
+  /** One for each replica. */
+  readonly nodes: readonly ReplicaNode[];
+  /** True while the StatefulSet is being recreated. */
+  readonly recreating: boolean;
+  /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
+  readonly settled: boolean;
+  /** What the nodes wait for; undefined if all of them work. */
+  readonly waitsFor: string | undefined;
+  /** Time until the next pass, in milliseconds; undefined: until a change. */
+  readonly again: number | undefined;
+}
+
+/**
+ * Deploys a workload: creates and updates its objects, removes the surplus ones, and reports the state of its nodes.
+ *
+ * @throws TailcastError `OBJECT_NOT_OURS`, `CONTROL_FAILED`; KubeRefusal.
+ */
+export async function deployWorkload(
+  deps: ReconcilerDeps,
+  desired: DesiredWorkload,
+  { control, observed }: Found,
+  signal: AbortSignal,
+): Promise<Deployed> {
+  const { group } = desired;
+  const { nodes, recreating } = await provision(deps, desired, observed, control, signal);
+  await removeStaleAccounts(deps, group, observed, signal);
+  await removeStaleServices(deps, group, observed, signal);
+  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
+  const settled = !recreating && surplusGone;
+  return {
+    nodes,
+    recreating,
+    settled,
+    waitsFor: recreating
+      ? 'the StatefulSet is being recreated; its pods keep running'
+      : waitsFor(group, nodes, observed),
+    again: settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS,
+  };
+}
+
+/** Applies the objects in the order of their dependencies. */
+async function provision(
+  deps: ReconcilerDeps,
+  desired: DesiredWorkload,
+  observed: Observed,
+  control: TailnetControl,
+  signal: AbortSignal,
+): Promise<Pick<Deployed, 'nodes' | 'recreating'>> {
+  const options = { ...deps.options, loginServer: control.loginServer };
+  const { group, service } = desired;
+  const { name } = group;
+  const put = (object: DesiredObject, existing: KubeObject | undefined): Promise<void> =>
+    applyOwned(deps, group, object, existing, signal);
+  function stateOf(ordinal: number, authKey: string | undefined): DesiredObject {
+    const given = desired.stateData?.(ordinal, authKey, options);
+    return stateSecret(group, options, ordinal, given ?? (authKey === undefined ? {} : { authkey: authKey }));
+  }
+  const nodes: ReplicaNode[] = [];
+  for (const ordinal of ordinals(group)) {
+    const auth = observed.secrets.get(authSecretName(name, ordinal));
+    const state = observed.secrets.get(stateSecretName(name, ordinal));
+    for (const secret of [auth, state]) assertOwned(group, secret);
+    let written: StoredKey | undefined;
+    const node = await deps.keys.ensure(
+      { group, ordinal, control, signal, secrets: { state, auth } },
+      (stored) => {
+        written = stored;
+        return put(authSecret(group, options, ordinal, stored), auth);
+      },
+    );
+    if (node.stored !== undefined && node.stored !== written) {
+      await put(authSecret(group, options, ordinal, node.stored), auth);
+    }
+    await put(stateOf(ordinal, node.deliver), state);
+    nodes.push(node);
+  }
+  if (!group.account.shared) await put(serviceAccount(group, options), observed.serviceAccount);
+  await put(role(group, options), observed.role);
+  await put(roleBinding(group, options), observed.roleBinding);
+  if (group.owned) await put(disruptionBudget(group, options), observed.disruptionBudget);
+  if (service !== undefined)
+    await put(
+      service,
+      observed.services.find(({ metadata }) => metadata.name === service.metadata.name),
+    );
+  return { nodes, recreating: await applyStatefulSet(deps, desired, options, observed.statefulSet, signal) };
+}
+
+/** Returns true if the StatefulSet has to be recreated: then it is deleted, and a later pass creates it. */
+async function applyStatefulSet(
+  deps: ReconcilerDeps,
+  { group, statefulSet }: DesiredWorkload,
+  options: SpecOptions,
+  existing: KubeObject | undefined,
+  signal: AbortSignal,
+): Promise<boolean> {
+  assertOwned(group, existing);
+  const desired =
+    existing === undefined ? statefulSet(options) : statefulSet(options, immutablePartsOf(existing));
+  if (existing !== undefined && mustRecreate(existing, desired)) {
+    const { namespace, name, uid } = existing.metadata;
+    deps.log.info({ kind: group.kind, name: group.name }, 'StatefulSet is recreated, its pods keep running');
+    await deps.client.remove(KINDS.statefulSet, { namespace, name }, { uid, propagation: 'Orphan' }, signal);
+    // It is gone when the garbage collector has orphaned the pods.
+    return true;
+  }
+  await applyOwned(deps, group, desired, existing, signal);
+  return false;
+}
+
+const existingSchema = z.object({
+  spec: z.object({
+    podManagementPolicy: z.string().default('OrderedReady'),
+    selector: z.object({ matchLabels: z.record(z.string(), z.string()).default({}) }),
+    volumeClaimTemplates: z
+      .array(
+        z.object({
+          metadata: z.object({ name: z.string() }),
+          spec: z.object({
+            storageClassName: z.string().optional(),
+            resources: z.object({ requests: z.record(z.string(), z.string()).default({}) }),
+          }),
+        }),
+      )
+      .default([]),
+  }),
+});
+
+/** The parts of an existing StatefulSet that cannot be changed. */
+export function immutablePartsOf(existing: KubeObject): ImmutableParts {
+  return { podManagementPolicy: existingSchema.parse(existing).spec.podManagementPolicy };
+}
+
+/**
+ * True if the selector or the volumes differ, which cannot be changed in place. The StatefulSet is then deleted without its
+ * pods, and the new one adopts them, so the recreation itself restarts no pod.
+ */
+export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
+  const { spec } = existingSchema.parse(existing);
+  const wanted = existingSchema.parse(desired).spec;
+  return (
+    !sameMap(spec.selector.matchLabels, wanted.selector.matchLabels) ||
+    claims(spec.volumeClaimTemplates) !== claims(wanted.volumeClaimTemplates)
+  );
+}
+
+function sameMap(left: Readonly<Record<string, string>>, right: Readonly<Record<string, string>>): boolean {
+  const keys = Object.keys(left);
+  return keys.length === Object.keys(right).length && keys.every((key) => left[key] === right[key]);
+}
+
+function claims(templates: z.infer<typeof existingSchema>['spec']['volumeClaimTemplates']): string {
+  return JSON.stringify(
+    templates.map(({ metadata, spec }) => [
+      metadata.name,
+      spec.storageClassName ?? '',
+      spec.resources.requests['storage'] ?? '',
+    ]),
+  );
+}
