@@ -183,7 +183,7 @@ function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchF
   return {
     place: `the index ${searchName} at ${searchUrl.origin}`,
     remedy:
-      'look at --search-url, --search-ca and --search-credentials, and at what this user may do there (docs/watch.md); recording goes on without it',
+      'check --search-url, --search-ca, --search-credentials and the rights of this user (docs/watch.md); recording continues without the index',
     async look() {
       const server = await searchServer(config);
       return server !== undefined && lookAtServer(server);

@@ -24,7 +24,7 @@ const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.stri
 const OLDEST_MINOR = 29;
 
 const UNREACHABLE =
-  'see that this machine may reach it (NetworkPolicy, firewall) and that the kubeconfig or KUBERNETES_SERVICE_HOST names it';
+  'check NetworkPolicy and firewall, and the address in the kubeconfig or KUBERNETES_SERVICE_HOST';
 
 export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSource {
   const server = once(open);
@@ -54,7 +54,7 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
       id: 'clock',
       title: 'clock',
       needs: ['api-server'],
-      remedy: 'keep the clock with NTP',
+      remedy: 'synchronise the clock with NTP',
       run: async () => judgeDate(version),
     },
   ];
@@ -69,13 +69,13 @@ function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
 function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
     // The version is public by default; somebody closed it, or the credential is wrong: the next check tells.
-    return ok(`${description}; it does not tell its version to this account`);
+    return ok(`${description}; the account may not read its version`);
   }
   const parsed = VERSION.safeParse(answer.body);
   if (answer.status !== 200 || !parsed.success) {
     return failed(
-      `${description} answered GET /version with ${answer.status} and not as Kubernetes does`,
-      'let the kubeconfig or KUBERNETES_SERVICE_HOST name the Kubernetes API server itself',
+      `${description} answered GET /version with ${answer.status} instead of a Kubernetes version`,
+      'set the address of the Kubernetes API server in the kubeconfig or KUBERNETES_SERVICE_HOST',
     );
   }
   const { gitVersion, major, minor } = parsed.data;
@@ -99,11 +99,12 @@ function judgeSelf(answer: ApiAnswer): CheckVerdict {
     );
   }
   const parsed = SELF.safeParse(answer.body);
-  if (!parsed.success) return ok(`accepted; the API server does not say as whom (status ${answer.status})`);
+  if (!parsed.success)
+    return ok(`accepted; the API server does not report the user (status ${answer.status})`);
   const { username } = parsed.data.status.userInfo;
   if (username === 'system:anonymous') {
     return failed(
-      'there is no credential: the API server sees system:anonymous',
+      'no credential: the API server identifies the account as system:anonymous',
       'give the pod a service account (automountServiceAccountToken: true), or the kubeconfig’s user a credential',
     );
   }
@@ -120,7 +121,7 @@ function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   const text = errorText(error);
   if (/CERT|SIGNATURE|ISSUER|ALTNAME/.test(code)) {
-    return new Error(`its certificate is not trusted (${text}): name its CA in the kubeconfig`, {
+    return new Error(`its certificate is not trusted (${text}): add its CA to the kubeconfig`, {
       cause: error,
     });
   }

@@ -15,7 +15,7 @@ export interface BucketPlace {
 /** One check each for writing, for object lock and for lifecycle rules. */
 export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlace): readonly Check[] {
   const remedy =
-    'see that --store, --s3-endpoint and the credentials belong together, and may put and delete objects';
+    'check --store, --s3-endpoint and the credentials, which need the right to put and delete objects';
   return [
     {
       id: 'store',
@@ -23,21 +23,23 @@ export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlac
       remedy,
       async run() {
         const reason = await write();
-        return reason === undefined ? ok('the bucket can be written to') : failed(reason, remedy);
+        return reason === undefined ? ok('the bucket is writable') : failed(reason, remedy);
       },
     },
     {
       id: 'object-lock',
       title: 'object lock',
       needs: ['store'],
-      remedy: 'let the credentials read the bucket’s configuration (s3:GetBucketObjectLockConfiguration)',
+      remedy:
+        'give the credentials the right to read the bucket’s configuration (s3:GetBucketObjectLockConfiguration)',
       run: async () => judgeLock((await rules()).lock, retentionDays),
     },
     {
       id: 'lifecycle',
       title: 'lifecycle rules',
       needs: ['store'],
-      remedy: 'let the credentials read the bucket’s configuration (s3:GetLifecycleConfiguration)',
+      remedy:
+        'give the credentials the right to read the bucket’s configuration (s3:GetLifecycleConfiguration)',
       run: async () => judgeLifecycle((await rules()).lifecycle, prefix),
     },
   ];
@@ -46,52 +48,54 @@ export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlac
 function judgeLock(lock: Known<LockRules>, retentionDays: number): CheckVerdict {
   if (lock === 'unknown') {
     return retentionDays === 0
-      ? skipped('the store does not say')
+      ? skipped('the store does not report it')
       : warning(
-          'the store does not say whether it locks objects',
-          'see that the bucket was made with object lock; without it recordings cannot be stored',
+          'the store does not report whether it locks objects',
+          'check that the bucket was created with object lock; without it the recorder cannot store recordings',
         );
   }
   if (retentionDays > 0 && !lock.enabled) {
     return failed(
-      `recordings are to be locked for ${retentionDays} days, and the bucket has no object lock`,
-      'take a bucket that was made with object lock, or --s3-retention-days 0',
+      `--s3-retention-days is ${retentionDays}, but the bucket has no object lock`,
+      'use a bucket with object lock, or --s3-retention-days 0',
     );
   }
   if (lock.defaultDays !== undefined) {
     return warning(
-      `the bucket locks everything for ${lock.defaultDays} days, copies of open sessions included: these pile up`,
-      'remove the bucket’s default retention, and say --s3-retention-days: then only the archive is locked',
+      `the bucket locks all objects for ${lock.defaultDays} days, including copies of open sessions, which accumulate`,
+      'remove the bucket’s default retention and set --s3-retention-days, which locks only recordings',
     );
   }
   if (retentionDays > 0) return ok(`recordings are locked for ${retentionDays} days`);
-  return ok(lock.enabled ? 'possible, and not asked for' : 'none');
+  return ok(lock.enabled ? 'available, but not used' : 'none');
 }
 
 function judgeLifecycle(rules: Known<readonly LifecycleRule[]>, prefix: string): CheckVerdict {
-  if (rules === 'unknown') return skipped('the store does not say');
+  if (rules === 'unknown') return skipped('the store does not report it');
   const ours = rules.filter((rule) => rule.prefix.startsWith(prefix) || prefix.startsWith(rule.prefix));
   const problems = ours.flatMap(({ name, removesAfterDays, archivesTo, narrowed }) => {
-    const some = narrowed ? 'some of what is stored' : 'what is stored';
+    const some = narrowed ? 'some objects' : 'objects';
     return [
       ...(removesAfterDays === undefined
         ? []
-        : [`rule “${name}” removes ${some} after ${removesAfterDays} days without a word in the log`]),
+        : [
+            `rule “${name}” removes ${some} after ${removesAfterDays} days without an entry in the evidence log`,
+          ]),
       ...(archivesTo === undefined
         ? []
-        : [`rule “${name}” moves ${some} to ${archivesTo}, where it cannot be read`]),
+        : [`rule “${name}” moves ${some} to ${archivesTo}, which the recorder cannot read`]),
     ];
   });
   if (problems.length > 0) {
     return warning(
       problems.join('; '),
-      'remove the rule, and let the recorder remove what is old: --retention-days. `tailcast verify` calls the rest missing',
+      'remove the rule and use --retention-days; `tailcast verify` reports removed objects as missing',
     );
   }
   const aborting = ours.find(({ abortsAfterDays }) => abortsAfterDays !== undefined);
   return ok(
     aborting === undefined
-      ? 'none; the recorder gives up unfinished uploads itself'
-      : `unfinished uploads are given up after ${aborting.abortsAfterDays} days`,
+      ? 'none; the recorder aborts unfinished uploads itself'
+      : `unfinished uploads are aborted after ${aborting.abortsAfterDays} days`,
   );
 }

@@ -26,14 +26,13 @@ const SOON_DAYS = 14;
 const ISSUE_TIMEOUT_MS = 80_000;
 
 const REMEDIES = {
-  none: 'let whatever ends TLS in front of the gateway have a certificate',
-  files:
-    'put a valid chain and its key where tlsCert and tlsKey point; they are read again without a restart',
+  none: 'configure a certificate in the proxy that ends TLS',
+  files: 'put a valid chain and its key into the files tlsCert and tlsKey; the gateway reloads them',
   'self-signed':
-    'make the state directory writable; to have everything made anew, remove it and give clients the new ca.crt',
+    'make the state directory writable; to create a new CA, remove the directory and give clients the new ca.crt',
   tailscale:
-    'turn on HTTPS certificates for the tailnet, and in a pod run with the user ID of tailscaled or name yours in its ' +
-    'TS_PERMIT_CERT_UID; where the control server issues none, use tls=self-signed or tls=files',
+    'enable HTTPS certificates in the tailnet; in a pod, run with the user ID of tailscaled or set its ' +
+    'TS_PERMIT_CERT_UID; if the control server issues no certificates, use tls=self-signed or tls=files',
 } as const satisfies Record<CertificatePlan['kind'], string>;
 
 export function certificateCheck(facts: CertificateFacts): Check {
@@ -52,7 +51,7 @@ async function examine(facts: CertificateFacts): Promise<CheckVerdict> {
   const { plan } = facts;
   switch (plan.kind) {
     case 'none':
-      return ok('none: TLS ends in front of the gateway');
+      return ok('none: a proxy in front ends TLS');
     case 'files': {
       const certificatePem = await readFile(plan.certificatePath, 'utf8');
       const keyPem = await readFile(plan.keyPath, 'utf8');
@@ -74,7 +73,7 @@ async function selfSigned(directory: string, facts: CertificateFacts): Promise<C
   if (pem === undefined) {
     const state = await directoryState(directory);
     return state.usable
-      ? ok(`self-signed, made in ${directory} at the first start`)
+      ? ok(`self-signed, created in ${directory} at the first start`)
       : failed(`${directory}: ${state.problem}`, state.remedy);
   }
   const { leaf } = loadCertificate({ certificatePem: pem, keyPem: pem }, join(directory, 'server.pem'));
@@ -94,7 +93,7 @@ async function judge(
   if (plan.kind !== 'self-signed') {
     if (leftMs < 0) return failed(`${plan.kind}, for ${names.join(', ')}, expired ${-days} days ago`, remedy);
     if (leaf.validFromDate.getTime() > unixMs())
-      return failed(`${summary}, but it is not valid yet`, 'set the clock of this machine, or wait');
+      return failed(`${summary}, but it is not valid yet`, 'correct the clock of this machine, or wait');
     if (days < SOON_DAYS) return warning(summary, `renew it: ${remedy}`);
   }
   const name = await nodeName();
@@ -102,8 +101,8 @@ async function judge(
     return warning(
       `${summary}; not for ${name}`,
       plan.kind === 'self-signed'
-        ? `name it: --tls-names ${name}`
-        : `clients that call this node ${name} refuse it: get one that has this name, or give clients another`,
+        ? `add the name: --tls-names ${name}`
+        : `clients that use the name ${name} reject the certificate: get a certificate with this name, or use another name`,
     );
   }
   return ok(summary);

@@ -12,11 +12,11 @@ const WARNING_MS = 5_000;
 const FAILURE_MS = 60_000;
 /** `Date` says whole seconds. */
 const DATE_RESOLUTION_MS = 1000;
-const REMEDY = 'keep both clocks with NTP: times of recordings, tokens and certificates depend on them';
+const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, tokens and certificates';
 
 /** @param whose e.g. `the API server` */
 export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerdict {
-  if (seen === undefined) return ok(`${whose} does not say its time`);
+  if (seen === undefined) return ok(`${whose} does not report its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
   // Its time lies in [date, date + 1 s), and was read at some moment between question and answer.
   const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
@@ -38,7 +38,7 @@ export function serverClockCheck(url: URL, whose: string, unixMs: () => number):
   return {
     id: 'clock',
     title: 'clock',
-    remedy: `see that ${url.origin} can be reached from here`,
+    remedy: `check that ${url.origin} is reachable from here`,
     async run(signal) {
       const askedAtMs = unixMs();
       const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal });

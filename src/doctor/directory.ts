@@ -70,16 +70,16 @@ function remedyFor(error: unknown): string {
   switch (codeOf(error)) {
     case 'EACCES':
     case 'EPERM':
-      return `give the directory to user ID ${uid ?? '?'}: chown it, or set fsGroup in the pod`;
+      return `make user ID ${uid ?? '?'} the owner of the directory with chown, or set fsGroup in the pod`;
     case 'EROFS':
-      return 'the file system is read-only: mount a volume there, or name another directory';
+      return 'the file system is read-only: mount a volume, or use another directory';
     case 'ENOSPC':
     case 'EDQUOT':
-      return 'make room, or name a directory on a larger volume';
+      return 'free space, or use a directory on a larger volume';
     case 'ENOTDIR':
-      return 'name a directory';
+      return 'use a directory';
     default:
-      return 'name a directory on a local disk that this user may write to';
+      return 'use a directory on a local disk that this user may write to';
   }
 }
 

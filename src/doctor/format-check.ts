@@ -13,18 +13,18 @@ export function formatCheck(place: {
   readonly look: (folder: string) => Promise<boolean>;
 }): Check {
   const { id, title, folder, look } = place;
-  const remedy = 'start the version that wrote the folder, or a newer one; or name another folder';
+  const remedy = 'start the version that wrote the directory, or a newer version; or use another directory';
   return {
     id: `${id}-format`,
     title: `format of the ${title}`,
     remedy,
     async run() {
-      if (folder === undefined) return skipped('no folder is named');
+      if (folder === undefined) return skipped('no directory is set');
       try {
         return ok(
           (await look(folder))
-            ? `${folder} was written by a version that this one understands`
-            : `${folder} says nothing yet: it is new, or of the first format`,
+            ? `${folder} has a supported format`
+            : `${folder} is new, or has the first format`,
         );
       } catch (error) {
         if (error instanceof TailcastError) return failed(error.detail ?? error.message, remedy);

@@ -94,7 +94,7 @@ export function grantsCheck(
     id: 'grants',
     title: 'grants',
     needs: options.needs,
-    remedy: 'see that tailscaled is connected and may be asked',
+    remedy: 'check that tailscaled is connected and its socket is accessible',
     run: async (signal) => judgeGrants(await grants(signal), options.only),
   };
 }
@@ -102,8 +102,11 @@ export function grantsCheck(
 function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): CheckVerdict {
   if (grants.length === 0) {
     return only === undefined
-      ? warning('no other node of the tailnet is online, so nothing can be said', 'try again when one is')
-      : failed(`no node of the tailnet is called ${only}`, 'name a node as `tailscale status` shows it');
+      ? warning(
+          'no other node of the tailnet is online, so grants cannot be checked',
+          'run the check while another node is online',
+        )
+      : failed(`the tailnet has no node ${only}`, 'use a name from `tailscale status`');
   }
   const malformed = grants.filter((grant) => grant.kind === 'malformed');
   const [first] = malformed;
@@ -111,14 +114,14 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
     const others = malformed.length === 1 ? '' : ` (and ${malformed.length - 1} more)`;
     return failed(
       `${first.who}${others} is refused: ${first.problem}`,
-      'mend the grant in the tailnet policy: one rule that is not understood makes all of a caller’s rules unusable',
+      'fix the grant in the tailnet policy: one invalid rule disables all rules of a caller',
     );
   }
   const granted = grants.filter((grant) => grant.kind === 'granted');
   if (granted.length === 0) {
     // Not broken: callers that the network lets in are themselves, without groups. RBAC may name them.
     return warning(
-      `none of ${grants.length} nodes has a grant for this gateway: users become nobody but themselves, and nothing is recorded`,
+      `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,
       GRANT,
     );
   }
@@ -126,8 +129,8 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
   const reserved = granted.find(({ groups }) => reservedGroups(groups).length > 0);
   if (reserved !== undefined) {
     return warning(
-      `${reserved.who} is given ${reservedGroups(reserved.groups).join(', ')}, to which Kubernetes itself gives rights`,
-      'where that is not meant, name what the gateway may claim (--claimable-groups), or mend the grant',
+      `${reserved.who} has ${reservedGroups(reserved.groups).join(', ')}, with rights in every Kubernetes cluster`,
+      'limit the groups with --claimable-groups, or fix the grant',
     );
   }
   const more = granted.length > shown.length ? `; and ${granted.length - shown.length} more` : '';

@@ -10,14 +10,14 @@ export function journalCheck(
 ): Check {
   return {
     id: 'late',
-    title: 'output that no recorder has acknowledged',
+    title: 'unacknowledged output',
     needs,
-    remedy: 'let this user read the directory and the key: --late-directory, --late-key-file',
+    remedy: 'allow this user to read the directory and the key: --late-directory, --late-key-file',
     async run() {
       if (place === undefined) {
         return warning(
-          'is kept in memory only: a gateway that is killed takes it along',
-          'leave --late-directory to its default, or name a directory, and --late-delivery-bytes above 0',
+          'is in memory only, and is lost if the gateway is killed',
+          'set --late-directory to a directory or its default, and --late-delivery-bytes above 0',
         );
       }
       const { directory, loadKey } = place;
@@ -25,27 +25,27 @@ export function journalCheck(
         if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return undefined;
         throw error;
       });
-      if (found === undefined) return skipped(`${directory} is not there yet`);
+      if (found === undefined) return skipped(`${directory} does not exist yet`);
       const { live, left, foreign, damaged } = found;
       if (foreign.files > 0) {
         return failed(
-          `${said(foreign)} of other gateways are sealed under another key`,
-          'give the gateway that key with --late-key-file; without it they cannot be read, and may be deleted',
+          `${said(foreign)} of other gateways have another key`,
+          'give the gateway that key with --late-key-file; without the key, delete the files',
         );
       }
       if (damaged.files > 0) {
         return failed(
           `${said(damaged)} cannot be read`,
-          'the log of the gateway names them and says why; look for what changed them, then delete them',
+          'read the reason in the log of the gateway, find the cause, then delete the files',
         );
       }
       if (left.files > 0) {
         return warning(
-          `${said(left)} of gateways that have ended wait for one`,
-          'start a gateway, and see that their recorder answers',
+          `${said(left)} of stopped gateways wait for a gateway`,
+          'start a gateway, and check that their recorder responds',
         );
       }
-      return ok(live.files === 0 ? 'nothing waits' : `${said(live)} of gateways that run`);
+      return ok(live.files === 0 ? 'no pending output' : `${said(live)} of running gateways`);
     },
   };
 }

@@ -26,9 +26,9 @@ const DANGEROUS: readonly Access[] = [
 ];
 
 const BIND =
-  'give the account the ClusterRole of deploy/rbac/gateway.yaml, or let the chart do it (rbac.create=true)';
+  'bind the ClusterRole of deploy/rbac/gateway.yaml to the account; the chart does this with rbac.create=true';
 const LESS =
-  'take it away: the account needs `impersonate` on users and groups and nothing else; a service account of its own is best';
+  'remove these rights: the account needs only `impersonate` on users and groups; use its own service account';
 
 export function permissionChecks(facts: PermissionFacts): readonly Check[] {
   return [
@@ -51,7 +51,7 @@ export function permissionChecks(facts: PermissionFacts): readonly Check[] {
 
 async function notNeeded(): Promise<CheckVerdict> {
   return skipped(
-    'mode noauth: callers bring their own tokens or exec plugins; client certificates do not pass through a gateway',
+    'mode noauth: callers use their own tokens or exec plugins; client certificates do not work through a gateway',
   );
 }
 
@@ -74,7 +74,7 @@ async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Prom
     if (names.length > 0) named.push(`${resource} ${shorten(names)}`);
     else missing.push(resource);
   }
-  if (missing.length > 0) return failed(`it may not impersonate ${missing.join(' and ')}`, BIND);
+  if (missing.length > 0) return failed(`the account may not impersonate ${missing.join(' and ')}`, BIND);
   return ok(named.length === 0 ? 'users and groups' : `only ${named.join('; ')}`);
 }
 
@@ -84,12 +84,13 @@ async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Prom
     DANGEROUS.map(async (access) => ({ access, allowed: await may(client, access, signal) })),
   );
   const dangerous = verdicts.filter(({ allowed }) => allowed).map(({ access }) => describe(access));
-  if (dangerous.length > 0) return failed(`it may ${shorten(dangerous)} in every namespace`, LESS);
+  if (dangerous.length > 0) return failed(`the account may ${shorten(dangerous)} in every namespace`, LESS);
   const { rules, incomplete } = await readRules(client, facts.namespace, signal);
   const more = rules
     .filter((rule) => !isHarmless(rule) && !isNodeState(rule, facts.podName))
     .map(describeRule);
-  if (more.length > 0) return warning(`in namespace ${facts.namespace} it may also ${shorten(more)}`, LESS);
+  if (more.length > 0)
+    return warning(`in namespace ${facts.namespace} the account may also ${shorten(more)}`, LESS);
   return ok(incomplete ? 'as far as the API server can list it' : 'nothing else');
 }
 

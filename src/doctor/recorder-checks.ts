@@ -26,9 +26,9 @@ const MAX_RECORDERS = 16;
 const PROBE_MS = 8_000;
 
 const REACH =
-  'start the recorder; in the tailnet policy let this node’s tag reach the recorder’s on tcp:80; and with tailscaled in ' +
-  'userspace mode dial through it: --recorder-dial tailscale';
-const ADMIT = 'let it accept this node: add this node’s tag to the recorder’s --uploaders';
+  'start the recorder; allow this node’s tag to reach tcp:80 of the recorder’s tag in the tailnet policy; with tailscaled in ' +
+  'userspace mode, set --recorder-dial tailscale';
+const ADMIT = 'add this node’s tag to --uploaders of the recorder';
 
 export function recordersCheck(facts: RecorderFacts): Check {
   return {
@@ -47,8 +47,8 @@ async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<Check
   );
   if (policies.length === 0) {
     return warning(
-      'no grant names a recorder, so nothing is recorded',
-      'to record, add "recorder": ["tag:<recorder>"] to the grant, and "enforceRecorder": true to refuse what cannot be recorded',
+      'no grant names a recorder, so no session is recorded',
+      'to record, add "recorder": ["tag:<recorder>"] to the grant, and "enforceRecorder": true to refuse unrecorded sessions',
     );
   }
   const enforced = policies.some(({ mode }) => mode === 'failClosed');
@@ -124,8 +124,8 @@ function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   }
   if (plain.length > 0) {
     return warning(
-      `${working}: sessions are recorded, but a session cannot go on at another recorder when one is lost`,
-      'use tailcast as the recorder to have exact bytes, exit codes and failover',
+      `${working}: sessions are recorded, but a session cannot continue at another recorder`,
+      'use the tailcast recorder for exact bytes, exit codes and failover',
     );
   }
   return ok(working);
@@ -137,14 +137,14 @@ function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
  */
 export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promise<RecorderAnswer> {
   const answer = Promise.withResolvers<RecorderAnswer>();
-  const onAbort = (): void => answer.reject(new Error('it accepts connections, but does not answer'));
+  const onAbort = (): void => answer.reject(new Error('it accepts connections, but does not respond'));
   signal.addEventListener('abort', onAbort, { once: true });
   const session = connect('http://recorder', {
     createConnection: () => socket,
     settings: { enablePush: false },
   });
   const notOurs = (cause: unknown): void =>
-    answer.reject(new Error('something answers there that does not speak the recorder’s HTTP/2', { cause }));
+    answer.reject(new Error('the server at this address does not speak the recorder’s HTTP/2', { cause }));
   session.on('error', notOurs);
   try {
     signal.throwIfAborted();

@@ -11,12 +11,12 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
     id: 'uploaders',
     title: 'uploaders',
     needs: ['connected'],
-    remedy: 'see that tailscaled is connected',
+    remedy: 'check that tailscaled is connected',
     async run() {
       if (uploaders.length === 0) {
         return warning(
-          'every node that the tailnet policy lets in may upload recordings',
-          'name the gateways: --uploaders tag:<gateway>',
+          'every node that the tailnet policy allows may upload recordings',
+          'limit uploads to the gateways: --uploaders tag:<gateway>',
         );
       }
       const { peers } = await status();
@@ -24,7 +24,7 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
       if (missing.length === uploaders.length) {
         return failed(
           `no node of the tailnet is ${missing.join(' or ')}`,
-          'tag the gateway’s node so, or name what it is: --uploaders tag:<gateway>',
+          'add this tag to the gateway’s node, or set --uploaders tag:<gateway>',
         );
       }
       return ok(uploaders.filter((name) => !missing.includes(name)).join(', '));
@@ -41,14 +41,14 @@ export function trustedGatewaysCheck(
     id: 'trusted-gateways',
     title: 'portals',
     needs: ['connected'],
-    remedy: 'see that tailscaled is connected',
+    remedy: 'check that tailscaled is connected',
     async run() {
       const { peers } = await status();
       const trusted = peers.filter((peer) => gateways.some((name) => isNamed(peer, name)));
       if (trusted.length > 0) return ok(`shown by ${trusted.map(({ name }) => name).join(', ')}`);
       return failed(
         `no node of the tailnet is ${gateways.join(' or ')}, so no portal shows recordings`,
-        'tag the gateway’s node so, or name what it is: --trusted-gateways tag:<gateway>',
+        'add this tag to the gateway’s node, or set --trusted-gateways tag:<gateway>',
       );
     },
   };
@@ -64,7 +64,7 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
   return {
     id: 'answers',
     title: 'recorder',
-    remedy: 'stop what listens there, or let the recorder listen elsewhere: --listen <host:port>',
+    remedy: 'stop the program at this address, or use another address: --listen <host:port>',
     async run(signal) {
       const socket = await dial(signal).catch((error: unknown) => errorText(error));
       if (typeof socket === 'string') return skipped(`not running on ${address} (${socket})`);
@@ -72,7 +72,7 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
       // Nobody on the tailnet calls from this machine's own address, so a recorder that asks tailscaled refuses us.
       return status === 200 || status === 403
         ? ok(`running on ${address}`)
-        : failed(`what listens on ${address} answers with ${status}`, this.remedy);
+        : failed(`the program on ${address} responds with ${status}`, this.remedy);
     },
   };
 }

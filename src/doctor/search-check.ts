@@ -12,7 +12,7 @@ export interface SearchFacts {
 }
 
 const FILES =
-  'use the Node of the package or the image: others lack FTS5; an index that is damaged may be deleted, it is made of the recordings again';
+  'use the Node of the package or the image, which has FTS5; delete a damaged index, and the recorder builds it again';
 
 export function searchCheck({ place, look, remedy = FILES }: SearchFacts): Check {
   return {
@@ -20,9 +20,9 @@ export function searchCheck({ place, look, remedy = FILES }: SearchFacts): Check
     title: 'search index',
     remedy,
     async run() {
-      if (place === undefined) return skipped('off; sessions can be searched with --search true');
+      if (place === undefined) return skipped('off; enable it with --search true');
       try {
-        return ok((await look(place)) ? `${place} can be read` : `${place} has no session yet`);
+        return ok((await look(place)) ? `${place} is readable` : `${place} has no session yet`);
       } catch (error) {
         return failed(errorText(error), remedy);
       }

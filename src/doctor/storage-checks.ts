@@ -28,24 +28,21 @@ export function storageChecks(
     {
       id,
       title,
-      remedy: `name a directory that this user may write to: ${flag} <directory>`,
+      remedy: `use a directory that this user may write to: ${flag} <directory>`,
       async run() {
         if (directory === undefined) {
-          return failed(
-            'no directory is named',
-            `name the directory that recordings are kept in: ${flag} <directory>`,
-          );
+          return failed('no directory is set', `set the directory for recordings: ${flag} <directory>`);
         }
         const state = await examine(directory);
         if (!state.usable) return failed(`${directory}: ${state.problem}`, state.remedy);
-        return ok(state.exists ? `${directory} can be written to` : `${directory} will be made`);
+        return ok(state.exists ? `${directory} is writable` : `${directory} will be created`);
       },
     },
     {
       id: `${id}-space`,
-      title: `room in ${title}`,
+      title: `space in ${title}`,
       needs: [id],
-      remedy: 'make room, or name a directory on a larger volume',
+      remedy: 'free space, or use a directory on a larger volume',
       async run() {
         const state = await examine(directory ?? '');
         return state.usable ? judgeRoom(state, place) : failed(state.problem, state.remedy);
@@ -58,18 +55,15 @@ function judgeRoom(state: DirectoryState & { readonly usable: true }, place: Sto
   const { freeBytes, totalBytes, freeFiles } = state;
   const share = totalBytes === 0 ? 1 : freeBytes / totalBytes;
   const summary = `${size(freeBytes)} free of ${size(totalBytes)}`;
-  const remedy = `delete what is no longer needed, or let ${place.flag} be on a larger volume`;
+  const remedy = `delete unneeded files, or set ${place.flag} to a larger volume`;
   if (freeBytes < place.minFreeBytes) {
-    return failed(
-      `${summary}: less than the ${size(place.minFreeBytes)} without which nothing is taken`,
-      remedy,
-    );
+    return failed(`${summary}: less than the required ${size(place.minFreeBytes)}`, remedy);
   }
   if (freeFiles !== undefined && freeFiles < MIN_FREE_FILES) {
-    return failed(`only ${freeFiles} more files fit, though there are ${size(freeBytes)} free`, remedy);
+    return failed(`only ${freeFiles} free inodes, although ${size(freeBytes)} are free`, remedy);
   }
   if (freeBytes < place.wantedBytes || share < MIN_FREE_SHARE) {
-    const why = share < MIN_FREE_SHARE ? '' : `; one recording may have ${size(place.wantedBytes)}`;
+    const why = share < MIN_FREE_SHARE ? '' : `; one recording may need ${size(place.wantedBytes)}`;
     return warning(`${summary}${why}`, remedy);
   }
   return ok(summary);

@@ -10,13 +10,13 @@ export interface TailnetFacts {
   readonly proxyProtocol: boolean;
 }
 
-const UP = 'bring it up: tailscale up --advertise-tags=tag:<tag>';
+const UP = 'connect it: tailscale up --advertise-tags=tag:<tag>';
 const STATE_REMEDIES: ReadonlyMap<string, string> = new Map([
   ['NeedsLogin', `${UP}, or give the tailscale container an auth key (TS_AUTHKEY)`],
   ['NeedsMachineAuth', 'approve this node in the admin console of the tailnet'],
   ['Stopped', UP],
-  ['Starting', 'wait until it has reached its control server, and look at its log when it does not'],
-  ['NoState', 'wait a moment; when it stays so, look at the log of tailscaled'],
+  ['Starting', 'wait until tailscaled reaches its control server; if it does not, read its log'],
+  ['NoState', 'wait; if the state does not change, read the log of tailscaled'],
 ]);
 
 /** `tailscale serve` writes PROXY headers since this version. */
@@ -31,14 +31,14 @@ function daemonCheck({ socketPath, status, proxyProtocol }: TailnetFacts): Check
     id: 'tailscaled',
     title: 'tailscaled',
     remedy:
-      'start tailscaled, or name its LocalAPI socket with --socket; in a pod, mount the volume that holds the tailscale ' +
+      'start tailscaled, or name its LocalAPI socket with --socket; in a pod, mount the volume with the tailscale ' +
       'container’s TS_SOCKET into this container and run both with the same user ID',
     async run() {
       const { version } = await status();
       if (proxyProtocol && olderThan(version, PROXY_PROTOCOL_SINCE)) {
         return warning(
           `version ${version} on ${socketPath} does not write PROXY headers`,
-          'upgrade tailscaled to 1.92 or newer: without PROXY headers nobody behind tailscale serve has an identity',
+          'upgrade tailscaled to 1.92 or newer: without PROXY headers, callers through tailscale serve have no identity',
         );
       }
       return ok(`version ${version} on ${socketPath}`);
@@ -55,11 +55,11 @@ function stateCheck({ status }: TailnetFacts): Check {
     async run() {
       const { backendState, health } = await status();
       if (backendState !== 'Running') {
-        const remedy = STATE_REMEDIES.get(backendState) ?? 'look at the log of tailscaled';
+        const remedy = STATE_REMEDIES.get(backendState) ?? 'read the log of tailscaled';
         return failed(`tailscaled is in state ${backendState}`, remedy);
       }
       if (health.length > 0) {
-        return warning(`connected, but tailscaled says: ${health.join('; ')}`, 'see: tailscale status');
+        return warning(`connected, but tailscaled reports: ${health.join('; ')}`, 'run: tailscale status');
       }
       return ok('connected');
     },
@@ -75,12 +75,12 @@ function nodeCheck({ status }: TailnetFacts): Check {
     async run() {
       const { self } = await status();
       if (self === undefined || self.name === '' || self.addresses.length === 0) {
-        return failed('it has no name or no address in the tailnet', UP);
+        return failed('the node has no name or no address in the tailnet', UP);
       }
       const where = `${self.name} (${self.addresses.join(', ')})`;
       if (self.tags.length === 0) {
         return warning(
-          `${where} carries no tag, so it belongs to a person and its key expires`,
+          `${where} has no tag, so the node belongs to a person and its key expires`,
           'tag it: tailscale up --advertise-tags=tag:<tag>, with the tag in tagOwners of the policy; grants then name the tag as dst',
         );
       }
@@ -90,7 +90,7 @@ function nodeCheck({ status }: TailnetFacts): Check {
 }
 
 function magicDnsCheck({ status }: TailnetFacts): Check {
-  const remedy = 'turn MagicDNS on in the DNS settings of the tailnet';
+  const remedy = 'enable MagicDNS in the DNS settings of the tailnet';
   return {
     id: 'magic-dns',
     title: 'MagicDNS',
@@ -101,8 +101,8 @@ function magicDnsCheck({ status }: TailnetFacts): Check {
       if (magicDnsSuffix === '') return failed('the tailnet has no MagicDNS domain', remedy);
       if (self?.name.endsWith(`.${magicDnsSuffix}`) !== true) {
         return warning(
-          `this node is ${self?.name ?? ''}, which is not below ${magicDnsSuffix}`,
-          'let clients use the name that the certificate is for',
+          `this node is ${self?.name ?? ''}, which is not in ${magicDnsSuffix}`,
+          'use the name in the certificate for clients',
         );
       }
       return ok(`names end in ${magicDnsSuffix}`);

@@ -59,7 +59,7 @@ describe('the API server checks', () => {
     const apiServer = { ...double.apiServer, tls: { ...double.apiServer.tls, ca: caPem } };
     expect((await examine({ apiServer }))['api-server']).toMatchObject({
       status: 'failed',
-      summary: expect.stringContaining('name its CA in the kubeconfig'),
+      summary: expect.stringContaining('add its CA to the kubeconfig'),
     });
   });
 
@@ -67,7 +67,7 @@ describe('the API server checks', () => {
     double.version = { hello: 'world' };
     expect((await examine())['api-server']).toMatchObject({
       status: 'failed',
-      remedy: expect.stringContaining('Kubernetes API server itself'),
+      remedy: expect.stringContaining('address of the Kubernetes API server'),
     });
   });
 
@@ -114,7 +114,7 @@ describe('the permission checks', () => {
     double.rules = [];
     expect((await examine())['may-impersonate']).toMatchObject({
       status: 'failed',
-      summary: 'it may not impersonate users and groups',
+      summary: 'the account may not impersonate users and groups',
       remedy: expect.stringContaining('deploy/rbac/gateway.yaml'),
     });
   });
@@ -148,8 +148,8 @@ describe('the permission checks', () => {
         access.subresource === (dangerous as { subresource?: string }).subresource);
     expect((await examine())['may-nothing-else']).toMatchObject({
       status: 'failed',
-      summary: `it may ${words} in every namespace`,
-      remedy: expect.stringContaining('take it away'),
+      summary: `the account may ${words} in every namespace`,
+      remedy: expect.stringContaining('remove these rights'),
     });
   });
 
@@ -157,8 +157,8 @@ describe('the permission checks', () => {
     double.rules = [...double.rules, { verbs: ['get', 'list'], apiGroups: [''], resources: ['configmaps'] }];
     expect((await examine())['may-nothing-else']).toMatchObject({
       status: 'warning',
-      summary: 'in namespace default it may also get/list configmaps',
-      remedy: expect.stringContaining('take it away'),
+      summary: 'in namespace default the account may also get/list configmaps',
+      remedy: expect.stringContaining('remove these rights'),
     });
   });
 

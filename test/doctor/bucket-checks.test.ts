@@ -45,24 +45,29 @@ describe('the checks of a bucket', () => {
   it.each([
     ['no lock where one is asked for', NO_LOCK, 30, 'failed', /no object lock/],
     ['a lock that is asked for', { ...NO_LOCK, enabled: true }, 30, 'ok', /locked for 30 days/],
-    ['a lock that nobody asks for', { ...NO_LOCK, enabled: true }, 0, 'ok', /not asked for/],
-    ['a lock of everything', { enabled: true, defaultDays: 7 }, 30, 'warning', /everything for 7 days/],
-    ['a store that does not say', 'unknown', 0, 'skipped', /does not say/],
-    ['a store that does not say where a lock is asked for', 'unknown', 30, 'warning', /does not say/],
+    ['a lock that nobody asks for', { ...NO_LOCK, enabled: true }, 0, 'ok', /not used/],
+    ['a lock of everything', { enabled: true, defaultDays: 7 }, 30, 'warning', /all objects for 7 days/],
+    ['a store that does not say', 'unknown', 0, 'skipped', /does not report/],
+    ['a store that does not say where a lock is asked for', 'unknown', 30, 'warning', /does not report/],
   ] as const)('judge %s', async (_name, lock, retentionDays, status, summary) => {
     const [, finding] = await examine({ lock }, { retentionDays });
     expect(finding).toMatchObject({ id: 'object-lock', status, summary: expect.stringMatching(summary) });
   });
 
   it.each<[string, BucketRules['lifecycle'], string, RegExp]>([
-    ['a rule that removes', [{ ...RULE, removesAfterDays: 30 }], 'warning', /“old” removes what .* 30 days/],
-    ['one for a part', [{ ...RULE, removesAfterDays: 1, narrowed: true }], 'warning', /removes some of/],
+    [
+      'a rule that removes',
+      [{ ...RULE, removesAfterDays: 30 }],
+      'warning',
+      /“old” removes objects after 30 days/,
+    ],
+    ['one for a part', [{ ...RULE, removesAfterDays: 1, narrowed: true }], 'warning', /removes some objects/],
     ['one below the prefix', [{ ...RULE, removesAfterDays: 1, prefix: 'team/n1' }], 'warning', /removes/],
     ['one above the prefix', [{ ...RULE, removesAfterDays: 1, prefix: 'te' }], 'warning', /removes/],
     ['one for others', [{ ...RULE, removesAfterDays: 1, prefix: 'other/' }], 'ok', /none/],
     ['a rule that archives', [{ ...RULE, archivesTo: 'GLACIER' }], 'warning', /to GLACIER/],
-    ['a rule for uploads', [{ ...RULE, abortsAfterDays: 7 }], 'ok', /given up after 7 days/],
-    ['a store that does not say', 'unknown', 'skipped', /does not say/],
+    ['a rule for uploads', [{ ...RULE, abortsAfterDays: 7 }], 'ok', /aborted after 7 days/],
+    ['a store that does not say', 'unknown', 'skipped', /does not report/],
   ])('judge %s', async (_name, lifecycle, status, summary) => {
     const [, , finding] = await examine({ lifecycle });
     expect(finding).toMatchObject({ id: 'lifecycle', status, summary: expect.stringMatching(summary) });

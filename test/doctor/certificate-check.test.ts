@@ -100,7 +100,7 @@ describe('the certificate check', () => {
     });
     expect(await examine({ kind: 'self-signed', directory }, { nodeName: 'x.lab.ts.net' })).toMatchObject({
       status: 'warning',
-      remedy: 'name it: --tls-names x.lab.ts.net',
+      remedy: 'add the name: --tls-names x.lab.ts.net',
     });
   });
 

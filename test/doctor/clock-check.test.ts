@@ -35,7 +35,7 @@ it.each([
 it('takes no time for no answer', async () => {
   expect(await examine(undefined)).toMatchObject({
     status: 'ok',
-    summary: 'the store does not say its time',
+    summary: 'the store does not report its time',
   });
 });
 

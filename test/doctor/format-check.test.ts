@@ -33,7 +33,7 @@ describe('the check of a folder’s format', () => {
     expect(await examine()).toMatchObject({
       status: 'failed',
       summary: expect.stringContaining('was written by tailcast 9.9.9'),
-      remedy: expect.stringContaining('name another folder'),
+      remedy: expect.stringContaining('use another directory'),
     });
   });
 

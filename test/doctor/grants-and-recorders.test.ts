@@ -108,7 +108,7 @@ describe('the grants check', () => {
     expect((await examine())['grants']).toMatchObject({
       status: 'warning',
       summary:
-        'alice@example.com on alice.lab.ts.net is given system:masters, to which Kubernetes itself gives rights',
+        'alice@example.com on alice.lab.ts.net has system:masters, with rights in every Kubernetes cluster',
       remedy: expect.stringContaining('--claimable-groups'),
     });
     grant({ impersonate: { groups: ['system:authenticated'] } });
@@ -120,7 +120,7 @@ describe('the grants check', () => {
     expect((await examine())['grants']).toMatchObject({
       status: 'failed',
       summary: expect.stringMatching(/^alice@example\.com on alice\.lab\.ts\.net is refused: .*groups/),
-      remedy: expect.stringContaining('mend the grant'),
+      remedy: expect.stringContaining('fix the grant'),
     });
   });
 
@@ -139,7 +139,7 @@ describe('the grants check', () => {
   it('says that it knows nothing when nobody is online', async () => {
     expect((await examine({ callers: [] }))['grants']).toMatchObject({
       status: 'warning',
-      remedy: expect.stringContaining('try again'),
+      remedy: expect.stringContaining('another node is online'),
     });
   });
 

@@ -192,10 +192,10 @@ describe('the doctor of an operator', () => {
 
     it('sees that the group, or a status, is not served', async () => {
       reviews.resources = KINDS_SERVED.flatMap((plural) => [plural, `${plural}/status`]).slice(0, -1);
-      expect((await examine())['resources']?.summary).toBe('served without their status: dnsconfigs');
+      expect((await examine())['resources']?.summary).toBe('served without status: dnsconfigs');
       reviews.resources = undefined;
       const findings = await examine();
-      expect(findings['resources']?.summary).toBe('the API server does not know tailscale.com');
+      expect(findings['resources']?.summary).toBe('the API server does not serve tailscale.com');
       expect(findings['services']?.status).toBe('skipped');
     });
   });
@@ -208,11 +208,11 @@ describe('the doctor of an operator', () => {
         !(resource === 'secrets' && verb === 'list' && namespace === NAMESPACE);
       expect((await examine())['rights']).toMatchObject({
         status: 'failed',
-        summary: 'it may not patch services/status in every namespace; list secrets in tailcast',
+        summary: 'the account may not patch services/status in every namespace; list secrets in tailcast',
         remedy: expect.stringContaining('deploy/rbac/operator.yaml'),
       });
       const without = await examine({ ...ALL, services: false });
-      expect(without['rights']?.summary).toBe('it may not list secrets in tailcast');
+      expect(without['rights']?.summary).toBe('the account may not list secrets in tailcast');
     });
 
     it('asks once for a namespace where that is enough', async () => {
@@ -227,7 +227,7 @@ describe('the doctor of an operator', () => {
       reviews.username = 'kubernetes-admin';
       expect((await examine())['rights']).toMatchObject({
         status: 'warning',
-        remedy: expect.stringContaining('run this in its pod'),
+        remedy: expect.stringContaining('run doctor in its pod'),
       });
     });
 
@@ -284,7 +284,7 @@ describe('the doctor of an operator', () => {
       const findings = await examine();
       expect(findings['ingress-secrets']).toMatchObject({
         status: 'ok',
-        summary: 'it may not read Secrets, and nothing names one',
+        summary: 'the account may not read Secrets, and no resource names a Secret',
       });
       expect(findings['rights']?.status).toBe('ok');
     });
@@ -296,7 +296,7 @@ describe('the doctor of an operator', () => {
       expect(await found()).toMatchObject({
         status: 'warning',
         summary:
-          'it may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): certificates in them are not served',
+          'the account may not read prod/shop-tls (Ingress shop); prod/blog-tls (Ingress blog): their certificates are not served',
         remedy: expect.stringContaining('deploy/rbac/ingress-secrets.yaml'),
       });
     });
@@ -305,9 +305,12 @@ describe('the doctor of an operator', () => {
       ingress('shop', 'shop-tls');
       ingress('blog', 'blog-tls');
       reviews.allowed = (access) => !isOptional(access) || access.namespace === 'prod';
-      expect(await found()).toMatchObject({ status: 'ok', summary: 'it may read all 2 that are named' });
+      expect(await found()).toMatchObject({
+        status: 'ok',
+        summary: 'the account may read all 2 named Secrets',
+      });
       reviews.allowed = (access) => !isOptional(access) || access.name === 'shop-tls';
-      expect((await found())?.summary).toContain('it may not read prod/blog-tls (Ingress blog):');
+      expect((await found())?.summary).toContain('the account may not read prod/blog-tls (Ingress blog):');
     });
 
     it('asks for nothing for an Ingress of a group, which serves none', async () => {
@@ -352,7 +355,7 @@ describe('the doctor of an operator', () => {
       gateway('foreign', [], { gatewayClassName: 'other' });
       expect((await examine(uses))['gateways']).toMatchObject({
         status: 'ok',
-        summary: '1 as they should be',
+        summary: '1 ready',
       });
       gateway('bad', [
         condition('Accepted', 'True', 'Accepted'),
@@ -362,7 +365,7 @@ describe('the doctor of an operator', () => {
       const found = (await examine(uses))['gateways'];
       expect(found).toMatchObject({ status: 'failed' });
       expect(found?.summary).toContain('prod/bad: AddressNotUsable');
-      expect(found?.summary).toContain('prod/left: nobody has looked at it');
+      expect(found?.summary).toContain('prod/left: not reconciled yet');
     });
 
     it('warns where their CRDs are missing, which stops nothing else', async () => {
@@ -394,7 +397,7 @@ describe('the doctor of an operator', () => {
 
   describe('of the control server', () => {
     it('makes a key with the tags that resources get, and takes it back', async () => {
-      expect((await examine())['auth-keys']?.summary).toBe('one with tag:k8s was made, and taken back');
+      expect((await examine())['auth-keys']?.summary).toBe('a key with tag:k8s was created and removed');
       expect([...bench.control.keys.values()]).toMatchObject([{ tags: ['tag:k8s'], usable: false }]);
     });
 
@@ -418,7 +421,7 @@ describe('the doctor of an operator', () => {
 
   describe('of who leads', () => {
     it.each([
-      ['has let go', { holderIdentity: '' }, 'nobody leads: the last one has let go'],
+      ['has let go', { holderIdentity: '' }, 'no operator leads: the last one released the Lease'],
       ['has died', { renewTime: ago(120) }, 'has not renewed its Lease since'],
       ['never said when', { renewTime: '' }, 'has not renewed its Lease since'],
     ])('sees that the last one %s', async (_what, spec, summary) => {
@@ -429,7 +432,7 @@ describe('the doctor of an operator', () => {
 
     it('sees that there was never one, and asks for none where there is no election', async () => {
       bench.api.remove(LEASE);
-      expect((await examine())['leader']?.summary).toContain('no operator has ever led');
+      expect((await examine())['leader']?.summary).toContain('no operator has started yet');
       expect((await examine({ ...ALL, leaderElection: false }))['leader']?.status).toBe('skipped');
     });
 
@@ -454,7 +457,7 @@ describe('the doctor of an operator', () => {
       expect((await examine())['services']).toMatchObject({
         status: 'failed',
         summary: 'prod/web: ProxyInvalid: hostname: not a label',
-        remedy: 'kubectl -n prod describe service web says why',
+        remedy: 'kubectl -n prod describe service web shows the reason',
       });
     });
 
@@ -475,9 +478,7 @@ describe('the doctor of an operator', () => {
       service('old', [], { deletionTimestamp: ago(900) });
       const { services } = await examine();
       expect(services?.status).toBe('failed');
-      expect(services?.summary).toBe(
-        `prod/new: nobody has looked at it; prod/old: being deleted since ${ago(900)}`,
-      );
+      expect(services?.summary).toBe(`prod/new: not reconciled yet; prod/old: in deletion since ${ago(900)}`);
     });
 
     it('sees a change that nobody has looked at', async () => {
@@ -492,7 +493,7 @@ describe('the doctor of an operator', () => {
       bench.api.put(`${TAILSCALE}/connectors/lab`, connector({ exitNode: true }));
       expect((await examine())['connectors']?.status).toBe('ok');
       bench.api.put(`${TAILSCALE}/connectors/lab`, connector({ exitNode: false }));
-      expect((await examine())['connectors']?.summary).toBe('lab: changed, and not looked at since');
+      expect((await examine())['connectors']?.summary).toBe('lab: changed, and not reconciled since');
     });
 
     it('sees an Ingress that is shown nowhere', async () => {
@@ -504,7 +505,7 @@ describe('the doctor of an operator', () => {
       });
       expect((await examine())['ingresses']).toMatchObject({
         status: 'failed',
-        remedy: 'kubectl -n prod describe ingress shop says why',
+        remedy: 'kubectl -n prod describe ingress shop shows the reason',
       });
     });
 
@@ -526,7 +527,7 @@ describe('the doctor of an operator', () => {
 
     it('leaves out what is switched off', async () => {
       service('web', []);
-      expect((await examine({ ...ALL, services: false }))['services']?.summary).toBe('switched off');
+      expect((await examine({ ...ALL, services: false }))['services']?.summary).toBe('disabled');
     });
   });
 
@@ -549,7 +550,7 @@ describe('the doctor of an operator', () => {
       bench.control.devices.set('n8', { hostname: 'laptop', addresses: [] });
       expect((await examine())['left-nodes']).toMatchObject({
         status: 'warning',
-        summary: '1 with tag:k8s that nothing in namespace tailcast knows: prod-ghost',
+        summary: '1 with tag:k8s unknown in namespace tailcast: prod-ghost',
       });
     });
 

@@ -37,13 +37,13 @@ async function examine(
 describe('the storage checks', () => {
   it('write to the directory and leave nothing behind', async () => {
     const [store] = await examine(scratch);
-    expect(store).toMatchObject({ status: 'ok', summary: `${scratch} can be written to` });
+    expect(store).toMatchObject({ status: 'ok', summary: `${scratch} is writable` });
     expect(await readdir(scratch)).toEqual([]);
   });
 
   it('do not make a directory that is missing', async () => {
     const [store] = await examine(join(scratch, 'a', 'b'));
-    expect(store).toMatchObject({ status: 'ok', summary: expect.stringContaining('will be made') });
+    expect(store).toMatchObject({ status: 'ok', summary: expect.stringContaining('will be created') });
     expect(await readdir(scratch)).toEqual([]);
   });
 
@@ -56,7 +56,7 @@ describe('the storage checks', () => {
   it('say what to do about what is no directory', async () => {
     await writeFile(join(scratch, 'file'), '');
     const [store] = await examine(join(scratch, 'file'));
-    expect(store).toMatchObject({ status: 'failed', remedy: 'name a directory' });
+    expect(store).toMatchObject({ status: 'failed', remedy: 'use a directory' });
   });
 
   it.skipIf(process.getuid?.() === 0)('say whom to give a directory to', async () => {
@@ -71,7 +71,7 @@ describe('the storage checks', () => {
 
   it('fail when no more files fit', async () => {
     const [, room] = await examine('/store', { freeFiles: 3 });
-    expect(room).toMatchObject({ status: 'failed', summary: expect.stringContaining('only 3 more files') });
+    expect(room).toMatchObject({ status: 'failed', summary: expect.stringContaining('only 3 free inodes') });
   });
 
   it('warn when one recording could fill the disk, or the disk is nearly full', async () => {

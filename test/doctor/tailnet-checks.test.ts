@@ -139,7 +139,7 @@ describe('the tailnet checks', () => {
     double.status['CurrentTailnet'] = { MagicDNSSuffix: 'other.ts.net' };
     expect((await examine())['magic-dns']).toMatchObject({
       status: 'warning',
-      summary: expect.stringContaining('not below other.ts.net'),
+      summary: expect.stringContaining('not in other.ts.net'),
     });
   });
 

@@ -14,11 +14,10 @@ export interface ControlFacts {
 
 /** Long enough to be taken back. */
 const KEY_LIFETIME_MS = 60_000;
-const REACH =
-  'see that --control and --control-url name it, that it can be reached from here, and that the files with the credentials hold what it gave out';
+const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 
 export function controlChecks({ control, defaultTags, proxyGroups, nodes }: ControlFacts): readonly Check[] {
-  const keys = `let the OAuth client have the scope auth_keys and the tags ${defaultTags.join(', ')} (with Headscale: let its policy name them in tagOwners)`;
+  const keys = `give the OAuth client the scope auth_keys and the tags ${defaultTags.join(', ')} (Headscale: add the tags to tagOwners of its policy)`;
   return [
     {
       id: 'control',
@@ -43,23 +42,23 @@ export function controlChecks({ control, defaultTags, proxyGroups, nodes }: Cont
           () => undefined,
           (error: unknown) => errorText(error),
         );
-        const what = `one with ${defaultTags.join(', ')} was made`;
+        const what = `a key with ${defaultTags.join(', ')} was created`;
         return left === undefined
-          ? ok(`${what}, and taken back`)
-          : failed(`${what}, and cannot be taken back: ${left}; it ends within a minute`, keys);
+          ? ok(`${what} and removed`)
+          : failed(`${what}, and cannot be removed: ${left}; it expires within a minute`, keys);
       },
     },
     {
       id: 'tailnet-services',
       title: 'Tailscale Services',
       needs: ['control'],
-      remedy: 'let the OAuth client have the scope services, or say --proxy-groups=false',
+      remedy: 'give the OAuth client the scope services, or set --proxy-groups=false',
       async run(signal) {
         if (!proxyGroups) return skipped('not needed: --proxy-groups=false');
         if (control.services === undefined)
-          return skipped('the control server has none: each replica has a name of its own');
+          return skipped('the control server does not support them: each replica has its own name');
         const known = await control.services.list(signal);
-        return ok(`${known.length} of them`);
+        return ok(`${known.length} found`);
       },
     },
   ];

@@ -11,7 +11,7 @@ import type { ClusterView } from './cluster-view.ts';
 import { some } from './parents.ts';
 
 const GRANT =
-  'grant it get on them (kubectl apply -f deploy/rbac/ingress-secrets.yaml, in the chart operator.ingresses.secrets: true; for some namespaces alone, bind that ClusterRole there), or remove secretName';
+  'give the account the right to get Secrets (kubectl apply -f deploy/rbac/ingress-secrets.yaml, or operator.ingresses.secrets in the chart; to limit it, bind that ClusterRole in single namespaces), or remove secretName';
 const GET_SECRETS = { verb: 'get', group: '', resource: 'secrets' } as const;
 
 /** As many questions as there are Secrets, at most, within the time of a check. */
@@ -27,21 +27,21 @@ export function ingressSecretsCheck(facts: {
     async run(signal) {
       const ingresses = await facts.view.parents('Ingress', signal);
       const gateways = await facts.view.parents('Gateway', signal);
-      if (ingresses === undefined && gateways === undefined) return skipped('switched off');
+      if (ingresses === undefined && gateways === undefined) return skipped('disabled');
       const api = await facts.client();
       const named = namedBy(ingresses ?? [], gateways ?? []);
       if (await may(api, GET_SECRETS, signal)) {
-        return ok(`it may read the Secrets of every namespace; ${named.length} are named`);
+        return ok(`the account may read the Secrets of every namespace; resources name ${named.length}`);
       }
-      if (named.length === 0) return ok('it may not read Secrets, and nothing names one');
+      if (named.length === 0) return ok('the account may not read Secrets, and no resource names a Secret');
       const unread: Named[] = [];
       for (const secret of named) {
         const { namespace, name } = secret;
         if (!(await may(api, { ...GET_SECRETS, namespace, name }, signal))) unread.push(secret);
       }
-      if (unread.length === 0) return ok(`it may read all ${named.length} that are named`);
+      if (unread.length === 0) return ok(`the account may read all ${named.length} named Secrets`);
       const texts = unread.map(({ namespace, name, by }) => `${namespace}/${name} (${by})`);
-      return warning(`it may not read ${some(texts)}: certificates in them are not served`, GRANT);
+      return warning(`the account may not read ${some(texts)}: their certificates are not served`, GRANT);
     },
   };
 }

@@ -32,7 +32,8 @@ const podSchema = z.object({
 
 /** How far two clocks that are kept may be apart. */
 const SKEW_MS = 30_000;
-const START = 'see that its pod runs and that its log says “leading” (kubectl -n <namespace> get pods, logs)';
+const START =
+  'check that its pod runs and that its log contains “leading” (kubectl -n <namespace> get pods, logs)';
 
 export function leadingChecks(facts: LeadingFacts): readonly Check[] {
   const { view, namespace, leaseName } = facts;
@@ -46,7 +47,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
       needs: ['credential'],
       remedy,
       async run(signal) {
-        if (!facts.leaderElection) return skipped('there is no election: --leader-election=false');
+        if (!facts.leaderElection) return skipped('no election: --leader-election=false');
         return judgeLease(await lease(signal), facts, remedy);
       },
     },
@@ -62,7 +63,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
         const [name = ''] = holder.split('_');
         const pod = name === '' ? undefined : await view.get(KINDS.pod, { namespace, name }, signal);
         if (pod === undefined)
-          return skipped(`this is ${facts.version}; the operator is no pod of this namespace`);
+          return skipped(`this is ${facts.version}; this namespace has no pod of the operator`);
         return judgeImage(
           podSchema.parse(pod).spec.containers.map(({ image }) => image),
           facts,
@@ -77,13 +78,17 @@ function judgeLease(
   { leaseName, unixMs }: LeadingFacts,
   remedy: string,
 ): CheckVerdict {
-  if (lease === undefined) return failed(`there is no Lease ${leaseName}: no operator has ever led`, remedy);
+  if (lease === undefined)
+    return failed(`there is no Lease ${leaseName}: no operator has started yet`, remedy);
   const { holderIdentity, leaseDurationSeconds, renewTime, acquireTime, leaseTransitions } =
     leaseSchema.parse(lease).spec;
-  if (holderIdentity === '') return failed('nobody leads: the last one has let go', remedy);
+  if (holderIdentity === '') return failed('no operator leads: the last one released the Lease', remedy);
   const overdueMs = unixMs() - Date.parse(renewTime) - leaseDurationSeconds * 1000;
   if (!(overdueMs < SKEW_MS))
-    return failed(`${holderIdentity} has not renewed its Lease since ${renewTime}, so nobody leads`, remedy);
+    return failed(
+      `${holderIdentity} has not renewed its Lease since ${renewTime}, so no operator leads`,
+      remedy,
+    );
   return ok(`${holderIdentity} since ${acquireTime}, after ${leaseTransitions} others`);
 }
 
@@ -95,9 +100,9 @@ function judgeImage(
     images.includes(image) ||
     images.some((one) => one.endsWith(`:v${version}`) || one.includes(`:v${version}@`))
   )
-    return ok(`${version}, as the operator’s`);
+    return ok(`${version}, like the operator`);
   return warning(
     `this is ${version}, and the operator runs ${images.join(', ')}`,
-    'run the doctor of the operator’s own image, or upgrade it: other versions have other needs',
+    'run doctor from the operator’s image, or upgrade the operator',
   );
 }

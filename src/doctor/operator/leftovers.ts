@@ -39,14 +39,14 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
       id: 'left-objects',
       title: 'objects without owner',
       needs: ['resources', 'rights'],
-      remedy: 'see that the operator’s account may read them',
+      remedy: 'check that the operator’s account may read them',
       async run(signal) {
         const left = await orphansOf(view, signal);
         if (left.length === 0) return ok('none');
         const names = left.map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
         return warning(
           `${left.length}: ${some(names)}`,
-          `what they were made for is gone, or asks for nothing any more: kubectl -n ${namespace} delete ${names.slice(0, 5).join(' ')}`,
+          `their resources are deleted or no longer need them: kubectl -n ${namespace} delete ${names.slice(0, 5).join(' ')}`,
         );
       },
     },
@@ -54,7 +54,7 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
       id: 'left-nodes',
       title: 'nodes without owner',
       needs: ['control', 'rights'],
-      remedy: 'see that the control server lists its nodes',
+      remedy: 'check that the control server lists its nodes',
       async run(signal) {
         const secrets = await statesOf(view, signal);
         const known = new Set(
@@ -64,8 +64,8 @@ export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
         const left = ours.filter(({ id, machineKey }) => !known.has(id) && !known.has(machineKey));
         if (left.length === 0) return ok(`none; ${ours.length} with ${defaultTags.join(' or ')}`);
         return warning(
-          `${left.length} with ${defaultTags.join(' or ')} that nothing in namespace ${namespace} knows: ${some(left.map(({ name }) => name))}`,
-          'where no other cluster or machine has that tag, remove them at the control server; tags of their own for each operator (--default-tags) tell them apart',
+          `${left.length} with ${defaultTags.join(' or ')} unknown in namespace ${namespace}: ${some(left.map(({ name }) => name))}`,
+          'if no other cluster or machine uses this tag, remove the nodes at the control server; give each operator its own --default-tags',
         );
       },
     },

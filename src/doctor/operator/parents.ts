@@ -36,7 +36,7 @@ const PARENTS: readonly Kind[] = [
 /** What has waited for so long waits for something that does not come by itself. */
 const PATIENCE_MS = 5 * 60_000;
 const SHOWN = 5;
-const LOG = 'see that an operator leads, and its log';
+const LOG = 'check that an operator leads, and read its log';
 
 export function parentChecks(facts: ParentFacts): readonly Check[] {
   return [classesCheck(facts), ...PARENTS.map((kind) => parentCheck(kind, facts))];
@@ -52,8 +52,8 @@ function classesCheck({ view, defaultClass }: ParentFacts): Check {
       const classes = (await view.classes(signal)).map(parseProxyClass);
       if (defaultClass !== '' && !classes.some(({ metadata }) => metadata.name === defaultClass)) {
         return failed(
-          `the default class ${defaultClass} does not exist: all that name none wait for it`,
-          'make it, or name another (--default-proxy-class)',
+          `the default class ${defaultClass} does not exist: all resources without a class wait for it`,
+          'create the class, or set another one with --default-proxy-class',
         );
       }
       const invalid = classes.flatMap((one) => {
@@ -61,10 +61,10 @@ function classesCheck({ view, defaultClass }: ParentFacts): Check {
         return problems.length === 0 ? [] : [`${one.metadata.name}: ${problems.join(', ')}`];
       });
       if (invalid.length > 0)
-        return failed(some(invalid), 'mend the fields that are named; whoever names such a class waits');
+        return failed(some(invalid), 'fix these fields; resources with such a class wait');
       const unseen = classes.filter((one) => !isReady(one)).map(({ metadata }) => metadata.name);
-      if (unseen.length > 0) return warning(`${some(unseen)}: not looked at yet, so proxies wait`, LOG);
-      return classes.length === 0 ? skipped('there are none') : ok(`${classes.length} valid`);
+      if (unseen.length > 0) return warning(`${some(unseen)}: not reconciled yet, so proxies wait`, LOG);
+      return classes.length === 0 ? skipped('none') : ok(`${classes.length} valid`);
     },
   };
 }
@@ -78,8 +78,8 @@ function parentCheck(parent: Kind, facts: ParentFacts): Check {
     remedy: LOG,
     async run(signal) {
       const objects = await facts.view.parents(kind, signal);
-      if (objects === undefined) return skipped('switched off');
-      if (objects.length === 0) return skipped('there are none');
+      if (objects === undefined) return skipped('disabled');
+      if (objects.length === 0) return skipped('none');
       const findings = objects.flatMap((object) => examineParent(parent, object, facts) ?? []);
       return judge(findings, objects.length);
     },
@@ -94,7 +94,7 @@ interface Finding {
 }
 
 function judge(findings: readonly Finding[], count: number): CheckVerdict {
-  if (findings.length === 0) return ok(`${count} as they should be`);
+  if (findings.length === 0) return ok(`${count} ready`);
   // What has stood for long comes first, and its remedies.
   const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));
   const summary = some(ordered.map(({ text }) => text));
@@ -110,22 +110,22 @@ function examineParent(
   const { metadata } = object;
   const name = nameOfObject(object);
   const isYoung = (since: string | undefined): boolean => unixMs() - Date.parse(since ?? '') < PATIENCE_MS;
-  const pods = `look at its pods (kubectl -n ${namespace} get pods -l tailscale.com/parent-resource=${metadata.name})`;
-  const described = `kubectl${metadata.namespace === undefined ? '' : ` -n ${metadata.namespace}`} describe ${kind.toLowerCase()} ${metadata.name} says why`;
+  const pods = `check its pods (kubectl -n ${namespace} get pods -l tailscale.com/parent-resource=${metadata.name})`;
+  const described = `kubectl${metadata.namespace === undefined ? '' : ` -n ${metadata.namespace}`} describe ${kind.toLowerCase()} ${metadata.name} shows the reason`;
   const { deletionTimestamp, creationTimestamp } = metadata;
   if (deletionTimestamp !== undefined) {
-    const text = `${name}: being deleted since ${deletionTimestamp}`;
-    const remedy = `its pods end and its nodes leave first: ${LOG}, and that the control server answers; ${pods}`;
+    const text = `${name}: in deletion since ${deletionTimestamp}`;
+    const remedy = `its pods and nodes must disappear first: ${LOG}, and check that the control server responds; ${pods}`;
     return { text, remedy, isYoung: isYoung(deletionTimestamp) };
   }
   if (conditions === undefined) {
     if (isShown(object)) return undefined;
-    const text = `${name}: not reached from the tailnet yet`;
+    const text = `${name}: not reachable from the tailnet yet`;
     return { text, remedy: described, isYoung: isYoung(creationTimestamp) };
   }
   const wanted = conditionsIn(object).filter(({ type }) => conditions.test(type));
   if (wanted.length === 0)
-    return { text: `${name}: nobody has looked at it`, remedy: LOG, isYoung: isYoung(creationTimestamp) };
+    return { text: `${name}: not reconciled yet`, remedy: LOG, isYoung: isYoung(creationTimestamp) };
   const open = wanted.find(({ status }) => status !== 'True');
   if (open !== undefined) {
     const waits = isWaiting(open);
@@ -137,10 +137,14 @@ function examineParent(
   }
   const partial = wanted.find(({ reason }) => reason.endsWith('Partial'));
   if (partial !== undefined)
-    return { text: `${name}: ${partial.message}`, remedy: 'do as it says, or leave it so', isYoung: true };
+    return {
+      text: `${name}: ${partial.message}`,
+      remedy: 'follow this message, or ignore it',
+      isYoung: true,
+    };
   const stale = wanted.find((one) => (one.observedGeneration ?? 0) < (metadata.generation ?? 0));
   if (stale === undefined) return undefined;
-  return { text: `${name}: changed, and not looked at since`, remedy: LOG, isYoung: true };
+  return { text: `${name}: changed, and not reconciled since`, remedy: LOG, isYoung: true };
 }
 
 /** It says itself that something is under way. */

@@ -8,7 +8,7 @@ import type { OperatorUses } from './rights.ts';
 const GROUP = 'tailscale.com';
 const VERSION = 'v1alpha1';
 const APPLY =
-  'apply deploy/crds (kubectl apply --server-side -k deploy/crds), or switch off what is not wanted (--connectors=false and its like)';
+  'apply deploy/crds (kubectl apply --server-side -k deploy/crds), or disable unneeded kinds (for example --connectors=false)';
 
 const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
 const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
@@ -40,10 +40,13 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
     async run(signal) {
       const api = await client();
       const group = await api.get(`/apis/${GROUP}`, signal);
-      if (group.status === 404) return failed(`the API server does not know ${GROUP}`, APPLY);
+      if (group.status === 404) return failed(`the API server does not serve ${GROUP}`, APPLY);
       const versions = GROUPS.parse(group.body).versions.map(({ version }) => version);
       if (!versions.includes(VERSION))
-        return failed(`${GROUP} is served as ${versions.join(', ')}, and not as ${VERSION}`, APPLY);
+        return failed(
+          `the API server serves ${GROUP} as ${versions.join(', ')}, but not as ${VERSION}`,
+          APPLY,
+        );
       const answer = await api.get(`/apis/${GROUP}/${VERSION}`, signal);
       const verdict = judge(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
       return verdict.status === 'ok' && uses.gateways ? judgeGatewayApi(api, verdict, signal) : verdict;
@@ -64,7 +67,7 @@ async function judgeGatewayApi(
     ? verdict
     : warning(
         `${GATEWAY_GROUP}/v1 is not served: ${missing.join(', ')}`,
-        'install the CRDs of the Gateway API, or say --gateways=false',
+        'install the CRDs of the Gateway API, or set --gateways=false',
       );
 }
 
@@ -78,8 +81,8 @@ function judge(
   // The operator says how things are going there; an API server that keeps it in the object itself would refuse that.
   const mute = wanted.filter((plural) => names.has(plural) && !names.has(`${plural}/status`));
   if (missing.length > 0) return failed(`not served: ${missing.join(', ')}`, APPLY);
-  if (mute.length > 0) return failed(`served without their status: ${mute.join(', ')}`, APPLY);
+  if (mute.length > 0) return failed(`served without status: ${mute.join(', ')}`, APPLY);
   const others = versions.filter((version) => version !== VERSION);
-  const also = others.length === 0 ? '' : ` (and ${others.join(', ')}, which nobody asks for)`;
+  const also = others.length === 0 ? '' : ` (and ${others.join(', ')}, which are not used)`;
   return ok(`${GROUP}/${VERSION}${also}: ${wanted.join(', ')}`);
 }

@@ -42,7 +42,7 @@ const EVENTS_OF_CLUSTER = 'default';
 const AT_ONCE = 8;
 
 const BIND =
-  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for --gateways), or upgrade the chart; or switch off what is not wanted (--services=false and its like)';
+  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for --gateways), or upgrade the chart; or disable unneeded kinds (for example --services=false)';
 
 /** Everything that the operator asks of the API server with these uses. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
@@ -130,14 +130,14 @@ export function rightsCheck({ uses, namespace, client }: RightsFacts): Check {
       const api = await client();
       const self = await usernameOf(api, signal);
       const missing = await missingOf(api, rightsFor(uses, namespace), signal);
-      if (missing.length > 0) return failed(`it may not ${missing.join('; ')}`, BIND);
+      if (missing.length > 0) return failed(`the account may not ${missing.join('; ')}`, BIND);
       if (self !== undefined && !self.startsWith('system:serviceaccount:')) {
         return warning(
-          `${self} may do all that is needed, but is no service account`,
-          'what counts is what the operator’s own account may do: run this in its pod, or with a kubeconfig of that account',
+          `${self} has all rights, but is not a service account`,
+          'check the operator’s own account: run doctor in its pod, or with a kubeconfig of that account',
         );
       }
-      return ok('all that its uses need');
+      return ok('all required rights');
     },
   };
 }
