@@ -1,4 +1,6 @@
-/** Reads the lines of a cast into a row journal. Input (`i`) is never read: passwords are there. Pure. */
+/**
+ * Reads the lines of a cast into a row journal. Input events (`i`) are ignored, because they contain passwords. Pure.
+ */
 import { parseCastEvent, parseResize, isCastComment } from '../wire/asciicast/event.ts';
 import { hasReversedResize, parseCastHeader } from '../wire/asciicast/header.ts';
 import { WireError } from '../wire/wire-error.ts';
@@ -14,16 +16,16 @@ export interface CastTextOptions {
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Characters of output as they are read. */
+  /** Called with the number of output characters read. */
   readonly onOutput?: (characters: number) => void;
-  /** Default: a budget of its own. */
+  /** Work budget. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
 
-/** Longest line that is read, in characters: a longer one is no event of ours. */
+/** Maximum length of a line, in characters. Longer lines are not asciicast events. */
 const MAX_LINE = 64 * 1024 ** 2;
 
-/** One per recording. */
+/** Reader of one recording. */
 export class CastText {
   readonly #options: CastTextOptions;
   readonly #budget: WorkBudget;
@@ -54,7 +56,7 @@ export class CastText {
     return this.#journal?.isExhausted === true;
   }
 
-  /** The next line, without its line feed; the first one is the header. */
+  /** Reads the next line, without its line feed. The first line is the header. */
   line(line: string): void {
     this.#budget.allow(line.length);
     try {
@@ -68,22 +70,22 @@ export class CastText {
     }
   }
 
-  /** Time passes in a session that is running. */
+  /** Advances the time of a running session. */
   tick(seconds: number): void {
     this.#journal?.tick(seconds);
   }
 
-  /** Printable characters that were written and never became visible. */
+  /** Number of printable characters that never became visible. */
   get hidden(): number {
     return this.#journal?.hidden ?? 0;
   }
 
-  /** Gives out what can be read now; more lines may follow. */
+  /** Emits all pending rows. More lines may follow. */
   flush(): void {
     this.#journal?.flush();
   }
 
-  /** There are no more lines. */
+  /** Ends the recording. */
   end(): void {
     this.#journal?.end();
   }

@@ -1,9 +1,9 @@
-/** What a query looks for in the text of a moment, and where it stands there. Pure. */
+/** Finds the phrases of a query in a moment. Pure. */
 import type { Query } from './query.ts';
 import type { Hit, Moment } from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type TokenPhrase } from './tokens.ts';
 
-/** What is marked, in rows and in commands. */
+/** Phrases to highlight in rows and in commands. */
 export interface MarkedPhrases {
   readonly inRows: readonly TokenPhrase[];
   readonly inCommands: readonly TokenPhrase[];
@@ -11,7 +11,7 @@ export interface MarkedPhrases {
 
 const MAX_SNIPPET = 300;
 
-/** The phrases of a query that a moment is found by. */
+/** Returns the phrases of a query that match text of a moment. */
 export function markedPhrases({ clauses }: Query): MarkedPhrases {
   const terms = clauses.flat().filter((term) => term.kind === 'text');
   const positive = terms.filter((term) => !term.isNot);
@@ -25,7 +25,7 @@ export function markedPhrases({ clauses }: Query): MarkedPhrases {
   };
 }
 
-/** Where a moment has what is looked for: its command, else the first row that does. */
+/** Returns the position of the match in a moment: in its command, else in the first matching row. */
 export function hitOf({ command, rows, t0 }: Moment, marked: MarkedPhrases): Hit | undefined {
   const inCommand = command === undefined ? undefined : mark(command.text, marked.inCommands, t0, true);
   if (inCommand !== undefined) return inCommand;

@@ -1,5 +1,5 @@
 /**
- * The output of a session without a terminal, line by line: nothing moves a cursor, so nothing is overwritten. Pure;
+ * Reads the output of a session without a terminal line by line. There is no cursor, so no text is overwritten. Pure;
  * memory and work are bounded.
  */
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
@@ -10,10 +10,10 @@ import { Pen } from './pen.ts';
 import { WrittenText } from './written-text.ts';
 
 const TAB_COLUMNS = 8;
-/** Work units per character: the line, the text as it was written, and the row that is given out. */
+/** Work units per character: for the line, the written text and the emitted row. */
 const CHARACTER_WORK = 8;
 
-/** One per session. */
+/** Journal of one session. */
 export class LineJournal implements TerminalActions, TextJournal {
   readonly #options: Omit<RowJournalOptions, 'columns' | 'rows'>;
   readonly #parser: EscapeParser;
@@ -21,7 +21,7 @@ export class LineJournal implements TerminalActions, TextJournal {
   readonly #pen = new Pen();
   #seconds = 0;
   #line = '';
-  /** Seconds at which the line last changed; undefined if it has been given out as it is. */
+  /** Second of the last change of the line; undefined if the line was emitted. */
   #changedAt: number | undefined;
   readonly #budget: WorkBudget;
   readonly #allowance: TextAllowance;
@@ -34,7 +34,7 @@ export class LineJournal implements TerminalActions, TextJournal {
     this.#allowance = new TextAllowance(this.#budget);
   }
 
-  /** Reading costs the same for each character, so an exhausted budget alone stops nothing. */
+  /** Always false: each character costs the same, so reading continues after the budget is exhausted. */
   get isStopped(): boolean {
     return this.isExhausted;
   }
@@ -104,7 +104,7 @@ export class LineJournal implements TerminalActions, TextJournal {
 
   escape(): void {}
 
-  /** Nothing executes a control string, so its text is output. */
+  /** Treats a control string as output, because no terminal executes it. */
   string(_kind: StringKind, text: string): void {
     for (const [index, line] of text.split(/[\r\n]+/).entries()) {
       if (index > 0) this.control(0x0a);

@@ -1,6 +1,6 @@
 /**
- * Holds sessions against queries as they come, without an index: what an index would find, this matches. A query is true of
- * a session where it is true of one of its moments. Pure.
+ * Matches sessions with queries while they are recorded, without an index. It finds the same sessions as an index. A
+ * query matches a session if it matches one of its moments. Pure.
  */
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { hitOf, markedPhrases, type MarkedPhrases } from './hit.ts';
@@ -9,27 +9,29 @@ import { joinNames, type Hit, type Moment, type SessionNames } from './search-in
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
-/** A query that is asked of every session that comes in. Plain data. */
+/** A query that is matched with each new session. Plain data. */
 export interface WatchedRule {
   readonly id: string;
   readonly query: Query;
-  /** What of all sessions it is asked of. */
+  /** Sessions that the owner of the rule may see. */
   readonly may: ViewerTerms;
-  /** It is asked of sessions that run, and of those that ended after this; milliseconds since the epoch. */
+  /**
+   * The rule applies to running sessions, and to sessions that ended after this time, in milliseconds since the epoch.
+   */
   readonly sinceMs: number;
 }
 
-/** A rule is true of a session. Plain data. */
+/** A rule that matches a session. Plain data. */
 export interface RuleMatch {
   readonly rule: string;
-  /** Where words were found. */
+  /** Position of the matching words. */
   readonly hit?: Hit;
 }
 
-/** Stands for the text of a session that has none. */
+/** Moment of a session without text. */
 const WITHOUT_TEXT: Moment = { t0: 0, t1: 0, rows: [] };
 
-/** One per session: says once of each rule that it is true. */
+/** Matches one session with all rules, and reports each match once. */
 export class RuleWatch {
   readonly #rules: Map<string, CompiledRule>;
   #hadMoments = false;
@@ -39,8 +41,9 @@ export class RuleWatch {
   }
 
   /**
-   * @param moments those that have come since the last call
-   * @param isOver these are all of them
+   * Matches new moments.
+   * @param moments moments since the last call
+   * @param isOver true if no moments follow
    */
   match(names: SessionNames, moments: readonly Moment[], isOver: boolean): readonly RuleMatch[] {
     if (this.#rules.size === 0) return [];
@@ -57,7 +60,7 @@ export class RuleWatch {
     if (asked.length === 0) return [];
     const inNames = tokenize(joinNames(names));
     const found: RuleMatch[] = [];
-    // the words of all moments of a long session at a time would be a lot of memory
+    // In groups, because the words of all moments of a long session need much memory.
     for (let at = 0; at < given.length && asked.length > found.length; at += READ_TOGETHER) {
       const words = given.slice(at, at + READ_TOGETHER).map((moment) => new MomentWords(moment, inNames));
       for (const compiled of asked) {
@@ -75,12 +78,12 @@ export class RuleWatch {
   }
 }
 
-/** Moments whose words are in memory at a time. */
+/** Number of moments whose words are in memory at once. */
 const READ_TOGETHER = 256;
-/** As many as an index looks for words in: names may be what a moment is found by. */
+/** Number of matching moments in which words are highlighted, as in an index. */
 const MARKED_MOMENTS = 3;
 
-/** The first moments that a rule is true of; undefined: none. */
+/** Returns the first matching moments of a rule; undefined if there are none. */
 function matchingMoments(
   { all, none }: CompiledRule,
   names: SessionNames,
@@ -95,7 +98,7 @@ function matchingMoments(
   return found.length === 0 ? undefined : found;
 }
 
-/** The same without words: no moment is what it is found by. */
+/** Matches a rule without words, whose matches have no moment. */
 function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Moment[] | undefined {
   const found = matchingMoments(compiled, names, [new MomentWords(WITHOUT_TEXT, [])]);
   return found === undefined ? undefined : [];
@@ -103,7 +106,7 @@ function matchingNames(compiled: CompiledRule, names: SessionNames): readonly Mo
 
 interface CompiledRule {
   readonly rule: WatchedRule;
-  /** Of each clause one term. */
+  /** Clauses, of which one term each must match. */
   readonly conditions: readonly (readonly Term[])[];
   readonly all: readonly (readonly Term[])[];
   readonly none: readonly Term[];
@@ -124,7 +127,7 @@ function compileRule(rule: WatchedRule): CompiledRule {
   };
 }
 
-/** The words of a moment, by where they stand; read when they are asked for. */
+/** The words of a moment in rows, command and names. They are split on first use. */
 class MomentWords {
   readonly moment: Moment;
   readonly #inNames: readonly Token[];
@@ -200,7 +203,7 @@ function compare(value: number, { operator, number }: CompareTerm): boolean {
   }
 }
 
-/** What a session is called in a field. */
+/** Returns the values of a field of a session. */
 function namesOf(field: FieldTerm['field'], names: SessionNames): readonly string[] {
   if (field === 'tag') return names.tags;
   if (field === 'node') return names.nodes;

@@ -1,17 +1,20 @@
-/** Cuts what could be read in a session into moments, small enough to be a hit, and bounds how much there is. Pure. */
+/**
+ * Divides the rows of a session into moments, which are small enough to be a search result, and limits their number.
+ * Pure.
+ */
 import type { JournalCommand } from './shell-marks.ts';
 import type { JournalRow } from './text-journal.ts';
 import { createSecretFilter, replaceSecrets } from './secrets.ts';
 import { createSeenRows } from './seen-rows.ts';
 import type { WrittenRow } from './written-text.ts';
 
-/** Rows that stood on the screen one after another. Plain data. */
+/** Consecutive rows of a session. Plain data. */
 export interface Moment {
-  /** Seconds of the session: of the first and of the last row. */
+  /** Times of the first and the last row, in seconds of the session. */
   readonly t0: number;
   readonly t1: number;
   readonly rows: readonly MomentRow[];
-  /** The command that these rows came after. */
+  /** The command before these rows. */
   readonly command?: { readonly text: string; readonly isGuessed: boolean };
 }
 
@@ -20,11 +23,11 @@ export interface MomentRow {
   readonly text: string;
 }
 
-/** Which text goes into an index. */
+/** Text that is indexed. */
 export type IndexedText = 'off' | 'commands' | 'all';
 
 export interface MomentLimits {
-  /** Characters of all moments; what comes first has three quarters of it, what comes last the rest. */
+  /** Maximum characters of all moments: three quarters for the first ones, the rest for the last ones. */
   readonly maxText: number;
   readonly maxMoments: number;
   readonly maxCommands: number;
@@ -38,7 +41,7 @@ const MOMENT_LIMITS: MomentLimits = {
 
 const MAX_MOMENT = 2048;
 const MAX_MOMENT_SECONDS = 10;
-/** Text that a session may have beyond twice what it printed. */
+/** Characters that the rows of a session may have in addition to twice its output. */
 const SLACK = 65_536;
 
 export interface MomentOptions {
@@ -47,7 +50,7 @@ export interface MomentOptions {
   readonly onMoment: (moment: Moment) => void;
 }
 
-/** One per session. */
+/** Moments of one session. */
 export class Moments {
   readonly #options: MomentOptions;
   readonly #limits: MomentLimits;
@@ -71,12 +74,12 @@ export class Moments {
     this.#limits = { ...MOMENT_LIMITS, ...options.limits };
   }
 
-  /** Something was left out. */
+  /** True if rows were left out. */
   get isPartial(): boolean {
     return this.#isPartial;
   }
 
-  /** So many characters were printed: rows may have twice as many. */
+  /** Counts printed characters. The rows may have twice as many. */
   printed(characters: number): void {
     this.#printed += characters;
   }
@@ -85,7 +88,7 @@ export class Moments {
     this.#addRow(at, text, this.#filter);
   }
 
-  /** Takes a line as it was written: it is searched like a row of the screen. */
+  /** Adds a written line, which is searched like a row of the screen. */
   written({ at, text }: WrittenRow): void {
     this.#addRow(at, text, this.#writtenFilter);
   }
@@ -114,12 +117,12 @@ export class Moments {
     this.#commandAt = at;
   }
 
-  /** Gives out the moment that is being filled, as far as there is one. */
+  /** Emits the current moment, if there is one. */
   flush(): void {
     this.#close();
   }
 
-  /** The session is over: gives out the last moments too. */
+  /** Ends the session and emits the last moments. */
   end(): void {
     this.#close();
     const tail = this.#tail;

@@ -1,6 +1,6 @@
 /**
- * Follows the colours of text as far as they make it invisible: concealed text, and text in the colour of its background.
- * Colours are compared as the player shows them. Pure.
+ * Follows the colours of text as far as they make it invisible: concealed text, and text in the colour of its
+ * background. Colours are compared as the player shows them. Pure.
  */
 
 /** What the cursor saves and restores. Colours are `0xRRGGBB`. */
@@ -18,7 +18,9 @@ export const THEME: readonly number[] = [
   0x101418, 0xe5534b, 0x57ab5a, 0xc69026, 0x539bf5, 0xb083f0, 0x39c5cf, 0xc3cad2, 0x768390, 0xff938a,
   0x8ddb8c, 0xeac55f, 0x96d0ff, 0xdcbdfb, 0x76e3ea, 0xffffff,
 ];
-/** Maximum difference of each of red, green and blue at which nobody can read the text. Black on {@link PAPER} has it. */
+/**
+ * Maximum difference of each of red, green and blue at which nobody can read the text. Black on {@link PAPER} has it.
+ */
 const SAME_COLOUR = 24;
 /** Maximum number of parameters that the emulator reads. */
 const MAX_PARAMETERS = 32;

@@ -1,9 +1,9 @@
 /**
  * The query language of the page, the command line and the API. Pure.
  *
- * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; `OR` between two
- * terms requires one of them. `NOT` or `!` before a term excludes it, and so does `-` before a key. A dash before anything else is
- * text, because command lines are full of dashes: `rm -rf` finds the command.
+ * A term is a word, a phrase in quotes, or `key:value`; `*` at its end matches a prefix. All terms must match; `OR`
+ * between two terms requires one of them. `NOT` or `!` before a term excludes it, and so does `-` before a key. A dash
+ * before anything else is text, because command lines are full of dashes: `rm -rf` finds the command.
  */
 import {
   isRecordingResult,
@@ -14,14 +14,14 @@ import {
 } from '../wire/recorder-api/recording-status.ts';
 import { phraseOf } from './tokens.ts';
 
-/** All clauses hold, of each at least one term. */
+/** A parsed query: at least one term of each clause must match. */
 export interface Query {
   readonly clauses: readonly (readonly Term[])[];
 }
 
 export type Term = { readonly isNot: boolean } & (TextTerm | FieldTerm | TimeTerm | CompareTerm);
 
-/** Words on the screen (`text`), in commands (`cmd`), or in these and the session's names (`any`). */
+/** Words on the screen (`text`), in commands (`cmd`), or anywhere including names (`any`). */
 export interface TextTerm {
   readonly kind: 'text';
   readonly field: 'any' | 'cmd' | 'text';
@@ -36,11 +36,11 @@ export interface FieldTerm {
   readonly isPrefix: boolean;
 }
 
-/** When the session began. */
+/** Start time of the session. */
 export interface TimeTerm {
   readonly kind: 'time';
   readonly field: 'before' | 'after';
-  /** As it was written. */
+  /** Text of the query. */
   readonly value: string;
   /** Milliseconds since the epoch. */
   readonly atMs: number;
@@ -50,7 +50,7 @@ export interface CompareTerm {
   readonly kind: 'compare';
   readonly field: 'duration' | 'exit' | 'hidden';
   readonly operator: Operator;
-  /** As it was written. */
+  /** Text of the query. */
   readonly value: string;
   /** Seconds, an exit code, or a number of characters. */
   readonly number: number;
@@ -91,12 +91,12 @@ const MAX_TERMS = 16;
 const MAX_PHRASE = 32;
 const MIN_PREFIX = 3;
 
-/** A query that cannot be understood. The message is a sentence for who wrote it. */
+/** Error for an invalid query. The message is a sentence for its author. */
 export class QueryError extends Error {
   override readonly name = 'QueryError';
-  /** Where in the query, in UTF-16 code units. */
+  /** Position in the query, in UTF-16 code units. */
   readonly offset: number;
-  /** The key that was written there, and the one that may have been meant. */
+  /** The unknown key, and a similar known one. */
   readonly instead: { readonly written: string; readonly meant: string } | undefined;
 
   constructor(message: string, offset: number, instead?: QueryError['instead']) {
@@ -120,9 +120,9 @@ const PIECE =
   /\s*(?<not>NOT\s+!?|!|-(?=[A-Za-z_]+:))?(?:(?<key>[A-Za-z_]+):)?(?:"(?<quoted>(?:[^"\\]|\\.)*)"(?<star>\*)?(?=\s|$)|(?<plain>[^\s"][^\s]*))/suy;
 
 /**
- * Reads a query. The empty one finds everything.
+ * Parses a query. The empty query matches everything.
  *
- * @param nowMs milliseconds since the epoch, from which `7d` counts back.
+ * @param nowMs current time in milliseconds since the epoch, for relative times such as `7d`
  * @throws QueryError
  */
 export function parseQuery(text: string, nowMs: number): Query {
@@ -152,7 +152,7 @@ export function parseQuery(text: string, nowMs: number): Query {
     joins = false;
   }
   if (joins) throw new QueryError('OR stands between two terms', end);
-  // with what has to be escaped it is longer, and it must read again
+  // The printed query is longer because of escapes, and must be parsable too.
   checkLength(printQuery({ clauses }));
   return { clauses };
 }
@@ -162,17 +162,17 @@ function checkLength(text: string): void {
     throw new QueryError(`a query is at most ${MAX_QUERY} characters long, written out`, MAX_QUERY);
 }
 
-/** Writes a query so that it reads as the same one. */
+/** Prints a query. Parsing the result gives the same query. */
 export function printQuery({ clauses }: Query): string {
   return clauses.map((terms) => terms.map(printTerm).join(' OR ')).join(' ');
 }
 
-/** Whether a term is a word of the index: the others are conditions. */
+/** Returns true for a term that is looked up in the index; other terms are conditions. */
 export function isWord(term: Term): boolean {
   return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
 }
 
-/** Words are looked up and conditions are tried: `OR` joins either. */
+/** Checks that `OR` joins only words or only conditions. */
 function checkJoined(terms: readonly Term[], offset: number): void {
   if (terms.every((term) => !isWord(term)) || terms.every((term) => isWord(term) && !term.isNot)) return;
   throw new QueryError(
@@ -294,7 +294,7 @@ function fieldTerm(field: FieldTerm['field'], { value, isPrefix, isQuoted, offse
   return { kind: 'field', field, value: meant, isPrefix };
 }
 
-/** True if `value` is the beginning of a user name: `user:alice` finds alice@example.com, `user:"alice"` only alice. */
+/** True if `value` is a prefix of a user name: `user:alice` finds alice@example.com, `user:"alice"` only alice. */
 function isPartialUser(field: string, value: string): boolean {
   return field === 'user' && !value.includes('@');
 }
@@ -332,7 +332,7 @@ function readDuration(text: string): number | undefined {
   return amount === undefined ? undefined : Number(amount) * (UNITS.get(unit) ?? 1);
 }
 
-/** A date (UTC), a time, or an age (`90m`, `7d`): milliseconds since the epoch; undefined for anything else. */
+/** Parses a date (UTC), a time, or an age (`90m`, `7d`) into milliseconds since the epoch; undefined if invalid. */
 export function readTime(text: string, nowMs: number): number | undefined {
   if (/^\d{1,5}[smhdw]$/.test(text)) return nowMs - (readDuration(text) ?? 0) * 1000;
   if (!/^\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:\d{2}))?$/.test(text))
@@ -357,7 +357,7 @@ function printValue(value: string, isBareWord: boolean, isExact: boolean): strin
   return isPlain && !isOperator ? value : `"${value.replaceAll(/["\\]/g, '\\$&')}"`;
 }
 
-/** How many letters to change, add or leave out. Words of keys only: both are short. */
+/** Returns the edit distance of two short words. */
 function distance(left: string, right: string): number {
   if (Math.abs(left.length - right.length) > 3) return Infinity;
   let row = Array.from({ length: right.length + 1 }, (_, index) => index);

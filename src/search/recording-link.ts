@@ -1,18 +1,18 @@
-/** Where people go from what was found. Pure. */
+/** Links to search results. Pure. */
 
-/** How long before a hit a recording is opened: what led to it is seen. */
+/** Time before a hit at which playback starts, in seconds. */
 const LEAD_SECONDS = 2;
 
-/** Where to begin so that a hit is seen coming. */
+/** Returns the second at which playback of a hit starts. */
 export function leadTo(at: number): number {
   return Math.max(0, at - LEAD_SECONDS);
 }
 
 /**
- * A recording on the page of a recorder or a gateway.
+ * Returns the link to a recording on the page of a recorder or gateway.
  *
- * @param page address of that page
- * @param at second of a moment in it; undefined: its beginning
+ * @param page URL of the page
+ * @param at second of the moment; undefined for the start
  */
 export function recordingLink(page: string, id: string, at: number | undefined): string {
   const start = at === undefined ? '' : `?t=${Math.floor(leadTo(at))}`;

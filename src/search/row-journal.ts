@@ -1,9 +1,9 @@
 /**
- * What could be read on the screen of a session, row by row. A row is given out before anything on it is lost: before it
- * is overwritten, erased, scrolled away or left behind by a switch of screens, and once it has been quiet. So words that
- * an editor or a pager showed are found, with the second at which they stood there.
+ * The row journal: the readable rows of a terminal session. A row is emitted before its text is lost, that is, before
+ * it is overwritten, erased, scrolled away or hidden by a switch of screens, and when it did not change for a while.
+ * Search therefore finds text that an editor or a pager showed, with its time.
  *
- * This is no terminal for people. Pure: it is told the time. Memory, and work for each character, are bounded.
+ * Pure: the time is an argument. Memory and work per character are bounded.
  */
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
@@ -16,18 +16,18 @@ import { ROW_WORK, Screen, type Rendition, type ScreenKeeper } from './terminal/
 import type { ScreenRow } from './terminal/screen-row.ts';
 import { createShellMarks, guessCommand } from './shell-marks.ts';
 
-/** Work units of a control sequence or a run of characters besides the cells that it changes. */
+/** Work units of a control sequence or a run of characters, in addition to its cells. */
 const SEQUENCE_WORK = 8;
 const CONTROL_WORK = 4;
 /** Work units per printed character: the screen and the text as it was written. */
 const CHARACTER_WORK = 2;
-/** Work units per character of a row that is given out: filters and an index read each row several times. */
+/** Work units per character of an emitted row, which filters and the index read several times. */
 const ROW_CHARACTER_WORK = 4;
-/** What stood for so long counts as seen, even when only a part of the row goes. */
+/** Time after which text counts as seen, even if only a part of the row is lost, in seconds. */
 const SEEN_SECONDS = 0.1;
-/** Controls after which a mark joins nothing. */
+/** Controls after which a combining mark joins no character. */
 const ENDS_CLUSTER = new Set([0x07, 0x08, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x84, 0x85, 0x88]);
-/** One per session with a terminal. */
+/** Journal of one session with a terminal. */
 export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #options: RowJournalOptions;
   readonly #parser: EscapeParser;
@@ -36,14 +36,14 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #allowance: TextAllowance;
   readonly screen: Screen;
   #seconds = 0;
-  /** The row that wants to be given out next is quiet then. */
+  /** Time at which the next row becomes quiet. */
   #quietAt = Infinity;
-  /** Width of the character before, if a mark can still join it. */
+  /** Width of the previous character, if a mark can join it; otherwise 0. */
   #lastWidth = 0;
   #cluster: Cluster = CLUSTER.none;
   readonly #pen = new Pen();
   readonly #written: WrittenText;
-  /** The charset in use, and those that can be shifted to. */
+  /** Current charset, and the charsets of the levels. */
   #charset: ReadonlyMap<number, number> | undefined;
   readonly #charsets: (ReadonlyMap<number, number> | undefined)[] = [
     undefined,
@@ -52,11 +52,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     undefined,
   ];
   #level = 0;
-  /** A carriage return, and nothing since. */
+  /** True directly after a carriage return. */
   #returned = false;
-  /** The next character may overwrite the second half of a wide one: the first since the cursor went there by itself. */
+  /**
+   * True if the next character may overwrite the second half of a wide character, because the cursor was moved there.
+   */
   #mayHalve = false;
-  /** End of a row that has scrolled away, and the row that goes on from it. */
+  /** End of a row that scrolled away, and the row that continues it. */
   #above: { readonly row: ScreenRow; readonly serial: number; readonly text: string } | undefined;
 
   constructor(options: RowJournalOptions) {
@@ -69,7 +71,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
   }
 
-  /** True if the screen is not followed any more: output is read as it was written. */
+  /** True if the screen is not rendered any more. Output is then read as written. */
   get isStopped(): boolean {
     return this.#budget.isExhausted;
   }
@@ -78,19 +80,19 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     return this.#allowance.isExhausted;
   }
 
-  /** Printable characters that were written and never became visible. */
+  /** Number of printable characters that never became visible. */
   get hidden(): number {
     return this.#written.hidden;
   }
 
-  /** Output at a second of the session. Times may stand still; they do not go back. */
+  /** Reads output at a second of the session. Times never decrease. */
   write(seconds: number, text: string): void {
     if (!this.#allowance.take(text.length)) return;
     this.tick(seconds);
     this.#parser.push(text);
   }
 
-  /** The terminal has another size. */
+  /** Changes the size of the terminal. */
   resize(seconds: number, columns: number, rows: number): void {
     this.#budget.spent += SEQUENCE_WORK;
     if (this.isStopped) return;
@@ -100,7 +102,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#parser.rows = this.screen.rows;
   }
 
-  /** Time passes: rows that have become quiet are given out. What comes out in all does not depend on calls of this. */
+  /** Advances the time and emits quiet rows. Calls do not change which rows are emitted in total. */
   tick(seconds: number): void {
     if (seconds > this.#seconds) {
       this.#seconds = seconds;
@@ -109,19 +111,19 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (this.#quietAt <= this.#seconds) this.#giveQuiet(this.#seconds - QUIET_SECONDS);
   }
 
-  /** Gives out what is left on the screen. */
+  /** Emits the rows on the screen. */
   flush(): void {
     this.#written.flush(this.#seconds);
     this.#giveQuiet(Infinity);
   }
 
-  /** The session has ended: a control string without an end is text. */
+  /** Ends the session. An unterminated control string becomes text. */
   end(): void {
     this.#parser.end();
     this.flush();
   }
 
-  // ---- what the parser finds
+  // ---- parser events
 
   print(text: string, start: number, end: number): void {
     this.#returned = false;
@@ -199,7 +201,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
   }
 
-  /** What a control means to the text as it was written. */
+  /** Passes a control on to the written text. */
   #noteControl(code: number): void {
     if (code === 0x0d || code === 0x08) this.#written.move(this.#seconds);
     else if (code === 0x09) this.#written.print(' ', 0, 1, 'plain');
@@ -232,7 +234,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (kind === 'osc' && text.startsWith('133;')) this.#marks.take(text.slice(4), this.#seconds);
   }
 
-  // ---- what sequences need besides the screen
+  // ---- operations of sequences outside of the screen
 
   get written(): WrittenText {
     return this.#written;
@@ -247,13 +249,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#pen.restore(rendition?.pen);
   }
 
-  /** Names the charset of a level. */
+  /** Sets the charset of a level. */
   designate(level: number, charset: ReadonlyMap<number, number> | undefined): void {
     this.#charsets[level] = charset;
     if (level === this.#level) this.#charset = charset;
   }
 
-  /** Takes the charset of another level. */
+  /** Selects the charset of another level. */
   shift(level: number): void {
     this.#level = level;
     this.#charset = this.#charsets[level];
@@ -285,7 +287,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#above = { row: below, serial: below.serial, text: row.text(0, row.columns) };
   }
 
-  /** Gives out the line that row `y` is part of. */
+  /** Emits the line that contains row `y`. */
   #keepLine(y: number): void {
     const { screen } = this;
     let first = y;
@@ -320,7 +322,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (trimmed !== '') this.#options.onRow({ at, text: trimmed, isAlternate: this.screen.isAlternate });
   }
 
-  /** Gives out rows that have not changed since `until`, in the order in which they last did. */
+  /** Emits rows that did not change since `until`, in the order of their last changes. */
   #giveQuiet(until: number): void {
     const { screen } = this;
     this.#quietAt = Infinity;
@@ -338,7 +340,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   // ---- printing
 
-  /** Characters that nothing special happens to, up to the margin: most of what is ever printed. @returns how many */
+  /** Prints plain characters up to the margin. Most output is plain. @returns their number */
   #putRun(text: string, start: number, end: number): number {
     const { screen } = this;
     const { x } = screen;
@@ -359,7 +361,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   #put(code: number): void {
-    // one character may give out a line of many rows
+    // One character may cause a line of many rows to be emitted.
     if (this.isStopped) return;
     const { screen } = this;
     if (this.#mayHalve) {
@@ -372,7 +374,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       this.#join(code);
       return;
     }
-    // a mark that has nothing to join gets a cell of its own
+    // A mark without a base character gets its own cell.
     const width = code < 0x300 ? 1 : Math.max(1, cellWidth(code));
     this.#lastWidth = width;
     if (screen.x + width > screen.columns) {
@@ -384,7 +386,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         screen.x = screen.columns - 1;
         this.#clip(code, width);
         if (width === 2) {
-          // no room for it: what comes next begins on the last cell, as if it were written on its own
+          // It does not fit, so the next character starts on the last cell.
           this.#lastWidth = 0;
           this.#mayHalve = true;
           return;
@@ -401,12 +403,12 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
   }
 
-  /** Without wrap-around the last cell of the row takes all that follows: only the last character stays. */
+  /** Without wrap-around each further character overwrites the last cell of the row. */
   #clip(code: number, width: number): void {
     const { x, y } = this.screen;
     const row = this.screen.row(y);
     if (code !== 0x20) this.#written.hide(1);
-    // the written line has all characters: the row is not given out for each of them
+    // The written line contains all characters, so the row is not emitted for each of them.
     if (width === 1 && row.width(x) === 1) row.blank(x);
   }
 
@@ -431,13 +433,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     row.insert(screen.x, width, this.#seconds);
   }
 
-  /** A wide character does not fit into the last column, which is empty then. */
+  /** Empties the last column, into which a wide character does not fit. */
   #emptyRest(): void {
     const { screen } = this;
     if (screen.x < screen.columns) this.#set(screen.row(screen.y), screen.x, 0, 1);
   }
 
-  /** The second half of a wide character is about to be overwritten. */
+  /** Prepares for overwriting the second half of a wide character. */
   #overwriteHalf(x: number): void {
     const { screen } = this;
     if (x < 0) return;
@@ -447,7 +449,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     row.blank(x);
   }
 
-  /** The first half of a wide character was overwritten: the second one is nothing. */
+  /** Empties the second half of a wide character whose first half was overwritten. */
   #emptyHalf(): void {
     const { x, y, columns } = this.screen;
     if (x >= columns) return;
@@ -461,7 +463,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (width === 0) return;
     const character = screen.row(screen.y).characterAt(screen.x - width);
     if (character === '') return;
-    // beyond two screens full it is the same picture again, moved by whole rows
+    // More than two screens of the same character only repeat the picture.
     const most = 2 * screen.columns * screen.rows;
     const perRow = Math.max(1, Math.floor(screen.columns / width));
     const times = count <= most ? count : most + ((count - most) % perRow);
@@ -475,11 +477,11 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#pen.restore();
   }
 
-  /** How the screen shows printed characters. */
+  /** Returns how the screen shows printed characters. */
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // a drawing has none of these letters: their symbols stand for controls
+    // Drawings do not use these letters, whose symbols represent controls.
     const isDrawing = this.#charset !== LINE_DRAWING || !/[b-ehi]/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';
   }

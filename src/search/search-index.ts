@@ -67,7 +67,9 @@ export type ListSort = (typeof LIST_SORTS)[number];
 /** Where a session stands in a sorted list. */
 export interface ListPosition {
   readonly order: string;
-  /** Seconds where the list is of the longest, bytes where it is of the largest; undefined: not known, or by time alone. */
+  /**
+   * Seconds where the list is of the longest, bytes where it is of the largest; undefined: not known, or by time alone.
+   */
   readonly value?: number;
 }
 

@@ -30,7 +30,10 @@ const BEGINNINGS =
   'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas tok sec key'.split(
     ' ',
   );
-/** The same for characters by their last five bits: whatever {@link MAY_HOLD_ONE} finds begins like one of these, and little else does. */
+/**
+ * The same for characters by their last five bits: whatever {@link MAY_HOLD_ONE} finds begins like one of these, and
+ * little else does.
+ */
 const BEGINS_ONE = new Uint8Array(0x8000);
 for (const beginning of BEGINNINGS) BEGINS_ONE[lastBits(beginning)] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----/;

@@ -1,4 +1,6 @@
-/** Tells rows that say the same again from those that are new: a status line, a table that is drawn once a second. Pure. */
+/**
+ * Tells rows that say the same again from those that are new: a status line, a table that is drawn once a second. Pure.
+ */
 
 const SAME_ROW_SECONDS = 600;
 const MAX_SEEN = 20_000;
@@ -11,7 +13,8 @@ interface SeenRow {
 
 /** One per session. @returns whether an equal row stood there within some minutes; from now on this one did. */
 export function createSeenRows(): (at: number, text: string) => boolean {
-  // NOTE: measured: a map of texts makes reading a cast a sixth dearer. Of two texts with one hash the older is forgotten: it may come once more, and none is lost
+  // NOTE: measured: a map of texts makes reading a cast a sixth dearer. Of two texts with one hash the older is
+  // forgotten: it may come once more, and none is lost
   const seen = new Map<number, SeenRow>();
   let seenText = 0;
   const forget = (hash: number, { text }: SeenRow): void => {

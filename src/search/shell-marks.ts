@@ -1,32 +1,32 @@
 /**
- * Which commands were run, as shells say it (OSC 133), or as a prompt and what was typed behind it look. Any program can
- * print either: what comes out is a claim. Pure.
+ * Finds the commands of a session from marks of the shell (OSC 133), or from text after a prompt. Each program can
+ * print both, so a command is a claim, not a fact. Pure.
  */
 import type { Screen } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
 
 export interface JournalCommand {
-  /** Seconds of the session at which it was sent off. */
+  /** Second of the session at which the command was started. */
   readonly at: number;
   readonly text: string;
-  /** The shell did not mark it: it looked like one. */
+  /** True if the command was guessed from a prompt. */
   readonly isGuessed: boolean;
 }
 
 export interface ShellMarks {
-  /** Whether the shell marks its commands, so that there is no need to guess. */
+  /** True if the shell marks its commands, so that none is guessed. */
   readonly isMarked: boolean;
-  /** What stood behind `133;`. */
+  /** Reads the parameters after `133;`. */
   take(text: string, seconds: number): void;
 }
 
-/** Longest command that is kept, in characters. */
+/** Maximum length of a command, in characters. */
 export const MAX_COMMAND = 4096;
 const MAX_COMMAND_ROWS = 64;
-/** What a prompt ends in. */
+/** A prompt with a command. */
 const PROMPT = /^[^$#%>❯]{0,80}[$#%>❯] +(\S.*)$/;
 
-/** One per terminal. */
+/** Creates the reader for one terminal. */
 export function createShellMarks(screen: Screen, onCommand: (command: JournalCommand) => void): ShellMarks {
   let start: { readonly row: ScreenRow; readonly serial: number; readonly x: number } | undefined;
   let isMarked = false;
@@ -51,7 +51,7 @@ export function createShellMarks(screen: Screen, onCommand: (command: JournalCom
   };
 }
 
-/** The command line that the shell gives with the mark. */
+/** Returns the command line that a mark contains. */
 function statedCommand(parameters: readonly string[]): string | undefined {
   for (const parameter of parameters) {
     if (!parameter.startsWith('cmdline_url=')) continue;
@@ -64,7 +64,7 @@ function statedCommand(parameters: readonly string[]): string | undefined {
   return undefined;
 }
 
-/** What stands between a place and the cursor. */
+/** Returns the text between a position and the cursor. */
 function typedSince(
   screen: Screen,
   start: { readonly row: ScreenRow; readonly serial: number; readonly x: number },
@@ -85,11 +85,11 @@ function typedSince(
   return undefined;
 }
 
-/** What was typed behind a prompt in the line of the cursor; undefined when it does not look like that. */
+/** Returns the text after a prompt in the line of the cursor; undefined if there is no prompt. */
 export function guessCommand(screen: Screen): string | undefined {
   let first = screen.y;
   while (first > 0 && screen.row(first).wrapped && screen.y - first < MAX_COMMAND_ROWS) first -= 1;
-  // a prompt waits for what is typed: a program prints its line at once
+  // A prompt is older than the text after it; a program prints a line at once.
   if (!(screen.row(first).firstAt < screen.row(screen.y).changedAt)) return undefined;
   screen.budget.spent += (screen.y - first + 1) * screen.columns;
   let text = '';

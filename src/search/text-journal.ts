@@ -1,14 +1,14 @@
-/** The types of journals, which read the output of a session as rows of text. */
+/** Types of journals, which read the output of a session as rows of text. */
 import type { WorkBudget } from '../work-budget.ts';
 import type { JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
 
-/** A line as it stood on the screen. Rows that one line was wrapped into are joined. */
+/** A line of the screen. Wrapped rows of a line are joined. */
 export interface JournalRow {
-  /** Seconds of the session at which it was last changed: then all of it could be read. */
+  /** Second of the last change of the line. */
   readonly at: number;
   readonly text: string;
-  /** It stood on the alternate screen, where editors and pagers are. */
+  /** True for the alternate screen, which editors and pagers use. */
   readonly isAlternate: boolean;
 }
 
@@ -17,30 +17,30 @@ export interface RowJournalOptions {
   readonly rows: number;
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
-  /** Called with each line that the screen shows otherwise than it was written, or that it does not show since the budget is exhausted. */
+  /** Called with each line that the screen shows differently, or does not show because the budget is exhausted. */
   readonly onWritten?: (row: WrittenRow) => void;
-  /** Output that comes after the budget is exhausted is not rendered. Default: a budget of its own. */
+  /** Work budget. Later output is not rendered after it is exhausted. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
 
-/** A row that has not changed for so long is given out. */
+/** Time without a change after which a row is emitted, in seconds. */
 export const QUIET_SECONDS = 0.5;
-/** Longest line that is given out as one, in characters. */
+/** Maximum length of an emitted line, in characters. */
 export const MAX_LINE = 16_384;
 
 /** Reads the output of a session. */
 export interface TextJournal {
   /** True if rows are missing because the budget is exhausted. */
   readonly isStopped: boolean;
-  /** True if nothing more is read, neither rows nor text as it was written. */
+  /** True if nothing more is read, neither rows nor written text. */
   readonly isExhausted: boolean;
-  /** Printable characters that were written and never became visible. */
+  /** Number of printable characters that never became visible. */
   readonly hidden: number;
   write(seconds: number, text: string): void;
   resize(seconds: number, columns: number, rows: number): void;
   tick(seconds: number): void;
-  /** Gives out what can be read now; more may follow. */
+  /** Emits all pending rows. More output may follow. */
   flush(): void;
-  /** The session has ended. */
+  /** Ends the session. */
   end(): void;
 }

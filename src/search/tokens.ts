@@ -1,17 +1,17 @@
 /**
- * Words, as every search engine of ours gets them: so all of them find the same. Letters, digits, marks and `_` make a
- * word; it is compared in NFKC and lower case, by its first {@link MAX_TOKEN} characters. Scripts that are written without
- * spaces become pairs of characters. Pure.
+ * Splits text into words, in the same way for all search engines. A word consists of letters, digits, marks and `_`.
+ * Words are compared in NFKC and lower case by their first {@link MAX_TOKEN} characters. Scripts without spaces are
+ * split into pairs of characters. Pure.
  */
 
 export interface Token {
   readonly text: string;
-  /** Where it stands: UTF-16 offsets. */
+  /** Position in the text, in UTF-16 code units. */
   readonly start: number;
   readonly end: number;
 }
 
-/** Longest word, in UTF-16 code units. */
+/** Maximum length of a word, in UTF-16 code units. */
 const MAX_TOKEN = 64;
 const RUN = /[\p{L}\p{N}\p{M}_]+/gu;
 const PAIRED =
@@ -20,7 +20,7 @@ const IS_PAIRED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Scri
 const NOT_ASCII = /[^\0-\x7f]/;
 const LONG_WORD = /\w{65,}/g;
 
-/** The words of a text, in order. For indexing: the last character of a run of pairs is a word as well. */
+/** Returns the words of a text, in order. For the index, the last character of a run of pairs is a word too. */
 export function tokenize(text: string): readonly Token[] {
   const tokens: Token[] = [];
   for (const { 0: run, index } of text.matchAll(RUN)) {
@@ -44,7 +44,7 @@ function addPart(tokens: Token[], part: string, start: number): void {
     }
     return;
   }
-  // a single character may become several words: ½ is 1⁄2
+  // NFKC may split one character into several words: ½ is 1⁄2.
   for (const [word] of part.normalize('NFKC').toLowerCase().matchAll(RUN))
     tokens.push({ text: word.slice(0, MAX_TOKEN).toWellFormed(), start, end: start + part.length });
 }
@@ -53,7 +53,7 @@ function fold(text: string): string {
   return text.normalize('NFKC').toLowerCase();
 }
 
-/** The words of a text with spaces between them: what an engine is given that splits ASCII at what is no word. */
+/** Returns the words of a text, separated by spaces, for engines that split ASCII text themselves. */
 export function indexText(text: string): string {
   const kind = kindOf(text);
   if (kind === 'plain') return text;
@@ -63,27 +63,27 @@ export function indexText(text: string): string {
     .join(' ');
 }
 
-/** What the words of commands begin with, and no other word can: to look for a command reads what is in commands alone. */
+/** Prefix of words in commands, which no other word has, so that a search in commands does not read other text. */
 const IN_COMMAND = '§';
 
-/** The same of a command: see {@link commandWord}. */
+/** Returns the words of a command, separated by spaces; see {@link commandWord}. */
 export function indexCommand(text: string): string {
   return tokenize(text)
     .map((token) => commandWord(token.text))
     .join(' ');
 }
 
-/** A word, as it stands in the index for a word of a command. */
+/** Returns the index entry for a word of a command. */
 export function commandWord(word: string): string {
   return `${IN_COMMAND}${word}`;
 }
 
-/** Of ASCII characters: whether they are one of a word. */
+/** For each ASCII character: 1 if it is part of a word. */
 const IN_WORD = Uint8Array.from({ length: 0x80 }, (_, code) =>
   /\w/.test(String.fromCharCode(code)) ? 1 : 0,
 );
 
-/** `plain`: words of ASCII, none of them too long. One look at each character: nearly all text is that. */
+/** Classifies text. `plain`: ASCII words of normal length, which is nearly all text. */
 function kindOf(text: string): 'plain' | 'ascii' | 'other' {
   let run = 0;
   let longest = 0;
@@ -96,27 +96,27 @@ function kindOf(text: string): 'plain' | 'ascii' | 'other' {
   return longest > MAX_TOKEN ? 'ascii' : 'plain';
 }
 
-/** What a phrase of a query looks for. */
+/** The words of a phrase. */
 export interface TokenPhrase {
   readonly tokens: readonly string[];
-  /** The last word may go on. */
+  /** True if the last word is a prefix. */
   readonly isPrefix: boolean;
 }
 
-/** The words of a phrase of a query; empty when there is none in it. */
+/** Returns the words of a phrase of a query; empty if it has none. */
 export function phraseOf(text: string, isPrefix: boolean): TokenPhrase {
   const found = tokenize(text);
   const last = found.at(-1);
   const before = found.at(-2);
   if (last === undefined || !IS_PAIRED.test(last.text))
     return { tokens: found.map((token) => token.text), isPrefix };
-  // 日本 is one pair; the single last character is only there for those who look for it alone
+  // 日本 is one pair. Its last character is indexed for searches of one character.
   const followsPair = before !== undefined && before.end === last.end && IS_PAIRED.test(before.text);
   const tokens = (followsPair ? found.slice(0, -1) : found).map((token) => token.text);
   return { tokens, isPrefix: isPrefix || !followsPair };
 }
 
-/** Where in `tokens` the phrase stands: the offsets of the text that it covers. */
+/** Returns the position of the phrase in the text. */
 export function findPhrase(
   tokens: readonly Token[],
   phrase: TokenPhrase,

@@ -1,23 +1,23 @@
-/** A transcript as plain data, JSON as it stands. */
+/** A transcript as plain data for JSON. */
 
-/** Version of this format; a document of another version is made anew. */
+/** Version of this format. Documents of other versions are built again. */
 export const TRANSCRIPT_VERSION = 2;
 
-/** Seconds of the recording, and the text that was there. */
+/** Rows with their time in seconds of the recording. */
 export type TranscriptRows = readonly (readonly [at: number, text: string])[];
 
 export interface TranscriptDocument {
   readonly version: typeof TRANSCRIPT_VERSION;
   readonly rows: TranscriptRows;
-  /** There was more, or something could not be read. */
+  /** True if rows are missing. */
   readonly isPartial: boolean;
-  /** Printable characters that were written and never became visible: how many, and the first lines of them. */
+  /** Number of printable characters that never became visible, and the first lines with them. */
   readonly hidden: { readonly characters: number; readonly rows: TranscriptRows };
   /** Second at which reading stopped because the recording costs too much to render. */
   readonly stoppedAt?: number;
 }
 
-/** The notice about characters that never became visible. */
+/** Returns the notice about characters that never became visible. */
 export function hiddenText(characters: number): string {
   const count = characters.toLocaleString('en-US');
   return characters === 1

@@ -1,6 +1,6 @@
 /**
- * A recording as text with times: the rows of the row journal, in the order in which they could be read, each once while it
- * stood there. What the search index finds is a row of it. Pure.
+ * The transcript of a recording: the rows of the row journal with their times, in order. The rows of the search index
+ * are rows of the transcript. Pure.
  */
 import type { WorkBudget } from '../work-budget.ts';
 import { CastText } from './cast-text.ts';
@@ -9,21 +9,21 @@ import { createSeenRows } from './seen-rows.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from './transcript-document.ts';
 
 export interface TranscriptOptions {
-  /** Characters of all rows; what comes after that is left out. */
+  /** Maximum characters of all rows. Later rows are left out. */
   readonly maxText: number;
   readonly maxRows: number;
   readonly onCommand?: (command: JournalCommand) => void;
-  /** Default: a budget of its own. */
+  /** Work budget. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
 
-/** What a page holds in memory without harm. */
+/** Limits that a browser page can keep in memory. */
 export const TRANSCRIPT_LIMITS = { maxText: 8 * 1024 ** 2, maxRows: 100_000 } as const;
 
-/** Maximum characters of hidden lines that are kept. */
+/** Maximum characters of hidden lines. */
 const MAX_HIDDEN_TEXT = 256 * 1024;
 
-/** Makes one from the lines of a cast. */
+/** Builds a transcript from the lines of a cast. */
 export class Transcript {
   readonly #cast: CastText;
   #rows: (readonly [number, string])[] = [];
@@ -51,16 +51,16 @@ export class Transcript {
     });
   }
 
-  /** The next line of the cast, its header first. */
+  /** Reads the next line of the cast. The first line is the header. */
   line(line: string): void {
-    // what cannot be kept need not be read
+    // Lines after the limit are not read.
     if (!this.#isFull) this.#cast.line(line);
   }
 
-  /** All of it. */
+  /** Ends the recording and returns the transcript. */
   end(): TranscriptDocument {
     if (!this.#isFull) this.#cast.end();
-    // a row is given out when it goes: one that stood longer comes after one that began later
+    // Rows are emitted when they disappear, so they are sorted by time here.
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
     const { stoppedAt } = this.#cast;

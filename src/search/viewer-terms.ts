@@ -1,6 +1,6 @@
-/** What of all sessions somebody may see, in terms that an index can narrow a search by. Pure. */
+/** The sessions that a viewer may see, as terms that limit a search. Pure. */
 
-/** `everything`, or what one of the terms is true of. No terms: nothing. */
+/** `everything`, or sessions that match one of the terms. No terms: no sessions. */
 export type ViewerTerms = 'everything' | readonly ViewerTerm[];
 
 export interface ViewerTerm {

@@ -1,22 +1,22 @@
 /**
- * Text as a program wrote it, where a screen shows it otherwise: with zero-width characters, in another character set, in
- * pieces between movements of the cursor, in invisible colours, in rectangles, or in control strings. Search reads it in addition to the
- * rows of the screen, and its invisible characters are counted. After the budget of the screen is exhausted, every line is
- * read here. Pure; memory is bounded.
+ * Text as a program wrote it, if the screen shows it differently: with zero-width characters, in another character set,
+ * in pieces between cursor movements, in invisible colours, in rectangles, or in control strings. Search reads it in
+ * addition to the rows of the screen, and its invisible characters are counted. After the budget of the screen is
+ * exhausted, each line is read here. Pure; memory is bounded.
  */
 import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 
-/** A line as it was written. */
+/** A written line. */
 export interface WrittenRow {
   /** Seconds of the session. */
   readonly at: number;
   readonly text: string;
-  /** Printable characters of it that never became visible. */
+  /** Number of its printable characters that never became visible. */
   readonly hidden: number;
 }
 
-/** Characters without width, and strokes through a character: nobody sees that they divide a word. */
+/** Characters without width, and strokes through a character, which divide a word invisibly. */
 const WITHOUT_WIDTH = /\p{Default_Ignorable_Code_Point}|[\u{334}-\u{338}]/gu;
 const HAS_WITHOUT_WIDTH = new RegExp(WITHOUT_WIDTH.source, 'u');
 /** Ranges of a character class. */
@@ -24,12 +24,12 @@ const SELECTORS = String.raw`\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}`;
 const TAGS = String.raw`\u{e0020}-\u{e007e}`;
 const MARKS = String.raw`\p{M}`;
 const NON_ASCII = /[^\0-\x7f]/;
-/** The flag of a region, e.g. of Scotland: the only use of tag characters. */
+/** Flags of regions such as Scotland, the only use of tag characters. */
 const REGION_FLAG = new RegExp(String.raw`\u{1f3f4}[${TAGS}]{1,6}\u{e007f}`, 'gu');
 const TAG = new RegExp(`[${TAGS}]`, 'gu');
 /**
- * Characters that show nothing where they stand: tag characters, variation selectors without a character to vary, more than
- * two characters without width, and more marks than the player shows.
+ * Invisible characters: tag characters, variation selectors without a base character, more than two characters without
+ * width, and more marks than the player shows.
  */
 const UNSEEN = new RegExp(
   String.raw`[${TAGS}]|(?<=^|[\p{Default_Ignorable_Code_Point}A-Za-z])[${SELECTORS}]|(?<=\p{Default_Ignorable_Code_Point}{2})\p{Default_Ignorable_Code_Point}|(?<=${MARKS}{8})${MARKS}`,
@@ -38,24 +38,27 @@ const UNSEEN = new RegExp(
 /** UTF-16 code units before a piece that decide whether its characters are {@link UNSEEN}. */
 const CONTEXT = 32;
 const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
-/** Letters that stand for the lines of a drawing in the character set for it. */
+/** Letters that represent lines in the drawing character set. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
 /** Pieces up to this length may be parts of one word. */
 const SHORT_PIECE = 16;
 /** Maximum length of a line, in UTF-16 code units. */
 const MAX_ROW = 2048;
-/** Work units per character of a line that is given out. */
+/** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/** Shorter control strings name nothing; many of them may spell a text. */
+/** Minimum length of a meaningful control string. Many shorter ones may spell a text. */
 const MIN_STRING = 4;
-/** Numbers, colour queries and shell marks in an OSC string: no text. */
+/** Numbers, colour queries and shell marks in an OSC string, which contain no text. */
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|[1-9]\d+)(?:;[\d;?]*)?|[16]33;[A-D](?:;\d{1,3})?)$/;
 /** Longer control strings that are neither title nor link count in full. So do longer titles of `ESC k`. */
 const SHORT_STRING = 64;
-/** Maximum number of titles of `ESC k` that are kept. */
+/** Maximum number of remembered titles of `ESC k`. */
 const MAX_TITLES = 16;
 
-/** Honest sessions write some text that is invisible. An allowance of it counts as visible; visible output refills it. */
+/**
+ * Normal sessions write some invisible text. An allowance of it counts as visible; visible output refills the
+ * allowance.
+ */
 class Allowance {
   #left: number;
   readonly #perVisible: number;
@@ -80,7 +83,7 @@ class Allowance {
   }
 }
 
-/** One per session. */
+/** Written text of one session. */
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
@@ -93,16 +96,16 @@ export class WrittenText {
   readonly #titles = new Set<string>();
   /** The line before this one, if all of it was visible: a shell repeats its command in the title. */
   #lineBefore = '';
-  /** Short control strings and text in rectangles: nothing of it is between the characters of the lines. */
+  /** Short control strings and text in rectangles, which are not part of a line. */
   #fragments = '';
   #fragmentsHidden = 0;
   #drawnRow = 0;
   /** Pieces of the line before that one. */
   #row = '';
   #wasShort = false;
-  /** A movement of the cursor may have divided a word. */
+  /** True if a cursor movement may have divided a word. */
   #isSplit = false;
-  /** The piece that is being written, between two movements of the cursor. */
+  /** The current piece, between two cursor movements. */
   #piece = '';
   #isAltered = false;
   #rowHidden = 0;
@@ -110,13 +113,13 @@ export class WrittenText {
   #spaced = '';
   readonly #budget: WorkBudget | undefined;
 
-  /** @param budget of the screen; undefined if every line is read elsewhere. */
+  /** @param budget budget of the screen; undefined if each line is read elsewhere */
   constructor(onRow: ((row: WrittenRow) => void) | undefined, budget: WorkBudget | undefined) {
     this.#onRow = onRow;
     this.#budget = budget;
   }
 
-  /** Printable characters that never became visible. */
+  /** Number of printable characters that never became visible. */
   get hidden(): number {
     return this.#hidden;
   }
@@ -159,14 +162,14 @@ export class WrittenText {
     if (characters > 0) this.#isAltered = true;
   }
 
-  /** The cursor moves: what is written next stands elsewhere. */
+  /** Reports a cursor movement. */
   move(seconds: number): void {
     const piece = this.#piece;
     if (piece === '') return;
     this.#piece = '';
     const isShort = piece.length <= SHORT_PIECE;
     if (this.#row !== '' && !isShort && !this.#wasShort) this.#give(seconds);
-    // two long pieces are rows of the screen; a short one may be a part of a word
+    // Long pieces are rows of the screen; a short piece may be part of a word.
     if (!this.#isSplit && BEGINS_WITH_WORD.test(piece) && ENDS_IN_WORD.test(this.#row.slice(-2)))
       this.#isSplit = true;
     this.#row += piece;
@@ -175,10 +178,10 @@ export class WrittenText {
     if (this.#row.length > MAX_ROW) this.#give(seconds);
   }
 
-  /** The line ends. */
+  /** Ends the line. */
   endLine(seconds: number): void {
     this.#lineBefore = this.#rowHidden === 0 ? this.#row + this.#piece : '';
-    // most lines are one plain piece: a row of the screen
+    // Most lines are one plain piece, which is a row of the screen.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
       return;
@@ -209,10 +212,10 @@ export class WrittenText {
   }
 
   /**
-   * Takes the parameters of DECFRA (`CSI … $ x`): a character, top, left, bottom and right of the rectangle that it fills.
-   * Other terminals than the player draw it.
+   * Reads the parameters of DECFRA (`CSI … $ x`): a character, and top, left, bottom and right of a rectangle to fill.
+   * Terminals other than the player draw the rectangle.
    *
-   * @param columns of the screen.
+   * @param columns columns of the screen
    */
   fill(
     seconds: number,
@@ -221,21 +224,21 @@ export class WrittenText {
   ): void {
     if (code < 0x20 || (code > 0x7e && code < 0xa0)) return;
     const width = Math.min(right || columns, columns) + 1 - Math.max(left, 1);
-    // a large rectangle is a surface, not text
+    // A large rectangle is a background, not text.
     const text = String.fromCodePoint(code)
       .toWellFormed()
       .repeat(Math.max(0, Math.min(width, SHORT_PIECE)));
     this.draw(seconds, top, text);
   }
 
-  /** Takes text that a sequence draws at a row and that no view shows. */
+  /** Reads text that a sequence draws in a row and that no view shows. */
   draw(seconds: number, row: number, text: string): void {
     if (row !== this.#drawnRow) this.#addFragment(seconds, ' ', 0);
     this.#drawnRow = row;
     this.#addFragment(seconds, text, printableLength(text));
   }
 
-  /** The session has ended, or all that was written until now is read. */
+  /** Emits all pending text. */
   flush(seconds: number): void {
     this.endLine(seconds);
     this.#giveFragments(seconds);
@@ -286,7 +289,7 @@ export class WrittenText {
   #give(seconds: number): void {
     const text = this.#isSplit || this.#isAltered || this.#isUnrendered ? cleaned(this.#row) : '';
     this.#emit({ at: seconds, text, hidden: this.#rowHidden });
-    // a movement of the cursor may also have separated two words
+    // The cursor movement may also have separated two words.
     if (this.#isSplit) this.#emit({ at: seconds, text: cleaned(this.#spaced), hidden: 0 });
     this.#row = '';
     this.#spaced = '';
@@ -303,7 +306,7 @@ function printableLength(text: string): number {
   return text.match(PRINTABLE)?.length ?? 0;
 }
 
-/** Decodes the percent signs of links and command lines: filters for secrets read plain text. */
+/** Decodes percent encoding in links and command lines, so that secret filters read plain text. */
 function decoded(text: string): string {
   return text.replaceAll(/(?:%[0-9a-f]{2})+/gi, (bytes) => {
     try {
@@ -314,13 +317,13 @@ function decoded(text: string): string {
   });
 }
 
-/** Number of {@link UNSEEN} characters of a piece. */
+/** Returns the number of {@link UNSEEN} characters in a piece. */
 function unseenLength(before: string, piece: string): number {
   const count = (text: string): number => text.replaceAll(REGION_FLAG, '').match(UNSEEN)?.length ?? 0;
   return Math.max(0, count(before + piece) - count(before));
 }
 
-/** Without characters that have no width, and without controls. Tag characters become the letters that they stand for. */
+/** Removes zero-width characters and controls, and replaces tag characters by their letters. */
 function cleaned(text: string): string {
   return text
     .replaceAll(REGION_FLAG, '\u{1f3f4}')

@@ -1,8 +1,8 @@
-/** What control sequences and escapes do to a screen. Those that change no text are not here. */
+/** Effects of control sequences and escapes on a screen. Sequences without an effect on text are omitted. */
 import type { WrittenText } from '../written-text.ts';
 import type { Rendition, Screen } from './screen.ts';
 
-/** What sequences work on. */
+/** State that sequences change. */
 export interface Controlled {
   readonly screen: Screen;
   readonly written: Pick<WrittenText, 'draw'>;
@@ -16,12 +16,12 @@ export interface Controlled {
 
 type Sequence = (terminal: Controlled, parameters: readonly number[]) => void;
 
-/** A parameter where 0 and nothing mean 1. */
+/** Returns a parameter whose default, and value for 0, is 1. */
 export function parameter(parameters: readonly number[], index: number): number {
   return Math.max(1, parameters[index] ?? 1);
 }
 
-/** DEC's line drawing and symbols. */
+/** DEC line drawing and symbols. */
 export const LINE_DRAWING: ReadonlyMap<number, number> = new Map(
   Array.from('◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·', (symbol, index) => [
     0x60 + index,
@@ -121,7 +121,7 @@ const copyRectangle: Sequence = ({ screen, written }, parameters) => {
     written.draw(screen.seconds, parameter(parameters, 5) + y - top, screen.row(y - 1).text(left - 1, right));
 };
 
-/** By private prefix, intermediates and final byte. */
+/** Sequences by private prefix, intermediates and final byte. */
 export const CONTROL_SEQUENCES: ReadonlyMap<string, Sequence> = new Map<string, Sequence>([
   ['@', count((screen, cells) => screen.insertCells(cells))],
   [' @', count((screen, cells) => screen.shiftColumns(0, cells, 'delete'))],
@@ -220,11 +220,11 @@ for (const [level, names] of ['(', ')-', '*.', '+'].entries()) {
   for (const name of names) {
     ESCAPE_LIST.push([`${name}0`, (terminal) => terminal.designate(level, LINE_DRAWING)]);
     ESCAPE_LIST.push([`${name}A`, (terminal) => terminal.designate(level, BRITISH)]);
-    // other charsets are read as ASCII
+    // Other charsets are read as ASCII.
     for (const final of 'B1245679<=>CEHKQRYZf`')
       ESCAPE_LIST.push([name + final, (terminal) => terminal.designate(level, undefined)]);
   }
 }
 
-/** By intermediates and final byte. */
+/** Escapes by intermediates and final byte. */
 export const ESCAPES: ReadonlyMap<string, (terminal: Controlled) => void> = new Map(ESCAPE_LIST);

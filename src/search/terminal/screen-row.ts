@@ -1,13 +1,13 @@
-/** One row of a screen: its characters, and which of them nobody has written down yet. */
+/** One row of a screen: its characters, and which of them are not emitted yet. */
 
 import { MAX_SIZE } from '../../terminal/size.ts';
 
-/** Characters from here on are places in {@link ScreenRow.clusters}: a base with what joins it. */
+/** Values from here on are indexes of clusters: a base character with its marks. */
 const CLUSTER = 0x80000000;
 const SPACE = 0x20;
-/** A text is kept for its row when it is at most so many times as long. */
+/** Maximum ratio of the length of a source text to the length of the row that keeps it. */
 const MAX_KEPT = 16;
-/** Longest cluster in UTF-16 code units: more marks than that on one character say nothing. */
+/** Maximum length of a cluster, in UTF-16 code units. */
 const MAX_CLUSTER = 32;
 
 interface Cells {
@@ -19,7 +19,7 @@ function createCells(count: number): Cells {
   return { characters: new Uint32Array(count), widths: new Uint8Array(count).fill(1) };
 }
 
-/** Empty rows. They are parts of one piece of memory: a session has two screens full of them, and may be over at once. */
+/** Creates empty rows in one block of memory, because each session needs two screens and may be short. */
 export function createRows(count: number, columns: number): ScreenRow[] {
   const { characters, widths } = createCells(count * columns);
   return Array.from({ length: count }, (_, y) => {
@@ -33,30 +33,30 @@ export function createRows(count: number, columns: number): ScreenRow[] {
 
 export class ScreenRow {
   readonly columns: number;
-  /** Code points, or places of clusters; 0 for nothing. */
+  /** Code points, or indexes of clusters; 0 for an empty cell. */
   readonly #characters: Uint32Array;
-  /** 2 before the second half of a wide character, 0 for that half. */
+  /** 2 for the first half of a wide character, 0 for the second half. */
   readonly #widths: Uint8Array;
   #clusters: string[] = [];
-  /** The text that all cells that hold anything were written from at once, and where in it: most rows are that. */
+  /** Text from which all cells were written at once, and the position in it. Most rows have one. */
   #source = '';
   #sourceStart = 0;
-  /** Cells from here on hold nothing. */
+  /** Index after the last non-empty cell. */
   #end = 0;
-  /** It goes on from the row above. */
+  /** True if the row continues the row above. */
   wrapped = false;
-  /** Cells that have changed since the row was last written down: `[from, to)`. */
+  /** Cells that changed since the row was last emitted: `[from, to)`. */
   #freshFrom = 0;
   #freshTo = 0;
-  /** Seconds of the first and of the last change since it was blank. */
+  /** Seconds of the first and the last change since the row was blank. */
   firstAt = 0;
   changedAt = 0;
-  /** How often characters were written that were not there before. */
+  /** Number of changes. */
   changes = 0;
-  /** Another one each time that it becomes a new row. */
+  /** Number of the row; it changes each time the row is reused. */
   serial = 0;
 
-  /** `cells`: arrays of as many cells, all of them nothing. */
+  /** @param cells empty cells for the columns */
   constructor(columns: number, cells: Cells = createCells(columns)) {
     this.columns = columns;
     this.#characters = cells.characters;
@@ -67,18 +67,18 @@ export class ScreenRow {
     return this.#freshTo > this.#freshFrom;
   }
 
-  /** Cells that hold anything are before this. */
+  /** Index after the last non-empty cell. */
   get end(): number {
     return this.#end;
   }
 
-  /** It has been written down. */
+  /** Marks the row as emitted. */
   settle(): void {
     this.#freshFrom = 0;
     this.#freshTo = 0;
   }
 
-  /** Makes it a new, empty row. */
+  /** Clears the row and gives it a new number. */
   clear(serial: number): void {
     if (this.#end > 0) {
       this.#characters.fill(0, 0, this.#end);
@@ -105,12 +105,12 @@ export class ScreenRow {
     return (this.#characters[column] ?? 0) === 0;
   }
 
-  /** Whether writing `code` there changes what is seen. */
+  /** Returns true if writing `code` changes the cell. */
   differs(column: number, code: number, width: number): boolean {
     return this.#characters[column] !== code || this.#widths[column] !== width;
   }
 
-  /** Whether a character that was not written down is among the cells `[from, to)`. */
+  /** Returns true if cells `[from, to)` contain a character that was not emitted. */
   hasFresh(from: number, to: number): boolean {
     const last = Math.min(to, this.#freshTo);
     for (let column = Math.max(from, this.#freshFrom); column < last; column += 1)
@@ -139,10 +139,10 @@ export class ScreenRow {
   }
 
   /**
-   * Writes characters `[start, end)` of a text into cells from `column` on, each as {@link set} would: up to the end of the row, one that
-   * is not {@link isPlain}, or a cell whose character nobody has written down.
+   * Writes characters `[start, end)` of a text into cells from `column` on, like {@link set}. Stops at the end of the
+   * row, at a character that is not {@link isPlain}, and at a cell whose character was not emitted.
    *
-   * @returns how many were written
+   * @returns number of written characters
    */
   write(column: number, text: string, start: number, end: number, seconds: number): number {
     const characters = this.#characters;
@@ -167,7 +167,7 @@ export class ScreenRow {
     }
     if (first < 0) return count;
     this.#changed(first, after, seconds);
-    // NOTE: what is cut out of a text keeps all of it in memory
+    // NOTE: a substring keeps the complete text in memory.
     if (isWhole && text.length <= count * MAX_KEPT) {
       this.#source = text;
       this.#sourceStart = start;
@@ -175,7 +175,7 @@ export class ScreenRow {
     return count;
   }
 
-  /** Cells `[from, to)` hold something else. */
+  /** Marks cells `[from, to)` as changed. */
   #changed(from: number, to: number, seconds: number): void {
     this.changes += 1;
     this.#source = '';
@@ -191,7 +191,7 @@ export class ScreenRow {
     if (to > this.#freshTo) this.#freshTo = to;
   }
 
-  /** Sets the cells `[from, to)` to nothing. Halves of wide characters at the edges go too. */
+  /** Empties cells `[from, to)`, and halves of wide characters at the edges. */
   erase(from: number, to: number): void {
     const last = Math.min(to, this.columns);
     if (from > 0 && this.width(from - 1) === 2) this.#empty(from - 1);
@@ -203,7 +203,7 @@ export class ScreenRow {
     if (last >= this.#end) this.#end = from;
   }
 
-  /** Puts `count` empty cells in at `column`; what leaves the row on the right is gone. */
+  /** Inserts `count` empty cells at `column`. Cells that leave the row on the right are lost. */
   insert(column: number, count: number, seconds: number): void {
     const at = column % this.columns;
     if (at > 0 && this.width(at - 1) === 2) this.#empty(at - 1);
@@ -216,7 +216,7 @@ export class ScreenRow {
     this.#moved(at, seconds);
   }
 
-  /** Takes `count` cells out at `column`. */
+  /** Deletes `count` cells at `column`. */
   delete(column: number, count: number, seconds: number): void {
     const at = column % this.columns;
     const moved = Math.min(count, this.columns - at);
@@ -237,12 +237,12 @@ export class ScreenRow {
     this.set(column, CLUSTER + this.#clusters.length - 1, this.width(column), seconds);
   }
 
-  /** The character of a cell with its marks; empty for nothing. */
+  /** Returns the character of a cell with its marks; empty for an empty cell. */
   characterAt(column: number): string {
     return this.isEmpty(column) ? '' : this.#text(column);
   }
 
-  /** Copies what fits of another row. */
+  /** Copies the cells of another row that fit. */
   copyFrom(other: ScreenRow): void {
     const columns = Math.min(this.columns, other.columns);
     this.#characters.set(other.#characters.subarray(0, columns));
@@ -262,7 +262,7 @@ export class ScreenRow {
     this.#empty(column);
   }
 
-  /** Characters of the cells `[from, end)`, empty ones as spaces; trailing spaces stay. */
+  /** Returns the text of cells `[from, end)`, with spaces for empty cells. */
   text(from: number, end: number): string {
     if (this.#source !== '' && end <= this.#end)
       return this.#source.slice(this.#sourceStart + from, this.#sourceStart + end);
@@ -305,13 +305,13 @@ export class ScreenRow {
   }
 }
 
-/** Room for the widest row. */
+/** Buffer for the widest row. */
 const units = new Uint16Array(MAX_SIZE.columns);
 const bytes = new Uint8Array(MAX_SIZE.columns);
 const decoder = new TextDecoder('utf-16le', { ignoreBOM: true });
 const asciiDecoder = new TextDecoder('utf-8', { ignoreBOM: true });
 
-/** What is in `units`. ASCII becomes a text of bytes: half the memory, and quicker for whoever reads it. */
+/** Decodes `units`. ASCII becomes a one-byte string, which needs half of the memory. */
 function decodeUnits(length: number, isAscii: boolean): string {
   if (length <= 0) return '';
   if (!isAscii) return decoder.decode(units.subarray(0, length));
@@ -319,7 +319,7 @@ function decodeUnits(length: number, isAscii: boolean): string {
   return asciiDecoder.decode(bytes.subarray(0, length));
 }
 
-/** A character of one cell that no mark belongs to, and no charset changes. */
+/** Returns true for a character of one cell that joins no mark and that no charset changes. */
 function isPlain(code: number): boolean {
   return code < 0x300 && code !== 0x7f;
 }

@@ -1,24 +1,24 @@
 /**
- * The screens of a terminal, as far as text and its place go: no colours, no scrollback. Before anything on a screen is
- * lost, `keep` is told. What terminals do differently is done as xterm does it.
+ * The screens of a terminal with the text and its positions, without colours and scrollback. `ScreenKeeper` is called
+ * before text is lost. Differences between terminals are resolved as in xterm.
  */
 import { MAX_SIZE } from '../../terminal/size.ts';
 import type { WorkBudget } from '../../work-budget.ts';
 import type { PenState } from '../pen.ts';
 import { createRows, ScreenRow } from './screen-row.ts';
 
-/** Told before rows lose what they hold. */
+/** Callbacks before rows lose text. */
 export interface ScreenKeeper {
-  /** Row `y` loses cells `[from, to)`, or what they hold changes. */
+  /** Called before cells `[from, to)` of row `y` change. */
   losing(y: number, from: number, to: number): void;
-  /** Row `y` leaves the screen, or its place in a wrapped line. */
+  /** Called before row `y` leaves the screen or its wrapped line. */
   leaving(y: number): void;
 }
 
-/** Work units of a step on a row besides its cells. */
+/** Work units of an operation on a row, in addition to its cells. */
 export const ROW_WORK = 16;
 
-/** How characters are shown: saved and restored with the cursor. */
+/** Appearance of characters, which is saved and restored with the cursor. */
 export interface Rendition {
   readonly charset: ReadonlyMap<number, number> | undefined;
   readonly pen: PenState;
@@ -27,7 +27,7 @@ export interface Rendition {
 interface Saved {
   readonly x: number;
   readonly y: number;
-  /** Undefined for the default. */
+  /** Undefined: the default. */
   readonly rendition: Rendition | undefined;
 }
 
@@ -51,7 +51,7 @@ export class Screen {
   newLineMode = false;
   /** Counts cells that are written, moved or cleared. */
   readonly budget: WorkBudget;
-  /** Seconds of what is being written. */
+  /** Second of the current output. */
   seconds = 0;
   readonly #keeper: ScreenKeeper;
   #serial = 0;
@@ -176,7 +176,7 @@ export class Screen {
     }
   }
 
-  /** To the row below, because the text goes on there. */
+  /** Moves the cursor to the row below, which continues the line. */
   wrap(): void {
     this.#nextRow(true);
   }
@@ -222,18 +222,18 @@ export class Screen {
     this.x = 0;
   }
 
-  /** Moves the rows `[top, bottom]`; empty ones come in. */
+  /** Moves rows `[top, bottom]` and inserts empty rows. */
   #moveRows(top: number, bottom: number, count: number, direction: 'up' | 'down'): void {
     const { rows } = this.#buffer;
     const moved = Math.min(count, bottom - top + 1);
     this.budget.spent += rows.length;
-    // a line that the edge of the region cuts is one no more
+    // The edge of the scroll region divides a wrapped line.
     if (top > 0) this.#cut(top);
     if (bottom + 1 < rows.length) this.#cut(bottom + 1);
     const first = direction === 'up' ? top : bottom + 1 - moved;
     for (let y = first; y < first + moved; y += 1) this.#keeper.leaving(y);
     if (moved === 1 && direction === 'up') {
-      // a line feed at the bottom: nearly all that is ever moved
+      // A line feed at the bottom is by far the most frequent move.
       const row = this.row(top);
       this.#clear(row);
       // NOTE: a loop, because `splice` and `copyWithin` of an array take five times as long for this
@@ -247,7 +247,7 @@ export class Screen {
     if (direction === 'down' && top + moved <= bottom) this.#cut(top + moved);
   }
 
-  /** Row `y` begins a line. */
+  /** Marks row `y` as the start of a line. */
   #cut(y: number): void {
     const row = this.row(y);
     if (!row.wrapped) return;
@@ -332,7 +332,7 @@ export class Screen {
     this.place(0, 0);
   }
 
-  // ---- the screen as a whole
+  // ---- the complete screen
 
   setRegion(top: number, bottom: number): void {
     const last = bottom > this.rows || bottom === 0 ? this.rows : bottom;
@@ -378,7 +378,7 @@ export class Screen {
     this.y = 0;
   }
 
-  /** Another size: rows are cut or made longer, not wrapped anew. */
+  /** Changes the size. Rows are cut or extended, not wrapped again. */
   resize(columns: number, rows: number): void {
     const width = clamp(columns, 2, MAX_SIZE.columns);
     const height = clamp(rows, 1, MAX_SIZE.rows);
@@ -413,7 +413,7 @@ export class Screen {
     for (let y = 0; y < this.rows; y += 1) this.#keeper.leaving(y);
   }
 
-  /** Most sessions never show the alternate screen: its rows come when it is shown. */
+  /** Creates a buffer. The alternate buffer is created on first use, because most sessions never need it. */
   #createBuffer(made?: ScreenRow[]): Buffer {
     const { columns, rows } = this;
     this.budget.spent += made === undefined ? rows * columns : columns;
