@@ -88,6 +88,7 @@ beforeAll(async () => {
       mode: 'noauth',
       socket: behindGateway.socketPath,
       'proxy-protocol': 'require',
+      tls: 'self-signed',
       'tls-names': GATEWAY_HOST,
       listen: '127.0.0.77:0',
     }),
@@ -150,7 +151,7 @@ describe('a recording', () => {
     await session.until('seen through the portal\n');
     session.close();
     recording = await eventually('the recording is in the list', async () =>
-      (await listed()).find(({ state }) => state === 'completed'),
+      (await listed()).find(({ result }) => result === 'client disconnected'),
     );
     const [folder = '', time = ''] = recording.id.split('_');
     stored = await eventually('the recording is in the store', () =>

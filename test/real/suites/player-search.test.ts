@@ -78,6 +78,8 @@ interface FacetsAnswer {
   readonly ns: FacetsAnswer['user'];
   readonly kind: FacetsAnswer['user'];
   readonly state: FacetsAnswer['user'];
+  readonly result: FacetsAnswer['user'];
+  readonly trust: FacetsAnswer['user'];
 }
 
 beforeAll(async () => {
@@ -286,7 +288,7 @@ describe('what the sessions have in common', () => {
     for (const query of ['', 'heron']) {
       if (query !== '') await field(page).fill(query);
       const counted = await api<FacetsAnswer>(`search/facets?q=${query}`);
-      const wanted = (['user', 'ns', 'kind', 'state'] as const).flatMap((name) =>
+      const wanted = (['user', 'ns', 'kind', 'state', 'result', 'trust'] as const).flatMap((name) =>
         counted[name].slice(0, 3).map(({ value, count }) => `${value} ${count}`),
       );
       await expect

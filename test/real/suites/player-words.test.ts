@@ -156,7 +156,7 @@ describe('colours', () => {
         `getComputedStyle(document.documentElement).getPropertyValue('--${name}').trim()`,
       );
     for (const paper of ['background', 'surface']) {
-      for (const ink of ['ink', 'soft', 'accent', 'live', 'warn'])
+      for (const ink of ['ink', 'soft', 'accent', 'danger', 'running', 'warn'])
         expect(contrast(await colour(ink), await colour(paper)), `${ink} on ${paper}`).toBeGreaterThanOrEqual(
           4.5,
         );
