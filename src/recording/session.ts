@@ -74,7 +74,7 @@ const RECORDING_LIMITS: RecordingLimits = {
   sizeWaitMs: 1_000,
   sizeWaitBytes: 64 * 1024,
   maxLineBytes: 64 * 1024,
-  bulkAfterBytes: 1024 * 1024,
+  bulkAfterBytes: 512 * 1024,
   bulkRunBytes: 16 * 1024,
   bulkPauseMs: 100,
 };
