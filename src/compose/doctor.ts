@@ -39,6 +39,7 @@ import {
   createLocalTailnet,
   createStaticTailnet,
   type Tailnet,
+  tlsKindOf,
 } from './tailnet.ts';
 
 export interface DoctorOptions {
@@ -272,7 +273,7 @@ function planCertificate(
   localApi: LocalApi | undefined,
   signal: AbortSignal,
 ): CertificatePlan {
-  switch (config.tls) {
+  switch (tlsKindOf(config)) {
     case 'none':
       return { kind: 'none' };
     case 'self-signed':

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { GatewayConfig } from '../config/gateway.ts';
+import type { GatewayConfig, TlsKind } from '../config/gateway.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
@@ -106,14 +106,19 @@ export function assertPrivateProxyListener(host: string): void {
 /** Where tailscaled forwards to; `localhost` is one of them, whatever else it may be. */
 const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
+/** Returns where the certificate comes from. tailscaled has one for the node that it identifies callers for. */
+export function tlsKindOf({ tls, identity }: Pick<GatewayConfig, 'tls' | 'identity'>): TlsKind {
+  return tls ?? (identity === 'tailscale' ? 'tailscale' : 'self-signed');
+}
+
 /** The certificate source a configuration names; undefined when TLS ends in front of the gateway. */
 export async function openCertificates(
-  config: Pick<GatewayConfig, 'tls' | 'tlsCert' | 'tlsKey' | 'tlsNames' | 'listen'>,
+  config: Pick<GatewayConfig, 'tls' | 'identity' | 'tlsCert' | 'tlsKey' | 'tlsNames' | 'listen'>,
   stateDirectory: string,
   localApi: LocalApi | undefined,
   { log, signal }: TailnetContext,
 ): Promise<CertificateSource | undefined> {
-  switch (config.tls) {
+  switch (tlsKindOf(config)) {
     case 'none':
       return undefined;
     case 'self-signed': {

@@ -13,6 +13,10 @@ import {
   wholeNumber,
 } from './values.ts';
 
+const TLS_KINDS = ['self-signed', 'files', 'tailscale', 'none'] as const;
+/** Where the certificate of a gateway comes from. */
+export type TlsKind = (typeof TLS_KINDS)[number];
+
 /** Everything `tailcast gateway` can be told. */
 export const GATEWAY_SETTINGS = {
   listen: setting('address for kubectl and other clients', listenAddress, loopback(8443)),
@@ -34,10 +38,10 @@ export const GATEWAY_SETTINGS = {
     oneOf('off', 'require'),
     'off',
   ),
-  tls: setting(
-    'source of the certificate; none: a proxy in front ends TLS',
-    oneOf('self-signed', 'files', 'tailscale', 'none'),
-    'self-signed',
+  tls: setting<TlsKind | undefined>(
+    'source of the certificate; none: a proxy in front ends TLS; default: tailscale with identity=tailscale, otherwise self-signed',
+    oneOf(...TLS_KINDS),
+    undefined,
     '<kind>',
   ),
   tlsCert: textSetting('certificate chain (PEM) for tls=files', '<file>'),

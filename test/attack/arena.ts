@@ -99,6 +99,7 @@ export async function openArena(
         ['proxyProtocol', 'require'],
         ['listen', '127.0.0.77:0'],
         ['stateDirectory', join(directory, 'state')],
+        ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
         // the API server here is to hear of attacks and of nothing else

@@ -39,6 +39,7 @@ export async function openProcessArena(
     'state-directory': state,
     'proxy-protocol': 'require',
     listen: '127.0.0.77:0',
+    tls: 'self-signed',
     'tls-names': GATEWAY_HOST,
     'check-rights': 'false',
     'access-log': 'false',

@@ -87,7 +87,7 @@ const gateway = (...args: readonly string[]): Promise<{ code: number; stdout: st
 
 describe('tailcast doctor gateway', () => {
   it('looks at everything in order, from tailscaled to the recorders', async () => {
-    const { code, stdout } = await gateway('--json', '--recorder-dial', 'direct');
+    const { code, stdout } = await gateway('--json', '--recorder-dial', 'direct', '--tls', 'self-signed');
     const report = JSON.parse(stdout) as Report;
     expect(report.role).toBe('gateway');
     expect(report.checks.map(({ id, status }) => `${id} ${status}`)).toEqual([
@@ -114,7 +114,7 @@ describe('tailcast doctor gateway', () => {
   });
 
   it('ends with 0 when nothing failed', async () => {
-    const { code, stdout } = await gateway('--mode', 'noauth');
+    const { code, stdout } = await gateway('--mode', 'noauth', '--tls', 'self-signed');
     expect(stdout).toMatch(/^ok {4}tailscaled {14}version 1\.102\.5/);
     expect(stdout).toMatch(/ 0 failed, \d+ skipped\n$/);
     expect(code).toBe(0);

@@ -5,7 +5,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createLocalTailnet, createStaticTailnet, openCertificates } from '../../src/compose/tailnet.ts';
+import {
+  createLocalTailnet,
+  createStaticTailnet,
+  openCertificates,
+  tlsKindOf,
+} from '../../src/compose/tailnet.ts';
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import { person } from '../proxy/rig.ts';
 import { startLocalApiDouble, type LocalApiDouble } from '../support/local-api-double.ts';
@@ -145,6 +150,7 @@ describe('a tailnet', () => {
 
 describe('certificates', () => {
   const settings = {
+    identity: 'tailscale',
     tls: 'files',
     tlsCert: undefined,
     tlsKey: undefined,
@@ -173,6 +179,15 @@ describe('certificates', () => {
     await expect(openCertificates(tls, '/none', api, context)).rejects.toMatchObject({
       name: 'TailcastError',
     });
+  });
+
+  it('are those of tailscale by default if tailscale identifies the callers', () => {
+    const kind = (identity: 'tailscale' | 'static', tls?: 'files'): string => tlsKindOf({ identity, tls });
+    expect([kind('tailscale'), kind('static'), kind('tailscale', 'files')]).toEqual([
+      'tailscale',
+      'self-signed',
+      'files',
+    ]);
   });
 
   it('are none where TLS ends in front, and made where they are to be self-signed', async () => {

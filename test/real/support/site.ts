@@ -150,6 +150,7 @@ export async function startSiteGateway(rig: Rig, options: SiteGatewayOptions): P
       kubeconfig: cluster.kubeconfig(`${name}-upstream`, { token: cluster.tokens.impersonator }),
       socket: node.socketPath,
       'recorder-dial': 'tailscale',
+      tls: 'self-signed',
       'tls-names': [node.dnsName, ...node.addresses].join(','),
       'state-directory': stateDirectory,
       ...options.settings,
