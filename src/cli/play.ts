@@ -6,8 +6,9 @@ import { createCastReader, readCastStart, type CastAction, type CastStart } from
 import { clockText, parseClock } from '../screen/clock-text.ts';
 import { CastText } from '../search/cast-text.ts';
 import { hiddenText } from '../search/transcript-document.ts';
+import { statusNotices } from '../wire/recorder-api/recording-status.ts';
 import { openArchive } from './open-archive.ts';
-import { print, printRaw } from './output.ts';
+import { plain, print, printRaw } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { openCastFile } from './cast-file.ts';
 import type { ScreenSize } from '../terminal/size.ts';
@@ -27,13 +28,31 @@ export async function playRecording(
   context: CommandContext,
 ): Promise<void> {
   const from = fromOf(options['from']);
+  const found = await printNotices(id, options, context);
   if (from > 0 && options['follow'] !== true) await refuseBeyond(id, from, options, context);
   const keyed = await openKeyed(id, options, context);
   if (keyed !== undefined) {
     await playKeyed(id, keyed, { ...options, from }, context);
+    // the keyboard player clears the screen
+    await printNotices(found, options, context);
     return;
   }
   await playTimed(id, from, options, context);
+  if (options['follow'] === true) await printNotices(found, options, context);
+}
+
+/** Prints what is missing in a recording or wrong with it. @returns its id, or the path of a file, about which nothing is known */
+async function printNotices(
+  id: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<string> {
+  const file = await openCastFile(id);
+  await file?.close();
+  if (file !== undefined || context.signal.aborted) return id;
+  const recording = await (await openArchive(options, context)).find(id);
+  for (const notice of statusNotices(recording)) await print(context.stderr, `tailcast: ${plain(notice)}\n`);
+  return recording.id;
 }
 
 /** Plays without keys, each change at its time. */

@@ -4,7 +4,7 @@ import { readRecording } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
 import { recall, remember } from './remember.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { resultText } from '../wire/recorder-api/recording-status.ts';
+import { resultText, statusNotices } from '../wire/recorder-api/recording-status.ts';
 import { wallText, type Zone } from './wall-text.ts';
 import { durationText, sizeText, trustText, whereText, whoText } from './format.ts';
 import { EvidenceView } from './evidence-view.tsx';
@@ -89,7 +89,11 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
       <h1>
         {whereText(recording)} <StatusBadges recording={recording} />
       </h1>
-      {recording.result === 'failed to start' ? <p class="notice warning">{resultText(recording)}</p> : null}
+      {statusNotices(recording).map((notice) => (
+        <p key={notice} class="notice warning" data-notice="status">
+          {notice}
+        </p>
+      ))}
       {recording.state === 'running' && back === undefined ? (
         <LiveScreen recording={recording} onLookBack={lookBack} />
       ) : (

@@ -281,6 +281,20 @@ describe('tailcast play', () => {
     expect(stdout).not.toContain('\x1b]52');
   });
 
+  it('says what is missing before it plays', async () => {
+    const store = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
+    mkdirSync(join(store, NODE));
+    const lines = readFileSync(file, 'utf8').split('\n').slice(0, 2);
+    writeFileSync(
+      join(store, NODE, '2026-01-04T03:04:05.000000000Z.cast'),
+      `${lines.join('\n')}\n[2,"o","cu`,
+    );
+    const { out, err } = await runCommand('play', 'latest', '--store', store, '--speed', '1000');
+    rmSync(store, { recursive: true });
+    expect(out).toContain('the beginning');
+    expect(err).toMatch(/^tailcast: interrupted: the recording ends inside of a line\n/);
+  });
+
   it('begins where it is told', async () => {
     const { stdout } = await play([[/the word zephyr/, 'q']], '--from', '8:20');
     expect(stdout).not.toContain('the end');

@@ -76,3 +76,22 @@ export function resultText({
     ? `${result}: ${resultMessage}`
     : (result ?? '');
 }
+
+/** Sentences for viewers of a recording that is incomplete, did not start, or is not what was signed; empty for all others. */
+export function statusNotices(recording: {
+  readonly state: string;
+  readonly problem?: string;
+  readonly result?: string;
+  readonly resultMessage?: string;
+  readonly trust?: string;
+  readonly trustReason?: string;
+}): readonly string[] {
+  const { state, problem, result, trust, trustReason } = recording;
+  const isWhole = state === 'completed' || state === 'running';
+  const notices = [
+    isWhole ? problem : [state, problem].filter((part) => part !== undefined).join(': '),
+    result === 'failed to start' ? resultText(recording) : undefined,
+    trust === 'failed' ? `trust failed: ${trustReason ?? 'the recording is not what was signed'}` : undefined,
+  ];
+  return notices.filter((notice) => notice !== undefined);
+}
