@@ -1,4 +1,4 @@
-/** What the store has and the index has not, and the other way round. A million of both are held against each other while uploads go on. */
+/** Compares store and index in steps, so that uploads continue while a million recordings are compared. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { EXTRACTOR } from '../../search/search-index.ts';
 import type { IndexedText } from '../../search/moments.ts';
@@ -9,13 +9,13 @@ import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
 
 export interface Compared {
-  /** What is not in the index as it is in the store, newest first. */
+  /** Recordings whose stored version is not in the index, newest first. */
   readonly missing: readonly StoredRecording[];
-  /** What is in the index, and was not listed. */
+  /** Ids that are in the index and not in the store. */
   readonly unlisted: readonly string[];
 }
 
-/** @throws the reason of `signal` when it is aborted */
+/** Compares store and index. @throws the reason of `signal` if it aborts */
 export async function compareWithStore(
   index: Pick<IndexClient, 'ask'>,
   listed: readonly StoredRecording[],
@@ -24,7 +24,7 @@ export async function compareWithStore(
 ): Promise<Compared> {
   const turns = createLoopTurns(signal);
   const newest = await sortInTurns(listed, newestStored, turns);
-  /** By its place: 1 when the index has it as it is. */
+  /** 1 for each listed recording whose version is in the index. */
   const isIndexed = new Uint8Array(newest.length);
   const unlisted: string[] = [];
   let at = 0;
@@ -51,7 +51,7 @@ export async function compareWithStore(
   return { missing, unlisted };
 }
 
-/** Whether an indexed version is of a recording as it is listed: it may have been joined with others. Nobody knows: it is. */
+/** Returns true if an indexed version may belong to the listed recording, which may have been joined with others. */
 function isOf(version: string, listed: string | undefined): boolean {
   return listed === undefined || `-${version.split('.')[0]}-`.includes(`-${listed}-`);
 }

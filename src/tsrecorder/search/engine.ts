@@ -1,4 +1,4 @@
-/** What an engine of the search does: the embedded one answers at once, a server later. */
+/** Interface of search engines. The embedded engine responds synchronously, a server asynchronously. */
 import type { Query } from '../../search/query.ts';
 import type {
   Facets,
@@ -17,7 +17,7 @@ import type { ViewerTerms } from '../../search/viewer-terms.ts';
 
 type Answered<T> = T | Promise<T>;
 
-/** All of a session. */
+/** A complete session. */
 export interface WholeSession {
   readonly doc: SessionDoc;
   readonly moments: readonly Moment[];
@@ -25,23 +25,26 @@ export interface WholeSession {
 }
 
 export interface WritingEngine {
-  /** Which version there is of a session; undefined: none. Asked before it is read, so that who reads it later wins. */
+  /**
+   * Returns the indexed version of a session, or undefined. Called before the session is read, so that a later reader
+   * wins.
+   */
   version(id: string): Answered<string | undefined>;
-  /** Takes a session, which replaces what there is of it with the next flush. Each once until then. */
+  /** Adds a session. It replaces its older version at the next flush. Add each session once per flush. */
   add(session: WholeSession): Answered<void>;
-  /** Writes what was added. @returns how many there were to write */
+  /** Writes the added sessions. @returns their number */
   flush(): Answered<number>;
-  /** A session that grows: its version is empty until it is put. `fresh`: what there is of it goes. */
+  /** Appends to a running session, whose version is empty until it is added. `fresh`: deletes its earlier text. */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): Answered<void>;
   remove(id: string): Answered<void>;
-  /** Takes removed words out of the bytes of the files. */
+  /** Erases removed words from the files. */
   compact(): Answered<void>;
-  /** Puts what is there together, a step at a time. @returns whether there is more to do */
+  /** Merges index segments, one step per call. @returns true if there is more to merge */
   tidy(): Answered<boolean>;
-  /** In the order of ids. */
+  /** Returns indexed sessions in the order of their ids. */
   ids(after: string, limit: number): Answered<readonly IndexedSession[]>;
   status(): Answered<IndexStatus>;
-  /** @throws Error when this is not the index any more that it was opened as */
+  /** @throws Error if another index has replaced the opened one */
   check(): Answered<void>;
 }
 
@@ -57,6 +60,6 @@ export interface ReadingEngine {
   list(ask: ListAsk): Answered<ListedSessions>;
   versions(after: string, limit: number): Answered<readonly IndexedSession[]>;
   version(id: string): Answered<string | undefined>;
-  /** Whether these are the moments of a session, and their words are found. */
+  /** Returns true if the index contains exactly these moments of a session with their words. */
   holds(id: string, moments: readonly Moment[]): Answered<boolean>;
 }

@@ -1,14 +1,14 @@
-/** Counts what sessions have in common. Pure. */
+/** Counts the values of facets. Pure. */
 import type { Facets, FacetValue } from '../../search/search-index.ts';
 
-/** Sessions that are counted: the newest. */
+/** Maximum number of counted sessions, the newest ones. */
 export const MAX_FACETED = 10_000;
 const MAX_FACETS = 10;
 
-/** What a session has of each; nothing of what is absent. */
+/** Values of a session by facet. */
 export type Faceted = Readonly<Record<string, readonly (string | number)[]>>;
 
-/** Of those that match, newest first; one more than are counted says that there are more. */
+/** Counts matching sessions, newest first. One session above the maximum marks the counts as incomplete. */
 export function countFacets(sessions: Iterable<Faceted>): Facets {
   const counts = new Map<string, Map<string, number>>();
   let counted = 0;

@@ -1,14 +1,14 @@
-/** Hands the process that writes an index the bytes of a cast. */
+/** Sends the bytes of a cast to the index writer process. */
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { readCast } from '../library/replay.ts';
 import type { IndexClient } from './index-client.ts';
 import type { Followed } from './live-waits.ts';
 import type { WorkDone } from './messages.ts';
 
-/** Large enough to be fast, small enough that a costly piece does not delay others. */
+/** Size of a piece, in bytes: large enough to be fast, and small enough that a costly piece does not delay others. */
 const FEED_BYTES = 65_536;
 
-/** Feeds bytes `[start, end)` of a cast, as fast as the process takes them. */
+/** Sends bytes `[start, end)` of a cast, as fast as the process reads them. */
 export async function feedCast(
   index: IndexClient,
   key: number,
@@ -19,7 +19,7 @@ export async function feedCast(
   for await (const bytes of piecesOf(entry, start, end)) await index.ask('feed', { key, bytes });
 }
 
-/** Bytes `[start, end)` of a cast in pieces. */
+/** Yields bytes `[start, end)` of a cast in pieces. */
 export async function* piecesOf(
   entry: CatalogEntry,
   start: number,
@@ -38,7 +38,9 @@ export async function* piecesOf(
   if (bytes > 0) yield Buffer.concat(parts);
 }
 
-/** Feeds what a running session has written up to `end`, unless it costs too much. @returns the last piece, if there is one */
+/**
+ * Sends new bytes of a running session up to `end`, unless it is too costly. @returns the last piece, if there is one
+ */
 export async function feedGrowth(
   index: IndexClient,
   followed: Followed,

@@ -1,4 +1,4 @@
-/** Feeds a stored recording to the process that writes the index. */
+/** Sends a stored recording to the index writer process. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
@@ -10,28 +10,28 @@ import type { ReadingSteps } from './long-recordings.ts';
 import type { Effort } from './messages.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 
-/** A recording that the process has begun to read. */
+/** A recording that the process started to read. */
 export interface BegunReading {
   readonly index: IndexClient;
   readonly id: string;
   readonly key: number;
   readonly entry: CatalogEntry;
-  /** Of its cast; 0 if no text is indexed. */
+  /** Size of its cast; 0 if no text is indexed. */
   readonly bytes: number;
   readonly effort: Effort;
   /** Called before the process gets the end of the recording. */
   readonly beforeFinish: () => Promise<void>;
-  /** Called with the rules that are true of the session, before it counts as indexed. */
+  /** Called with the matching rules before the session counts as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
   readonly metrics: Pick<SearchMetrics, 'unreadable'>;
   readonly log: Logger;
 }
 
-/** Feeds the recording to its end. */
+/** Sends the complete recording. */
 export async function* feedRecording(begun: BegunReading): ReadingSteps {
   const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = begun;
   let isOpen = true;
-  /** An error is one of the index, such as a full disk, and not of the recording. */
+  /** True while an error would come from the index, such as a full disk, and not from the recording. */
   let isWriting = false;
   try {
     const last = yield* feed(begun);
@@ -39,18 +39,18 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
     isWriting = true;
     await beforeFinish();
     isWriting = false;
-    // most recordings are short: each message is work for who writes
+    // Most recordings are short, and each message costs the writer time, so the last piece is part of `finish`.
     const done = await index.ask('finish', { key, ...(last === undefined ? {} : { bytes: last }) });
     isOpen = false;
     yield done.work;
     if (done.isStopped && effort === 'quick') return 'costly';
     if (done.isStopped) log.warn({ recording: id }, 'a recording costs too much to index completely');
-    // durable before the next flush: a process that ends in between reads the recording again
+    // Durable before the next flush. After a crash in between, the recording is read again.
     await matched?.(entry.recording, done.matches);
     return 'read';
   } catch (error) {
     if (index.isGone || !isOpen || isWriting) throw error;
-    // the store, not the index: the next comparison brings it again
+    // The store failed, not the index. The next comparison finds the recording again.
     metrics.unreadable();
     log.warn(
       { error: errorText(error), recording: id },
@@ -62,7 +62,7 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
   }
 }
 
-/** Feeds a cast but its last piece. @returns the last piece, or `costly` if a quick reading stopped */
+/** Sends a cast except its last piece. @returns the last piece, or `costly` if a quick reading stopped */
 async function* feed({
   index,
   key,

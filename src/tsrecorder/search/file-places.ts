@@ -1,4 +1,4 @@
-/** The places of the embedded index: folders beside each other. */
+/** The folders of the embedded index: the current index, and the next one. */
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
@@ -31,7 +31,7 @@ export function createFilePlaces(directory: string): IndexPlaces {
   };
 }
 
-/** What SQLite says of files whose pages are not what it has written. */
+/** Returns true for SQLite errors about damaged files. */
 export function isDamaged(error: unknown): boolean {
   return (
     error instanceof Error &&
@@ -39,7 +39,7 @@ export function isDamaged(error: unknown): boolean {
   );
 }
 
-/** The files cannot be written, whatever is tried: they are damaged, or another program has made them. */
+/** Returns true for errors that persist: the files are damaged, or another program created them. */
 function isUnusable(error: unknown): boolean {
   return (
     isDamaged(error) ||

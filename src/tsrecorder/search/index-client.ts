@@ -1,4 +1,4 @@
-/** Starts a process of the index and asks it. */
+/** Starts an index process and sends it requests. */
 import { fork, type ChildProcess } from 'node:child_process';
 import { setPriority } from 'node:os';
 import { extname, join } from 'node:path';
@@ -6,14 +6,14 @@ import { QueryError } from '../../search/query.ts';
 import type { Answer, Ask, IndexOperation, IndexRequest, IndexResponse } from './messages.ts';
 
 export interface IndexClient {
-  /** @throws Error when the process cannot do it or is gone; QueryError for a query that cannot be asked. */
+  /** Sends a request. @throws Error if the operation fails or the process exited; QueryError for an invalid query */
   ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
   readonly isGone: boolean;
-  /** Questions that wait for their answer: of the others nothing is kept. */
+  /** Number of pending requests. */
   readonly unanswered: number;
-  /** Ends it at once: SQLite cannot be interrupted otherwise. */
+  /** Kills the process, which is the only way to interrupt SQLite. */
   kill(): void;
-  /** Lets it finish what it was asked, then ends it. */
+  /** Stops the process after its pending requests. */
   close(): Promise<void>;
 }
 
@@ -27,7 +27,7 @@ const NICE = 10;
 /**
  * Starts a process and opens the index in it.
  * @param signal kills the process while it opens the index
- * @throws Error with a sentence when this Node or the files cannot be used
+ * @throws Error with a sentence if this Node or the files are unusable
  */
 export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal): Promise<IndexClient> {
   signal?.throwIfAborted();
@@ -41,7 +41,7 @@ export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal):
   try {
     if (child.pid !== undefined) setPriority(child.pid, NICE);
   } catch {
-    // the system does not allow it
+    // The OS does not allow it.
   }
   const kill = (): void => client.kill();
   signal?.addEventListener('abort', kill, { once: true });

@@ -1,11 +1,11 @@
-/** How much is in the index, as the process that writes it said: who searches waits for that for a moment, and not while it writes. */
+/** Cached counts of the index from the writer process. A search waits only briefly for new counts. */
 import { settledWithin } from '../../async/within.ts';
 import type { IndexStatus } from '../../search/search-index.ts';
 import type { IndexClient } from './index-client.ts';
 
-/** How often it is asked. */
+/** Interval between two requests for the counts. */
 const STATUS_MS = 1000;
-/** Counts that are older are waited for, so long. */
+/** Maximum age of cached counts. A search waits up to `WAIT_MS` for newer ones. */
 const MAX_STATUS_AGE_MS = 5000;
 const WAIT_MS = 1000;
 
@@ -16,18 +16,18 @@ interface Counted {
   isAsking: boolean;
 }
 
-/** One per indexer. */
+/** Counts of one index. */
 export class IndexCounts {
   readonly #now: () => number;
   #counted: Counted | undefined;
   #last: { readonly client: IndexClient; readonly status: IndexStatus; readonly at: number } | undefined;
 
-  /** @param now milliseconds of a monotonic clock */
+  /** @param now monotonic clock, in milliseconds */
   constructor(now: () => number) {
     this.#now = now;
   }
 
-  /** @returns what it said last; undefined when it has not said anything yet */
+  /** Returns the last known counts; undefined if there are none yet. */
   async of(client: IndexClient): Promise<IndexStatus | undefined> {
     const known = this.#counted?.client === client ? this.#counted : undefined;
     const isFresh = known !== undefined && (known.isAsking || this.#now() - known.at < STATUS_MS);

@@ -1,4 +1,4 @@
-/** What a process of the index does. */
+/** Operations of an index process. */
 import { isAscii } from 'node:buffer';
 import { CastText } from '../../search/cast-text.ts';
 import { RuleWatch, type WatchedRule } from '../../search/match.ts';
@@ -8,17 +8,17 @@ import type { ReadingEngine, WritingEngine } from './engine.ts';
 import { WorkBudget, type WorkLimits } from '../../work-budget.ts';
 import type { Answer, Ask, Effort, IndexOperation, WorkDone } from './messages.ts';
 
-/** Longest line of a cast that is read, in bytes. */
+/** Maximum length of a line of a cast, in bytes. Longer lines are skipped. */
 const MAX_LINE = 16 * 1024 ** 2;
-/** Twice what the output of shells and most full-screen programs takes. */
+/** Work limit of a quick reading: twice the work of shells and most full-screen programs. */
 const QUICK: WorkLimits = { free: 1e6, perCharacter: 24 };
 
-/** Each question is answered before the next one is asked. */
+/** Handlers of all operations. Calls never overlap. */
 export type IndexHandlers = {
   readonly [Name in IndexOperation]: (ask: Ask<Name>) => Answer<Name> | Promise<Answer<Name>>;
 };
 
-/** One per process. */
+/** Creates the handlers of an index process. */
 export function createIndexHandlers(): IndexHandlers {
   let writer: WritingEngine | undefined;
   let reader: ReadingEngine | undefined;
@@ -119,7 +119,7 @@ interface OpenEngine {
   readonly close: () => void;
 }
 
-/** What is not used is not loaded: not every Node has node:sqlite. */
+/** Loads only the engine in use, because some builds of Node lack node:sqlite. */
 async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
   if ('server' in ask) {
     const { openServerEngine } = await import('./opensearch/engine.ts');
@@ -129,7 +129,7 @@ async function openEngine(ask: Ask<'open'>): Promise<OpenEngine> {
   return openFileEngine(ask.directory, ask.mayWrite);
 }
 
-/** A recording whose cast comes in pieces. */
+/** A recording whose cast arrives in pieces. */
 class FedRecording {
   readonly doc: SessionDoc;
   readonly watch: RuleWatch;
@@ -173,7 +173,7 @@ class FedRecording {
     return this.#cast.isPartial || this.#cut.isPartial || this.#skipped;
   }
 
-  /** Adds what only reading the text tells. */
+  /** Adds values that only the text contains. */
   describe(names: SessionNames): SessionNames {
     return this.doc.text === 'off' ? names : { ...names, hidden: this.#cast.hidden };
   }
@@ -188,7 +188,10 @@ class FedRecording {
     this.#keep(bytes.subarray(start));
   }
 
-  /** Whole lines, all of them text at once: nearly every cast is ASCII. @returns where what is left begins */
+  /**
+   * Decodes all complete lines at once if they are ASCII, as nearly every cast is. @returns offset of the remaining
+   * bytes
+   */
   #asciiLines(bytes: Uint8Array): number {
     let start = 0;
     if (this.#restBytes > 0) {
@@ -205,7 +208,7 @@ class FedRecording {
     return start + from;
   }
 
-  /** Moments since the last call, as far as they can be read by now. */
+  /** Returns the complete moments since the last call. */
   takeNew(bytes?: Uint8Array): readonly Moment[] {
     if (bytes !== undefined) this.feed(bytes);
     this.#cast.flush();

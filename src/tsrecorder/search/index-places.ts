@@ -1,13 +1,13 @@
-/** Where the index that answers is, and the one that is built beside it. */
+/** Location of the current index, and of the next one while it is built. */
 import type { IndexPlace } from './messages.ts';
 
 export interface IndexPlaces {
   readonly current: IndexPlace;
   readonly next: IndexPlace;
-  /** Finishes what was left half-way. @returns `building` when a new index had been begun */
+  /** Completes an interrupted swap. @returns `building` if the build of a new index was interrupted */
   prepare(): Promise<'building' | 'ready'>;
-  /** Puts the next index in the place of the current one. Nobody has either open. */
+  /** Replaces the current index by the next one. Both must be closed. */
   swap(): Promise<void>;
-  /** Throws an index away that cannot be used. @returns false when the error does not say that it cannot */
+  /** Deletes an unusable index. @returns false if the error does not mean that it is unusable */
   discard(place: IndexPlace, error: unknown): Promise<boolean>;
 }

@@ -1,4 +1,4 @@
-/** A process of the index: the one that writes it, or one that answers queries and may be killed. */
+/** Entry point of an index process: the writer, or a query process that may be killed. */
 import { createSequence } from '../../async/sequence.ts';
 import { setFlagsFromString } from 'node:v8';
 import type { IndexHandlers } from './index-operations.ts';
@@ -8,13 +8,13 @@ setFlagsFromString('--heap-growing-percent=20');
 
 let operations: IndexHandlers | undefined;
 
-/** One after another: SQLite answers at once or not at all, and what is written at a server has an order. */
+/** Runs operations one after another: SQLite is synchronous, and writes at a server need an order. */
 const inTurn = createSequence();
 
 process.on('message', (request: IndexRequest) => {
   void inTurn(() => answer(request));
 });
-// the recorder is gone, or wants no more: what it has asked is done before
+// The recorder exited or disconnected. Pending operations are completed first.
 process.on('disconnect', () => {
   process.exitCode = 0;
   void inTurn(async () => {
@@ -22,12 +22,12 @@ process.on('disconnect', () => {
     operations = undefined;
   });
 });
-// Ctrl-C is for the recorder, which closes what it has opened
+// The recorder handles Ctrl-C and stops its processes.
 process.on('SIGINT', () => undefined);
 
 async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
   try {
-    // NOTE: loaded here, so that what cannot be loaded is what is answered
+    // NOTE: loaded here, so that a load error becomes the response.
     operations ??= (await import('./index-operations.ts')).createIndexHandlers();
     send({ number, value: await call(operations, operation, ask) });
   } catch (error) {
@@ -36,7 +36,7 @@ async function answer({ number, operation, ask }: IndexRequest): Promise<void> {
   }
 }
 
-/** What is asked comes from the recorder, with the types of `messages.ts`. */
+/** Calls a handler. Requests come from the recorder and have the types of `messages.ts`. */
 function call(known: IndexHandlers, operation: IndexRequest['operation'], ask: unknown): unknown {
   const act: (ask: never) => unknown = known[operation];
   return Reflect.apply(act, known, [ask]);

@@ -1,4 +1,4 @@
-/** What an indexer is for the parts that use it. */
+/** Interface of the indexer. */
 import type { Logger } from '../../observe/logger.ts';
 import type { RuleMatch } from '../../search/match.ts';
 import type { IndexedText } from '../../search/moments.ts';
@@ -12,46 +12,46 @@ import type { IndexStatus } from '../../search/search-index.ts';
 import type { PendingIds } from '../library/session-index.ts';
 
 export interface IndexerOptions {
-  /** What is to be in the index. */
+  /** The store to index. */
   readonly store: Pick<RecordingStore, 'list'>;
   readonly catalog: Pick<Catalog, 'find'>;
   readonly live: () => readonly LiveRecording[];
   readonly text: IndexedText;
-  /** Starts the process that writes, until `signal` aborts. @throws Error with a sentence */
+  /** Starts the writer process, until `signal` aborts. @throws Error with a sentence */
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
-  /** Told which rules are true of a session, before it counts as indexed. */
+  /** Called with the matching rules before a session counts as indexed. */
   readonly matched?: (recording: Recording, matches: readonly RuleMatch[]) => Promise<void>;
-  /** Milliseconds of a monotonic clock. */
+  /** Monotonic clock, in milliseconds. */
   readonly now: () => number;
   readonly liveMs: number;
-  /** How often store and index are compared. */
+  /** Interval between two comparisons of store and index. */
   readonly reconcileMs: number;
-  /** Pause before a process that ended is started again. */
+  /** Pause before the writer process is restarted. */
   readonly restartMs: number;
   readonly metrics: Pick<SearchMetrics, 'failed' | 'unreadable'>;
   readonly log: Logger;
 }
 
-/** How far the index is. */
+/** State of the index. */
 export interface IndexProgress extends IndexStatus {
   readonly state: 'ready' | 'building' | 'unavailable';
-  /** Recordings that are stored and not in the index. */
+  /** Number of stored recordings that are not in the index. */
   readonly backlog: number;
-  /** How long the oldest durable byte of a running session waits. */
+  /** Age of the oldest durable byte of a running session that is not indexed. */
   readonly lagSeconds: number;
-  /** Why it is unavailable. */
+  /** Reason why the index is unavailable. */
   readonly problem?: string;
 }
 
 export interface Indexer {
-  /** A recording has come into the store, or another part of it. `owner`: of `recordedOwner`; default: the node that uploaded it. */
+  /** Reports a new recording or part in the store. `owner`: from `recordedOwner`; default: the uploading node. */
   stored(id: string, owner?: string): void;
-  /** Recordings of the store that are not in the index as they are now; undefined before they were compared. */
+  /** Returns the stored recordings whose current version is not in the index; undefined before the first comparison. */
   pending(): PendingIds | undefined;
-  /** Recordings have left the store: they leave the files of the index as well. */
+  /** Reports removed recordings, which are also erased from the index. */
   removed(ids: readonly string[]): void;
   progress(): Promise<IndexProgress>;
-  /** Resolves when nothing is to do. */
+  /** Resolves when the index is up to date. */
   settled(): Promise<void>;
   close(): Promise<void>;
 }

@@ -1,10 +1,10 @@
-/** All sessions of an index, a page after the other. */
+/** Reads all sessions of an index page by page. */
 import type { IndexedSession } from '../../search/search-index.ts';
 import type { IndexClient } from './index-client.ts';
 
 const PAGE = 5000;
 
-/** @param operation `ids` of a process that writes, `versions` of one that reads. @returns in the order of ids */
+/** Yields pages in the order of ids. @param operation `ids` for the writer process, `versions` for a query process */
 export async function* indexedPages(
   index: Pick<IndexClient, 'ask'>,
   operation: 'ids' | 'versions',

@@ -1,7 +1,8 @@
 /**
- * Keeps the index what the store is: new recordings as they are stored, running ones a second behind what is durable,
- * everything else from the newest to the oldest, and what is gone out of it. There is no queue to lose: what is to do is
- * what the store has and the index has not. Recording never waits for any of it.
+ * Keeps the index up to date with the store: it indexes new recordings when they are stored, running sessions with a
+ * delay of one second, and all other recordings from the newest to the oldest, and it erases removed recordings. There
+ * is no persistent queue: pending work is the difference between store and index. Recording never waits for the
+ * indexer.
  */
 import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/within.ts';
@@ -26,47 +27,47 @@ import type { Effort, WorkDone } from './messages.ts';
 import { PendingRecordings } from './pending-recordings.ts';
 import { sessionListing, sessionNames } from './session-names.ts';
 
-/** Running sessions that are followed at a time; more are read when they end. */
+/** Maximum number of running sessions that are followed. Others are indexed when they end. */
 const MAX_LIVE = 500;
-/** One that may have ended is looked at so seldom: a session of several uploads grows for hours behind its first. */
+/** Ticks between two checks of a session that may have ended. A session of several uploads may grow for hours. */
 const GROWING_TICKS = 10;
-/** How often who has nothing to do asks whether the index is still the one that it was. */
+/** Interval in which an idle indexer checks that its index was not replaced. */
 const CHECK_MS = 10_000;
 /** Maximum time for the current step when the indexer closes; then its process is killed. */
 const CLOSE_MS = 2000;
-/** What is written together at most: recordings, and bytes of their casts. */
+/** Maximum number of recordings, and of bytes of their casts, per flush. */
 const MAX_READ = 256;
 const MAX_READ_BYTES = 8_388_608;
-/** Longer recordings are read piece by piece, between others. */
+/** Maximum size of a recording for a quick reading. Longer recordings are read in pieces, between others. */
 const MAX_QUICK_BYTES = 4 * 1024 ** 2;
 /** Work units for running sessions before stored recordings have their turn: about 100 ms. */
 const FOLLOW_WORK = 25e6;
 
-/** One per recorder. */
+/** Starts the indexer of a recorder. */
 export function startIndexer(options: IndexerOptions): Indexer {
   return new StoreIndexer(options);
 }
 
 class StoreIndexer implements Indexer {
   readonly #options: IndexerOptions;
-  /** What is to do: those that have just come before those of the backlog. */
+  /** New recordings, which are indexed before the backlog. */
   readonly #fresh = new FairQueue<string>();
   /** Recordings that are too long or too costly for a quick reading. */
   readonly #long = new LongRecordings();
   /** Work units of running sessions. */
   #followWork = 0;
-  /** All that is not in the index as it is now: also what is being read, what cannot be, and what grows. */
+  /** All recordings whose current version is not in the index, including unreadable and growing ones. */
   readonly #pending = new PendingRecordings();
-  /** What of these is in the index for searches, and not for lists. */
+  /** Recordings that are indexed for searches and not for lists. */
   readonly #apart = new Set<string>();
-  /** Stored, and still growing for who describes it: when each is looked at again. */
+  /** Stored recordings that may still grow, with the time of their next check. */
   readonly #growing = new Map<string, { readonly at: number; readonly owner: string }>();
   readonly #removals = new Set<string>();
   readonly #followed = new Map<string, Followed>();
-  /** Recordings that are read and not written yet, and how much they are. */
+  /** Recordings that were read and not written yet. */
   readonly #read = new Set<string>();
   #readBytes = 0;
-  /** What is being read. */
+  /** Recording that is being read. */
   #current: string | undefined;
   readonly #waits = new LiveWaits();
   readonly #counts: IndexCounts;
@@ -137,7 +138,7 @@ class StoreIndexer implements Indexer {
     };
   }
 
-  /** Recordings that wait to be read, are read, or are on their way into the index. */
+  /** Number of recordings that are queued, being read, or not written yet. */
   #unwritten(): number {
     const taken = new Set([...this.#read, ...this.#long.ids()]);
     if (this.#current !== undefined) taken.add(this.#current);
@@ -149,7 +150,7 @@ class StoreIndexer implements Indexer {
   #noteWaits(): void {
     const running = new Set<string>();
     for (const recording of this.#options.live()) {
-      // more are not followed
+      // Further sessions are not followed.
       if (running.size >= MAX_LIVE) break;
       if (recording.isOpen()) running.add(recordingId(recording.key));
     }
@@ -238,13 +239,13 @@ class StoreIndexer implements Indexer {
     }
     if (this.#fresh.size > 0 || this.#removals.size > 0) return;
     this.#idle.resolve();
-    // a step and then what has come: running sessions wait for one of them
+    // One step at a time, so that running sessions wait at most for one step.
     if (await index.ask('tidy', null)) return;
     await this.#wake.promise;
     this.#wake = Promise.withResolvers();
   }
 
-  /** Writes what was read. What has come of these meanwhile is another version. */
+  /** Writes the recordings that were read. Their later bytes are another version. */
   async #flush(index: IndexClient): Promise<void> {
     if (this.#read.size === 0) return;
     await index.ask('flush', null);
@@ -264,7 +265,7 @@ class StoreIndexer implements Indexer {
     return this.#keys;
   }
 
-  /** Begins to read a stored recording, a piece for each step. `costly`: it is too long or too costly for a quick reading. */
+  /** Reads a stored recording, one piece per step. `costly`: too long or too costly for a quick reading. */
   async *#indexStored(
     index: IndexClient,
     id: string,
@@ -277,14 +278,15 @@ class StoreIndexer implements Indexer {
     const { text } = this.#options;
     const bytes = text === 'off' ? 0 : castBytes(entry);
     if (effort === 'quick' && bytes > MAX_QUICK_BYTES) return 'costly';
-    // it came before what its session began with
+    // This part was stored before the first part of its session.
     if (entry.recording.id !== id) {
       await this.#flush(index);
       await index.ask('remove', { ids: [id], compact: false });
     }
     const key = this.#newKey();
     const listing = sessionListing(entry);
-    // NOTE: after a start it is known again by its later uploads: these are no sessions, so they are looked at once more
+    // NOTE: after a restart, later uploads of the session are checked once more, because they are not sessions of their
+    // own.
     if (listing === undefined) this.#keepApart([id, entry.recording.id]);
     const doc = {
       names: sessionNames(entry.recording),
@@ -314,7 +316,7 @@ class StoreIndexer implements Indexer {
       this.#removals.add(id);
       return 'read';
     }
-    // it was just stored, and is described as what it was: nobody says so again
+    // The recording was just stored and is still described as running. No further event follows.
     if (entry.version === undefined || entry.live !== undefined) {
       const at = this.#options.now() + GROWING_TICKS * this.#options.liveMs;
       this.#growing.set(id, { at, owner: recordedOwner(entry.recording) });
@@ -323,7 +325,7 @@ class StoreIndexer implements Indexer {
     return entry;
   }
 
-  /** Reads the next recording quickly, or leaves it for later. */
+  /** Reads the next recording with the quick limit, or postpones it. */
   async #indexNext(index: IndexClient, id: string): Promise<void> {
     let owner = '';
     const steps = this.#indexStored(index, id, 'quick', (found) => {
@@ -344,7 +346,7 @@ class StoreIndexer implements Indexer {
     if (id !== undefined) this.#read.add(id);
   }
 
-  /** Lists go on looking at these by name. */
+  /** Marks recordings that lists still read from the store. */
   #keepApart(ids: readonly string[]): void {
     for (const id of ids) {
       this.#apart.add(id);
@@ -364,7 +366,7 @@ class StoreIndexer implements Indexer {
     const before = this.#followWork;
     for (const [id, { recording }] of [...live].toSorted(([, left], [, right]) => cost(left) - cost(right))) {
       if (this.#followWork - before > FOLLOW_WORK) {
-        // the others have their turn soon
+        // The other recordings follow soon.
         this.#wake.resolve();
         return;
       }
@@ -394,7 +396,7 @@ class StoreIndexer implements Indexer {
     };
     const rest = text === 'off' ? undefined : await feedGrowth(index, known, end, charge);
     known.fed = end;
-    // the session's, also when this is a later part of it
+    // Start and id of the session, also for a later part of it.
     const { startedAt, id } = known.entry.recording;
     const session = { ...recording, id, startedAt };
     const names = sessionNames(session);
@@ -433,8 +435,7 @@ class StoreIndexer implements Indexer {
   }
 
   /**
-   * What the store has and the index has not, and the other way round. What is told while it is compared is not lost: it waits in what is to do.
-   * Closing ends it.
+   * Compares store and index. Events during the comparison are queued. `close` aborts it.
    */
   async #reconcile(index: IndexClient): Promise<void> {
     const { now, reconcileMs, store, live, text } = this.#options;
@@ -442,7 +443,7 @@ class StoreIndexer implements Indexer {
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
     const openIds = (): readonly string[] => live().map(({ key }) => recordingId(key));
-    // NOTE: before the store is listed, and after: what moves into it meanwhile is in one of them
+    // NOTE: read before and after the list, so that a recording that moves into the store meanwhile is in one of them.
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);

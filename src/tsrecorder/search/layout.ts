@@ -1,5 +1,5 @@
-/** Layout of the files of the embedded index. Another one goes into another folder. */
+/** Layout version of the embedded index. Each version has its own folder. */
 export const LAYOUT = 'v6';
 
-/** The same of indices at a server. */
+/** Layout version of indices at a server. */
 export const LAYOUT_OF_SERVER = 'v4';

@@ -1,27 +1,27 @@
-/** Since when durable bytes of running sessions wait to be found: also while nobody reads them, because the index keeps its process or is not there. */
+/** Measures how long durable bytes of running sessions wait to be indexed, also while the index is unavailable. */
 import { castBytes } from '../library/replay.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 
-/** A running session that is read as it grows. */
+/** A running session that is followed. */
 export interface Followed {
   readonly key: number;
   readonly entry: CatalogEntry;
   fed: number;
-  /** True if nothing more of it is read while it runs: the rest is read when it has ended. */
+  /** True if the rest is read after the session ended. */
   isDone: boolean;
-  /** When the oldest byte that cannot be found yet was first seen. */
+  /** Time at which the oldest unindexed byte was seen. */
   waitingSince: number | undefined;
 }
 
-/** One per indexer. */
+/** Waiting times of one indexer. */
 export class LiveWaits {
-  /** Of sessions that nobody has begun to read. */
+  /** Times of sessions that are not followed yet. */
   readonly #unread = new Map<string, number>();
 
   /**
-   * Looks at what there is.
+   * Updates the waiting times.
    *
-   * @param running ids of the sessions that run, and are to be followed
+   * @param running ids of the running sessions to follow
    */
   note(running: ReadonlySet<string>, followed: ReadonlyMap<string, Followed>, now: number): void {
     for (const id of this.#unread.keys()) if (!running.has(id)) this.#unread.delete(id);
@@ -32,20 +32,20 @@ export class LiveWaits {
     }
   }
 
-  /** It is read from now on. @returns since when it waits */
+  /** Starts following a session. @returns the time since which it waits */
   begin(id: string): number | undefined {
     const since = this.#unread.get(id);
     this.#unread.delete(id);
     return since;
   }
 
-  /** All of these are read again from their beginnings. */
+  /** Resets sessions that are read again from their start. */
   drop(followed: ReadonlyMap<string, Followed>): void {
     for (const [id, { waitingSince }] of followed)
       if (waitingSince !== undefined) this.#unread.set(id, waitingSince);
   }
 
-  /** How long the oldest waits, in milliseconds. */
+  /** Returns the longest waiting time, in milliseconds. */
   longest(followed: ReadonlyMap<string, Followed>, now: number): number {
     let since = now;
     for (const at of this.#unread.values()) since = Math.min(since, at);

@@ -1,9 +1,9 @@
-/** Recordings that are too long or too costly for a quick reading: read piece by piece, between others. */
+/** Recordings that are too long or too costly for a quick reading. They are read in pieces, between others. */
 import { FairQueue } from '../../async/fair-queue.ts';
 
-/** What became of a recording that was to be read; `later`: it cannot be read now. */
+/** Result of reading a recording. `later`: it cannot be read now. */
 export type Reading = 'read' | 'later' | 'costly';
-/** A reading whose steps give the work units that they took. */
+/** A reading whose steps return their work units. */
 export type ReadingSteps = AsyncGenerator<number, Reading>;
 
 interface Job {
@@ -11,25 +11,25 @@ interface Job {
   readonly steps: ReadingSteps;
 }
 
-/** Work of these recordings in proportion to the work of others, while others wait. */
+/** Share of the work for these recordings while others wait. */
 const SHARE = 0.1;
-/** Recordings that are read at a time, each of another user. */
+/** Number of recordings that are read at once, each of another user. */
 const MAX_JOBS = 8;
 
-/** One per indexer. */
+/** Long recordings of one indexer. */
 export class LongRecordings {
   readonly #queue = new FairQueue<string>();
-  /** By recorded user. */
+  /** Jobs by recorded user. */
   readonly #jobs = new Map<string, Job>();
   /** Work units that may be used while others wait. */
   #credit = 0;
 
-  /** True if there is anything to read. */
+  /** True if recordings are left. */
   get isLeft(): boolean {
     return this.#queue.size > 0 || this.#jobs.size > 0;
   }
 
-  /** True if one of these comes before a recording that waits for a quick reading. */
+  /** True if one of these recordings is due before quick readings. */
   get isDue(): boolean {
     return this.isLeft && this.#credit > 0;
   }
@@ -39,7 +39,7 @@ export class LongRecordings {
     for (const { id } of this.#jobs.values()) yield id;
   }
 
-  /** True if its reading has not begun. */
+  /** Returns true if its reading has not started. */
   isQueued(id: string): boolean {
     return this.#queue.has(id);
   }
@@ -48,16 +48,16 @@ export class LongRecordings {
     this.#queue.add(id, owner);
   }
 
-  /** Work units that a quick reading has taken. */
+  /** Adds the work units of a quick reading to the credit. */
   earn(work: number): void {
     if (this.isLeft) this.#credit += work * SHARE;
   }
 
   /**
-   * Reads one more piece, of the user whose recordings have cost least.
+   * Reads one piece, for the user whose recordings cost least so far.
    *
-   * @param read begins to read a recording
-   * @returns the recording if it has been read
+   * @param read starts reading a recording
+   * @returns the recording if it is complete
    */
   async advance(read: (id: string) => ReadingSteps): Promise<string | undefined> {
     const owner = this.#nextOwner();
@@ -75,7 +75,7 @@ export class LongRecordings {
     return step.value === 'read' ? job.id : undefined;
   }
 
-  /** Stops reading: files are closed, and the process forgets what it has read. */
+  /** Stops reading these recordings, and closes their files. */
   async drop(isDropped: (id: string) => boolean): Promise<void> {
     for (const [owner, { id, steps }] of this.#jobs) {
       if (!isDropped(id)) continue;
@@ -84,7 +84,7 @@ export class LongRecordings {
     }
   }
 
-  /** Forgets all of them. */
+  /** Drops all recordings. */
   async clear(): Promise<void> {
     await this.drop(() => true);
     this.#queue.clear();

@@ -1,4 +1,4 @@
-/** What the recorder and the processes of its index say to each other. */
+/** Messages between the recorder and its index processes. */
 import type { RuleMatch, WatchedRule } from '../../search/match.ts';
 import type { Query } from '../../search/query.ts';
 import type {
@@ -16,72 +16,73 @@ import type {
 import type { ViewerTerms } from '../../search/viewer-terms.ts';
 import type { ServerIndex } from './opensearch/server-index.ts';
 
-/** Where an index is: in files, or at a server. */
+/** Location of an index: files, or a server. */
 export type IndexPlace = { readonly directory: string } | { readonly server: ServerIndex };
 
 /**
- * How much work a recording may take: `quick` is enough for nearly all recordings, so that costly ones do not delay them; `full` is what a transcript
- * gets.
+ * Work limit of a recording. `quick` is enough for nearly all recordings, so that costly ones do not delay them. `full`
+ * is the limit of a transcript.
  */
 export type Effort = 'quick' | 'full';
 
-/** What reading a recording has cost. */
+/** Cost of reading a recording. */
 export interface WorkDone {
-  /** Work units since the last answer. */
+  /** Work units since the last response. */
   readonly work: number;
-  /** True if the budget is exhausted: the rest is read as it was written, without a screen. */
+  /** True if the budget is exhausted. The rest is read as written, without a screen. */
   readonly isStopped: boolean;
   /** True if nothing more is read. */
   readonly isDone: boolean;
 }
 
-/** What can be asked, and what comes back. */
+/** Operations with their requests and responses. */
 export interface IndexOperations {
-  /** Opens the files, or finds the server; to be asked first. */
+  /** Opens the files or connects to the server. The first request. */
   open(ask: IndexPlace & { readonly mayWrite: boolean }): null;
-  /** Of what is fed from now on it is said which of these are true; to be asked before. */
+  /** Sets the rules that are matched with recordings from now on. */
   watch(ask: readonly WatchedRule[]): null;
-  /** A recording is going to be fed: `same` when the index has this version already. */
+  /** Starts a recording. Returns `same` if the index has this version already. */
   begin(ask: {
     readonly key: number;
     readonly doc: SessionDoc;
     readonly isLive: boolean;
     readonly effort: Effort;
   }): 'begun' | 'same';
-  /** Bytes of its cast. */
+  /** Sends bytes of its cast. */
   feed(ask: { readonly key: number; readonly bytes: Uint8Array }): WorkDone;
-  /** What was fed of a running session, and these bytes, if any, can be found from now on. @returns the rules that have become true of it */
+  /** Indexes the bytes sent so far of a running session, and these bytes, if any. @returns newly matching rules */
   commit(ask: {
     readonly key: number;
     readonly names: SessionNames;
     readonly bytes?: Uint8Array;
   }): WorkDone & { readonly matches: readonly RuleMatch[] };
   /**
-   * These bytes, if any, are its end: with the next flush it replaces what there was. A recording that is too costly for a quick reading is dropped.
+   * Ends a recording with these bytes, if any. The next flush replaces its older version. A recording that is too
+   * costly for a quick reading is dropped.
    *
-   * @returns the rules that are true of it
+   * @returns matching rules
    */
   finish(ask: {
     readonly key: number;
     readonly bytes?: Uint8Array;
   }): WorkDone & { readonly matches: readonly RuleMatch[] };
-  /** What was finished can be found from now on. */
+  /** Writes the finished recordings to the index. */
   flush(ask: null): null;
-  /** It is not going to be fed to its end. */
+  /** Drops an unfinished recording. */
   drop(ask: { readonly key: number }): null;
   remove(ask: { readonly ids: readonly string[]; readonly compact: boolean }): null;
-  /** For when there is nothing else to do: puts the index together, a step at a time. @returns whether there is more to do */
+  /** Merges index segments while idle, one step per request. @returns true if there is more to merge */
   tidy(ask: null): boolean;
   ids(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
-  /** The same, and of one, asked of a process that only reads. */
+  /** Returns indexed sessions, from a query process. */
   versions(ask: { readonly after: string; readonly limit: number }): readonly IndexedSession[];
   version(ask: { readonly id: string }): string | undefined;
-  /** Whether the text that was fed is the text that can be found. */
+  /** Returns true if the text sent matches the indexed text. */
   compare(ask: { readonly key: number }): boolean;
   status(ask: null): IndexStatus;
-  /** @throws Error when this is not the index any more that was opened */
+  /** @throws Error if another index has replaced the opened one */
   check(ask: null): null;
-  /** Closes the files of an index; nothing is asked after that. What waits at a server stays to be done. */
+  /** Closes the index. The last request. Unfinished work at a server is done after the next start. */
   close(ask: null): null;
   find(ask: { readonly query: Query; readonly may: ViewerTerms; readonly page: Page }): Found;
   within(ask: {
@@ -98,7 +99,7 @@ export type IndexOperation = keyof IndexOperations;
 export type Ask<Name extends IndexOperation> = Parameters<IndexOperations[Name]>[0];
 export type Answer<Name extends IndexOperation> = ReturnType<IndexOperations[Name]>;
 
-/** One question; answers come in any order. */
+/** A request. Responses arrive in any order. */
 export interface IndexRequest {
   readonly number: number;
   readonly operation: IndexOperation;

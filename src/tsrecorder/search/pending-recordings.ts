@@ -1,6 +1,6 @@
 /**
- * Recordings that are not in the index as they are now: those of the last comparison that have not been taken yet, which may be a million, and
- * those that came since or are being read. What is in both counts twice: more than there is only makes a list look at it by name.
+ * Recordings whose current version is not in the index: the rest of the last comparison, which may be a million, and
+ * later or current ones. A recording in both groups counts twice, which only makes a list read it from the store.
  */
 import { indexOfId } from '../library/newest.ts';
 import type { PendingIds } from '../library/session-index.ts';
@@ -9,7 +9,7 @@ import type { StoredRecording } from '../store/store.ts';
 
 export class PendingRecordings implements PendingIds {
   readonly #others = new Set<string>();
-  /** Newest first. */
+  /** Rest of the last comparison, newest first. */
   #backlog: readonly StoredRecording[] = [];
   #taken = 0;
 
@@ -17,7 +17,7 @@ export class PendingRecordings implements PendingIds {
     return this.#others.size + this.backlog;
   }
 
-  /** How many wait to be taken. */
+  /** Number of recordings in the backlog. */
   get backlog(): number {
     return this.#backlog.length - this.#taken;
   }
@@ -39,11 +39,11 @@ export class PendingRecordings implements PendingIds {
     this.#others.delete(id);
   }
 
-  /** The newest of the backlog, which stays pending. */
+  /** Takes the newest recording of the backlog, which stays pending. */
   take(): string | undefined {
     const next = this.#backlog[this.#taken];
     if (next === undefined) {
-      // what is done need not be kept until the next comparison
+      // The array is released before the next comparison.
       this.#backlog = [];
       this.#taken = 0;
       return undefined;
@@ -54,7 +54,7 @@ export class PendingRecordings implements PendingIds {
     return id;
   }
 
-  /** What a comparison has found takes the place of what there was, `others` aside. @param newest newest first */
+  /** Replaces the pending recordings, except `others`. @param newest result of a comparison, newest first */
   replace(newest: readonly StoredRecording[], others: Iterable<string>): void {
     this.#backlog = newest;
     this.#taken = 0;

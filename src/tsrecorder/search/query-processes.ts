@@ -1,4 +1,4 @@
-/** Answers queries in processes that can be killed: a few at a time, with a fair share for each owner. */
+/** Runs queries in processes that can be killed: a few at once, with a fair share for each owner. */
 import { createGatekeeper } from '../../async/gatekeeper.ts';
 import { within } from '../../async/within.ts';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -10,22 +10,23 @@ export type QueryOperation = 'find' | 'within' | 'list' | 'facets';
 
 export interface QueryProcesses {
   /**
-   * @param owner whose query it is; owners take turns
+   * Runs a query.
+   * @param owner owner of the query; owners take turns
    * @throws TailcastError `USAGE`, `SEARCH_BUSY` and `SEARCH_UNAVAILABLE`
    */
   ask<Name extends QueryOperation>(operation: Name, ask: Ask<Name>, owner?: string): Promise<Answer<Name>>;
-  /** Ends running queries, and starts no process afterwards. */
+  /** Aborts running queries, and starts no further process. */
   close(): Promise<void>;
 }
 
 export interface QueryProcessesOptions {
   readonly place: IndexPlace;
-  /** Queries at a time, and those that may wait for their turn. */
+  /** Maximum number of concurrent queries. */
   readonly maxRunning: number;
   /** Maximum queries of one owner at a time. Default: `maxRunning`. */
   readonly maxRunningPerOwner?: number;
   readonly maxWaiting: number;
-  /** How long one may take; then its process is killed. */
+  /** Timeout of a query. After it, the process is killed. */
   readonly timeoutMs: number;
 }
 

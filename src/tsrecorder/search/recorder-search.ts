@@ -34,7 +34,10 @@ export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex 
   readonly ask: QueryProcesses['ask'];
   pending(): PendingIds | undefined;
   progress(): Promise<SearchProgress>;
-  /** Builds a new index beside the old one, unless that is under way, and puts it in the place of the old one when it is whole. */
+  /**
+   * Builds a new index beside the old one, unless that is under way, and puts it in the place of the old one when it is
+   * whole.
+   */
   rebuild(): void;
   /** Holds the index against the store. */
   verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine>;

@@ -1,4 +1,6 @@
-/** Holds an index against the store: what is missing, too many, of another version, or of another text. Changes nothing. */
+/**
+ * Holds an index against the store: what is missing, too many, of another version, or of another text. Changes nothing.
+ */
 import type { IndexedText } from '../../search/moments.ts';
 import { EXTRACTOR } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
