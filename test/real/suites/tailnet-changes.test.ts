@@ -87,7 +87,7 @@ function at(from: string, args: readonly string[], timeoutMs = 60_000): Promise<
 
 interface CutSession {
   readonly name: string;
-  readonly state: 'completed' | 'interrupted';
+  readonly outcome: 'client-disconnected' | 'interrupted';
 }
 
 /** The pods whose sessions lost their way to the recorder, or the recorder itself, and what becomes of their recordings. */
@@ -201,7 +201,7 @@ describe('an outage', () => {
       });
       expect(await terminal.ended).not.toBe(0);
       // To the gateway its client has hung up; it says so to the recorder when there is a way again.
-      cut.push({ name: pod, state: 'completed' });
+      cut.push({ name: pod, outcome: 'client-disconnected' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
   );
@@ -219,7 +219,7 @@ describe('an outage', () => {
         proxy.program.resume();
       }
       expect(await terminal.ended).not.toBe(0);
-      cut.push({ name: pod, state: 'interrupted' });
+      cut.push({ name: pod, outcome: 'interrupted' });
       expect(await newSession()).toEqual(AS_ALWAYS);
     },
   );
@@ -263,7 +263,7 @@ describe('an outage', () => {
         await terminal.expect('the session recorder was lost', 45_000);
         expect(await terminal.ended).not.toBe(0);
         await restartRecorder();
-        cut.push({ name: pod, state: 'interrupted' });
+        cut.push({ name: pod, outcome: 'interrupted' });
       },
     );
 
@@ -282,7 +282,7 @@ describe('an outage', () => {
         terminal.type('exit 3\r');
         expect(await terminal.ended).toBe(3);
         await restartRecorder();
-        cut.push({ name: pod, state: 'interrupted' });
+        cut.push({ name: pod, outcome: 'interrupted' });
         expect(await gateway.metric('tailcast_recording_gaps_total')).toBeGreaterThan(0);
       },
     );
@@ -316,7 +316,7 @@ describe('an outage', () => {
         } finally {
           await restartRecorderNode();
         }
-        cut.push({ name: pod, state: 'interrupted' });
+        cut.push({ name: pod, outcome: 'interrupted' });
       },
     );
   });
@@ -331,19 +331,19 @@ describe('the sessions that were cut off', () => {
     { timeout: 2 * RESUME_MS + 10_000 },
     async () => {
       expect(cut).toHaveLength(5);
-      const ends = cut.map(async ({ name, state }) => {
+      const ends = cut.map(async ({ name, outcome }) => {
         const { id } = await settled(name, RESUME_MS);
         const { text } = await archive.read(id);
-        const outcome = await rig.until(`the end of ${name}`, async () => (await archive.read(id)).outcome, {
+        const seen = await rig.until(`the end of ${name}`, async () => (await archive.read(id)).outcome, {
           timeoutMs: RESUME_MS,
         });
         const [recording] = await archive.of(name);
-        expect({ name, state: recording?.state, outcome, kept: text.includes('so-far') }).toEqual({
+        expect({
           name,
-          state,
-          outcome: state === 'completed' ? 'completed' : 'interrupted',
-          kept: true,
-        });
+          state: recording?.state,
+          outcome: seen,
+          kept: text.includes('so-far'),
+        }).toEqual({ name, state: 'interrupted', outcome, kept: true });
       });
       await Promise.all(ends);
     },
