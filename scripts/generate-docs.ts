@@ -14,7 +14,9 @@ import { GATEWAY_SETTINGS } from '../src/config/gateway.ts';
 import { NAMESERVER_SETTINGS } from '../src/config/nameserver.ts';
 import { OPERATOR_SETTINGS } from '../src/config/operator.ts';
 import { RECORDER_SETTINGS } from '../src/config/recorder.ts';
-import { defaultText, flagName, type SettingTable } from '../src/config/settings.ts';
+import { SOCKET_SETTING } from '../src/config/role-settings.ts';
+import { flagName, type Setting, type SettingTable } from '../src/config/settings.ts';
+import { byTopic, shownDefault } from '../src/config/topics.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
 import { createExceptionCounter } from '../src/observe/last-resort.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
@@ -26,7 +28,6 @@ import { createSearchMetrics } from '../src/tsrecorder/search/search-metrics.ts'
 import { createAlertMetrics } from '../src/tsrecorder/search/alerts/alert-metrics.ts';
 import { createRecorderMetrics, type IntakeStatus } from '../src/tsrecorder/intake/recorder-metrics.ts';
 import { ERROR_ADVICE } from '../src/cli/error-advice.ts';
-import { SETTING_GROUPS } from './setting-groups.ts';
 import { DEMONSTRATIONS, NOTICED_LINES, type Demonstration } from '../test/mutants/demonstrations.ts';
 
 const IDLE: IntakeStatus = {
@@ -120,14 +121,27 @@ function errorsPage(): string {
   ].join('\n');
 }
 
+/** Settings that several roles have, with a description for all of them. */
+const COMMON: Readonly<Record<string, string>> = {
+  listen: 'address to accept connections on',
+  kubeconfig: 'kubeconfig of the API server; default: in-cluster account, in the demo its own cluster',
+  context: 'context of the kubeconfig; default: its current-context',
+  socket: SOCKET_SETTING.description,
+  opsListen: 'address of /livez, /readyz and /metrics, or off',
+  logLevel: 'least important level that is logged',
+  drainSeconds: 'maximum time for running sessions and uploads after a stop',
+};
+
 function settingsPage(): string {
   const sections = ROLES.map(([role, settings]) => {
-    const groups = SETTING_GROUPS[role] ?? { '': Object.keys(settings) };
+    const own = Object.fromEntries(Object.entries(settings).filter(([key]) => !Object.hasOwn(COMMON, key)));
+    const shared = Object.keys(settings).filter((key) => Object.hasOwn(COMMON, key));
     return [
       `## tailcast ${role}\n`,
-      ...Object.entries(groups).flatMap(([heading, keys]) => [
-        ...(heading === '' ? [] : [`### ${heading} (${role})\n`]),
-        list(keys.flatMap((key) => settingItem(key, settings))),
+      `Also: ${shared.map((key) => `\`${flagName(key)}\``).join(', ')} ([shared settings](#shared-settings)).\n`,
+      ...byTopic(own).flatMap(({ topic, entries }) => [
+        `### ${topic} (${role})\n`,
+        list(entries.map(([key, setting]) => settingItem(key, setting))),
       ]),
       ...(role === 'gateway' ? [staticIdentityFile()] : []),
     ].join('\n');
@@ -138,18 +152,41 @@ function settingsPage(): string {
     'Every setting has one name in three places: a flag (`--proxy-protocol`), a variable (`TAILCAST_PROXY_PROTOCOL`) and a key\n' +
       '(`proxyProtocol`) of the YAML file that `--config` or `TAILCAST_CONFIG` names. The flag overrides the variable, and the variable\n' +
       'overrides the file. A role reports all wrong settings together and exits with code 2. Lists are separated by commas; sizes are\n' +
-      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`.\n',
+      'written `8MiB`. The operator starts `nameserver`, `forwarder` and `ingress`. Change a setting under *Advanced* only after a\n' +
+      'measurement.\n',
+    '## Shared settings\n',
+    list(Object.entries(COMMON).map(([key, description]) => sharedItem(key, description))),
     ...sections,
   ].join('\n');
 }
 
-function settingItem(key: string, settings: SettingTable): readonly string[] {
-  const setting = settings[key];
-  if (setting === undefined) return [];
-  const { description, placeholder } = setting;
+/** @throws Error if no role has the setting */
+function sharedItem(key: string, description: string): string {
+  const found = ROLES.flatMap(([role, settings]) => {
+    const setting = settings[key];
+    return setting === undefined ? [] : [{ role, setting, shown: shownDefault(key, setting) }];
+  });
+  const [first] = found;
+  if (first === undefined) throw new Error(`no role has the setting ${key}`);
+  const defaults = found.every(({ shown }) => shown === first.shown)
+    ? first.shown && `\`${first.shown}\``
+    : found.map(({ role, shown }) => `\`${shown ?? 'none'}\` (${role})`).join(', ');
+  return item(key, first.setting, description, defaults);
+}
+
+function settingItem(key: string, setting: Setting<unknown>): string {
+  const shown = shownDefault(key, setting);
+  return item(key, setting, setting.description, shown && `\`${shown}\``);
+}
+
+function item(
+  key: string,
+  { placeholder }: Setting<unknown>,
+  description: string,
+  standard: string | undefined,
+): string {
   const flag = `\`${flagName(key)}${placeholder === undefined ? '' : ` ${placeholder}`}\``;
-  const standard = defaultText(setting);
-  return [`${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default \`${standard}\`.`}`];
+  return `${flag}: ${sentence(description)}${standard === undefined ? '' : ` Default ${standard}.`}`;
 }
 
 /** The one setting that names a file of ours. */

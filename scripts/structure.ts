@@ -128,7 +128,7 @@ function measure(): { readonly total: ReadonlyMap<string, number>; readonly fold
     ['src', linesOf(src)],
     ['demo', linesOf(readParsed('demo'))],
     ['test and bench', linesOf([...readParsed('test'), ...readParsed('bench')])],
-    ['settings', read('docs/config.md').match(/^\| `--/gm)?.length ?? 0],
+    ['settings', read('docs/config.md').match(/^- `--/gm)?.length ?? 0],
     [
       `files with over ${MOST_IMPORTS} imports`,
       [...src, ...readParsed('demo')].filter(({ imports }) => imports > MOST_IMPORTS).length,

@@ -203,7 +203,7 @@ const READS_CLOCKS: ReadonlySet<string> = new Set([
 /** What the demo cluster may import of `src/`. `run.ts` starts the roles with it. */
 const DEMO_CLUSTER_IMPORTS = /^\.\.\/src\/(?:async|kube|observe|wire)\/|^\.\.\/src\/(?:errors|listen)\.ts$/;
 
-/** `src/cli/program.ts` loads it by its path. */
+/** `src/cli/run-demo.ts` loads it by its path. */
 const LOADED_BY_PATH = 'demo/run.ts runDemo';
 
 /** Only tests use these, and they are where they belong: what undoes or shows what stands beside them. */

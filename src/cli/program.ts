@@ -1,5 +1,5 @@
 import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander';
-import { DEMO_CHECKS, DEMO_SETTINGS, type DemoConfig } from '../config/demo.ts';
+import { DEMO_CHECKS, DEMO_SETTINGS } from '../config/demo.ts';
 import { FORWARDER_CHECKS, FORWARDER_SETTINGS } from '../config/forwarder.ts';
 import { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { INGRESS_SETTINGS } from '../config/ingress.ts';
@@ -158,17 +158,9 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
+    const { runDemo } = await import('./run-demo.ts');
     await runDemo(config, context);
   });
-}
-
-/** Runs `demo/run.ts`, or what `scripts/build-demo.mjs` has made of it. No file of `src` imports `demo` by name. */
-async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
-  const isSource = import.meta.url.endsWith('.ts');
-  const path = isSource ? '../../demo/run.ts' : '../demo/run.js';
-  // oxlint-disable-next-line typescript/no-unsafe-assignment -- the path is made here
-  const loaded: { readonly runDemo: typeof runDemo } = await import(new URL(path, import.meta.url).href);
-  await loaded.runDemo(config, context);
 }
 
 /** The tools of the people who use recordings and clusters. */
@@ -268,11 +260,10 @@ function addSearch(
 /** `verify` says by its exit code what it found. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   const { environment } = context;
-  const { s3Endpoint, s3Region, s3PathStyle } = RECORDER_SETTINGS;
+  const { s3Endpoint, s3Region } = RECORDER_SETTINGS;
   addSettingOptions(command('verify', 'check recordings for changes and missing files'), {
     s3Endpoint,
     s3Region,
-    s3PathStyle,
   })
     .argument(
       '[store-or-id...]',
@@ -324,10 +315,10 @@ function addCoverage(command: AddCommand, context: CommandContext, outcome: { co
 }
 
 function addRetention(command: AddCommand, context: CommandContext): void {
-  const { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys } = RECORDER_SETTINGS;
+  const { s3Endpoint, s3Region, evidenceKey, recorderKeys } = RECORDER_SETTINGS;
   addSettingOptions(
     command('retention', 'show the removals of a retention policy, and set or release holds'),
-    { s3Endpoint, s3Region, s3PathStyle, evidenceKey, recorderKeys },
+    { s3Endpoint, s3Region, evidenceKey, recorderKeys },
   )
     .argument('<store>', 'directory of a recorder, or s3://bucket/prefix')
     .option('--max-age-days <n>', 'as the recorder’s --retention-days', argument(wholeNumber(1, 36_500)))

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { Option } from 'commander';
 import { readConfigFile } from '../config/file.ts';
+import { byTopic, shownDefault } from '../config/topics.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import {
-  defaultText,
   environmentName,
   flagName,
   readSettings,
@@ -22,12 +22,15 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
     '--config <file>',
     'YAML file with the same settings, named as in --proxy-protocol → proxyProtocol',
   );
-  for (const [key, setting] of Object.entries(table)) {
-    const { description, placeholder } = setting;
-    const flags = placeholder === undefined ? flagName(key) : `${flagName(key)} ${placeholder}`;
-    const standard = defaultText(setting);
-    const suffix = standard === undefined ? '' : ` (default: ${standard})`;
-    command.addOption(new Option(flags, `${description}${suffix} [${environmentName(key)}]`));
+  for (const { topic, entries } of byTopic(table)) {
+    for (const [key, setting] of entries) {
+      const { description, placeholder } = setting;
+      const flags = placeholder === undefined ? flagName(key) : `${flagName(key)} ${placeholder}`;
+      const standard = shownDefault(key, setting);
+      const suffix = standard === undefined ? '' : ` (default: ${standard})`;
+      const text = `${description}${suffix} [${environmentName(key)}]`;
+      command.addOption(new Option(flags, text).helpGroup(`${topic}:`));
+    }
   }
   return command;
 }

@@ -139,7 +139,6 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       : bucketChecks({
           ...examineBucket(config, bucket),
           prefix: bucket.prefix,
-          retentionDays: config.s3RetentionDays,
         })),
     ...(bucket === undefined
       ? []

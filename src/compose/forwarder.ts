@@ -8,13 +8,16 @@ import { createLocalApi } from '../tailnet/local-api.ts';
 import { tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
+/** All addresses of the pod. */
+const HOST = '::';
+
 /**
  * `tailcast forwarder`: carries connections into the tailnet until the signal.
  *
  * @throws TailcastError `CONFIG_INVALID` when there is nothing to carry, `START_FAILED` when it cannot listen
  */
 export async function runForwarder(config: ForwarderConfig, context: CommandContext): Promise<void> {
-  const { target, ports, host, socket } = config;
+  const { target, ports, socket } = config;
   if (target === undefined)
     throw new TailcastError('CONFIG_INVALID', 'target: name where connections go (--target)');
   if (ports.length === 0)
@@ -26,13 +29,13 @@ export async function runForwarder(config: ForwarderConfig, context: CommandCont
   const opened: { forwarder?: Forwarder } = {};
   const { ended } = createForwarderMetrics(registry, () => opened.forwarder?.open ?? 0);
   const forwarder = await openForwarder({
-    host,
+    host: HOST,
     ports,
     dial: (port, use) => localApi.dial(target, port, use),
     onEnd: (outcome) => ended.inc({ outcome }),
     log,
   }).catch((error: unknown) => {
-    const detail = `cannot listen on ${host}, ${ports.join(', ')}: ${errorReason(error)}`;
+    const detail = `cannot listen on ${HOST}, ${ports.join(', ')}: ${errorReason(error)}`;
     throw new TailcastError('START_FAILED', detail, { cause: error });
   });
   opened.forwarder = forwarder;

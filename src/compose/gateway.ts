@@ -47,6 +47,8 @@ import {
   type Tailnet,
 } from './tailnet.ts';
 
+/** Maximum number of client connections. The ones above it, up to `SURPLUS_CONNECTIONS`, get 429. */
+const MAX_CONNECTIONS = 20_000;
 /** Connections above the limit that still get an answer that says so. */
 const SURPLUS_CONNECTIONS = 256;
 /** How often it is asked whether certificates are to be read again. */
@@ -64,6 +66,8 @@ export interface GatewayOptions {
   readonly callerToken?: string;
   /** Default: metrics of its own. */
   readonly metrics?: Metrics;
+  /** Limits of one user that otherwise follow from the memory and `requestsPerUser`. */
+  readonly userLimits?: { readonly connections: number; readonly bytes: number };
 }
 
 export interface RunningGateway {
@@ -81,7 +85,7 @@ export interface RunningGateway {
 export async function runGateway(config: GatewayConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   const { environment } = context;
-  collectEarly(config.earlyCollection);
+  collectEarly(true);
   const metrics = createMetrics({ processMetrics: true });
   const resort = openLastResort({ log, stop: context.signal, registry: metrics.registry });
   const { signal } = resort;
@@ -205,7 +209,7 @@ async function openServer(parts: {
   stack.defer(() => rechecks.close());
   const accessLog = openAccessLog(options, stack);
   const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
-  const limits = requestLimits(config);
+  const limits = requestLimits(options);
   const pool = new UpstreamPool(connector, DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
     gate,
@@ -247,7 +251,6 @@ async function openServer(parts: {
     late: recorders.late,
     metrics,
     log,
-    limits: { maxConnections: config.maxConnections },
     users: limits.users,
     own: await openPortal(config, tailnet, { ...common, signal }),
   });
@@ -265,7 +268,6 @@ async function openRecorders(
     log,
     nodeOf: tailnet.nodeOf,
     limits: { maxPendingBytes: config.recorderWindow },
-    lateLimits: { maxBytes: config.lateDeliveryBytes, maxAgeMs: config.lateDeliverySeconds * 1000 },
     journals,
   });
   stack.defer(() => recorders.close());
@@ -282,7 +284,10 @@ function openAccessLog(
 }
 
 /** What the settings leave open follows from the memory there is. */
-function requestLimits(config: GatewayConfig): { readonly requests: number; readonly users: UserLimits } {
+function requestLimits({ config, userLimits }: GatewayOptions): {
+  readonly requests: number;
+  readonly users: UserLimits;
+} {
   const capacity = capacityOf(readMemory());
   const total = config.maxRequests ?? capacity.requests;
   const requests =
@@ -292,8 +297,8 @@ function requestLimits(config: GatewayConfig): { readonly requests: number; read
     requests: total,
     users: createUserLimits({
       requests,
-      connections: config.connectionsPerUser ?? requests,
-      bytes: config.bytesPerUser ?? capacity.bytesPerUser,
+      connections: userLimits?.connections ?? requests,
+      bytes: userLimits?.bytes ?? capacity.bytesPerUser,
       headBytes: capacity.headBytes,
     }),
   };
@@ -348,7 +353,7 @@ function listen(
 ): Promise<TailnetListener> {
   const { host, port } = config.listen;
   const { proxyProtocol } = config;
-  const maxConnections = config.maxConnections + SURPLUS_CONNECTIONS;
+  const maxConnections = MAX_CONNECTIONS + SURPLUS_CONNECTIONS;
   const common = { host, port, proxyProtocol, log, maxConnections };
   return createTailnetListener(
     certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },

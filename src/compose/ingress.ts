@@ -16,6 +16,8 @@ import { SmallRole } from './small-role.ts';
 
 /** What is under way when the signal comes may take so long to end. */
 const DRAIN_MS = 10_000;
+/** The address to which tailscaled forwards HTTP; the operator writes it into the serve configuration (`operator/ingress/table.ts`). */
+const HTTP_LISTEN: ListenAddress = { host: '127.0.0.1', port: 8080 };
 
 /**
  * `tailcast ingress`: serves until the signal.
@@ -59,8 +61,8 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
     role.defer(() => listener.close(AbortSignal.timeout(DRAIN_MS)));
   };
   await open(config.listen, 'listen', { tls: 'terminate', certificates });
-  await open(config.httpListen, 'httpListen', { tls: 'none' });
+  await open(HTTP_LISTEN, 'http', { tls: 'none' });
   const ops = await role.openOps([fileCheck('table', config.table, file), tailscaledCheck(localApi)]);
-  log.info({ listen: config.listen, http: config.httpListen, ops }, 'ingress is ready');
+  log.info({ listen: config.listen, http: HTTP_LISTEN, ops }, 'ingress is ready');
   await file.follow(signal);
 }

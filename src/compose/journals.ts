@@ -21,11 +21,11 @@ const KEY_FILE = 'late.key';
  * (`LoadCredential=`, `LoadCredentialEncrypted=`) if there is one, and else a file in the state directory.
  */
 export function journalPlace(
-  { lateDirectory, lateKeyFile, lateDeliveryBytes }: GatewayConfig,
+  { lateDirectory, lateKeyFile }: GatewayConfig,
   stateDirectory: string,
   environment: ReadonlyMap<string, string>,
 ): { readonly directory: string; readonly keyFile: string } | undefined {
-  if (lateDirectory === 'off' || lateDeliveryBytes === 0) return undefined;
+  if (lateDirectory === 'off') return undefined;
   return {
     directory: lateDirectory ?? join(stateDirectory, 'late'),
     keyFile: lateKeyFile ?? credentialOf(environment) ?? join(stateDirectory, KEY_FILE),

@@ -1,5 +1,5 @@
 /** The checks of `tailcast doctor operator`, wired to the API server and the control server that the operator would use. */
-import type { OperatorConfig } from '../config/operator.ts';
+import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { once, type Check } from '../doctor/checks.ts';
 import { createClusterView } from '../doctor/operator/cluster-view.ts';
@@ -42,22 +42,23 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
   const namespace = config.namespace ?? connection.namespace;
   if (namespace === undefined)
     throw new TailcastError('CONFIG_INVALID', 'namespace: name the operator’s own (--namespace)');
+  const { defaultTags, leaderElection, leaseName } = config;
+  const uses = { ...reconciledBy(config), leaderElection };
   const control = createControl(config);
   const nodes = once(() => control.allDevices(signal));
   const client = createKubeClient(connection);
   const view = createClusterView({
     client,
     namespace,
-    uses: config,
+    uses,
     takesUnclassed: config.defaultLoadBalancer,
   });
   const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
-  const { defaultTags, proxyGroups, leaderElection, leaseName } = config;
   return [
     ...api.checks,
-    resourcesCheck(config, api.client),
-    rightsCheck({ uses: config, namespace, client: api.client }),
-    ...controlChecks({ control, defaultTags, proxyGroups, nodes }),
+    resourcesCheck(uses, api.client),
+    rightsCheck({ uses, namespace, client: api.client }),
+    ...controlChecks({ control, defaultTags, proxyGroups: uses.proxyGroups, nodes }),
     ...leadingChecks({ view, namespace, leaderElection, leaseName, version, image, unixMs }),
     ...parentChecks({ view, namespace, defaultClass: config.defaultProxyClass ?? '', unixMs }),
     ingressSecretsCheck({ view, client: api.client }),

@@ -1,6 +1,7 @@
 /** The two that an operator talks to, as its settings name them: the API server, and the control server. */
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
+import { join } from 'node:path';
 import type { OperatorConfig } from '../config/operator.ts';
 import { errorReason, TailcastError } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
@@ -9,6 +10,8 @@ import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
 const TAILSCALE_API = 'https://api.tailscale.com';
+/** Directories in which deployments of the reference and ours mount the Secret. */
+const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as const;
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
 /** Files of a kubeconfig list. Undefined: the pod's own account. */
@@ -34,7 +37,7 @@ export function createControl(config: OperatorConfig): TailnetControl {
     return createHeadscaleControl({
       baseUrl,
       loginServer,
-      apiKey: () => readSecret('apiKeyFile', config.apiKeyFile),
+      apiKey: () => readSecret(config, 'api_key'),
       nowMs: Date.now,
     });
   }
@@ -42,19 +45,20 @@ export function createControl(config: OperatorConfig): TailnetControl {
     baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
     loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
     credentials: async () => ({
-      clientId: await readSecret('clientIdFile', config.clientIdFile),
-      clientSecret: await readSecret('clientSecretFile', config.clientSecretFile),
+      clientId: await readSecret(config, 'client_id'),
+      clientSecret: await readSecret(config, 'client_secret'),
     }),
     nowMs: Date.now,
   });
 }
 
 /** Read each time, because mounted Secrets change under a running pod. */
-async function readSecret(setting: string, path: string): Promise<string> {
+async function readSecret({ control, credentials }: OperatorConfig, name: string): Promise<string> {
+  const path = join(credentials ?? DEFAULT_CREDENTIALS[control], name);
   try {
     return (await readFile(path, 'utf8')).trim();
   } catch (error) {
-    throw new TailcastError('CONTROL_FAILED', `${setting}: cannot read ${path}: ${errorReason(error)}`, {
+    throw new TailcastError('CONTROL_FAILED', `credentials: cannot read ${path}: ${errorReason(error)}`, {
       cause: error,
     });
   }

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
-import type { OperatorConfig } from '../config/operator.ts';
+import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { keepHeapSmall } from '../memory/small-heap.ts';
 import { openLastResort } from '../observe/last-resort.ts';
@@ -55,6 +55,10 @@ import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.t
 
 /** A pod may take its grace period, and a control server that does not answer is asked again for a while. */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
+/** Maximum number of resources that are reconciled at the same time. */
+const WORKERS = 16;
+/** Time after which an unchanged resource is reconciled again. */
+const RESYNC_MS = 600_000;
 
 /**
  * `tailcast operator`: runs until the signal, or prints and ends with `dryRun`.
@@ -135,8 +139,8 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
     ...shared,
     watches,
     specs: controllersOf(parts, watches),
-    workers: config.workers,
-    resyncMs: config.resyncSeconds * 1000,
+    workers: WORKERS,
+    resyncMs: RESYNC_MS,
     metrics,
   });
   metrics.showPending(() => controller.pending);
@@ -253,23 +257,25 @@ function controllersOf(
   const { config } = parts;
   const choices = choicesOf(config, options.namespace);
   const { namespace } = choices;
+  const reconciled = reconciledBy(config);
   const specs = new Map([
     ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
   // Classes first: a dry run shows what follows them.
-  if (config.services || config.connectors || config.ingresses || config.gateways)
+  if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
     specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
-  if (config.connectors)
+  if (reconciled.connectors)
     specs.set('Connector', connectorController(createConnectorReconciler(deps), namespace));
-  if (config.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), namespace));
-  if (config.ingresses)
+  if (reconciled.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), namespace));
+  if (reconciled.ingresses)
     specs.set('Ingress', ingressController(createIngressReconciler(deps, choices), choices));
-  if (config.gateways) {
+  if (reconciled.gateways) {
     specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
     specs.set('Gateway', gatewayController(createGatewayReconciler(deps, choices), choices));
   }
-  if (config.proxyGroups) for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
-  if (config.services)
+  if (reconciled.proxyGroups)
+    for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
+  if (reconciled.services)
     specs.set('Service', serviceController(createServiceReconciler(deps, choices), choices));
   return specs;
 }
@@ -279,7 +285,8 @@ type Choices = ServiceChoices &
   IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
 
 function choicesOf(config: OperatorConfig, namespace: string): Choices {
-  const { defaultProxyClass: defaultClass = '', clusterDomain, services, ingresses } = config;
+  const { defaultProxyClass: defaultClass = '', clusterDomain } = config;
+  const { proxyGroups, services, ingresses } = reconciledBy(config);
   return {
     namespace,
     defaultClass,
@@ -287,7 +294,7 @@ function choicesOf(config: OperatorConfig, namespace: string): Choices {
     services,
     ingresses,
     takesUnclassed: config.defaultLoadBalancer,
-    servesGroups: config.proxyGroups,
+    servesGroups: proxyGroups,
     networks: networksOf(config),
     tailnetServices: config.control === 'tailscale',
   };

@@ -5,15 +5,17 @@ import { capacityOf, readMemory } from '../memory/capacity.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elastic-buffers.ts';
 
-/** What waits of all sessions, and what is told of it. */
+/** Maximum of pending output in files, of all sessions of the process, in multiples of the maximum of one session. */
+const SESSIONS_ON_DISK = 4;
+
+/** Opens the buffers of pending output, and their metrics. */
 export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuffers {
   const capacity = capacityOf(readMemory());
-  const totalMemoryBytes = config.outputBufferTotalMemory ?? capacity.outputBytes;
   const buffers = createElasticBuffers({
-    memoryBytes: config.outputBufferMemory ?? Math.min(capacity.outputBytesPerSession, totalMemoryBytes),
+    memoryBytes: config.outputBufferMemory ?? capacity.outputBytesPerSession,
     diskBytes: config.outputBufferDisk,
-    totalMemoryBytes,
-    totalDiskBytes: config.outputBufferTotalDisk,
+    totalMemoryBytes: capacity.outputBytes,
+    totalDiskBytes: SESSIONS_ON_DISK * config.outputBufferDisk,
     directory: config.outputBufferDirectory ?? tmpdir(),
   });
   const { budget } = buffers;

@@ -12,7 +12,7 @@ import { assertViewersNamed } from './recorder.ts';
 export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
   ...readableFiles('sealKeys', 'searchCa', 'searchCredentials', 'alerts'),
   { settings: ['store', 'spool'], check: assertStoreNamed },
-  { settings: ['s3RetentionDays', 's3Checksums'], check: (values) => void s3Settings(values) },
+  { settings: ['s3Retention', 's3Checksums'], check: (values) => void s3Settings(values) },
   {
     settings: ['archive', 'sealKeys'],
     check({ archive, sealKeys }) {

@@ -17,17 +17,7 @@ import { openSettingDirectory } from './setting-directory.ts';
 /** The settings that say it. */
 export type StoreConfig = Pick<
   RecorderConfig,
-  | 'store'
-  | 'spool'
-  | 'sealKeys'
-  | 's3Endpoint'
-  | 's3Region'
-  | 's3PathStyle'
-  | 's3Encryption'
-  | 's3KmsKey'
-  | 's3Checksums'
-  | 's3RetentionDays'
-  | 's3RetentionMode'
+  'store' | 'spool' | 'sealKeys' | 's3Endpoint' | 's3Region' | 's3Encryption' | 's3Checksums' | 's3Retention'
 >;
 
 /** A bucket and what all names in it begin with. */
@@ -153,6 +143,8 @@ interface Refusal {
 
 /** What `tailcast doctor` asks of the bucket of `s3://…`. */
 export interface ExaminedBucket {
+  /** Days of object lock of new recordings. */
+  readonly retentionDays: number;
   /** Writes to it and removes what it wrote. @returns why that cannot be done, or undefined. */
   write(): Promise<string | undefined>;
   rules(): Promise<BucketRules>;
@@ -161,6 +153,7 @@ export interface ExaminedBucket {
 /** Each question opens the bucket anew, so that nothing has to be closed. Rejects with `CONFIG_INVALID`. */
 export function examineBucket(config: StoreConfig, address: BucketAddress): ExaminedBucket {
   return {
+    retentionDays: config.s3Retention?.days ?? 0,
     async write() {
       const { bucket, probe } = await openBucket(config, address);
       const refusal = await probe();
@@ -202,23 +195,20 @@ async function openBucket(
 
 /** @throws TailcastError `CONFIG_INVALID` for object lock without checksums */
 export function s3Settings(config: StoreConfig): Partial<S3Settings> {
-  const { s3Endpoint, s3RetentionDays, s3RetentionMode, s3Checksums } = config;
+  const { s3Endpoint, s3Retention, s3Checksums } = config;
   const isAws = s3Endpoint === undefined || /(^|\.)amazonaws\.com(\.cn)?$/.test(s3Endpoint.hostname);
-  if (s3RetentionDays > 0 && s3Checksums === 'none') {
+  if (s3Retention !== undefined && s3Checksums === 'none') {
     throw new TailcastError('CONFIG_INVALID', 's3Checksums: object lock needs crc32 or md5');
   }
   const region = config.s3Region ?? regionOf(s3Endpoint);
   return {
     endpoint: s3Endpoint?.href,
     ...(region === undefined ? {} : { region }),
-    pathStyle: config.s3PathStyle === 'always' || (config.s3PathStyle === 'auto' && !isAws),
+    pathStyle: !isAws,
     checksums: s3Checksums,
-    encryption: config.s3Encryption,
-    kmsKey: config.s3KmsKey,
-    retention:
-      s3RetentionDays === 0
-        ? undefined
-        : { mode: s3RetentionMode === 'compliance' ? 'COMPLIANCE' : 'GOVERNANCE', days: s3RetentionDays },
+    encryption: config.s3Encryption?.kind ?? 'none',
+    kmsKey: config.s3Encryption?.key,
+    retention: s3Retention,
   };
 }
 

@@ -25,7 +25,7 @@ const START_CHECK_MS = 5000;
 /** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
 export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
-  collectEarly(config.earlyCollection);
+  collectEarly(true);
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
   const resort = openLastResort({ log, stop: context.signal, registry });
@@ -123,9 +123,6 @@ export async function startRecorder(
       limits: { maxSessionBytes: config.maxSessionBytes },
       timing: {
         closeGraceMs: config.drainSeconds * 1000,
-        resumeGraceMs: config.resumeSeconds * 1000,
-        checkpointMs: config.checkpointSeconds * 1000,
-        leaseMs: config.leaseSeconds * 1000,
       },
     });
     return {

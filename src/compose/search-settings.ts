@@ -6,8 +6,11 @@ import type { RecorderOptions } from './recorder-options.ts';
 
 export type SearchSettings = Pick<
   RecorderConfig,
-  'search' | 'searchUrl' | 'searchName' | 'searchShards' | 'searchCa' | 'searchCredentials'
+  'search' | 'searchUrl' | 'searchName' | 'searchCa' | 'searchCredentials'
 >;
+
+/** Number of shards of a new index. One holds some 50 GB; an administrator can make the index first, with more. */
+const SHARDS = 1;
 
 /**
  * Where the index is, if not in files. Reads what it names once, so that a mistake is said at the start: it is read again for each
@@ -19,13 +22,13 @@ export async function searchServer(
   config: SearchSettings,
 ): Promise<NonNullable<RecorderOptions['searchServer']> | undefined> {
   assertSearchServer(config);
-  const { searchUrl: url, searchName: name, searchShards: shards } = config;
+  const { searchUrl: url, searchName: name } = config;
   const { searchCa: caFile, searchCredentials: credentialsFile } = config;
   if (url === undefined) return undefined;
   const server = {
     url: url.href,
     name,
-    shards,
+    shards: SHARDS,
     ...(caFile === undefined ? {} : { caFile }),
     ...(credentialsFile === undefined ? {} : { credentialsFile }),
   };

@@ -1,12 +1,11 @@
 import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
-import { portList, text, textSetting } from './values.ts';
+import { portList, textSetting } from './values.ts';
 
 /** Everything `tailcast forwarder` can be told. */
 export const FORWARDER_SETTINGS = {
   target: textSetting('name or address of the target in the tailnet', '<host>'),
   ports: setting('ports to listen on, which are also the ports of the target', portList, [], '<ports>'),
-  host: setting('address to listen on', text, '::', '<address>'),
   socket: SOCKET_SETTING,
   opsListen: opsListenSetting(9005),
   logLevel: logLevelSetting('info'),

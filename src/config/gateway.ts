@@ -75,11 +75,6 @@ export const GATEWAY_SETTINGS = {
     [],
   ),
   stateDirectory: textSetting('directory for the self-signed CA and pending output', '<directory>'),
-  maxConnections: setting(
-    'maximum client connections of one process; more get 429, and far more are closed',
-    wholeNumber(10, 1_000_000),
-    20_000,
-  ),
   maxRequests: setting(
     'maximum concurrent requests of one process, including watches; auto: derived from half of its memory',
     orAuto(wholeNumber(1, 1_000_000)),
@@ -88,16 +83,6 @@ export const GATEWAY_SETTINGS = {
   requestsPerUser: setting(
     'maximum concurrent requests of one user; more get 429; auto: a third of maxRequests',
     orAuto(wholeNumber(1, 1_000_000)),
-    undefined,
-  ),
-  connectionsPerUser: setting(
-    'maximum connections of one user and of one address; auto: the value of requestsPerUser',
-    orAuto(wholeNumber(1, 1_000_000)),
-    undefined,
-  ),
-  bytesPerUser: setting(
-    'maximum pending bytes for clients of one user; above it, new requests of this user get 429; auto: a sixteenth of the memory',
-    orAuto(byteSize(1024, 1024 ** 4)),
     undefined,
   ),
   recorderDial: setting(
@@ -145,26 +130,10 @@ export const GATEWAY_SETTINGS = {
     byteSize(0, 1024 ** 4),
     1024 ** 3,
   ),
-  outputBufferTotalMemory: setting(
-    'output of all sessions in memory; auto: a quarter of the memory',
-    orAuto(byteSize(1024 ** 2, 1024 ** 4)),
-    undefined,
-  ),
-  outputBufferTotalDisk: setting(
-    'output of all sessions in files',
-    byteSize(0, 16 * 1024 ** 4),
-    4 * 1024 ** 3,
-  ),
   outputBufferDirectory: textSetting(
     'directory for these files, which have no name; default: the temporary directory',
     '<directory>',
   ),
-  lateDeliveryBytes: setting(
-    'maximum pending output in memory, of sessions that lost their recorder; 0: drop it',
-    byteSize(0, 16 * 1024 ** 3),
-    64 * 1024 ** 2,
-  ),
-  lateDeliverySeconds: setting('maximum age of pending output', wholeNumber(1, 30 * 86_400), 86_400),
   lateDirectory: textSetting(
     'directory for encrypted output without an acknowledgement; gateways may share it; off: memory only; default: late in the state directory',
     '<directory|off>',
@@ -177,11 +146,6 @@ export const GATEWAY_SETTINGS = {
     'maximum size of these files; above it, sessions wait for their recorder',
     byteSize(1024 ** 2, 1024 ** 4),
     1024 ** 3,
-  ),
-  earlyCollection: setting(
-    'collect garbage early, for less CPU and memory under heavy traffic; set false only for debugging',
-    flag,
-    true,
   ),
   opsListen: opsListenSetting(9002),
   accessLog: setting('write one line per request to standard output', flag, true),

@@ -14,10 +14,6 @@ export const INGRESS_SETTINGS = {
     host: '127.0.0.1',
     port: 8443,
   }),
-  httpListen: setting('address for HTTP connections of tailscaled, with PROXY headers', listenAddress, {
-    host: '127.0.0.1',
-    port: 8080,
-  }),
   socket: SOCKET_SETTING,
   opsListen: opsListenSetting(9005),
   logLevel: logLevelSetting('info'),

@@ -1,17 +1,7 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { readableFiles } from './readable-files.ts';
 import { setting, type ParseValue, type SettingCheck, type SettingValues } from './settings.ts';
-import {
-  bareFlag,
-  flag,
-  listSetting,
-  oneOf,
-  text,
-  textList,
-  textSetting,
-  webAddress,
-  wholeNumber,
-} from './values.ts';
+import { bareFlag, flag, listSetting, oneOf, text, textList, textSetting, webAddress } from './values.ts';
 
 /** Items such as `tag:web`, for all namespaces, and `prod=tag:db`, for the namespace `prod`. */
 const allowedTags: ParseValue<readonly { readonly namespace: string | undefined; readonly tag: string }[]> = (
@@ -23,6 +13,18 @@ const allowedTags: ParseValue<readonly { readonly namespace: string | undefined;
       throw new Error(`tag:<name> or <namespace>=tag:<name> is expected, not ${JSON.stringify(item)}`);
     return { namespace: match[1], tag: match[2] };
   });
+
+const CONTROLLERS = [
+  'proxy-groups',
+  'services',
+  'ingresses',
+  'gateways',
+  'connectors',
+  'dns-configs',
+] as const;
+type Controller = (typeof CONTROLLERS)[number];
+
+const controllerList: ParseValue<readonly Controller[]> = (raw) => textList(raw).map(oneOf(...CONTROLLERS));
 
 /** Everything `tailcast operator` can be told. */
 export const OPERATOR_SETTINGS = {
@@ -39,14 +41,10 @@ export const OPERATOR_SETTINGS = {
     webAddress,
     undefined,
   ),
-  clientIdFile: setting('file with the OAuth client id (tailscale)', text, '/oauth/client_id', '<file>'),
-  clientSecretFile: setting(
-    'file with the OAuth client secret (tailscale)',
-    text,
-    '/oauth/client_secret',
-    '<file>',
+  credentials: textSetting(
+    'directory with client_id and client_secret (tailscale) or api_key (headscale); default: /oauth or /headscale',
+    '<directory>',
   ),
-  apiKeyFile: setting('file with the API key (headscale)', text, '/headscale/api_key', '<file>'),
   defaultTags: setting('tags of resources without tags', textList, ['tag:k8s'], '<tags>'),
   allowedTags: setting(
     'additional tags for Services, Ingresses and Gateways: a tag for all namespaces, or namespace=tag',
@@ -71,28 +69,12 @@ export const OPERATOR_SETTINGS = {
   tailnetDomain: textSetting('MagicDNS domain, for the names of players and for the nameserver', '<domain>'),
   leaderElection: setting('work only with a Lease', flag, true),
   leaseName: setting('name of the Lease', text, 'tailcast-operator', '<name>'),
-  proxyGroups: setting(
-    'serve ProxyGroups; egress needs services, ingress needs services or ingresses; false without their CRD',
-    flag,
-    true,
+  controllers: setting(
+    'resources to serve in addition to Recorders; also gateways, for the Gateway API; each needs its CRD and rights',
+    controllerList,
+    ['proxy-groups', 'services', 'ingresses', 'connectors', 'dns-configs'],
+    '<names>',
   ),
-  services: setting(
-    'serve Services with a tailnet annotation or class; false without the right to read Services',
-    flag,
-    true,
-  ),
-  ingresses: setting(
-    'serve Ingresses of the class tailscale; false without the right to read Ingresses',
-    flag,
-    true,
-  ),
-  gateways: setting(
-    'serve Gateways and HTTPRoutes of GatewayClasses with the controller tailcast.dev/gateway',
-    flag,
-    false,
-  ),
-  connectors: setting('serve Connectors; false without their CRD', flag, true),
-  dnsConfigs: setting('serve DNSConfigs; false without their CRD', flag, true),
   defaultLoadBalancer: setting('expose Services of type LoadBalancer without a class', flag, false),
   defaultProxyClass: textSetting(
     'ProxyClass of Services, Ingresses and groups without a class; default: none',
@@ -102,12 +84,6 @@ export const OPERATOR_SETTINGS = {
   ingressAddresses: listSetting(
     'networks for the addresses of ingress groups without Tailscale Services (headscale); at most one per IP family',
     '<networks>',
-  ),
-  workers: setting('number of resources that the operator reconciles concurrently', wholeNumber(1, 64), 16),
-  resyncSeconds: setting(
-    'interval at which the operator reconciles every resource',
-    wholeNumber(1, 86_400),
-    600,
   ),
   cleanup: setting(
     'remove all nodes and created objects, then exit; resources stay without finalizers',
@@ -130,5 +106,27 @@ export const OPERATOR_CHECKS: readonly SettingCheck<typeof OPERATOR_SETTINGS>[] 
     },
   },
 ];
+
+/** The resources that an operator reconciles, in addition to Recorders. */
+export interface Reconciled {
+  readonly proxyGroups: boolean;
+  readonly services: boolean;
+  readonly ingresses: boolean;
+  readonly gateways: boolean;
+  readonly connectors: boolean;
+  readonly dnsConfigs: boolean;
+}
+
+export function reconciledBy({ controllers }: Pick<OperatorConfig, 'controllers'>): Reconciled {
+  const has = (name: Controller): boolean => controllers.includes(name);
+  return {
+    proxyGroups: has('proxy-groups'),
+    services: has('services'),
+    ingresses: has('ingresses'),
+    gateways: has('gateways'),
+    connectors: has('connectors'),
+    dnsConfigs: has('dns-configs'),
+  };
+}
 
 export type OperatorConfig = SettingValues<typeof OPERATOR_SETTINGS>;

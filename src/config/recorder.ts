@@ -1,6 +1,6 @@
 import { ARCHIVE_FORMATS } from './archive-formats.ts';
 import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settings.ts';
-import { setting, type SettingValues } from './settings.ts';
+import { setting, type ParseValue, type SettingValues } from './settings.ts';
 import {
   byteSize,
   flag,
@@ -14,6 +14,38 @@ import {
   webAddress,
   wholeNumber,
 } from './values.ts';
+
+/** Encryption by the store; `key` undefined: the default key of the bucket. */
+interface Encryption {
+  readonly kind: 'AES256' | 'aws:kms';
+  readonly key: string | undefined;
+}
+
+const encryption: ParseValue<Encryption | undefined> = (raw) => {
+  const match = /^(none|AES256|aws:kms)(?:=(\S+))?$/.exec(String(raw));
+  const kind = match?.[1];
+  const key = match?.[2];
+  if (kind === 'none' && key === undefined) return undefined;
+  if (kind === 'aws:kms' || (kind === 'AES256' && key === undefined)) return { kind, key };
+  throw new Error(`none, AES256, aws:kms or aws:kms=key is expected, not ${JSON.stringify(raw)}`);
+};
+
+/** Object lock of a recording. */
+interface Retention {
+  readonly mode: 'GOVERNANCE' | 'COMPLIANCE';
+  readonly days: number;
+}
+
+const MAX_DAYS = 36_500;
+
+/** Parses `365` or `365:compliance`; 0 means no lock. */
+const retention: ParseValue<Retention | undefined> = (raw) => {
+  const match = /^(\d{1,5})(:compliance|:governance)?$/.exec(String(raw));
+  const days = Number(match?.[1]);
+  if (match === null || days > MAX_DAYS)
+    throw new Error(`days such as 365 or 365:compliance are expected, not ${JSON.stringify(raw)}`);
+  return days === 0 ? undefined : { mode: match[2] === ':compliance' ? 'COMPLIANCE' : 'GOVERNANCE', days };
+};
 
 /** Everything `tailcast recorder` can be told. */
 export const RECORDER_SETTINGS = {
@@ -42,29 +74,22 @@ export const RECORDER_SETTINGS = {
   ),
   s3Endpoint: setting('URL of the S3 store; default: AWS', webAddress, undefined),
   s3Region: textSetting('region of the bucket; default: derived from the endpoint', '<region>'),
-  s3PathStyle: setting(
-    'put the bucket name into the path; auto: except for AWS',
-    oneOf('auto', 'always', 'never'),
-    'auto',
+  s3Encryption: setting(
+    'encryption by the store: AES256, aws:kms with the key of the bucket, or aws:kms=key; default: none',
+    encryption,
+    undefined,
+    '<AES256|aws:kms[=key]>',
   ),
-  s3Encryption: setting('encryption by the store', oneOf('none', 'AES256', 'aws:kms'), 'none'),
-  s3KmsKey: textSetting('KMS key for aws:kms; default: the key of the bucket', '<key>'),
   s3Checksums: setting(
     'checksum of uploads; md5 or none for stores without CRC-32',
     oneOf('crc32', 'md5', 'none'),
     'crc32',
   ),
-  s3RetentionDays: setting('object lock of recordings, in days; 0: no lock', wholeNumber(0, 36_500), 0),
-  s3RetentionMode: setting(
-    'object lock mode: administrators can lift governance, but not compliance',
-    oneOf('governance', 'compliance'),
-    'governance',
-  ),
-  checkpointSeconds: setting('interval of copies of open sessions to the bucket', wholeNumber(1, 3600), 10),
-  leaseSeconds: setting(
-    'silence of a recorder after which another recorder finishes its sessions in the bucket',
-    wholeNumber(20, 86_400),
-    60,
+  s3Retention: setting(
+    'object lock of recordings, in days; administrators can lift it, but not with :compliance; default: none',
+    retention,
+    undefined,
+    '<days[:compliance]>',
   ),
   ui: setting('serve the player', flag, true),
   hosts: listSetting('additional host names of the player; loopback is always allowed', '<names>'),
@@ -107,7 +132,6 @@ export const RECORDER_SETTINGS = {
     text,
     'tailcast',
   ),
-  searchShards: setting('number of shards of a new index at searchUrl', wholeNumber(1, 1000), 1),
   searchCa: textSetting('CA certificates (PEM) for searchUrl; default: the CAs of Node', '<file>'),
   searchCredentials: textSetting(
     'file with user:password or a token for searchUrl; needs https:// or a loopback address',
@@ -130,13 +154,7 @@ export const RECORDER_SETTINGS = {
     wholeNumber(0, 36_500),
     1,
   ),
-  resumeSeconds: setting('time in which an interrupted upload may continue', wholeNumber(1, 3600), 60),
   maxSessionBytes: setting('maximum size of a recording', byteSize(1024 ** 2, 1024 ** 4), 16 * 1024 ** 3),
-  earlyCollection: setting(
-    'collect garbage early, for less CPU and memory under heavy uploads; set false only for debugging',
-    flag,
-    true,
-  ),
   opsListen: opsListenSetting(9003),
   drainSeconds: setting('time for open uploads after a stop signal', wholeNumber(0, 86_400), 10),
   logLevel: logLevelSetting('info'),

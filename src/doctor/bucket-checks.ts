@@ -56,14 +56,14 @@ function judgeLock(lock: Known<LockRules>, retentionDays: number): CheckVerdict 
   }
   if (retentionDays > 0 && !lock.enabled) {
     return failed(
-      `--s3-retention-days is ${retentionDays}, but the bucket has no object lock`,
-      'use a bucket with object lock, or --s3-retention-days 0',
+      `--s3-retention is ${retentionDays} days, but the bucket has no object lock`,
+      'use a bucket with object lock, or --s3-retention 0',
     );
   }
   if (lock.defaultDays !== undefined) {
     return warning(
       `the bucket locks all objects for ${lock.defaultDays} days, including copies of open sessions, which accumulate`,
-      'remove the bucket’s default retention and set --s3-retention-days, which locks only recordings',
+      'remove the bucket’s default retention and set --s3-retention, which locks only recordings',
     );
   }
   if (retentionDays > 0) return ok(`recordings are locked for ${retentionDays} days`);

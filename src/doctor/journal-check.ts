@@ -17,7 +17,7 @@ export function journalCheck(
       if (place === undefined) {
         return warning(
           'is in memory only, and is lost if the gateway is killed',
-          'set --late-directory to a directory or its default, and --late-delivery-bytes above 0',
+          'set --late-directory to a directory or its default',
         );
       }
       const { directory, loadKey } = place;

@@ -9,7 +9,7 @@ import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { startGateway } from '../../src/compose/gateway.ts';
+import { startGateway, type GatewayOptions } from '../../src/compose/gateway.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { readSettings } from '../../src/config/settings.ts';
 import { mergeKubeconfig } from '../../src/kube/kubeconfig-write.ts';
@@ -58,6 +58,7 @@ export interface Arena {
 export async function openArena(
   settings: Readonly<Record<string, unknown>> = {},
   policy?: string,
+  userLimits?: GatewayOptions['userLimits'],
 ): Promise<Arena> {
   await using stack = new AsyncDisposableStack();
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-attack-'));
@@ -115,6 +116,7 @@ export async function openArena(
     environment: new Map(),
     log: createLogger({ level: 'debug', destination: sink }),
     accessSink: sink,
+    ...(userLimits === undefined ? {} : { userLimits }),
   });
   stack.defer(() => gateway.close(100));
   const owned = stack.move();

@@ -25,11 +25,9 @@ const HOST = `Host: ${GATEWAY_HOST}\r\n`;
 
 let arena: Arena;
 beforeAll(async () => {
-  arena = await openArena({
-    requestsPerUser: LIMIT,
-    connectionsPerUser: LIMIT + 10,
-    bytesPerUser: BYTES,
-    accessLog: false,
+  arena = await openArena({ requestsPerUser: LIMIT, accessLog: false }, undefined, {
+    connections: LIMIT + 10,
+    bytes: BYTES,
   });
   for (const caller of [GREEDY, GREEDY_TOO])
     introduce(arena.localApi, caller, [{ impersonate: { groups: caller.groups } }]);

@@ -204,10 +204,9 @@ describe('tailcast doctor recorder', () => {
 
 describe('tailcast doctor operator', () => {
   it('looks at what it can reach, and names what the rest needs', async () => {
-    const key = join(scratch, 'api-key');
-    await writeFile(key, 'key');
+    await writeFile(join(scratch, 'api_key'), 'key');
     const { code, stdout } = await words(
-      `doctor operator --json --kubeconfig ${kubeconfig} --namespace tailcast --control headscale --control-url http://127.0.0.1:1 --api-key-file ${key}`,
+      `doctor operator --json --kubeconfig ${kubeconfig} --namespace tailcast --control headscale --control-url http://127.0.0.1:1 --credentials ${scratch}`,
     );
     const report = JSON.parse(stdout) as Report;
     expect(report.role).toBe('operator');

@@ -67,7 +67,7 @@ async function dryRun(flags: Readonly<Record<string, unknown>>): Promise<string>
         kubeconfig: api.kubeconfig,
         namespace: 'tailcast',
         controlUrl: 'http://127.0.0.1:1',
-        dnsConfigs: false,
+        controllers: 'proxy-groups,services,ingresses,connectors',
         ...flags,
       }),
     ),
@@ -99,7 +99,7 @@ describe('an operator', () => {
   });
 
   it('sees to Gateways where it is told to, and says what it would say in routes', async () => {
-    const printed = await dryRun({ gateways: true });
+    const printed = await dryRun({ controllers: 'services,gateways' });
     expect(printed.match(/^# Gateway\w* \S+$/gm)).toEqual([
       '# GatewayClass tailscale',
       '# Gateway prod/edge',
@@ -111,12 +111,17 @@ describe('an operator', () => {
   });
 
   it.each([
-    ['proxyGroups', ['# ProxyGroup prod']],
+    ['proxy-groups', ['# ProxyGroup prod']],
     ['services', ['# Service prod/web']],
     ['connectors', ['# Connector edge']],
     ['ingresses', ['# Ingress prod/shop']],
-  ])('leaves alone what it is not to see to: %s', async (setting, left) => {
+  ])('leaves alone what it is not to see to: %s', async (controller, left) => {
     const all = await seenTo({});
-    expect(await seenTo({ [setting]: false })).toEqual(all.filter((heading) => !left.includes(heading)));
+    const controllers = ['proxy-groups', 'services', 'ingresses', 'connectors'].filter(
+      (name) => name !== controller,
+    );
+    expect(await seenTo({ controllers: controllers.join(',') })).toEqual(
+      all.filter((heading) => !left.includes(heading)),
+    );
   });
 });

@@ -34,7 +34,12 @@ describe('the store of a recorder', () => {
     [{}, 'name the directory or the bucket'],
     [{ store: 's3://sessions' }, 'needs a local directory'],
     [
-      { store: 's3://sessions', spool: '/tmp', s3Checksums: 'none', s3RetentionDays: 1 },
+      {
+        store: 's3://sessions',
+        spool: '/tmp',
+        s3Checksums: 'none',
+        s3Retention: '1',
+      },
       'object lock needs crc32 or md5',
     ],
   ])('names the setting that is wrong: %o', async (flags, problem) => {

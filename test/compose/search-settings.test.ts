@@ -8,7 +8,6 @@ const SETTINGS: SearchSettings = {
   search: true,
   searchUrl: new URL('https://search.example.com:9200'),
   searchName: 'tailcast',
-  searchShards: 3,
   searchCa: undefined,
   searchCredentials: undefined,
 };
@@ -23,7 +22,7 @@ describe('the settings of an index at a server', () => {
     expect(await searchServer({ ...SETTINGS, searchCredentials })).toEqual({
       url: 'https://search.example.com:9200/',
       name: 'tailcast',
-      shards: 3,
+      shards: 1,
       credentialsFile: searchCredentials,
     });
     for (const host of ['localhost', '127.0.0.1', '[::1]'])

@@ -55,7 +55,7 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
     const { code, out, err } = await run(
       'recorder',
       '--store=s3://bucket',
-      '--s3-retention-days=1',
+      '--s3-retention=1',
       '--s3-checksums=none',
       '--archive=sealed',
       '--viewers=a=b',
@@ -88,9 +88,9 @@ describe('run', () => {
   });
 
   it('an operator names the address of headscale that is missing', async () => {
-    const { code, err } = await runCommand('operator', '--control=headscale', '--workers=0');
+    const { code, err } = await runCommand('operator', '--control=headscale', '--controllers=pods');
     expect(code).toBe(2);
-    expect(err).toMatch(/--workers: a whole number[\s\S]*control=headscale needs controlUrl/);
+    expect(err).toMatch(/--controllers: [\s\S]*control=headscale needs controlUrl/);
   });
 
   it('a setting that is wrong on its own is not blamed on another', async () => {

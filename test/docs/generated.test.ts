@@ -3,15 +3,23 @@ import { describe, expect, it } from 'vitest';
 import { ERROR_TABLE } from '../../src/errors.ts';
 import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
 import { OPERATOR_SETTINGS } from '../../src/config/operator.ts';
+import { DEMO_SETTINGS } from '../../src/config/demo.ts';
+import { FORWARDER_SETTINGS } from '../../src/config/forwarder.ts';
+import { INGRESS_SETTINGS } from '../../src/config/ingress.ts';
+import { NAMESERVER_SETTINGS } from '../../src/config/nameserver.ts';
 import { RECORDER_SETTINGS } from '../../src/config/recorder.ts';
+import { byTopic, shownDefault } from '../../src/config/topics.ts';
 import { ERROR_ADVICE } from '../../src/cli/error-advice.ts';
 import { generateDocs } from '../../scripts/generate-docs.ts';
-import { SETTING_GROUPS } from '../../scripts/setting-groups.ts';
 
 const ROLES = {
   gateway: GATEWAY_SETTINGS,
   recorder: RECORDER_SETTINGS,
   operator: OPERATOR_SETTINGS,
+  nameserver: NAMESERVER_SETTINGS,
+  forwarder: FORWARDER_SETTINGS,
+  ingress: INGRESS_SETTINGS,
+  demo: DEMO_SETTINGS,
 };
 
 const root = new URL('../../', import.meta.url);
@@ -34,8 +42,15 @@ describe('the generated pages', () => {
     expect(pages.get('docs/config.md')).toContain('`127.0.0.1:8443`');
   });
 
-  it.each(Object.entries(ROLES))('have every setting of the %s in one group', (role, table) => {
-    const keys = Object.values(SETTING_GROUPS[role] ?? {}).flat();
-    expect(keys.toSorted()).toEqual(Object.keys(table).toSorted());
+  it.each(Object.entries(ROLES))('list each setting of the %s under one topic', (_role, table) => {
+    const listed = byTopic(table).flatMap(({ entries }) => entries.map(([key]) => key));
+    expect(listed.toSorted()).toEqual(Object.keys(table).toSorted());
+  });
+
+  it('show sizes and times with their unit', () => {
+    const { recorderWindow, drainSeconds } = GATEWAY_SETTINGS;
+    expect(shownDefault('recorderWindow', recorderWindow)).toBe('8MiB');
+    expect(shownDefault('drainSeconds', drainSeconds)).toBe('30 s');
+    expect(shownDefault('maxStoreBytes', RECORDER_SETTINGS.maxStoreBytes)).toBe('0');
   });
 });

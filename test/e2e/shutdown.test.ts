@@ -132,8 +132,7 @@ describe('a role whose peers accept connections and never respond', () => {
     const kubeconfig = join(scratch, 'kubeconfig');
     const entry = { name: 'a', server: url, caPem: undefined, userName: 'a', token: 'x' };
     await writeFile(kubeconfig, mergeKubeconfig(undefined, entry, kubeconfig), { mode: 0o600 });
-    const client = join(scratch, 'client');
-    await writeFile(client, 'x');
+    for (const name of ['client_id', 'client_secret']) await writeFile(join(scratch, name), 'x');
     const more: Readonly<Record<string, readonly string[]>> = {
       recorder: ['--s3-endpoint', `http://127.0.0.1:${port}`, '--spool', join(scratch, 'spool')],
       gateway: [
@@ -149,10 +148,8 @@ describe('a role whose peers accept connections and never respond', () => {
         kubeconfig,
         '--login-server',
         `http://127.0.0.1:${port}`,
-        '--client-id-file',
-        client,
-        '--client-secret-file',
-        client,
+        '--credentials',
+        scratch,
       ],
     };
     const child = spawn(

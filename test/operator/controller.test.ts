@@ -186,8 +186,11 @@ describe('the operator', () => {
   });
 
   it('leaves the kinds and the Lease alone that it is told to leave', async () => {
-    const off = { proxyGroups: false, services: false, connectors: false };
-    const found = await watched(['recorders'], { ...off, leaderElection: false, leaseName: 'l' });
+    const found = await watched(['recorders'], {
+      controllers: 'dns-configs',
+      leaderElection: false,
+      leaseName: 'l',
+    });
     for (const kind of ['proxygroups', 'proxyclasses', 'connectors']) expect(found).not.toContain(kind);
     expect(lease()).toBeUndefined();
   });

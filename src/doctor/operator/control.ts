@@ -52,9 +52,9 @@ export function controlChecks({ control, defaultTags, proxyGroups, nodes }: Cont
       id: 'tailnet-services',
       title: 'Tailscale Services',
       needs: ['control'],
-      remedy: 'give the OAuth client the scope services, or set --proxy-groups=false',
+      remedy: 'give the OAuth client the scope services, or leave proxy-groups out of --controllers',
       async run(signal) {
-        if (!proxyGroups) return skipped('not needed: --proxy-groups=false');
+        if (!proxyGroups) return skipped('not needed: --controllers has no proxy-groups');
         if (control.services === undefined)
           return skipped('the control server does not support them: each replica has its own name');
         const known = await control.services.list(signal);

@@ -8,7 +8,7 @@ import type { OperatorUses } from './rights.ts';
 const GROUP = 'tailscale.com';
 const VERSION = 'v1alpha1';
 const APPLY =
-  'apply deploy/crds (kubectl apply --server-side -k deploy/crds), or disable unneeded kinds (for example --connectors=false)';
+  'apply deploy/crds (kubectl apply --server-side -k deploy/crds), or leave unneeded kinds out of --controllers';
 
 const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
 const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
@@ -67,7 +67,7 @@ async function judgeGatewayApi(
     ? verdict
     : warning(
         `${GATEWAY_GROUP}/v1 is not served: ${missing.join(', ')}`,
-        'install the CRDs of the Gateway API, or set --gateways=false',
+        'install the CRDs of the Gateway API, or leave gateways out of --controllers',
       );
 }
 

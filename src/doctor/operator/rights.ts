@@ -42,7 +42,7 @@ const EVENTS_OF_CLUSTER = 'default';
 const AT_ONCE = 8;
 
 const BIND =
-  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for --gateways), or upgrade the chart; or disable unneeded kinds (for example --services=false)';
+  'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for gateways), or upgrade the chart; or leave unneeded kinds out of --controllers';
 
 /** Everything that the operator asks of the API server with these uses. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {

@@ -36,8 +36,8 @@ type Said = Verdict<ProxyGroupReason>;
 
 /** Of groups whose Services, or Ingresses, the operator does not look at. */
 export function notServed({ spec }: ProxyGroup): Said {
-  const settings = spec.type === 'ingress' ? '--services=false and --ingresses=false' : '--services=false';
-  const message = `spec.type: ProxyGroups of type ${spec.type} are not served by an operator that runs with ${settings}: turn it on, with its rights (deploy/rbac/operator.yaml)`;
+  const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
+  const message = `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} to --controllers, and apply deploy/rbac/operator.yaml`;
   return { ready: false, reason: 'ProxyGroupNotServed', message };
 }
 

@@ -250,7 +250,7 @@ describe('a ProxyGroup of gateways', () => {
       const said = {
         reason: 'ProxyGroupNotServed',
         message:
-          'spec.type: ProxyGroups of type ingress are not served by an operator that runs with --services=false and --ingresses=false: turn it on, with its rights (deploy/rbac/operator.yaml)',
+          'spec.type: ProxyGroups of type ingress are not served by this operator: add services or ingresses to --controllers, and apply deploy/rbac/operator.yaml',
       };
       expect(Object.values(conditions())).toMatchObject([
         { type: 'ProxyGroupReady', status: 'False', observedGeneration: 1, ...said },
@@ -301,7 +301,10 @@ describe('a ProxyGroup of gateways', () => {
       put({ type: 'egress' });
       await run();
       expect(conditions()).toMatchObject({
-        ProxyGroupReady: { status: 'False', message: expect.stringContaining('--services=false:') },
+        ProxyGroupReady: {
+          status: 'False',
+          message: expect.stringContaining('add services to --controllers,'),
+        },
       });
     });
 

@@ -1,6 +1,6 @@
 /** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
 import { execFile } from 'node:child_process';
-import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseAllDocuments } from 'yaml';
@@ -134,8 +134,9 @@ export async function examineOperator(
 }
 
 function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOptions): string[] {
-  const apiKeyFile = join(rig.folder, `${options.name ?? 'operator'}.key`);
-  writeFileSync(apiKeyFile, options.apiKey, { mode: 0o600 });
+  const credentials = join(rig.folder, `${options.name ?? 'operator'}-credentials`);
+  mkdirSync(credentials, { recursive: true });
+  writeFileSync(join(credentials, 'api_key'), options.apiKey, { mode: 0o600 });
   return [
     ...WITHOUT_MARKER,
     process.execPath,
@@ -145,7 +146,7 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
     `--namespace=${NAMESPACE}`,
     '--control=headscale',
     `--control-url=${options.controlUrl}`,
-    `--api-key-file=${apiKeyFile}`,
+    `--credentials=${credentials}`,
     `--leader-election=${options.leaderElection === true}`,
   ];
 }

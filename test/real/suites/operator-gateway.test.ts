@@ -137,7 +137,7 @@ describe.skipIf(problem !== undefined)(`Gateways${problem === undefined ? '' : `
 
   beforeAll(async () => {
     authority = await createTestAuthority();
-    site = await startWorkloadSite(['--gateways=true']);
+    site = await startWorkloadSite(['--controllers=services,ingresses,gateways']);
     for (const file of ['operator-gateways', 'ingress-secrets'])
       for (const manifest of manifests(`deploy/rbac/${file}.yaml`)) await create(site.cluster, manifest);
     const key = await site.tailnet.authKey({ tags: ['tag:client'] });

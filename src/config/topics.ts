@@ -1,0 +1,109 @@
+/** The topics under which `--help` and docs/config.md list settings, and how both show defaults. */
+import { defaultText, type Setting, type SettingTable } from './settings.ts';
+
+/** Topics in the order of the page, with their settings. A setting of several roles has one topic. */
+const TOPICS: Readonly<Record<string, readonly string[]>> = {
+  'Addresses and TLS': [
+    'listen',
+    'readListen',
+    'recorderListen',
+    'proxyProtocol',
+    'tls',
+    'tlsCert',
+    'tlsKey',
+    'tlsNames',
+    'hostNames',
+    'hosts',
+    'dashboardOrigins',
+    'ui',
+    'table',
+    'records',
+    'target',
+    'ports',
+  ],
+  'API server': [
+    'kubeconfig',
+    'context',
+    'namespace',
+    'mode',
+    'auditExtras',
+    'accessReview',
+    'clusterDomain',
+  ],
+  'Tailnet and identity': ['identity', 'staticIdentity', 'socket', 'login', 'recorderDial', 'tailnetDomain'],
+  'Control server': ['control', 'controlUrl', 'loginServer', 'credentials'],
+  Access: ['policy', 'claimableGroups', 'uploaders', 'viewers', 'trustedGateways'],
+  'Resources and tags': [
+    'controllers',
+    'defaultTags',
+    'allowedTags',
+    'recorderUploaders',
+    'defaultLoadBalancer',
+    'defaultProxyClass',
+    'ingressAddresses',
+    'recorderImage',
+    'tailscaleImage',
+  ],
+  Storage: [
+    'stateDirectory',
+    'directory',
+    'store',
+    'spool',
+    'archive',
+    'sealKeys',
+    's3Endpoint',
+    's3Region',
+    's3Encryption',
+    's3Checksums',
+    's3Retention',
+    'retentionDays',
+    'maxStoreBytes',
+    'minRetentionDays',
+    'maxSessionBytes',
+    'eventLayout',
+  ],
+  Evidence: ['evidenceKey', 'recorderKeys'],
+  'Delivery to recorders': ['recorderWindow', 'lateDirectory', 'lateKeyFile', 'lateDiskBytes'],
+  'Search and alerts': [
+    'search',
+    'searchText',
+    'searchUrl',
+    'searchName',
+    'searchCa',
+    'searchCredentials',
+    'alerts',
+  ],
+  Portal: ['portal', 'portalRecorders', 'portalPort'],
+  Operation: ['opsListen', 'logLevel', 'accessLog', 'drainSeconds', 'leaderElection', 'leaseName'],
+  Actions: ['cleanup', 'dryRun'],
+  Advanced: [
+    'checkRights',
+    'execUpstream',
+    'maxRequests',
+    'requestsPerUser',
+    'outputBufferMemory',
+    'outputBufferDisk',
+    'outputBufferDirectory',
+  ],
+};
+
+/** The topics of a table that have settings, in order. */
+export function byTopic(table: SettingTable): readonly {
+  readonly topic: string;
+  readonly entries: readonly (readonly [key: string, setting: Setting<unknown>])[];
+}[] {
+  return Object.entries(TOPICS)
+    .map(([topic, keys]) => ({
+      topic,
+      entries: keys.flatMap((key) => (table[key] === undefined ? [] : [[key, table[key]] as const])),
+    }))
+    .filter(({ entries }) => entries.length > 0);
+}
+
+/** A default in the form in which users write it, with a unit for times; undefined if there is none. */
+export function shownDefault(key: string, setting: Setting<unknown>): string | undefined {
+  const text = defaultText(setting);
+  if (typeof setting.fallback !== 'number') return text;
+  if (key.endsWith('Seconds')) return `${setting.fallback} s`;
+  return key.endsWith('Days') ? `${setting.fallback} d` : text;
+}
