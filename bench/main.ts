@@ -14,7 +14,7 @@
  * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
  * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CASES } from './cases/all.ts';
@@ -187,7 +187,10 @@ function peersOf(benchmark: BenchCase): readonly PeerName[] {
 
 /** The last results, with the cases of this run in the place of theirs. */
 function merged(folder: string, results: RunResults): RunResults {
-  const before = JSON.parse(readFileSync(join(folder, 'results.json'), 'utf8')) as RunResults;
+  const path = join(folder, 'results.json');
+  if (!existsSync(path))
+    throw new Error(`${path} is missing: --update needs the results of a full run (npm run bench)`);
+  const before = JSON.parse(readFileSync(path, 'utf8')) as RunResults;
   const names = new Set(results.cases.map(({ name }) => name));
   const cases = [...before.cases.filter(({ name }) => !names.has(name)), ...results.cases];
   const missing = Object.entries(before.missing).filter(([name]) => !names.has(name));
