@@ -158,8 +158,8 @@ function addRoles(command: AddCommand, context: CommandContext): void {
     DEMO_SETTINGS,
   ).action(async (options: Record<string, unknown>) => {
     const config = readRoleSettings(DEMO_SETTINGS, options, environment, DEMO_CHECKS);
-    const { runDemo } = await import('./run-demo.ts');
-    await runDemo(config, context);
+    const { loadDemo } = await import('./run-demo.ts');
+    await loadDemo(config, context);
   });
 }
 

@@ -1,11 +1,11 @@
 import type { CommandContext } from '../config/command-context.ts';
 import type { DemoConfig } from '../config/demo.ts';
 
-/** Runs `demo/run.ts`, or what `scripts/build-demo.mjs` has made of it. No file of `src` imports `demo` by name. */
-export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
+/** Runs `demo/run.ts` or its build (`scripts/build-demo.mjs`). No file of `src` imports `demo` by name. */
+export async function loadDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const isSource = import.meta.url.endsWith('.ts');
   const path = isSource ? '../../demo/run.ts' : '../demo/run.js';
   // oxlint-disable-next-line typescript/no-unsafe-assignment -- the path is made here
-  const loaded: { readonly runDemo: typeof runDemo } = await import(new URL(path, import.meta.url).href);
+  const loaded: { readonly runDemo: typeof loadDemo } = await import(new URL(path, import.meta.url).href);
   await loaded.runDemo(config, context);
 }
