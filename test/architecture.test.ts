@@ -41,6 +41,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'kept-connections',
     'directories',
     'process-identity',
+    'secrets',
     'errors',
   ],
   proxy: [
@@ -57,7 +58,8 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   portal: ['async', 'wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'place-count', 'errors'],
-  search: ['terminal', 'wire', 'work-budget', 'errors'],
+  secrets: [],
+  search: ['terminal', 'wire', 'work-budget', 'secrets', 'errors'],
   tsrecorder: [
     'async',
     'listen',
@@ -74,6 +76,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'folder-format',
     'place-count',
     'work-budget',
+    'secrets',
     'errors',
   ],
   operator: ['async', 'wire', 'kube', 'observe', 'errors'],
@@ -245,6 +248,7 @@ const FOUNDATIONS = new Set([
   'place-count',
   'kept-connections',
   'http2-fields',
+  'secrets',
 ]);
 
 /** Fields by which gateway and recorder understand each other. */

@@ -1,7 +1,7 @@
 /** What programs print on the screens of sessions, and what viewers ask for. */
 import { parseQuery, printQuery, QueryError } from '../../src/search/query.ts';
 import { RowJournal } from '../../src/search/row-journal.ts';
-import { createSecretFilter } from '../../src/search/secrets.ts';
+import { createSecretFilter } from '../../src/secrets.ts';
 import { MAX_COMMAND } from '../../src/search/shell-marks.ts';
 import { tokenize } from '../../src/search/tokens.ts';
 import { WorkBudget } from '../../src/work-budget.ts';

@@ -7,7 +7,7 @@ import { stoppedText } from '../screen/clock-text.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { parseQuery, QueryError, type Query } from '../search/query.ts';
-import { secretNotice } from '../search/secrets.ts';
+import { secretNotice } from '../search/secret-notice.ts';
 import { recordingLink } from '../search/recording-link.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { recorderAddress, recorderOrContextAddress } from './open-archive.ts';

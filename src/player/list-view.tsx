@@ -14,7 +14,7 @@ import {
   type ReadQuery,
 } from './query-edit.ts';
 import type { Query } from '../search/query.ts';
-import { secretNotice } from '../search/secrets.ts';
+import { secretNotice } from '../search/secret-notice.ts';
 import { RecordingTable } from './recording-rows.tsx';
 import { formatRoute, goTo, searchAddress } from './route.ts';
 import { SearchForm } from './search-form.tsx';

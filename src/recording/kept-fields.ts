@@ -9,6 +9,7 @@ import type { RequestInfo } from '../kube/request-info.ts';
 
 /**
  * - `all`: the value as it is
+ * - `words`: a command or its arguments, without values that look like secrets
  * - `names`: the keys, without their values
  * - `containers`: the fields in `CONTAINER` of each container at any depth
  * - `each`: the shape of each item of a list, or of each value of a mapping
@@ -16,6 +17,7 @@ import type { RequestInfo } from '../kube/request-info.ts';
  */
 export type Shape =
   | 'all'
+  | 'words'
   | 'names'
   | 'containers'
   | { readonly each: Shape }
@@ -38,7 +40,7 @@ const object = (more: Readonly<Record<string, Shape>> = {}): Shape => fields({ .
 
 /** Probes and lifecycle hooks. Commands and arguments are kept, because they are the purpose of the event. */
 const HANDLER = fields({
-  exec: fields(all('command')),
+  exec: fields({ command: 'words' }),
   httpGet: fields(all('path', 'port', 'host', 'scheme')),
   ...all('tcpSocket', 'grpc', 'sleep', '$patch'),
 });
@@ -46,7 +48,9 @@ const PROBES = { livenessProbe: HANDLER, readinessProbe: HANDLER, startupProbe: 
 const CONTAINER = fields({
   ...PROBES,
   lifecycle: fields({ postStart: HANDLER, preStop: HANDLER, ...all('stopSignal', '$patch') }),
-  ...all('name', 'image', 'command', 'args', 'workingDir', 'tty', 'stdin', 'stdinOnce', 'ports', '$patch'),
+  command: 'words',
+  args: 'words',
+  ...all('name', 'image', 'workingDir', 'tty', 'stdin', 'stdinOnce', 'ports', '$patch'),
   ...all('resources', 'securityContext', 'volumeMounts', 'volumeDevices', 'imagePullPolicy', 'restartPolicy'),
   ...all('targetContainerName', 'envFrom', 'terminationMessagePath', 'terminationMessagePolicy'),
   env: each(fields(all('name', 'valueFrom', '$patch'))),

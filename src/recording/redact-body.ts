@@ -3,6 +3,7 @@
  * that cannot be parsed is left out. Pure.
  */
 import type { RequestInfo } from '../kube/request-info.ts';
+import { replaceSecretWords } from '../secrets.ts';
 import { CONTAINER_MEMBERS, keptOfBody, type Shape } from './kept-fields.ts';
 
 const REDACTED = '[redacted by tailcast]';
@@ -76,6 +77,7 @@ function countMembers(json: unknown): number {
 function keep(json: unknown, shape: Shape | undefined): unknown {
   if (json === null || shape === 'all') return json;
   if (shape === undefined) return REDACTED;
+  if (shape === 'words') return wordsOf(json);
   if (shape === 'names') return namesOf(json);
   if (shape === 'containers') return keepContainers(json);
   if ('each' in shape) {
@@ -131,7 +133,7 @@ function shapeAt(shape: Shape, pointer: string): Shape | undefined {
   if (pointer !== '' && !pointer.startsWith('/')) return undefined;
   let found: Shape | undefined = shape;
   for (const token of pointer.split('/').slice(1)) {
-    if (found === undefined || found === 'all') return found;
+    if (found === undefined || found === 'all' || found === 'words') return found;
     // Below `names` all values are redacted.
     if (found === 'names') return undefined;
     const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
@@ -146,6 +148,13 @@ function shapeAt(shape: Shape, pointer: string): Shape | undefined {
 
 function memberOf(shape: Extract<Shape, { readonly fields: unknown }>, name: string): Shape | undefined {
   return Object.hasOwn(shape.fields, name) ? shape.fields[name] : shape.others;
+}
+
+/** A patch may contain one word of a command only. */
+function wordsOf(value: unknown): unknown {
+  if (typeof value === 'string') return replaceSecretWords([value])[0];
+  if (!Array.isArray(value) || !value.every((word) => typeof word === 'string')) return REDACTED;
+  return replaceSecretWords(value);
 }
 
 function namesOf(value: unknown): unknown {

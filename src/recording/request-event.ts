@@ -8,6 +8,7 @@ import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Events } from '../observe/events.ts';
+import { replaceSecretWords } from '../secrets.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
 import { within } from '../async/within.ts';
@@ -93,6 +94,26 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   };
 }
 
+/** Parameters whose values are the words of a command: of the API server, and of a kubelet. */
+const COMMAND_PARAMETERS = ['command', 'cmd'];
+
+/** Returns the query without the values in commands that look like secrets; the same one if there are none. */
+function withoutSecrets(query: Target['query']): Target['query'] {
+  let kept = query;
+  for (const parameter of COMMAND_PARAMETERS) {
+    const words = queryValues(query, parameter);
+    const shown = replaceSecretWords(words);
+    if (shown.every((word, at) => word === words[at])) continue;
+    const left = shown.values();
+    kept = kept.map(([name, value]) => [name, name === parameter ? (left.next().value ?? '') : value]);
+  }
+  return kept;
+}
+
+function encodeQuery(query: Target['query']): string {
+  return query.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join('&');
+}
+
 async function tell(
   deps: RequestEventsDeps,
   recording: Extract<RecordingPolicy, { readonly recorders: readonly string[] }>,
@@ -118,17 +139,20 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
   const { body, unread } = redactBody(info, begin, truncated);
-  const queries = keepsQuery(info);
+  const query = keepsQuery(info) ? withoutSecrets(target.query) : undefined;
   return {
     timestamp: Math.floor(unixMs / 1000),
     userAgent: request.userAgent,
     request: {
       method: request.method,
-      path: queries ? target.raw : target.rawPath,
+      path:
+        query === undefined
+          ? target.rawPath
+          : query === target.query
+            ? target.raw
+            : `${target.rawPath}?${encodeQuery(query)}`,
       body,
-      queryParameters: new Map(
-        queries ? target.query.map(([name]) => [name, queryValues(target.query, name)]) : [],
-      ),
+      queryParameters: new Map((query ?? []).map(([name]) => [name, queryValues(query ?? [], name)])),
     },
     kubernetes: {
       IsResourceRequest: info.isResourceRequest,

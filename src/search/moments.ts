@@ -4,7 +4,7 @@
  */
 import type { JournalCommand } from './shell-marks.ts';
 import type { JournalRow } from './text-journal.ts';
-import { createSecretFilter, replaceSecrets } from './secrets.ts';
+import { createSecretFilter, replaceSecrets } from '../secrets.ts';
 import { createSeenRows } from './seen-rows.ts';
 import type { WrittenRow } from './written-text.ts';
 

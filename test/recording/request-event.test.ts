@@ -322,6 +322,21 @@ describe('the body of an event', () => {
     expect(seen(double)[0]!.request.bodyTruncatedFrom).toBe(9);
   });
 
+  it('of an exec holds no password of its command', async () => {
+    const double = await recorder();
+    const { events } = setup();
+    const exec = '/api/v1/namespaces/n/pods/p/exec?stdin=true';
+    for (const query of ['&command=mysql&command=-phunter2&tty=1', '&command=ls&command=-l%20a&tty=1'])
+      await events.record(request([double.address], { method: 'POST', target: exec + query }));
+    const [first, second] = seen(double).map((event) => event.request);
+    expect(JSON.stringify(first)).not.toContain('hunter2');
+    expect(first).toMatchObject({
+      path: `${exec}&command=mysql&command=-p%5Bsecret%5D&tty=1`,
+      queryParameters: { stdin: ['true'], command: ['mysql', '-p[secret]'], tty: ['1'] },
+    });
+    expect(second).toMatchObject({ path: `${exec}&command=ls&command=-l%20a&tty=1` });
+  });
+
   it('never holds the values of a secret', async () => {
     const double = await recorder();
     const { events } = setup();
@@ -454,6 +469,30 @@ describe('the body of an event', () => {
     expect(JSON.parse(kept)).toEqual({
       spec: { password: hidden, templates: [{ container, note: hidden }, hidden] },
     });
+  });
+
+  it('of a workload holds commands and arguments without what looks like a secret', () => {
+    const kept = (command: unknown, args: unknown): unknown =>
+      JSON.parse(redacted({ spec: { containers: [{ command, args }] } }, false, '/api/v1/namespaces/n/pods'))
+        .spec.containers[0];
+    expect(kept(['app', '--token', 'hunter2'], ['--password=hunter2', '--port', '80'])).toEqual({
+      command: ['app', '--token', '[secret]'],
+      args: ['--password=[secret]', '--port', '80'],
+    });
+    expect(kept(['mysql', '-phunter2'], 7)).toEqual({
+      command: ['mysql', '-p[secret]'],
+      args: '[redacted by tailcast]',
+    });
+    expect(kept([{ hidden: 'hunter2' }], null)).toEqual({ command: '[redacted by tailcast]', args: null });
+  });
+
+  it('of a patch holds no word that looks like a secret', () => {
+    const deployment = '/apis/apps/v1/namespaces/n/deployments/d';
+    const args = '/spec/template/spec/containers/0/args';
+    const kept = (path: string, value: unknown): unknown =>
+      JSON.parse(redacted([{ op: 'add', path, value }], false, deployment, 'PATCH'))[0].value;
+    expect(kept(args, ['--token', 'hunter2'])).toEqual(['--token', '[secret]']);
+    expect(kept(`${args}/-`, '--token=hunter2')).toBe('--token=[secret]');
   });
 
   it('of a pod holds the commands of hooks and probes, and no header', () => {

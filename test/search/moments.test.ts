@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Moments, type Moment } from '../../src/search/moments.ts';
-import { SECRET } from '../../src/search/secrets.ts';
+import { SECRET } from '../../src/secrets.ts';
 import { castFixture, readCastLines } from '../support/search-text.ts';
 
 function textOf(moments: readonly Moment[]): string {

@@ -1,6 +1,6 @@
 /** Secrets are replaced wherever in a line they stand: a quick look that passes over one would be a leak. */
 import { expect, it } from 'vitest';
-import { replaceSecrets, SECRET } from '../../src/search/secrets.ts';
+import { replaceSecrets, replaceSecretWords, SECRET } from '../../src/secrets.ts';
 import { createRandom, runSeed } from '../support/random.ts';
 
 const LONG = 'A1b2C3d4E5f6G7h8I9j0';
@@ -19,6 +19,13 @@ const SHAPES: readonly (readonly [text: string, secret: string, anyCase: boolean
   ['mysqldump -p0hidden0', '0hidden0', false],
   ['mariadb -p0hidden0', '0hidden0', false],
   ['curl -u me:0hidden0', '0hidden0', false],
+  ['docker login -u me -p 0hidden0', '0hidden0', false],
+  ['helm registry login -p=0hidden0', '0hidden0', false],
+  ['mongosh -u me -p 0hidden0', '0hidden0', false],
+  ['redis-cli -a 0hidden0', '0hidden0', false],
+  ...['db-password', 'auth-token', 'client-secret', 'passphrase', 'secret-key', 'pass', 'pwd'].map(
+    (name) => [`x --${name} 0hidden0`, '0hidden0', true] as const,
+  ),
   ...['password', 'passwd', 'token', 'secret', 'api-key', 'apikey'].map(
     (name) => [`x --${name} 0hidden0`, '0hidden0', true] as const,
   ),
@@ -68,6 +75,10 @@ const SLOW_WORDS = [
   'sshpass -p    ',
   ' --password=',
   '--token ====',
+  ' --a-a-a-',
+  'docker login ',
+  'mongo -p',
+  'redis-cli -a ',
   'password_password"',
   'aapi_key  ',
   'token==',
@@ -101,4 +112,39 @@ it('a token within a longer word is replaced', () => {
   const token = `eyJ${LONG}.${LONG}.${LONG}`;
   for (const before of ['x-', '-', 'a-b_c-', 'eyJ-', '.', '"', 'eyJabcdefghijk-'])
     expect(replaceSecrets(`${before}${token}`)).not.toContain(LONG);
+});
+
+it.each([
+  [
+    ['mysql', '-uroot', '-phunter2'],
+    ['mysql', '-uroot', `-p${SECRET}`],
+  ],
+  [
+    ['tool', '--token', 'hunter2', '--verbose'],
+    ['tool', '--token', SECRET, '--verbose'],
+  ],
+  [['--password=hunter2'], [`--password=${SECRET}`]],
+  [
+    ['docker', 'login', '-u', 'me', '-p', 'hunter2'],
+    ['docker', 'login', '-u', 'me', '-p', SECRET],
+  ],
+  [
+    ['sh', '-c', 'PGPASSWORD=hunter2 psql'],
+    ['sh', '-c', `PGPASSWORD=${SECRET} psql`],
+  ],
+  [
+    ['a\u2028b', 'ls -la'],
+    ['a b', 'ls -la'],
+  ],
+  [
+    ['-----BEGIN PRIVATE KEY-----\nQUJDREVGR0hJSktMTU5P\n-----END PRIVATE KEY-----'],
+    [[SECRET, SECRET, SECRET].join('\n')],
+  ],
+  [
+    ['nginx', '-g', 'daemon off;', ''],
+    ['nginx', '-g', 'daemon off;', ''],
+  ],
+  [[], []],
+])('of the words %j remain %j', (words, shown) => {
+  expect(replaceSecretWords(words)).toEqual(shown);
 });

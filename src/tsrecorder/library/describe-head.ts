@@ -1,5 +1,6 @@
 /** What is known of a recording before anything of its output. */
 import { parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import { replaceSecrets } from '../../secrets.ts';
 import type { CastHead } from './cast-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
@@ -15,7 +16,7 @@ export function describeHead(
     startedAt: isoMilliseconds(key.time),
     width,
     height,
-    ...(command === undefined ? {} : { command }),
+    ...(command === undefined ? {} : { command: replaceSecrets(command) }),
     kind,
     source,
     destination,

@@ -1,4 +1,5 @@
 /** Describes recordings from what the store holds of them. */
+import { replaceSecrets } from '../../secrets.ts';
 import { TailcastError, errorReason } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { castFromVersion1, isVersion1, MAX_VERSION1_BYTES } from '../../wire/asciicast/version1.ts';
@@ -179,6 +180,7 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
   const changed = cast.bytes !== bytes;
   return {
     ...recording,
+    ...(recording.command === undefined ? {} : { command: replaceSecrets(recording.command) }),
     id: recordingId(key),
     key: recordingKey(key),
     bytes,

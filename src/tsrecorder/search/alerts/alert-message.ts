@@ -1,6 +1,6 @@
 /** What a webhook is told. Pure. */
 import { recordingLink } from '../../../search/recording-link.ts';
-import { replaceSecrets } from '../../../search/secrets.ts';
+import { replaceSecrets } from '../../../secrets.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import type { Alert } from './alert.ts';
 import type { WebhookMessage } from './webhook-request.ts';

@@ -1,9 +1,7 @@
 /**
- * Takes what looks like a secret out of text before it goes into an index. Rules by shape miss passwords in prose; the
- * recording itself is never changed. Pure.
+ * Takes what looks like a secret out of text before it goes into an index, a list, an event or an alert. Rules by shape miss passwords
+ * in prose; the recording itself is never changed. Pure.
  */
-
-import type { Query } from './query.ts';
 
 /** What stands in the place of a secret. */
 export const SECRET = '[secret]';
@@ -19,15 +17,18 @@ const RULES: readonly RegExp[] = [
   /(?<keep>\bsshpass\s{1,4}-p\s{0,4})\S+/g,
   /(?<keep>\b(?:mysql|mysqldump|mariadb)\b[^|;&]{0,200}\s-p)[^\s-]\S*/g,
   /(?<keep>\bcurl\b[^|;&]{0,500}\s(?:-u|--user)[\s=]{1,4}[^\s:]{1,200}:)\S+/g,
-  /(?<keep>\s--?(?:password|passwd|token|secret|api-?key)[\s=]{1,4})[^\s=]\S*/gi,
+  /(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b[^|;&]{0,200}\s-p[\s=]{0,4})[^\s=-]\S*/g,
+  /(?<keep>\bmongo(?:sh|dump|restore|export|import)?\b[^|;&]{0,200}\s-p[\s=]{0,4})[^\s=-]\S*/g,
+  /(?<keep>\bredis-cli\b[^|;&]{0,200}\s-a[\s=]{1,4})[^\s=]\S*/g,
+  /(?<keep>\s--?(?:(?:\w{1,20}-){0,2}(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key)|(?:client-|shared-)?secret|pass|pwd)[\s=]{1,4})[^\s=]\S*/gi,
   /(?<keep>\b\w{0,40}(?:password|passwd|secret|token|api_?key|access_?key)"?\s{0,2}[=:]\s{0,2}["']?)[^\s"',;]{4,}/gi,
 ];
 /** One quick look that tells whether any rule can apply. */
 const MAY_HOLD_ONE =
-  /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|:\/\/|sshpass|mysql|mariadb|curl|passw|token|secret|key/i;
+  /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|:\/\/|sshpass|mysql|mariadb|curl|pass|pwd|login|mongo|redis|token|secret|key/i;
 /** How the alternatives of that begin. */
 const BEGINNINGS =
-  'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas tok sec key'.split(
+  'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas pwd log mon red tok sec key'.split(
     ' ',
   );
 /**
@@ -76,14 +77,20 @@ function mayHoldOne(line: string): boolean {
   return false;
 }
 
-/** Returns a notice if a query searches for text that looks like a secret; such text is not in any index. */
-export function secretNotice({ clauses }: Query): string | undefined {
-  const isSecret = clauses
-    .flat()
-    .some((term) => term.kind === 'text' && !term.isNot && replaceSecrets(term.value) !== term.value);
-  return isSecret
-    ? 'Values that look like secrets are not indexed. Search for a word next to the value, or for the user and the time, and read the transcript.'
-    : undefined;
+/** A character that no rule takes for a part of a secret, and that commands do not contain. */
+const BETWEEN_WORDS = '\u2028';
+
+/** Replaces the secrets of a command that is a list of words: a password may be a word of its own, after its option. */
+export function replaceSecretWords(words: readonly string[]): readonly string[] {
+  const shown = words.map((word) => {
+    const filter = createSecretFilter();
+    return word.replaceAll(BETWEEN_WORDS, ' ').split('\n').map(filter).join('\n');
+  });
+  // a rule about an option asks for a space before it
+  const replaced = replaceSecrets(BETWEEN_WORDS + shown.join(BETWEEN_WORDS))
+    .split(BETWEEN_WORDS)
+    .slice(1);
+  return replaced.length === words.length ? replaced : words.map(() => SECRET);
 }
 
 /** Replaces the secrets of one line. */
