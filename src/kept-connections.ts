@@ -1,5 +1,5 @@
 /** Requests over connections that were kept: the other side may close one at the very moment a request is sent. */
-import type { ClientRequest } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
 /** Methods of requests that may be sent again when their connection is lost. RFC 9110 §9.2.1 "safe". */
@@ -31,7 +31,7 @@ export function watchForLeft(
   nowMs: () => number = () => performance.now(),
 ): (error: unknown) => boolean {
   let socket: Socket | undefined;
-  let before = 0;
+  let before: number | undefined = 0;
   let isRecent = (): boolean => true;
   request.once('socket', (taken) => {
     socket = taken;
@@ -43,5 +43,20 @@ export function watchForLeft(
     error instanceof Error &&
     'code' in error &&
     LOST.has(error.code) &&
-    (socket === undefined || (socket.bytesRead === before && isRecent()));
+    // a stream that does not count bytes may have delivered some
+    (socket === undefined || (typeof before === 'number' && socket.bytesRead === before && isRecent()));
+}
+
+/**
+ * Ends a connection whose request is not complete in time. For requests whose bodies nobody reads: Node waits for the rest of a body,
+ * or of its trailers, even after the response.
+ */
+export function limitBody(request: IncomingMessage, timeoutMs: number): void {
+  const { socket, headers } = request;
+  if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return;
+  const timer = setTimeout(() => {
+    if (!request.complete) socket.destroy();
+  }, timeoutMs);
+  socket.once('close', () => clearTimeout(timer));
+  request.once('end', () => clearTimeout(timer));
 }

@@ -84,6 +84,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   forwarder: ['listen', 'observe', 'errors'],
   ingress: [
     'async',
+    'memory',
     'followed-file',
     'kept-connections',
     'tailnet',

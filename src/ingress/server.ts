@@ -10,6 +10,7 @@ import { createServer, type Http2Server } from 'node:http2';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
+import { joinSmallChunks } from '../memory/join-chunks.ts';
 import type { Logger } from '../observe/logger.ts';
 import { createPlaceCount } from '../place-count.ts';
 import { callerName, type Identity, type IdentitySource, type Peer } from '../tailnet/identity.ts';
@@ -178,6 +179,7 @@ class Serving implements IngressServer {
     // An error without a listener would end the process.
     response.on('error', () => undefined);
     request.on('error', () => undefined);
+    joinSmallChunks('stream' in request ? request.stream : request);
     const leave = this.#takePlace();
     if (leave === undefined) return refuseWith(response, ...TOO_MANY);
     const gone = new AbortController();

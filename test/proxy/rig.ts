@@ -105,6 +105,7 @@ export interface RigOptions {
   readonly maxInFlight?: number;
   readonly accountRefusals?: AccountRefusals;
   readonly eventBodyBytes?: number;
+  readonly bodyStallMs?: number;
   readonly basePath?: string;
   readonly connectTimeoutMs?: number;
   /** Watches beyond so many share connections; none: all have their own. */
@@ -163,6 +164,7 @@ export async function openRig(options: RigOptions): Promise<Rig> {
           return Promise.resolve();
         }),
       eventBodyBytes: options.eventBodyBytes ?? 1024,
+      ...(options.bodyStallMs === undefined ? {} : { bodyStallMs: options.bodyStallMs }),
       maxInFlight: options.maxInFlight ?? 10_000,
       ...(options.accountRefusals === undefined ? {} : { accountRefusals: options.accountRefusals }),
       keepCookies: options.mode === 'noauth',

@@ -16,6 +16,7 @@ import type { Peer } from '../../tailnet/identity.ts';
 import { Pump, type ClientSide, type HeadExtra, type PumpDeps, type RequestBody } from './pump.ts';
 import { Account } from '../gate/account.ts';
 import { fieldsForBrowser } from '../gate/browser-pages.ts';
+import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { releaseOf } from '../../memory/read-buffers.ts';
 import type { HeadPlace } from './user-limits.ts';
 import type { RelayResponse } from './relay-response.ts';
@@ -209,6 +210,7 @@ export class PlainConnection {
   #serve(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
     const client = new PlainClient(this, request, response, this.#deps);
     const framing = requestFraming(request.rawHeaders);
+    if (framing.kind !== 'none') joinSmallChunks(request);
     const body: RequestBody = { framing, stream: request, expectsContinue };
     const inbound = {
       method: request.method ?? '',

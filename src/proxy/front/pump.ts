@@ -42,6 +42,11 @@ export interface PumpDeps extends AccountDeps {
   recordApiRequest(record: ApiRequestRecord): Promise<void>;
   /** Bytes of a request body that an event may carry. */
   readonly eventBodyBytes: number;
+  /**
+   * Maximum time without a byte of a request body before the response begins, in milliseconds; trailers count as no byte. Default:
+   * {@link BODY_STALL_MS}.
+   */
+  readonly bodyStallMs?: number;
   /** Requests served at the same time, long-running ones included; above, `OVERLOADED`. */
   readonly maxInFlight: number;
   /** What one user may have of them; none: no limit. */
@@ -58,6 +63,9 @@ export interface PumpDeps extends AccountDeps {
   /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
 }
+
+const BODY_STALL_MS = 60_000;
+const BODY_STALLED = new TailcastError('REQUEST_TIMEOUT', 'no byte of the body arrived for a minute');
 
 /** What an API request event is made from. */
 export interface ApiRequestRecord {
@@ -298,10 +306,11 @@ export class Pump implements ExchangeOwner {
     if (wanted) {
       // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
       if (expectsContinue) this.#client.sendContinue();
+      const stop = this.#limitStalls();
       collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {
         this.#collectedBytes = bytes;
         if (!this.#over) this.#place?.reserve(bytes + this.#longHeadBytes);
-      });
+      }).finally(stop);
     }
     if (this.#over) return NO_BODY;
     await this.#deps.recordApiRequest({
@@ -342,7 +351,27 @@ export class Pump implements ExchangeOwner {
         if (!this.#sendBody(exchange, chunk)) stream.pause();
       });
     });
+    this.#limitStalls();
     stream.on('end', () => this.#guard(() => exchange.end()));
+  }
+
+  /** Refuses the request if its body stalls before the response begins. Called once somebody reads the body. @returns a function that ends the watch */
+  #limitStalls(): () => void {
+    const { stream } = this.#body;
+    const timer = setTimeout(() => {
+      // the API server is slow, not the client
+      if (stream.isPaused()) timer.refresh();
+      else if (!this.#client.begun) this.#guard(() => this.failed(BODY_STALLED));
+    }, this.#deps.bodyStallMs ?? BODY_STALL_MS);
+    const onData = (): void => void timer.refresh();
+    const stop = (): void => {
+      clearTimeout(timer);
+      stream.off('data', onData);
+      for (const event of ['end', 'close']) stream.off(event, stop);
+    };
+    stream.on('data', onData);
+    for (const event of ['end', 'close']) stream.once(event, stop);
+    return stop;
   }
 
   /** What an event of this request throws ends this request. */

@@ -22,6 +22,7 @@ import {
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
+import { limitBody } from '../../kept-connections.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { Events } from '../../observe/events.ts';
 import type { Metrics } from '../../observe/metrics.ts';
@@ -271,6 +272,7 @@ function createPlainFront(
       return connection.request(request, response, expectsContinue);
     if (isLong(request.url, request.rawHeaders)) return connection.malformed(TOO_LONG_FOR_OWN, request);
     if (!connection.occupy(response)) return;
+    limitBody(request, limits.headersTimeoutMs);
     if (state.draining) response.shouldKeepAlive = false;
     countWhileOpen(response, load);
     options.own.request(request, response, connection.peer);

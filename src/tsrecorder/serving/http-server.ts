@@ -7,6 +7,7 @@ import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Se
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
+import { limitBody } from '../../kept-connections.ts';
 import { listenOn } from '../../listen.ts';
 import { createPlaceCount } from '../../place-count.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -154,12 +155,15 @@ function createApplication(options: ServerOptions): FastifyInstance {
           noDelay: true,
         },
         (request, response) => {
-          if (!uploads.request(request, response, false)) handler(request, response);
+          if (uploads.request(request, response, false)) return;
+          limitBody(request, options.headTimeoutMs);
+          handler(request, response);
         },
       );
       server.on('checkContinue', (request, response) => {
         if (uploads.request(request, response, true)) return;
         response.writeContinue();
+        limitBody(request, options.headTimeoutMs);
         handler(request, response);
       });
       server.on('upgrade', (request, socket, head) => {

@@ -3,6 +3,7 @@ import { STATUS_CODES } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText, TailcastError } from '../../errors.ts';
+import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import {
   createRecordReader,
@@ -20,6 +21,7 @@ const LINGER_MS = 1000;
 
 /** `POST /v2/record` over HTTP/2. */
 export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
+  joinSmallChunks(stream);
   const accept = (fields: Readonly<Record<string, string>>): void => {
     if (!stream.headersSent) {
       stream.respond({ ':status': 200, 'content-type': 'application/json', ...fields });

@@ -22,6 +22,7 @@ import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'nod
 import type { Socket } from 'node:net';
 import type { Duplex, Readable } from 'node:stream';
 import { TailcastError, errorText } from '../../errors.ts';
+import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDeadline } from '../../async/deadline.ts';
@@ -234,6 +235,7 @@ async function takeV1(
 ): Promise<void> {
   const failure = Promise.withResolvers<never>();
   failure.promise.catch(() => undefined);
+  joinSmallChunks(request);
   const upload = await options.ingest.begin({ ...uploader, protocol: 'v1', token: undefined }, FROM_START, {
     waits: false,
     durable: () => undefined,

@@ -1,0 +1,41 @@
+/** Keeps the memory of a body that waits near its size, however small its chunks are. */
+import type { Readable } from 'node:stream';
+
+/** Larger chunks are not copied. */
+const SMALL_BYTES = 1024;
+const BLOCK_BYTES = 4096;
+
+/**
+ * Copies small chunks that nobody reads yet into blocks. Node keeps about 200 bytes for each chunk, and HTTP/2 delivers chunks to a
+ * paused stream up to its window: a mebibyte in chunks of one byte would need over 100 MB.
+ *
+ * Only for streams that are read by 'data' events, with `pause` and `resume`.
+ */
+export function joinSmallChunks(stream: Readable): void {
+  const push = stream.push.bind(stream);
+  let block: Buffer | undefined;
+  let used = 0;
+  const flush = (): void => {
+    const joined = block?.subarray(0, used);
+    block = undefined;
+    used = 0;
+    if (joined !== undefined) push(joined);
+  };
+  stream.push = (chunk: unknown, encoding?: BufferEncoding): boolean => {
+    const isJoined =
+      chunk instanceof Uint8Array &&
+      chunk.length <= SMALL_BYTES &&
+      stream.readableFlowing !== true &&
+      stream.readableLength > 0;
+    if (!isJoined) {
+      flush();
+      return push(chunk, encoding);
+    }
+    if (used + chunk.length > BLOCK_BYTES) flush();
+    block ??= Buffer.allocUnsafeSlow(BLOCK_BYTES);
+    block.set(chunk, used);
+    used += chunk.length;
+    return stream.readableLength + used < stream.readableHighWaterMark;
+  };
+  stream.on('resume', flush);
+}
