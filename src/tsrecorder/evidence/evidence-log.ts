@@ -89,7 +89,12 @@ export class EvidenceLog {
   static async open(options: EvidenceLogOptions): Promise<EvidenceLog> {
     const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
     if (damaged)
-      options.log.error({ log: journal.log }, 'the evidence log cannot be read, so a new one begins');
+      options.log.error(
+        { log: journal.log, isNew, copy: `${options.path}.damaged` },
+        isNew
+          ? 'the evidence log cannot be read, so a new one begins; a copy is kept'
+          : 'entries of the evidence log cannot be read and are lost; a copy is kept',
+      );
     const log = new EvidenceLog(options, journal, isNew);
     if (!isNew) await log.#compare();
     const key = options.key.public.raw;

@@ -7,7 +7,13 @@ import { dirname } from 'node:path';
 import { z } from 'zod';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import { AppendFile, cutFile } from '../files/append-file.ts';
-import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
+import {
+  isSystemError,
+  keepDamaged,
+  removeFile,
+  syncDirectory,
+  writeDurableFile,
+} from '../files/durable-files.ts';
 import type { LoggedHold } from './holds.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
@@ -53,6 +59,8 @@ interface Loaded {
   readonly base: Base;
   readonly entries: readonly JournalEntry[];
   readonly fileBytes: number;
+  /** The same in UTF-16 code units. */
+  readonly textLength: number;
 }
 
 export class LogJournal {
@@ -81,7 +89,7 @@ export class LogJournal {
   /**
    * Opens the journal at `path`, or makes one for the log `newLog`.
    *
-   * @returns `damaged` when there was a file that cannot be read: it was put aside.
+   * @returns `damaged` when there was a file that cannot be read, or not to its end: a copy of it is kept.
    */
   static async open(
     path: string,
@@ -93,14 +101,21 @@ export class LogJournal {
     });
     const loaded = text === undefined ? undefined : load(text);
     if (loaded === undefined) {
-      if (text !== undefined) await rename(path, `${path}.damaged`);
+      if (text !== undefined) await keepDamaged(path);
       await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, open: [], holds: [] }));
     }
+    // a crash leaves a part of the last line, and no complete line after it
+    const isCut = loaded !== undefined && text?.indexOf('\n', loaded.textLength) !== -1;
+    if (isCut) await keepDamaged(path);
     const current = loaded ?? load(await readFile(path, 'utf8'));
     if (current === undefined) throw new TypeError('a new journal can be read');
     await cutFile(path, current.fileBytes);
     const journal = new LogJournal(path, await AppendFile.open(path, current.fileBytes), current);
-    return { journal, isNew: loaded === undefined, damaged: text !== undefined && loaded === undefined };
+    return {
+      journal,
+      isNew: loaded === undefined,
+      damaged: isCut || (text !== undefined && loaded === undefined),
+    };
   }
 
   /** Number of the entry that is published next, and the hash of the last one that is. */
@@ -263,6 +278,7 @@ function load(text: string): Loaded | undefined {
   if (base === undefined) return undefined;
   const entries: JournalEntry[] = [];
   let fileBytes = Buffer.byteLength(encodeBase(base));
+  let textLength = encodeBase(base).length;
   let head: Pick<LogHead, 'n' | 'hash'> = { n: base.n - 1, hash: base.hash };
   for (const line of lines) {
     const entry = parseEntry(line);
@@ -270,8 +286,9 @@ function load(text: string): Loaded | undefined {
     head = { n: entry.n, hash: hashLine(line) };
     entries.push({ n: entry.n, event: entry.event, line, hash: head.hash });
     fileBytes += Buffer.byteLength(line) + 1;
+    textLength += line.length + 1;
   }
-  return { base, entries, fileBytes };
+  return { base, entries, fileBytes, textLength };
 }
 
 function parseBase(line: string): Base | undefined {

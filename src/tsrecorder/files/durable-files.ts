@@ -189,3 +189,22 @@ function withoutLeading(parts: readonly Uint8Array[], count: number): readonly U
   }
   return [];
 }
+
+/** Maximum number of damaged copies of one file. */
+const MAX_DAMAGED = 100;
+
+/** Copies a file that is damaged, durably, to `<path>.damaged`, or to a name with a number: nothing that was put aside before is replaced. */
+export async function keepDamaged(path: string): Promise<void> {
+  for (let number = 1; number <= MAX_DAMAGED; number += 1) {
+    const target = number === 1 ? `${path}.damaged` : `${path}.damaged-${number}`;
+    try {
+      await copyFile(path, target, constants.COPYFILE_EXCL);
+      const copy = await open(target, 'r+');
+      await copy.sync().finally(() => copy.close());
+      await syncDirectory(dirname(path));
+      return;
+    } catch (error) {
+      if (!isSystemError(error, 'EEXIST')) throw error;
+    }
+  }
+}

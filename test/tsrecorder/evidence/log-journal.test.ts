@@ -1,4 +1,4 @@
-import { mkdtemp, open, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { mkdtemp, open, readdir, readFile, rm, writeFile, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -56,6 +56,31 @@ describe('the journal of an evidence log', () => {
     expect(namesIn(cut)).toEqual(['a', 'x']);
     await writeFile(path, [base, first, third, ''].join('\n'));
     expect(namesIn(await journalAt(path))).toEqual(['a']);
+  });
+
+  it('keeps a copy of a file that is damaged before its end, and none of one that a crash has cut', async () => {
+    const path = await createPath();
+    await (await journalWith(path, ['a', 'b', 'c'])).close();
+    const whole = await readFile(path, 'utf8');
+    const opened = async (): Promise<readonly [boolean, boolean, readonly string[]]> => {
+      const { journal, damaged, isNew } = await LogJournal.open(path, LOG);
+      const names = namesIn(journal);
+      await journal.close();
+      return [damaged, isNew, names];
+    };
+    await writeFile(path, whole.slice(0, -5));
+    expect(await opened()).toEqual([false, false, ['a', 'b']]);
+    const copies = async (): Promise<readonly string[]> =>
+      (await readdir(join(path, '..'))).filter((name) => name.includes('damaged')).toSorted();
+    expect(await copies()).toEqual([]);
+    const changed = whole.replace('"b"', '"x"');
+    for (const content of [changed, `${changed}\n`]) {
+      await writeFile(path, content);
+      expect(await opened()).toEqual([true, false, ['a', 'x']]);
+    }
+    expect(await copies()).toEqual(['log.damaged', 'log.damaged-2']);
+    expect(await readFile(`${path}.damaged`, 'utf8')).toBe(changed);
+    expect(await opened()).toEqual([false, false, ['a', 'x']]);
   });
 
   it('is as durable as its name', async () => {

@@ -11,6 +11,7 @@ import { jsonOrUndefined } from '../../../wire/json-value.ts';
 import { AppendFile } from '../../files/append-file.ts';
 import {
   isSystemError,
+  keepDamaged,
   makeDirectory,
   removeFile,
   syncDirectory,
@@ -147,12 +148,15 @@ export class AlertJournal {
     });
     // what a crash has left of a line was never said to be durable
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
+    // the first line is written with the file, so a crash leaves it complete
+    if (whole === '' && text !== '') this.#damaged += 1;
     for (const line of whole.split('\n')) {
       if (line === '') continue;
       const parsed = LINE.safeParse(jsonOrUndefined(line));
       if (parsed.success) this.#apply(parsed.data);
       else this.#damaged += 1;
     }
+    if (this.#damaged > 0) await keepDamaged(this.#path);
   }
 
   #apply(line: Line): void {

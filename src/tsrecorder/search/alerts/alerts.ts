@@ -67,7 +67,10 @@ export async function openAlerts(options: AlertsOptions): Promise<Alerts> {
     nowMs: options.nowMs(),
   });
   if (journal.damaged > 0)
-    options.log.error({ lines: journal.damaged }, 'lines of the journal of alerts cannot be read');
+    options.log.error(
+      { lines: journal.damaged, directory: options.directory },
+      'lines of the journal of alerts cannot be read; a copy is kept next to it',
+    );
   return new RecorderAlerts(options, journal);
 }
 

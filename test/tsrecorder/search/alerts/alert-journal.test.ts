@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -22,4 +22,27 @@ it('a journal of alerts that is closed takes nothing any more, and says so', asy
   const again = await AlertJournal.open({ directory, rules: ['r'], nowMs: 2 });
   expect(again.pending).toEqual([alert]);
   await again.close();
+});
+
+it.each([
+  ['the beginning', (text: string) => `x${text.slice(1)}`, 1],
+  ['a line between others', (text: string) => text.replace('"rule"', '"role"'), 1],
+  ['all of it', () => 'zzzz', 1],
+])('a journal of alerts that is damaged in %s is kept, and counted', async (_place, damage, lines) => {
+  const path = join(directory, 'alerts.journal');
+  const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });
+  await journal.add([alert]);
+  await journal.close();
+  const damaged = damage(await readFile(path, 'utf8'));
+  await writeFile(path, damaged);
+  const again = await AlertJournal.open({ directory, rules: ['r'], nowMs: 2 });
+  await again.close();
+  expect(again.damaged).toBe(lines);
+  expect(await readFile(`${path}.damaged`, 'utf8')).toBe(damaged);
+  const third = await AlertJournal.open({ directory, rules: ['r'], nowMs: 3 });
+  await third.close();
+  expect([third.damaged, await readdir(directory)]).toEqual([
+    0,
+    ['alerts.journal', 'alerts.journal.damaged'],
+  ]);
 });
