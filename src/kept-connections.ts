@@ -50,13 +50,17 @@ export function watchForLeft(
 /**
  * Ends a connection whose request is not complete in time. For requests whose bodies nobody reads: Node waits for the rest of a body,
  * or of its trailers, even after the response.
+ *
+ * @returns the request
  */
-export function limitBody(request: IncomingMessage, timeoutMs: number): void {
+export function limitBody(request: IncomingMessage, timeoutMs: number): IncomingMessage {
   const { socket, headers } = request;
-  if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0) return;
+  if (headers['transfer-encoding'] === undefined && Number(headers['content-length'] ?? 0) === 0)
+    return request;
   const timer = setTimeout(() => {
     if (!request.complete) socket.destroy();
   }, timeoutMs);
   socket.once('close', () => clearTimeout(timer));
   request.once('end', () => clearTimeout(timer));
+  return request;
 }

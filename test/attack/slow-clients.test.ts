@@ -112,7 +112,9 @@ it.each([
     begin.length === 0 ? Buffer.from([0]) : encodeFrame(FRAME.continuation, 0, 1, Buffer.from([0x84]));
   let sent = 0;
   // a frame header is as long as nine bytes
-  await trickle(socket, bytes, () => (begin.length === 0 && (sent += 1) > 8 ? '' : next));
+  const received = await trickle(socket, bytes, () => (begin.length === 0 && (sent += 1) > 8 ? '' : next));
+  // its settings
+  expect(received.length).toBeGreaterThan(9);
 });
 
 it.each([
@@ -129,7 +131,8 @@ it.each([
 ])('the recorder ends a client that is slow in %s', async (_place, begin) => {
   await using rig = await createRig({ timing: { headTimeoutMs: 300, idleTimeoutMs: 300 } });
   const { host, port } = rig.recorder.address;
-  await trickle(connect(port, host), begin, () => (begin === 'P' ? '' : 'a'));
+  const received = await trickle(connect(port, host), begin, () => (begin === 'P' ? '' : 'a'));
+  expect(received).toMatch(/^(?:HTTP\/1\.1 |$)/);
 });
 
 it('the portal ends a client that is slow in the body of a request that needs none', async () => {

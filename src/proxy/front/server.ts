@@ -272,10 +272,9 @@ function createPlainFront(
       return connection.request(request, response, expectsContinue);
     if (isLong(request.url, request.rawHeaders)) return connection.malformed(TOO_LONG_FOR_OWN, request);
     if (!connection.occupy(response)) return;
-    limitBody(request, limits.headersTimeoutMs);
     if (state.draining) response.shouldKeepAlive = false;
     countWhileOpen(response, load);
-    options.own.request(request, response, connection.peer);
+    options.own.request(limitBody(request, limits.headersTimeoutMs), response, connection.peer);
   };
   const onRequest = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void =>
     guard(options.log, request.socket, () => serve(request, response, expectsContinue));

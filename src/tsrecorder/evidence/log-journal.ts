@@ -230,13 +230,16 @@ interface State {
   readonly holds: Map<string, LoggedHold>;
 }
 
+function followHolds(holds: State['holds'], event: LogEvent): void {
+  if (event.kind === 'removed') holds.delete(event.recording);
+  if (event.kind !== 'held' && event.kind !== 'released') return;
+  const { kind, at, recording } = event;
+  holds.set(recording, { kind, at });
+}
+
 /** Keeps track of the sessions that are open, and of holds. */
 function follow({ open, holds }: State, { n, event }: JournalEntry): void {
-  if (event.kind === 'held' || event.kind === 'released') {
-    const { kind, at, recording } = event;
-    holds.set(recording, { kind, at });
-  }
-  if (event.kind === 'removed') holds.delete(event.recording);
+  followHolds(holds, event);
   if (event.kind === 'start') {
     const { recording, header, durable } = event;
     open.set(recording, { n, header: durable === undefined ? undefined : header, durable: durable ?? 0 });

@@ -200,7 +200,11 @@ export async function keepDamaged(path: string): Promise<void> {
     try {
       await copyFile(path, target, constants.COPYFILE_EXCL);
       const copy = await open(target, 'r+');
-      await copy.sync().finally(() => copy.close());
+      try {
+        await copy.sync();
+      } finally {
+        await copy.close();
+      }
       await syncDirectory(dirname(path));
       return;
     } catch (error) {

@@ -156,15 +156,13 @@ function createApplication(options: ServerOptions): FastifyInstance {
         },
         (request, response) => {
           if (uploads.request(request, response, false)) return;
-          limitBody(request, options.headTimeoutMs);
-          handler(request, response);
+          handler(limitBody(request, options.headTimeoutMs), response);
         },
       );
       server.on('checkContinue', (request, response) => {
         if (uploads.request(request, response, true)) return;
         response.writeContinue();
-        limitBody(request, options.headTimeoutMs);
-        handler(request, response);
+        handler(limitBody(request, options.headTimeoutMs), response);
       });
       server.on('upgrade', (request, socket, head) => {
         socket.on('error', () => socket.destroy());
