@@ -1,4 +1,7 @@
-/** Sends documents to OpenSearch, many at a time, and again while there is no room for them. What is said of each is the caller's to judge. */
+/**
+ * Sends documents to OpenSearch in bulk requests, and retries while the server is overloaded. The caller checks the
+ * status of each document.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import { createBackoff } from '../../../async/backoff.ts';
@@ -6,7 +9,7 @@ import type { SessionNames } from '../../../search/search-index.ts';
 import { isBusyStatus, ServerError, type SearchServer } from './client.ts';
 import { documentId } from './mapping.ts';
 
-/** A document that is put in its place, or taken out of it. */
+/** A document to write or delete. */
 export interface Action {
   readonly index: 'index' | 'delete';
   readonly session: string;
@@ -18,7 +21,7 @@ export interface Action {
 export interface BulkOptions {
   readonly server: SearchServer;
   readonly alias: string;
-  /** @throws Error when it is not the index that is written */
+  /** @throws Error if the response names another index */
   readonly expectName: (index: string | undefined) => void;
   readonly patienceMs: number;
 }
@@ -28,13 +31,13 @@ const MAX_BULK = 2000;
 const BULK_MS = 60_000;
 const BACKOFF = { baseMs: 100, maxMs: 5000 };
 const CONFLICT = 409;
-/** It is this document that cannot be taken, whatever state the server is in. */
+/** Status of a document that the server never accepts. */
 const UNFIT = 400;
 const BULK_ANSWER = z.object({
   items: z.array(z.record(z.string(), z.object({ status: z.number(), _index: z.string().optional() }))),
 });
 
-/** @returns the status of each, in order; none of them is one of having no room. @throws ServerError, Error */
+/** Sends documents. @returns the status of each, in order, without overload statuses. @throws ServerError, Error */
 export async function sendBulk(options: BulkOptions, actions: readonly Action[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let lines: string[] = [];
@@ -55,7 +58,7 @@ export async function sendBulk(options: BulkOptions, actions: readonly Action[])
   return statuses;
 }
 
-/** Waits, longer each time, while there is no room. @throws what `act` throws */
+/** Calls `act` with increasing pauses while the server is overloaded. @throws the error of `act` */
 export async function patiently<T>(patienceMs: number, act: () => Promise<T>): Promise<T> {
   const backoff = createBackoff(BACKOFF, Math.random);
   for (let waited = 0; ;) {
@@ -70,7 +73,7 @@ export async function patiently<T>(patienceMs: number, act: () => Promise<T>): P
   }
 }
 
-/** Asks again for those that there was no room for. */
+/** Sends rejected documents again. */
 async function sendAll(options: BulkOptions, lines: readonly string[]): Promise<readonly number[]> {
   const statuses: number[] = [];
   let left = lines.map((_, at) => at);
@@ -94,7 +97,7 @@ async function send(
   const { items } = BULK_ANSWER.parse(
     await server.ask({
       method: 'POST',
-      // an alias that is gone must not become an index that nobody has made
+      // Without this option, a missing alias would become a new index.
       path: `/${encodeURIComponent(alias)}/_bulk?require_alias=true&filter_path=items.*.status,items.*._index`,
       body: lines.join(''),
       timeoutMs: BULK_MS,
@@ -118,7 +121,7 @@ export function put(
   return { index: 'index', session: id, stamp, document, ...(k === undefined ? {} : { k }) };
 }
 
-/** Moments `[from, to)`. */
+/** Returns the actions that delete moments `[from, to)`. */
 export function remove(session: string, stamp: number, from: number, to: number): readonly Action[] {
   return Array.from({ length: Math.max(0, to - from) }, (_, at) => ({
     index: 'delete',
@@ -139,7 +142,9 @@ export function wasWritten(status: number | undefined): boolean {
   return status !== undefined && status < 300;
 }
 
-/** It is as it is to be: also what is newer than ours, or was removed before. @throws Error otherwise */
+/**
+ * Accepts documents that were written, that have a newer version, or that were deleted before. @throws Error otherwise
+ */
 export function expectTaken(statuses: readonly number[]): void {
   const refused = statuses.find((status) => !isDone(status));
   if (refused !== undefined)
@@ -147,9 +152,9 @@ export function expectTaken(statuses: readonly number[]): void {
 }
 
 /**
- * The same, but of what one of many documents holds.
+ * Finds documents that the server never accepts.
  *
- * @returns whether each can never be taken. @throws Error when the server takes none, as it is now: then all of it comes again
+ * @returns true for each such document. @throws Error if the server accepts none now; then all are sent again
  */
 export function unfitOf(statuses: readonly number[]): readonly boolean[] {
   expectTaken(statuses.filter((status) => status !== UNFIT));

@@ -1,6 +1,6 @@
 /**
- * Asks an OpenSearch: JSON there, JSON back, each within a time and a size. Follows no redirect, and says of an error its kind alone:
- * what the server says beside it may quote what was on a screen.
+ * HTTP client for OpenSearch with JSON requests and responses, timeouts and size limits. It follows no redirects.
+ * Errors contain only the error type of the server, because its messages may quote recorded text.
  */
 import { Agent as HttpAgent, request as requestHttp, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps, type RequestOptions } from 'node:https';
@@ -11,36 +11,37 @@ import { jsonOrUndefined } from '../../../wire/json-value.ts';
 
 export interface ServerAccess {
   readonly url: string;
-  /** PEM of authorities beside which no other is trusted. */
+  /** CA certificates (PEM), the only trusted ones. */
   readonly ca?: string;
-  /** The header field. */
+  /** Value of the Authorization header. */
   readonly authorization?: string;
 }
 
 export interface ServerRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'HEAD';
-  /** Below the URL, encoded: `/index/_search?…`. */
+  /** Path below the URL, encoded: `/index/_search?…`. */
   readonly path: string;
-  /** Becomes JSON; a text is sent as the lines that it is. */
+  /** Body, sent as JSON. A string is sent as it is. */
   readonly body?: unknown;
   readonly timeoutMs?: number;
 }
 
 export interface SearchServer {
   /**
-   * @returns what was answered with a status of success; undefined when that had no body
-   * @throws ServerError when it refuses; Error with a sentence when nothing of use came in time
+   * Sends a request.
+   * @returns the body of a successful response; undefined if it is empty
+   * @throws ServerError if the server refuses; Error with a sentence if there is no valid response in time
    */
   ask(request: ServerRequest): Promise<unknown>;
-  /** Ends the connections that wait for the next question. */
+  /** Closes idle connections. */
   close(): void;
 }
 
-/** It answered that it will not. */
+/** Error response of the server. */
 export class ServerError extends Error {
   override readonly name = 'ServerError';
   readonly status: number;
-  /** Names of what is wrong, of the causes too. */
+  /** Error types, including those of the causes. */
   readonly kinds: readonly string[];
 
   constructor(status: number, kinds: readonly string[]) {
@@ -49,7 +50,7 @@ export class ServerError extends Error {
     this.kinds = kinds;
   }
 
-  /** It has no room now: the same may be asked later. */
+  /** True if the server is overloaded and the request may be repeated later. */
   get isBusy(): boolean {
     return isBusyStatus(this.status);
   }
@@ -60,11 +61,11 @@ export function isBusyStatus(status: number): boolean {
 }
 
 const TIMEOUT_MS = 30_000;
-/** Connections that are kept; questions come one after another. */
+/** Maximum number of keep-alive connections. */
 const MAX_SOCKETS = 4;
 const MAX_ANSWER = 64 * 1024 ** 2;
 
-/** @param maxAnswer bytes that are read of an answer */
+/** Creates a client. @param maxAnswer maximum size of a response, in bytes */
 export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER): SearchServer {
   const url = new URL(access.url);
   const isTls = url.protocol === 'https:';
@@ -108,7 +109,7 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
     ask: (asked) =>
       within(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
         const { status, text } = await send(asked, stop).catch((error: unknown) => {
-          // it had closed a connection that was kept: everything that is asked may be asked twice
+          // The server closed a keep-alive connection. All requests may be repeated.
           if (error instanceof LeftSocketError) return send(asked, stop);
           throw error;
         });
@@ -159,7 +160,7 @@ const REFUSAL = z.object({
   error: z.looseObject({ root_cause: z.array(z.unknown()).optional() }),
 });
 
-/** Words of the server's own alone: never its sentences. */
+/** Returns the error types of a response, without its messages. */
 function kindsOf(answer: unknown): readonly string[] {
   const refusal = REFUSAL.safeParse(answer).data;
   const kinds = new Set<string>();

@@ -1,6 +1,6 @@
 /**
- * Turns a query into what OpenSearch is asked. Nothing of a query is ever read by a parser of the server: words are terms, and the
- * rules of the viewer stand beside them as one more condition.
+ * Compiles a query for OpenSearch. No parser of the server reads text of a query: words become terms, and the rules of
+ * the viewer become another condition.
  */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type Query, type Term } from '../../../search/query.ts';
@@ -12,9 +12,9 @@ export type SearchCondition = Readonly<Record<string, unknown>>;
 export interface CompiledSearch {
   readonly filter: readonly SearchCondition[];
   readonly mustNot: readonly SearchCondition[];
-  /** Words are looked for: in moments, not in names of sessions alone. */
+  /** True if the query contains words that moments can contain. */
   readonly hasText: boolean;
-  /** Something is looked up: there is more than conditions that are tried. */
+  /** True if the query contains words in addition to conditions. */
   readonly hasWords: boolean;
   readonly marked: MarkedPhrases;
 }
@@ -42,7 +42,7 @@ export function compileSearch(query: Query, may: ViewerTerms): CompiledSearch {
   };
 }
 
-/** All of these, and what was compiled. */
+/** Combines conditions with the compiled query. */
 export function searchFor(
   { filter, mustNot }: Pick<CompiledSearch, 'filter' | 'mustNot'>,
   ...more: readonly SearchCondition[]
@@ -50,7 +50,7 @@ export function searchFor(
   return { bool: { filter: [...more, ...filter], must_not: mustNot } };
 }
 
-/** Exactly this text follows: words that are words already. */
+/** Returns the condition for a phrase of words. */
 export function phraseIn(field: string, tokens: readonly string[], isPrefix = false): SearchCondition {
   const last = tokens.at(-1);
   if (last === undefined) return { match_none: {} };
@@ -65,7 +65,7 @@ function beginsWith(field: string, value: string): SearchCondition {
   return { prefix: { [field]: { value } } };
 }
 
-/** Nobody sees anything that no rule names. */
+/** Returns the condition for the rules of a viewer. Sessions that no rule names are excluded. */
 function rules(may: Exclude<ViewerTerms, 'everything'>): SearchCondition {
   if (may.length === 0) return { match_none: {} };
   const values = (kind: (typeof may)[number]['kind']): readonly string[] =>

@@ -1,11 +1,14 @@
-/** The engine at a server: OpenSearch (ADR 39). */
+/** The search engine with OpenSearch (ADR 39). */
 import type { ReadingEngine, WritingEngine } from '../engine.ts';
 import { createSearchServer } from './client.ts';
 import { ServerIndexReader } from './reader.ts';
 import { readServerAccess, type ServerIndex } from './server-index.ts';
 import { openServerWriter } from './writer.ts';
 
-/** Who writes makes the index where there is none. @throws Error with a sentence when the server or the files cannot be used */
+/**
+ * Opens the engine. A writer creates a missing index. @throws Error with a sentence if the server or the files are
+ * unusable
+ */
 export async function openServerEngine(
   index: ServerIndex,
   mayWrite: boolean,

@@ -1,6 +1,6 @@
 /**
- * Names of the indices. `<name>-v1` is an alias of the index that answers, `<name>-v1.next` of the one that is built beside it; indices
- * have numbers, so that of several recorders that make one at a time one makes it and the others find it.
+ * Names of the indices. `<name>-v1` is an alias of the current index, `<name>-v1.next` of the index that is being
+ * built. Indices have numbers, so that only one of several recorders creates an index and the others find it.
  */
 import { z } from 'zod';
 import { LAYOUT_OF_SERVER } from '../layout.ts';
@@ -18,7 +18,7 @@ export function aliasOf({ name, which }: Named): string {
   return `${name}-${LAYOUT_OF_SERVER}${which === 'next' ? '.next' : ''}`;
 }
 
-/** Which index an alias stands for. @throws Error when it is more than one */
+/** Returns the index of an alias. @throws Error if the alias has several indices */
 export async function indexOf(server: SearchServer, alias: string): Promise<string | undefined> {
   const path = `/_alias/${encodeURIComponent(alias)}`;
   const found = await server.ask({ method: 'GET', path, timeoutMs: LOOK_MS }).catch((error: unknown) => {
@@ -30,7 +30,7 @@ export async function indexOf(server: SearchServer, alias: string): Promise<stri
   return names[0];
 }
 
-/** Finds the index, or makes it. @returns its own name */
+/** Finds or creates the index. @returns its name */
 export async function openIndex(server: SearchServer, index: ServerIndex): Promise<string> {
   const alias = aliasOf(index);
   for (let tries = 0; tries < TRIES; tries += 1) {
@@ -44,7 +44,7 @@ export async function openIndex(server: SearchServer, index: ServerIndex): Promi
         body: { ...indexBody(index.shards), aliases: { [alias]: {} } },
       });
     } catch (error) {
-      // another recorder has made it
+      // Another recorder created it.
       if (!(error instanceof ServerError) || !error.kinds.includes('resource_already_exists_exception'))
         throw error;
     }
@@ -54,11 +54,11 @@ export async function openIndex(server: SearchServer, index: ServerIndex): Promi
   );
 }
 
-/** Puts the index that was built beside the other in its place, at once, and removes the other. */
+/** Replaces the current index by the next one atomically, and deletes the old one. */
 export async function swapIndex(server: SearchServer, name: string): Promise<void> {
   const [alias, beside] = [aliasOf({ name, which: 'current' }), aliasOf({ name, which: 'next' })];
   const next = await indexOf(server, beside);
-  // another recorder was first
+  // Another recorder swapped the index already.
   if (next === undefined) return;
   const current = await indexOf(server, alias);
   const actions = [

@@ -1,7 +1,7 @@
 /**
- * What is in the index: a document for each session, and one for each of its moments with the names of the session beside its
- * words, so that a rule of a viewer and a filter are part of the question and not of a join. All documents of a session are in one
- * shard. Words come from `search/tokens`, as for every engine of ours, and are not kept: what is shown is `content`.
+ * Documents of the index: one for each session, and one for each of its moments with the names of the session and its
+ * words, so that viewer rules and filters are part of the query instead of a join. All documents of a session are in
+ * one shard. `search/tokens` splits the words, as for all engines. Words are not stored; `content` is shown.
  */
 import { createHash } from 'node:crypto';
 import { joinNames, type Moment, type SessionDoc, type SessionNames } from '../../../search/search-index.ts';
@@ -12,20 +12,20 @@ import { LAYOUT_OF_SERVER } from '../layout.ts';
 
 const NAME = { type: 'keyword', ignore_above: 8191 };
 const WORDS = { type: 'text', analyzer: 'words', norms: false };
-/** Given back as it came, and never looked into. */
+/** A stored field that is not indexed. */
 const KEPT = { type: 'keyword', index: false, doc_values: false };
 
-/** What an index is made with. */
+/** Returns the settings and mappings of a new index. */
 export function indexBody(shards: number): Readonly<Record<string, unknown>> {
   return {
     settings: {
       index: {
         number_of_shards: shards,
         auto_expand_replicas: '0-1',
-        // the writer says when what it has written may be found
+        // The writer refreshes the index explicitly.
         refresh_interval: '-1',
         codec: 'best_compression',
-        // one more than are counted
+        // One more than the number of counted sessions.
         max_result_window: MAX_FACETED + 1,
         // what is removed leaves the files with the next merge that is asked for
         merge: { policy: { expunge_deletes_allowed: 0 } },
@@ -151,8 +151,8 @@ const MAX_ID = 512;
 const ID_SPACE = 16;
 
 /**
- * A session's document, or that of its moment. What is behind the last `#` is a number or nothing, so that no name of a session is
- * that of another's moment. It is never read back: the session's name is a field.
+ * A session's document, or that of its moment. What is behind the last `#` is a number or nothing, so that no name of a
+ * session is that of another's moment. It is never read back: the session's name is a field.
  */
 export function documentId(session: string, k?: number): string {
   const isLong = Buffer.byteLength(session) > MAX_ID - ID_SPACE;

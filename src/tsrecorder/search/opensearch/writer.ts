@@ -1,8 +1,9 @@
 /**
- * Writes the index. Documents have the time at which their recording began to be read as their version, so that of two recorders who
- * write one session the later reader wins, whichever is slower; a conflict is therefore no error. A session's document is written
- * before its moments, with an empty version and the highest number of a moment that there may be, and again behind them: who is killed
- * in between leaves nothing that is not found and written anew. Nothing can be found before the writer says so.
+ * Writes the index. Documents have the time at which their recording began to be read as their version, so that of two
+ * recorders who write one session the later reader wins, whichever is slower; a conflict is therefore no error. A
+ * session's document is written before its moments, with an empty version and the highest number of a moment that there
+ * may be, and again behind them: who is killed in between leaves nothing that is not found and written anew. Nothing
+ * can be found before the writer says so.
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
@@ -250,8 +251,8 @@ export class ServerIndexWriter implements WritingEngine {
   }
 
   /**
-   * Merges what has something removed in it, in the background: those files are written anew. The server keeps what is removed for as long
-   * as a copy may ask for it, which it says every half minute, so this is begun later.
+   * Merges what has something removed in it, in the background: those files are written anew. The server keeps what is
+   * removed for as long as a copy may ask for it, which it says every half minute, so this is begun later.
    */
   async compact(): Promise<void> {
     await this.refresh();

@@ -1,29 +1,29 @@
 /**
- * Bytes that wait to be written, in one piece of memory that is used again and again. As strings and buffers of their own they are copied
- * and marked by who collects garbage: it was a tenth of the CPU of building an index.
+ * Pending bytes in one reusable block of memory. As separate strings and buffers they would be copied and marked by the
+ * garbage collector, which cost 10 % of the CPU of an index build.
  */
 
-/** Where something is in a store. */
+/** Position of bytes in a store. */
 export interface Stored {
   readonly start: number;
   readonly end: number;
 }
 
 const FIRST_BYTES = 1024 ** 2;
-/** More than this is given back once it is not needed. */
+/** Maximum size of the block that is kept, in bytes. */
 const KEPT_BYTES = 32 * 1024 ** 2;
 
-/** Grows as it is filled. */
+/** A growing store of bytes. */
 export class ByteStore {
   #bytes = Buffer.allocUnsafeSlow(FIRST_BYTES);
   #size = 0;
 
-  /** Bytes that are in it. */
+  /** Number of bytes in the store. */
   get size(): number {
     return this.#size;
   }
 
-  /** A text in UTF-8. */
+  /** Adds a text in UTF-8. */
   addText(text: string): Stored {
     this.#makeRoom(text.length * 3);
     return this.#added(this.#bytes.write(text, this.#size));
@@ -35,12 +35,12 @@ export class ByteStore {
     return this.#added(bytes.length);
   }
 
-  /** Not a copy: good until something is added. */
+  /** Returns a view that is valid until the next addition. */
   get({ start, end }: Stored): Uint8Array {
     return this.#bytes.subarray(start, end);
   }
 
-  /** Forgets what is beyond so many bytes. */
+  /** Truncates the store to `size` bytes. */
   cut(size: number): void {
     this.#size = Math.min(this.#size, size);
     if (this.#size === 0 && this.#bytes.length > KEPT_BYTES)

@@ -1,4 +1,4 @@
-/** Turns a query into what SQLite is asked: words for FTS5, and conditions on sessions. No text of a query is ever SQL. */
+/** Compiles a query for SQLite: words for FTS5, and conditions on sessions. Text of a query is never part of SQL. */
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
 import { commandWord, phraseOf, tokenize } from '../../../search/tokens.ts';
@@ -17,16 +17,16 @@ import {
 import { numberOf } from './database.ts';
 
 export interface CompiledQuery {
-  /** For FTS5; undefined: every session. Also with words that hold wherever the condition does. */
+  /** Expression for FTS5, including words that all sessions with the condition have; undefined: all sessions. */
   readonly match: string | undefined;
-  /** The same of what was asked for as words alone: what one session is asked for whose conditions were tried. */
+  /** Expression for the words of the query only, for one session whose conditions match. */
   readonly words: string | undefined;
-  /** Words are looked for: in moments, not in names of sessions alone. */
+  /** True if the query contains words that moments can contain. */
   readonly hasText: boolean;
-  /** Condition on `s`. */
+  /** SQL condition on table `s`. */
   readonly where: string;
   readonly values: readonly (string | number)[];
-  /** Numbers of sessions: not before `from`, before `to`. */
+  /** Range of session numbers: `from` inclusive, `to` exclusive. */
   readonly from: number;
   readonly to: number;
   readonly marked: MarkedPhrases;
@@ -69,7 +69,7 @@ export function compileQuery(query: Query, may: ViewerTerms, key: string): Compi
   };
 }
 
-/** Times that hold for all that is found. */
+/** Returns the time limits of all results. */
 function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number[] {
   return clauses.flatMap(([term, ...others]) =>
     others.length === 0 && term?.kind === 'time' && term.field === field && !term.isNot
@@ -78,14 +78,14 @@ function timesOf({ clauses }: Query, field: 'before' | 'after'): readonly number
   );
 }
 
-/** All of these, and none of those. @returns undefined: everything */
+/** Combines required and excluded expressions. @returns undefined for everything */
 function matchOf(all: readonly string[], none: readonly string[]): string | undefined {
   if (all.length === 0) return undefined;
   const match = all.map((part) => `(${part})`).join(' AND ');
   return none.length === 0 ? match : `(${match}) NOT (${none.join(' OR ')})`;
 }
 
-/** Nobody sees anything that no rule names. */
+/** Returns the expression for the rules of a viewer. Sessions that no rule names are excluded. */
 function rules(may: Exclude<ViewerTerms, 'everything'>, key: string): string {
   const words = may.map(({ kind, value }) =>
     inFacets(facetWord(key, kind === 'namespace' ? 'ns' : kind, value)),
@@ -98,7 +98,7 @@ function wordOf(term: Term, key: string): string {
   if (term.kind !== 'text') throw new TypeError(`${term.kind} is no word`);
   const { tokens, isPrefix } = phraseOf(term.value, term.isPrefix);
   const end = isPrefix ? ' *' : '';
-  // no word of a row begins as these do: FTS5 would read the words of all columns before it looks at the column
+  // Words of commands have a prefix of their own, because FTS5 would otherwise read the words of all columns.
   const inCommands = `"${tokens.map(commandWord).join(' ')}"${end}`;
   if (term.field === 'cmd') return inCommands;
   const inText = `{${term.field === 'text' ? 'text' : 'text d'}} : "${tokens.join(' ')}"${end}`;
@@ -110,9 +110,9 @@ function inFacets(word: string): string {
 }
 
 /**
- * Words that all sessions have of which a condition is true, so that few others are tried.
+ * Returns words that all sessions with a condition have, so that few other sessions are checked.
  *
- * @returns undefined where there are none
+ * @returns undefined if there are none
  */
 function wordsAround(term: Term): string | undefined {
   if (term.isNot) return undefined;
@@ -121,12 +121,12 @@ function wordsAround(term: Term): string | undefined {
     return words && [...words, GROWS].map(inFacets).join(' OR ');
   }
   if (term.kind !== 'field' || !IN_NAMES.has(term.field)) return undefined;
-  // the last one may go on
+  // The last word may be incomplete.
   const whole = tokenize(term.value).slice(0, -1);
   return whole.length === 0 ? undefined : `{d} : "${whole.map(({ text }) => text).join(' ')}"`;
 }
 
-/** Names that are among the words of a session as well. */
+/** Fields whose values are also words of a session. */
 const IN_NAMES: ReadonlySet<string> = new Set(['user', 'ns', 'pod', 'container', 'tag', 'node']);
 
 function exitWords({ operator, number }: CompareTerm): readonly string[] | undefined {
@@ -192,7 +192,7 @@ function plainCondition(term: Term): Condition {
   return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };
 }
 
-/** Between which texts those are that begin so. */
+/** Returns the range of texts with a prefix. */
 function beginning(value: string): readonly string[] {
   return [value, `${value}\u{10ffff}`];
 }

@@ -1,6 +1,6 @@
 /**
- * The files of the embedded index: `sessions.db` with what a session is called, and one file for each month with the words
- * on its screens. Only the processes of the index load this: node:sqlite is not part of every build of Node.
+ * The files of the embedded index: `sessions.db` with the names of sessions, and one file per month with the words of
+ * their screens. Only index processes load this module, because some builds of Node lack node:sqlite.
  */
 import { randomBytes } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
@@ -8,30 +8,33 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { Moment } from '../../../search/search-index.ts';
 
-/** Numbers of moments that a session may have in its month's file. */
+/** Maximum number of moments of a session in the file of its month. */
 export const MOMENT_SPACE = 32_768;
-/** What stands for the text of a session that has none. */
+/** Moment of a session without text. */
 export const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
-/** Sessions that may begin in one millisecond. */
+/** Number of session numbers per millisecond. */
 const SESSIONS_PER_MS = 32;
 
 /**
- * NOTE: beginnings have no index of their own (`prefix='3'`): they are put together from their words, once for each question. Measured, one
- * for three characters alone makes the file of a month half as large again.
+ * NOTE: there is no prefix index (`prefix='3'`). FTS5 combines the words of a prefix for each query. A prefix index for
+ * three characters would enlarge the file of a month by half.
  */
 const TOKENIZER = `tokenize="ascii tokenchars '_'"`;
 
 /**
- * Bytes of words that FTS5 collects before it writes them as a piece of the index. NOTE: measured: with 16 MiB, which do not fit into the
- * cache of a core, it takes a fifth more CPU to collect, sort and put together.
+ * Bytes of words that FTS5 collects before it writes a segment. NOTE: 16 MiB, which do not fit into the cache of a
+ * core, cost 20 % more CPU.
  */
 const COLLECTED = 2 * 1024 ** 2;
-/** Pieces of a size that are put together. More are written less often, and read more until the month is tidied. */
+/**
+ * Number of segments of one size that are merged. A larger number needs fewer writes, and more reads until the month is
+ * merged.
+ */
 const MERGED = 32;
-/** So many of a size keep who writes waiting. */
+/** Number of segments of one size at which the writer merges immediately. */
 const TOO_MANY = 64;
 
-/** Checks that this build of SQLite can do what is needed. @throws Error with a sentence. */
+/** Checks the features of this SQLite build. @throws Error with a sentence */
 export function probeSqlite(): void {
   const database = new DatabaseSync(':memory:');
   try {
@@ -43,7 +46,7 @@ export function probeSqlite(): void {
   }
 }
 
-/** Opens or makes `sessions.db`. @throws what SQLite throws when the file is damaged. */
+/** Opens or creates `sessions.db`. @throws Error of SQLite if the file is damaged */
 export function openSessions(directory: string): DatabaseSync {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const database = openFile(join(directory, 'sessions.db'), 'NORMAL');
@@ -71,9 +74,9 @@ export function openSessions(directory: string): DatabaseSync {
   return database;
 }
 
-/** Opens or makes the file of a month. */
+/** Opens or creates the file of a month. */
 export function openMonth(directory: string, month: string): DatabaseSync {
-  // what is in here is what sessions.db says is in here: it must not be lost after that
+  // `sessions.db` states the content of this file, so its writes must be durable.
   const database = openFile(join(directory, `${month}.db`), 'FULL');
   database.exec(`
     CREATE TABLE IF NOT EXISTS blk(id INTEGER PRIMARY KEY, z BLOB NOT NULL);
@@ -92,7 +95,7 @@ function setMerging(database: DatabaseSync, table: 'm' | 'sf' | 'st'): void {
     INSERT INTO ${table}(${table}, rank) VALUES ('crisismerge', ${TOO_MANY})`);
 }
 
-/** @returns undefined when there is none, or none with that table yet. */
+/** Opens a file for reading. @returns undefined if the file or the table does not exist */
 export function openReadOnly(path: string, table: string): DatabaseSync | undefined {
   if (!existsSync(path)) return undefined;
   const database = new DatabaseSync(path, { readOnly: true });
@@ -103,7 +106,7 @@ export function openReadOnly(path: string, table: string): DatabaseSync | undefi
   return undefined;
 }
 
-/** `YYYY-MM` of those that there are, newest first. */
+/** Lists the existing months as `YYYY-MM`, newest first. */
 export function listMonths(directory: string): readonly string[] {
   if (!existsSync(directory)) return [];
   return readdirSync(directory)
@@ -112,7 +115,7 @@ export function listMonths(directory: string): readonly string[] {
     .toReversed();
 }
 
-/** Bytes of all files of the index. */
+/** Returns the size of all files of the index, in bytes. */
 export function indexBytes(directory: string): number {
   return readdirSync(directory).reduce(
     (sum, name) => sum + (statSync(join(directory, name), { throwIfNoEntry: false })?.size ?? 0),
@@ -120,36 +123,42 @@ export function indexBytes(directory: string): number {
   );
 }
 
-/** The number of a session that begins at a moment, in milliseconds with their parts, if it is free: numbers are in the order of time. */
+/**
+ * Returns the preferred number of a session that starts at this time, in milliseconds with fractions. Numbers are in
+ * the order of time.
+ */
 export function numberOf(startedAtMs: number): number {
   return Math.floor(Math.max(0, startedAtMs) * SESSIONS_PER_MS);
 }
 
-/** The millisecond of a number: a session begins in it, or up to {@link SPILL} earlier when many began at once. */
+/**
+ * Returns the millisecond of a number. The session starts in it, or up to {@link SPILL} earlier if many started at
+ * once.
+ */
 export function millisecondOf(n: number): number {
   return Math.floor(n / SESSIONS_PER_MS);
 }
 
-/** In `meta`: milliseconds that a session was numbered late at most. */
+/** Key in `meta`: maximum number of milliseconds by which a session number is late. */
 export const SPILL = 'spill';
 
-/** The month in whose file a session is. */
+/** Returns the month of the file that contains a session. */
 export function monthOf(n: number): string {
   return new Date(millisecondOf(n)).toISOString().slice(0, 7);
 }
 
-/** Milliseconds since the epoch. */
+/** Returns the end of a month in milliseconds since the epoch. */
 export function endOfMonth(month: string): number {
   const date = new Date(`${month}-01T00:00:00Z`);
   return date.setUTCMonth(date.getUTCMonth() + 1);
 }
 
-/** The first number of the moments of a session, in its month's file. */
+/** Returns the first moment number of a session in the file of its month. */
 export function firstMoment(n: number, month: string): number {
   return (n - numberOf(Date.parse(`${month}-01T00:00:00Z`))) * MOMENT_SPACE;
 }
 
-/** The session of a moment. */
+/** Returns the session number of a moment number. */
 export function sessionOfMoment(moment: number, month: string): number {
   return Math.floor(moment / MOMENT_SPACE) + numberOf(Date.parse(`${month}-01T00:00:00Z`));
 }

@@ -1,4 +1,4 @@
-/** The embedded engine: files of SQLite. */
+/** The embedded engine, with SQLite files. */
 import type { ReadingEngine, WritingEngine } from '../engine.ts';
 import { probeSqlite } from './database.ts';
 import { IndexReader } from './reader.ts';
@@ -7,11 +7,11 @@ import { IndexWriter } from './writer.ts';
 export interface FileEngine {
   readonly writer: WritingEngine | undefined;
   readonly reader: ReadingEngine | undefined;
-  /** Nothing is asked any more. */
+  /** Closes the files. The last call. */
   readonly close: () => void;
 }
 
-/** @throws Error with a sentence when this Node or the files cannot be used */
+/** Opens the engine. @throws Error with a sentence if this Node or the files are unusable */
 export function openFileEngine(directory: string, mayWrite: boolean): FileEngine {
   probeSqlite();
   if (mayWrite) {

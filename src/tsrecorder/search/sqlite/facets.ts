@@ -1,49 +1,51 @@
-/** Names of sessions as words of the index, so that rules and filters are part of the search and not of a join. */
+/**
+ * Encodes names of sessions as words of the index, so that rules and filters are part of the search instead of a join.
+ */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { joinNames, type SessionNames } from '../../../search/search-index.ts';
 import type { FieldTerm } from '../../../search/query.ts';
 import { indexText } from '../../../search/tokens.ts';
 
-/** Exit codes and durations: words that all have that a condition on them is true of, and some others. */
+/** Word of running sessions, whose exit code and duration are not final. */
 export const GROWS = 'grows';
 export const EXIT_FAILED = 'exit_failed';
-/** The word of sessions with characters that never became visible. */
+/** Word of sessions with characters that never became visible. */
 export const HIDES = 'hides';
 
-/** The word for an exit code. */
+/** Returns the word for an exit code. */
 export function exitWord(code: number): string {
   return `exit_${code}`;
 }
 
-/** The word for durations of that size: each is twice as long as the one before. */
+/** Returns the word for a class of durations. Each class is twice as long as the one before. */
 export function durationWord(size: number): string {
   return `duration_${size}`;
 }
 
-/** The largest size that a duration may have. */
+/** Number of the class with the longest durations. */
 export const MAX_DURATION_SIZE = 31;
 
 export function durationSize(seconds: number): number {
   return Math.max(0, Math.min(MAX_DURATION_SIZE, Math.floor(Math.log2(Math.max(1, seconds)))));
 }
 
-/** What a facet is about. */
+/** Field of a facet. */
 export type FacetKind = FieldTerm['field'];
 
-/** Stands in every row. */
+/** Word of all sessions. */
 export const EVERY = 'every';
 
-/** The word for a name: exact, whatever characters it has. */
+/** Returns the word for the exact value of a field. */
 export function facetWord(key: string, kind: FacetKind, value: string): string {
   const hash = createHmac('sha256', key).update(`${kind}\0${value}`).digest('hex').slice(0, 15);
   return `${kind}_${hash}`;
 }
 
-/** Names that are kept with their words: an archive has few that are in many of its sessions. */
+/** Maximum number of cached words. An archive has few values that occur in many sessions. */
 const MAX_KEPT = 20_000;
 
-/** Makes the words of sessions, and keeps those of names that many have. */
+/** Returns a function that creates the words of a session, with a cache for frequent values. */
 export function createFacetWords(key: string): (names: SessionNames) => string {
   const kept = new Map<string, string>();
   const wordOf = (kind: FacetKind, value: string): string => {
@@ -51,7 +53,7 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
     const known = kept.get(name);
     if (known !== undefined) return known;
     const word = facetWord(key, kind, value);
-    // an id is of one session alone
+    // An id belongs to one session, so its word is not cached.
     if (kind === 'id') return word;
     if (kept.size >= MAX_KEPT) kept.clear();
     kept.set(name, word);
@@ -60,7 +62,7 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
   return (names) => facetWords(wordOf, names);
 }
 
-/** All words of a session. */
+/** Returns all words of a session. */
 function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
   const { user, namespace, pod, container, tags, nodes, kind, state, result, trust, id, durationSeconds } =
     names;
@@ -80,7 +82,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('result', result);
   add('trust', trust);
   add('id', id);
-  // what these are changes while a session runs, and its first words stay
+  // These values change while a session runs, but its words do not.
   if (state === 'running') words.push(GROWS);
   if (exitCode !== undefined) words.push(exitWord(exitCode), ...(exitCode === 0 ? [] : [EXIT_FAILED]));
   if (names.hidden !== undefined && names.hidden > 0) words.push(HIDES);
@@ -88,7 +90,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   return words.join(' ');
 }
 
-/** Words of its names, for those who do not say which name they mean. */
+/** Returns the words of all names of a session, for queries without a field. */
 export function nameWords(names: SessionNames): string {
   return indexText(joinNames(names));
 }

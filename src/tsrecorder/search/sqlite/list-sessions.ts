@@ -1,31 +1,34 @@
-/** Lists sessions by what they are called, in the exact order of time, whatever they are numbered. */
+/** Lists sessions by name filters in the exact order of time, independent of their numbers. */
 import type { DatabaseSync } from 'node:sqlite';
 import type { ListAsk, ListedSession } from '../../../search/search-index.ts';
 import type { CompiledQuery } from './compile.ts';
 import { millisecondOf, numberOf, SPILL } from './database.ts';
 
-/** Sessions in which a text occurs that are tried one by one; where there are more, those with the names are. */
+/**
+ * Maximum number of sessions with a text that are checked one by one. If there are more, sessions with the names are
+ * checked.
+ */
 const MAX_TRIED = 2000;
-/** Pairs of three characters that are looked up: more find nothing else. */
+/** Maximum number of trigrams in a lookup. */
 const MAX_TRIGRAMS = 16;
 
 export interface NumberedSession extends ListedSession {
   readonly n: number;
 }
 
-/** Newest first. Time depends on what the viewer may see alone. */
+/** Lists sessions, newest first. The time depends only on sessions that the viewer may see. */
 export function* listSessions(
   sessions: DatabaseSync,
   ask: ListAsk,
   compiled: CompiledQuery,
 ): Generator<ListedSession> {
-  // what comes from a number on has begun in its millisecond or before it
+  // Sessions from a number on started in its millisecond or earlier.
   const isReached = (first: NumberedSession, { n }: NumberedSession): boolean =>
     beginning(first.order) > millisecondOf(n);
   yield* inOrder(rowsOf(sessions, ask, compiled), compareNewest, isReached);
 }
 
-/** Rows that are numbered nearly in their order. @param isReached nothing that comes from a row on is before this one */
+/** Sorts rows that are nearly in order. @param isReached true if no later row sorts before this one */
 export function* inOrder(
   rows: Iterable<NumberedSession>,
   compare: (left: NumberedSession, right: NumberedSession) => number,
@@ -77,12 +80,12 @@ function* rowsOf(sessions: DatabaseSync, ask: ListAsk, compiled: CompiledQuery):
     };
 }
 
-/** Milliseconds that a session was numbered late at most. */
+/** Returns the maximum number of milliseconds by which a session number is late. */
 export function spillOf(sessions: DatabaseSync): number {
   return Number(sessions.prepare('SELECT value FROM meta WHERE key = ?').get(SPILL)?.['value'] ?? 0);
 }
 
-/** Numbers that sessions of these times may have: not before `first`, before `end`. */
+/** Returns the range of numbers of sessions in a time range: `first` inclusive, `end` exclusive. */
 export function numbersOf(
   { from = '', before = '' }: Pick<ListAsk, 'from' | 'before'>,
   spillMs: number,
@@ -95,18 +98,18 @@ export function numbersOf(
 
 interface Source {
   readonly source: string;
-  /** Its numbers of sessions. */
+  /** SQL for the session numbers. */
   readonly id: string;
   readonly values: readonly { readonly sql: string; readonly value: string }[];
 }
 
-/** What is gone through: the sessions with the names, or those with the text. */
+/** Returns the sessions to check: those with the names, or those with the text. */
 export function sourceOf(
   sessions: DatabaseSync,
   { text = '', may }: ListAsk,
   { match }: CompiledQuery,
 ): Source {
-  // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
+  // NOTE: a text lookup takes time in proportion to all sessions, so only viewers of all sessions may use it.
   const trigrams = may === 'everything' ? trigramsOf(text) : undefined;
   if (match === undefined && trigrams === undefined) return { source: 's', id: 's.n', values: [] };
   const named = { sql: 'sf MATCH ?', value: match ?? '' };
@@ -126,7 +129,7 @@ export function sourceOf(
   return { ...byText, values: [...byText.values, isNamed] };
 }
 
-/** For FTS5: all that are in a text; undefined when it is too short, or no question for FTS5. */
+/** Returns an FTS5 expression with the trigrams of a text; undefined if the text is too short or unsuitable. */
 function trigramsOf(text: string): string | undefined {
   const characters = Array.from(text.toWellFormed());
   if (characters.length < 3 || text.includes('\0')) return undefined;
@@ -137,7 +140,7 @@ function trigramsOf(text: string): string | undefined {
   return trigrams.join(' AND ');
 }
 
-/** In which millisecond something of this order has begun. */
+/** Returns the start millisecond of a sort key. */
 export function beginning(order: string): number {
   return Date.parse(`${order.slice(0, 23)}Z`);
 }

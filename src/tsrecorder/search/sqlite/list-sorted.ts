@@ -1,4 +1,4 @@
-/** Lists sessions by something else than newest first: the oldest, the longest, or the largest. */
+/** Lists sessions in other orders: oldest, longest or largest first. */
 import type { DatabaseSync } from 'node:sqlite';
 import type { ListAsk, ListedSession, ListSort } from '../../../search/search-index.ts';
 import type { CompiledQuery } from './compile.ts';
@@ -22,12 +22,12 @@ interface Condition {
   readonly values: Values;
 }
 
-/** Whether a sort is by a value of the session, and not by time. */
+/** Returns true for an order by duration or size. */
 export function isByValue(sort: ListSort | undefined): sort is keyof typeof COLUMNS {
   return sort === 'longest' || sort === 'largest';
 }
 
-/** Oldest first. */
+/** Lists sessions, oldest first. */
 export function* listOldest(
   sessions: DatabaseSync,
   ask: ListAsk,
@@ -46,16 +46,17 @@ export function* listOldest(
        ORDER BY ${id}`,
     )
     .iterate(...values.map(({ value }) => value), begin, end, after, ...wanted.values);
-  // what comes from a number on has begun in its millisecond, or so much before it
+  // Sessions from a number on started in its millisecond, or at most `spill` milliseconds earlier.
   const isReached = (one: NumberedSession, { n }: NumberedSession): boolean =>
     beginning(one.order) < millisecondOf(n) - spill;
   yield* inOrder(listed(rows), (left, right) => compareNewest(right, left), isReached);
 }
 
 /**
- * The longest or the largest first. For who may not see everything, time depends on what that one may see alone.
+ * Lists sessions, longest or largest first. For restricted viewers the time depends only on sessions that they may see.
  *
- * @param maxSorted sessions that are put in order themselves; where there are more, all are gone through in the order of the index.
+ * @param maxSorted maximum number of sessions to sort in memory; if there are more, all sessions are read in the order
+ *   of the index
  */
 export function* listByValue(
   sessions: DatabaseSync,
@@ -84,7 +85,7 @@ export function* listByValue(
   const { after } = ask;
   const behind = after === undefined ? ALL : behindOf(column, after.value, after.order);
   const wanted = conditionsOf(ask, compiled);
-  // NOTE: the + keeps SQLite from going through all sessions for their order
+  // NOTE: the + prevents SQLite from scanning all sessions in the order of the index.
   const found = sessions
     .prepare(
       `SELECT s.n FROM ${source} WHERE ${narrowed.sql} AND ${wanted.sql} AND ${behind.sql}
@@ -97,7 +98,7 @@ export function* listByValue(
   for (const { n } of found) for (const { n: _n, ...row } of listed(whole.iterate(Number(n)))) yield row;
 }
 
-/** All sessions in the order of the index of their values: those behind the position, one range of the index after another. */
+/** Reads all sessions after the position in the order of the value index. */
 function* throughIndex(
   sessions: DatabaseSync,
   ask: ListAsk & { readonly sort: keyof typeof COLUMNS },
@@ -140,7 +141,7 @@ function* throughIndex(
 
 const ALL: Condition = { sql: 'TRUE', values: [] };
 
-/** Of those with one value: the older ones. */
+/** Returns the condition for older sessions with the same value. */
 function tied({ sql, values }: Condition, order: string, spillMs: number): Condition {
   return {
     sql: `${sql} AND s.n < ? AND s.ord < ?`,
@@ -148,7 +149,7 @@ function tied({ sql, values }: Condition, order: string, spillMs: number): Condi
   };
 }
 
-/** Of a list by value: what is behind a position. */
+/** Returns the condition for sessions after a position of a list by value. */
 function behindOf(column: string, value: number | undefined, order: string): Condition {
   if (value === undefined) return { sql: `(${column} IS NULL AND s.ord < ?)`, values: [order] };
   return {
@@ -157,7 +158,7 @@ function behindOf(column: string, value: number | undefined, order: string): Con
   };
 }
 
-/** What must be true of a session, besides what is looked up. */
+/** Returns the conditions on sessions in addition to the lookup. */
 function conditionsOf({ text = '', from = '', before = '' }: ListAsk, compiled: CompiledQuery): Condition {
   return {
     sql: [

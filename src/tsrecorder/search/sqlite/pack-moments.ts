@@ -1,20 +1,20 @@
-/** Makes moments what is written of them. */
+/** Encodes moments for the index. */
 import { zstdCompressSync } from 'node:zlib';
 import type { Moment } from '../../../search/search-index.ts';
 import { indexCommand, indexText } from '../../../search/tokens.ts';
 import type { ByteStore, Stored } from './byte-store.ts';
 import { MOMENT_SPACE, NOTHING } from './database.ts';
 
-/** Text that is compressed together. */
+/** Size of the text of a compressed block, in characters. */
 const BLOCK = 65_536;
 
-/** Moments as they are written: a text for each row of words, and their blocks by the number of the first moment in each. */
+/** Encoded moments: the words of each moment, and compressed blocks by the number of their first moment. */
 export interface Packed {
   readonly texts: readonly Stored[];
   readonly blocks: readonly (readonly [first: number, bytes: Stored])[];
 }
 
-/** Puts moments into a store. @param before moments that are there already; a session always has one */
+/** Encodes moments into a store. @param before number of existing moments of the session */
 export function packMoments(store: ByteStore, moments: readonly Moment[], before: number): Packed {
   const given = moments.length === 0 && before === 0 ? [NOTHING] : moments.slice(0, MOMENT_SPACE - before);
   const texts: Stored[] = [];

@@ -1,13 +1,14 @@
 /**
- * Whether the files of an index are what its writer left when it closed them. Then none has to be looked through for damage before anything is
- * written: of a million sessions with nothing in memory that takes ten seconds, in which no running session is found.
+ * Detects whether the files of an index are unchanged since its writer closed them. The check for damage is then
+ * skipped, which takes ten seconds for a million sessions without cached pages, and during which running sessions are
+ * not indexed.
  */
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 const MARK = 'closed.json';
 
-/** What there is of these databases, and of what SQLite keeps beside them: sizes and times of change. */
+/** Returns sizes and modification times of the databases and their SQLite side files. */
 function stateOf(directory: string, databases: readonly string[]): string {
   const files = databases.flatMap((name) => [name, `${name}-wal`]);
   return JSON.stringify(
@@ -18,12 +19,12 @@ function stateOf(directory: string, databases: readonly string[]): string {
   );
 }
 
-/** Says so; nobody has them open for writing any more. */
+/** Marks the files as closed. They must not be open for writing. */
 export function markProperClose(directory: string, databases: readonly string[]): void {
   writeFileSync(join(directory, MARK), stateOf(directory, databases), { mode: 0o600 });
 }
 
-/** Whether they are what they were then. Only once: whoever writes them says so again. */
+/** Returns true if the files are unchanged since the mark, and removes the mark. */
 export function takeProperClose(directory: string, databases: readonly string[]): boolean {
   const path = join(directory, MARK);
   try {
@@ -31,7 +32,7 @@ export function takeProperClose(directory: string, databases: readonly string[])
     rmSync(path);
     return then === stateOf(directory, databases);
   } catch {
-    // there is none, or it cannot be taken away: they are looked through
+    // Without a mark, or with one that cannot be removed, the files are checked.
     return false;
   }
 }

@@ -1,4 +1,4 @@
-/** Answers queries from the files of the embedded index. Reads only; in a process of its own, which can be killed. */
+/** Runs queries on the files of the embedded index, read-only, in a process that can be killed. */
 import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
@@ -37,7 +37,7 @@ import {
   sessionOfMoment,
 } from './database.ts';
 
-/** What the writer puts together. */
+/** Format of a stored moment. */
 const MOMENT = z.object({
   t0: z.number(),
   t1: z.number(),
@@ -45,16 +45,18 @@ const MOMENT = z.object({
   command: z.object({ text: z.string(), isGuessed: z.boolean() }).exactOptional(),
 }) satisfies z.ZodType<Moment>;
 const HITS_PER_SESSION = 3;
-/** Moments of one session that are gone through; where there are more, its first ones are looked up. */
+/**
+ * Maximum number of moments of a session that are read in sequence. If there are more, the first ones are looked up.
+ */
 const MAX_STREAMED = 64;
-/** Words that are looked for together. */
+/** Maximum number of words per lookup. */
 const PHRASE = 32;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
 export class IndexReader implements ReadingEngine {
   readonly #directory: string;
   readonly #files = new Map<string, { readonly database: DatabaseSync; readonly inode: number }>();
-  /** The block that was read last, while one question is answered: most hits of a session are in one. */
+  /** Last block read during a query. Most hits of a session are in one block. */
   #block: { readonly month: string; readonly id: number; readonly moments: readonly unknown[] } | undefined;
 
   constructor(directory: string) {
@@ -83,7 +85,7 @@ export class IndexReader implements ReadingEngine {
     return { sessions: found.map(withoutNumber) };
   }
 
-  /** Hits of one session, in the order of time. */
+  /** Returns the hits of one session in the order of time. */
   within(
     id: string,
     query: Query,
@@ -115,12 +117,12 @@ export class IndexReader implements ReadingEngine {
     };
   }
 
-  /** What the newest sessions that match have in common. */
+  /** Counts the facets of the newest matching sessions. */
   facets(query: Query, may: ViewerTerms): Facets {
     return countFacets(this.#faceted(query, may));
   }
 
-  /** Sessions with a listing, by what they are called. */
+  /** Lists sessions by name filters. */
   list(ask: ListAsk): ListedSessions {
     const sessions = this.#open();
     if (sessions === undefined) return { sessions: [], more: false };
@@ -132,7 +134,7 @@ export class IndexReader implements ReadingEngine {
     return { sessions: found, more: false };
   }
 
-  /** In the order of ids. */
+  /** Returns indexed sessions in the order of their ids. */
   versions(after: string, limit: number): readonly IndexedSession[] {
     const rows = this.#open()
       ?.prepare('SELECT id, ver FROM s WHERE id > ? ORDER BY id LIMIT ?')
@@ -145,7 +147,7 @@ export class IndexReader implements ReadingEngine {
     return row === undefined ? undefined : String(row['ver']);
   }
 
-  /** Whether these are the moments of a session, and their words are found. */
+  /** Returns true if the index contains exactly these moments of a session with their words. */
   holds(id: string, moments: readonly Moment[]): boolean {
     const row = this.#open()?.prepare('SELECT n FROM s WHERE id = ?').get(id);
     if (row === undefined) return false;
@@ -182,7 +184,7 @@ export class IndexReader implements ReadingEngine {
     return this.#file(name, 'm');
   }
 
-  /** A file may be removed, and made again under its name. */
+  /** Opens a file, which may have been replaced under the same name. */
   #file(name: string, table: string): DatabaseSync | undefined {
     const path = join(this.#directory, `${name}.db`);
     const inode = statSync(path, { throwIfNoEntry: false })?.ino;
@@ -195,7 +197,7 @@ export class IndexReader implements ReadingEngine {
     return database;
   }
 
-  /** What each session that matches has of what is counted, newest first. */
+  /** Yields the facet values of matching sessions, newest first. */
   *#faceted(query: Query, may: ViewerTerms): Generator<Faceted> {
     const sessions = this.#open();
     if (sessions === undefined) return;
@@ -223,7 +225,7 @@ export class IndexReader implements ReadingEngine {
     }
   }
 
-  /** Sessions with moments that match, newest first, each with the first of these. */
+  /** Yields sessions with matching moments, newest first, each with its first matching moments. */
   *#byMoments({ match, from, to }: CompiledQuery, before: number): Generator<Candidate> {
     for (const name of listMonths(this.#directory)) {
       const end = Math.min(before, to, sessionOfMoment(Number.MAX_SAFE_INTEGER, name));
@@ -259,8 +261,8 @@ export class IndexReader implements ReadingEngine {
 }
 
 /**
- * What matches in a month's file, from `first` to before `end`, by session. One question for all of them: to ask anew for each
- * session would have FTS5 put the words of a `prefix*` together each time.
+ * Yields matching moments in the file of a month, from `first` to before `end`, by session. One query for all sessions,
+ * because FTS5 would otherwise combine the words of a `prefix*` for each session.
  */
 function* momentsOf(
   database: DatabaseSync,
@@ -301,7 +303,7 @@ function* momentsOf(
   }
 }
 
-/** As the index has been given it, some words at a time. */
+/** Returns the indexed words of a moment in groups. */
 function phrasesOf(moment: Moment): readonly string[] {
   const phrases: string[] = [];
   const wordsOf = (text: string): readonly string[] => tokenize(text).map((token) => token.text);
@@ -335,7 +337,10 @@ function* byNames(
   for (const { n } of rows) yield { n: Number(n), moments: [] };
 }
 
-/** Finds nothing of a session that is not what the conditions ask for, or is being removed. */
+/**
+ * Returns a function that describes a matching session; undefined if its conditions do not match or it is being
+ * removed.
+ */
 function describer(
   sessions: DatabaseSync,
   { where, values }: CompiledQuery,
@@ -375,7 +380,7 @@ function valuesOf(value: unknown): readonly (string | number)[] {
   return typeof value === 'string' || typeof value === 'number' ? [value] : [];
 }
 
-/** What the writer wrote: a JSON array of texts. */
+/** Parses a JSON array that the writer wrote. */
 function listOf(value: unknown): readonly unknown[] {
   const list: unknown = typeof value === 'string' ? JSON.parse(value) : [];
   return Array.isArray(list) ? list : [];

@@ -1,7 +1,7 @@
-/** The statements of a database that is written. */
+/** Prepared statements of a database. */
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from 'node:sqlite';
 
-/** One per database: prepares each of them once. */
+/** Statements of one database, each prepared once. */
 export class Statements {
   readonly #database: DatabaseSync;
   readonly #known = new Map<string, StatementSync>();
@@ -22,7 +22,7 @@ export class Statements {
     const known = this.#known.get(sql);
     if (known !== undefined) return known;
     const statement = this.#database.prepare(sql);
-    // FTS5 leaves row numbers of its own behind that are larger than a number can be
+    // FTS5 may return row ids above the range of safe integers.
     if (writes) statement.setReadBigInts(true);
     this.#known.set(sql, statement);
     return statement;

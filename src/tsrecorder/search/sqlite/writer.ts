@@ -1,6 +1,6 @@
 /**
- * Writes the index. Every step leaves it so that a process that is killed there loses nothing: a session has an empty
- * version while its moments are being written, and whoever finds that writes them again.
+ * Writes the index. The process may be killed between any two steps: a session has an empty version while its moments
+ * are written, and a session with an empty version is indexed again.
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,24 +34,24 @@ import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { Statements } from './statements.ts';
 
 const MAX_OPEN_MONTHS = 4;
-/** A month is tidied after so many commits: each may have left a piece of an index, which every question looks into. */
+/** Number of commits after which the segments of a month are merged. Each query reads all segments. */
 const UNTIDY = 16;
-/** Pages of FTS5, 4 KB each, that one step of that writes. */
+/** Number of FTS5 pages of 4 KB that one merge step writes. */
 const TIDIED_PAGES = 1000;
-/** Called before each step that a kill may come before; tests use it. */
+/** Called before each step. Tests use it to simulate a kill. */
 export type OnStep = (step: string) => void;
 
 interface Month {
   readonly name: string;
-  /** The number of the first session that may begin in it. */
+  /** Number of the first session of the month. */
   readonly first: number;
   readonly database: DatabaseSync;
   readonly statements: Statements;
-  /** Commits since it was tidied. */
+  /** Number of commits since the last merge. */
   commits: number;
 }
 
-/** A session that waits to be written. */
+/** A pending session. */
 interface Added extends Packed {
   readonly doc: SessionDoc;
   readonly moments: number;
@@ -61,9 +61,9 @@ interface Added extends Packed {
 /** A session whose moments are being written. */
 interface Begun {
   readonly n: number;
-  /** There was none of this number. */
+  /** True if the session is new. */
   readonly isNew: boolean;
-  /** The words of its names, and those that stand for them exactly. */
+  /** Words of its names, and words for their exact values. */
   readonly words: string;
   readonly facets: string;
 }
@@ -73,22 +73,22 @@ export class IndexWriter implements WritingEngine {
   readonly #sessions: DatabaseSync;
   readonly #months = new Map<string, Month>();
   readonly #added: Added[] = [];
-  /** What they hold. */
+  /** Bytes of the pending sessions. */
   readonly #waiting = new ByteStore();
-  /** Months that may be untidy; undefined before it was looked. */
+  /** Months whose segments may need a merge; undefined before the first check. */
   #untidy: Set<string> | undefined;
   #tidying: string | undefined;
   readonly #statements: Statements;
   readonly #facetWords: (names: SessionNames) => string;
   readonly #onStep: OnStep;
-  /** Sessions that there are: to count a million takes longer than to find one. */
+  /** Number of sessions. Counting a million rows takes longer than a search. */
   #count: number;
 
-  /** Makes what is missing. @throws what SQLite throws when it is damaged. */
+  /** Opens the files, and creates missing ones. @throws Error of SQLite if they are damaged */
   constructor(directory: string, onStep: OnStep = () => undefined) {
     this.#directory = directory;
     this.#onStep = onStep;
-    // NOTE: before they are opened, which may change them
+    // NOTE: before the files are opened, which may change them.
     const isAsLeft = takeProperClose(directory, this.#looked());
     this.#sessions = openSessions(directory);
     this.#statements = new Statements(this.#sessions);
@@ -99,23 +99,25 @@ export class IndexWriter implements WritingEngine {
     );
   }
 
-  /** Replaces what there is of a session. */
+  /** Writes a session, and replaces its older version. */
   put(doc: SessionDoc, moments: readonly Moment[], partial: boolean): 'put' | 'same' {
     return this.putAll([{ doc, moments, partial }]) === 0 ? 'same' : 'put';
   }
 
-  /** The same of several, each once: they are written together. @returns how many there were to write */
+  /** Writes several sessions together. @returns number of written sessions */
   putAll(sessions: readonly WholeSession[]): number {
     for (const session of sessions) this.add(session);
     return this.flush();
   }
 
-  /** With the next flush it replaces what there is of it. What waits takes less memory so, and less work of who collects garbage. */
+  /**
+   * Adds a session, which the next flush writes. Pending sessions are encoded to save memory and garbage collection.
+   */
   add({ doc, moments, partial }: WholeSession): void {
     this.#added.push({ doc, moments: moments.length, partial, ...packMoments(this.#waiting, moments, 0) });
   }
 
-  /** Writes what was added. @returns how many there were to write */
+  /** Writes the added sessions. @returns their number */
   flush(): number {
     try {
       return this.#writeAdded();
@@ -133,7 +135,7 @@ export class IndexWriter implements WritingEngine {
     transaction(this.#sessions, () => {
       for (const session of fresh) begun.push({ ...session, begun: this.#begin(session.doc.names) });
     });
-    // FTS5 collects rows for as long as their numbers grow
+    // FTS5 collects rows in memory as long as their numbers increase.
     begun.sort((left, right) => left.begun.n - right.begun.n);
     this.#onStep('begun');
     for (const [month, ofMonth] of Map.groupBy(begun, (session) => monthOf(session.begun.n))) {
@@ -153,7 +155,7 @@ export class IndexWriter implements WritingEngine {
     return fresh.length;
   }
 
-  /** A session that grows: its version is empty until it is put. `fresh`: what there is of it goes. */
+  /** Appends to a running session, whose version is empty until it is written. `fresh`: deletes its earlier text. */
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
     const known = this.#find(names.id);
     const isNew = fresh || known === undefined;
@@ -161,7 +163,7 @@ export class IndexWriter implements WritingEngine {
     const { n } = begun;
     this.#onStep('begun');
     const before = isNew ? 0 : known.moments;
-    // a session always has one, so that its names are found with words
+    // A session always has a moment, so that its names are found together with words.
     const added = isNew && moments.length === 0 ? [NOTHING] : moments;
     const { size } = this.#waiting;
     const packed = packMoments(this.#waiting, added, before);
@@ -197,7 +199,7 @@ export class IndexWriter implements WritingEngine {
     this.#onStep('removed');
   }
 
-  /** Takes removed words out of the bytes of the files. Slow: for after a retention run. */
+  /** Erases removed words from the files. Slow; called after a retention run. */
   compact(): void {
     for (const name of listMonths(this.#directory)) {
       const [from, to] = [numberOf(Date.parse(`${name}-01T00:00:00Z`)), numberOf(endOfMonth(name))];
@@ -220,10 +222,10 @@ export class IndexWriter implements WritingEngine {
   }
 
   /**
-   * Puts the index of a month together to one piece, a step at a time, so that a question has one place to look at. The newest month is
-   * written to: it is left.
+   * Merges the segments of a month into one, one step per call. The newest month is skipped, because it is still
+   * written.
    *
-   * @returns whether there is more to do
+   * @returns true if there is more to merge
    */
   tidy(): boolean {
     const [newest, ...closed] = listMonths(this.#directory);
@@ -240,7 +242,7 @@ export class IndexWriter implements WritingEngine {
     this.#tidying = name;
     const changes = (): number => Number(month.statements.get('SELECT total_changes() AS made')?.['made']);
     const before = changes();
-    // so FTS5 is told to put all pieces together, and to go on with that
+    // The FTS5 commands for merging all segments, and for the next merge step.
     month.statements.run(
       `INSERT INTO m(m, rank) VALUES ('merge', ?)`,
       isFirst ? -TIDIED_PAGES : TIDIED_PAGES,
@@ -253,12 +255,12 @@ export class IndexWriter implements WritingEngine {
     return true;
   }
 
-  /** Which version there is of a session; undefined: none. */
+  /** Returns the indexed version of a session, or undefined. */
   version(id: string): string | undefined {
     return this.#find(id)?.version;
   }
 
-  /** In the order of ids. */
+  /** Returns indexed sessions in the order of their ids. */
   ids(after: string, limit: number): readonly IndexedSession[] {
     return this.#sessions
       .prepare('SELECT id, ver FROM s WHERE id > ? ORDER BY id LIMIT ?')
@@ -266,7 +268,7 @@ export class IndexWriter implements WritingEngine {
       .map(({ id, ver }) => ({ id: textOf(id), version: textOf(ver) }));
   }
 
-  /** Files have one writer, which has them open. */
+  /** Does nothing: files have one writer, which has them open. */
   check(): void {
     if (!this.#sessions.isOpen) throw new Error('the index is not open');
   }
@@ -287,12 +289,12 @@ export class IndexWriter implements WritingEngine {
     markProperClose(this.#directory, this.#looked());
   }
 
-  /** Names of the files that are looked through for damage. */
+  /** Returns the names of the files that are checked for damage. */
   #looked(): readonly string[] {
     return ['sessions', ...listMonths(this.#directory).slice(0, 1)].map((name) => `${name}.db`);
   }
 
-  /** @throws when the files are damaged, as far as a quick look tells. */
+  /** Checks the files for damage. @throws Error if they are damaged */
   #check(): void {
     const [newest] = listMonths(this.#directory);
     const databases = [this.#sessions, ...(newest === undefined ? [] : [this.#month(newest).database])];
@@ -308,7 +310,7 @@ export class IndexWriter implements WritingEngine {
     return { n: Number(row['n']), version: textOf(row['ver']), moments: Number(row['moments']) };
   }
 
-  /** Makes room for a session: it is known, without a version, and has no moments. */
+  /** Inserts a session without a version and without moments. */
   #begin(names: SessionNames): Begun {
     const known = this.#find(names.id)?.n;
     if (known !== undefined) {
@@ -316,7 +318,7 @@ export class IndexWriter implements WritingEngine {
       return this.#begunAs(known, names, false);
     }
     const n = this.#freeNumber(numberOf(names.startedAtMs));
-    // without a kind nothing finds it; names of which there is an index are put in once
+    // A session without a kind is never found. Indexed names are inserted once.
     this.#statements.run(
       `INSERT INTO s(n, id, ver, usr, tags, ns, pod, nodes, kind, state, moments, partial)
        VALUES (?, ?, '', ?, '[]', ?, ?, '[]', '', '', 0, 0)`,
@@ -350,7 +352,7 @@ export class IndexWriter implements WritingEngine {
     const { first: begins, statements } = this.#month(monthOf(n));
     const first = (n - begins) * MOMENT_SPACE;
     const last = first + MOMENT_SPACE - 1;
-    // most have none: to look is cheaper than to delete
+    // Most sessions have none, and a lookup is cheaper than a delete.
     if (statements.get('SELECT 1 FROM blk WHERE id >= ? AND id <= ? LIMIT 1', first, last) === undefined)
       return;
     statements.run('DELETE FROM m WHERE rowid >= ? AND rowid <= ?', first, last);
@@ -364,7 +366,7 @@ export class IndexWriter implements WritingEngine {
       statements.run(
         'INSERT INTO m(rowid, text, d, f) VALUES (?, ?, ?, ?)',
         first + index,
-        // FTS5 takes bytes for the text that they are
+        // FTS5 reads bytes as text.
         this.#waiting.get(text),
         words,
         facets,
@@ -422,7 +424,7 @@ export class IndexWriter implements WritingEngine {
     this.#statements.run('INSERT INTO sf(rowid, d, f) VALUES (?, ?, ?)', n, words, facets);
   }
 
-  /** One commit to the file of a month. */
+  /** Commits changes to the file of a month. */
   #write(name: string, act: () => void): void {
     const month = this.#month(name);
     transaction(month.database, () => {
@@ -466,7 +468,7 @@ function transaction(database: DatabaseSync, act: () => void): void {
   }
 }
 
-/** User, namespace and pod: there is an index of each. */
+/** Returns the indexed columns: user, namespace and pod. */
 function searchedColumns({ user, namespace, pod }: SessionNames): readonly (string | null)[] {
   return [user ?? null, namespace ?? null, pod ?? null];
 }
