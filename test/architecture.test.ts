@@ -220,7 +220,6 @@ const FOR_TESTS: ReadonlySet<string> = new Set(['src/screen/cells.ts screenText'
 const NAMESAKES: ReadonlySet<string> = new Set([
   'ANNOTATIONS',
   'Ask',
-  'Found',
   'Page',
   'failed',
   'nextStatus',

@@ -20,7 +20,7 @@ import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
 import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
 import { createGatewayClassReconciler, createGatewayReconciler } from '../operator/gateway/reconcile.ts';
 import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
-import type { IngressGroupChoices } from '../operator/ingress-group/look.ts';
+import type { IngressGroupChoices } from '../operator/ingress-group/candidates.ts';
 import { createIngressGroupReconciler } from '../operator/ingress-group/reconcile.ts';
 import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';

@@ -33,8 +33,8 @@ import { nameSelection } from './workload/names.ts';
 import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
 import { fullName, type ObjectIndex, type Selection } from './object-cache.ts';
 import { isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
-import { groupIn, hasGroupFinalizer, isOfInterest } from './service/interest.ts';
-import { leadsOut } from './service/purpose.ts';
+import { groupIn, hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
+import { leadsOut } from './service/classify.ts';
 
 /** Settings that decide about the watches of several controllers. */
 export interface WatchChoices {

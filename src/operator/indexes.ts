@@ -16,13 +16,13 @@ import {
   groupIn,
   hasGroupFinalizer,
   isOfInterest,
-  keptOfService,
+  projectService,
   proxyClassNameOf,
-} from './service/interest.ts';
+} from './service/predicates.ts';
 
 const complete = (kind: ResourceKind): Selection => ({ kind, keep: withoutManagedFields });
 
-export const SERVICES: Selection = { kind: KINDS.service, keep: keptOfService };
+export const SERVICES: Selection = { kind: KINDS.service, keep: projectService };
 export const INGRESSES = complete(KINDS.ingress);
 export const PROXY_GROUPS = complete(KINDS.proxyGroup);
 export const CONNECTORS = complete(KINDS.connector);
@@ -30,7 +30,7 @@ export const GATEWAYS = complete(KINDS.gateway);
 export const GATEWAY_CLASSES = complete(KINDS.gatewayClass);
 export const HTTP_ROUTES = complete(KINDS.httpRoute);
 /** Name, labels, and whether an endpoint is ready. */
-export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: keptOfSlice };
+export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: projectSlice };
 
 export const SERVICES_BY_NAME = indexBy(SERVICES, (service) => [fullName(service)]);
 export const SERVICES_BY_GROUP = indexBy(SERVICES, groupOf);
@@ -79,7 +79,7 @@ const sliceSchema = z.object({
     .nullish(),
 });
 
-function keptOfSlice(slice: KubeObject): KubeObject {
+function projectSlice(slice: KubeObject): KubeObject {
   const { endpoints } = sliceSchema.parse(slice);
   const ready = endpoints?.some(({ conditions }) => conditions?.ready !== false) === true;
   return { ...namesAndLabels(slice), ready };

@@ -1,7 +1,7 @@
 /** Judges the objects of a cluster that the reference operator reads. Pure. */
 import { INGRESS_CLASS } from '../../operator/ingress/resource.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
-import { isOfInterest } from '../../operator/service/interest.ts';
+import { isOfInterest } from '../../operator/service/predicates.ts';
 import { KNOWN_KINDS, fieldRulesOf } from './kinds.ts';
 import {
   different,

@@ -6,7 +6,7 @@ import { KubeRefusal, type KubeClient, type ListOptions } from '../../operator/k
 import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { conditionSchema } from '../../operator/workload/schema.ts';
 import type { Condition } from '../../operator/workload/status.ts';
-import { groupIn, isOfInterest } from '../../operator/service/interest.ts';
+import { groupIn, isOfInterest } from '../../operator/service/predicates.ts';
 import type { OperatorUses } from './rights.ts';
 
 /** What the operator makes nodes or pods for. */

@@ -10,7 +10,7 @@ import {
   failed,
   warn,
   writeStatus,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, type Parent, dnsLabel, proxyNodes, type Proxy } from '../workload/workload.ts';
 import { devicesOf, sameJson, withCondition, type ShownDevice, type Verdict } from '../workload/status.ts';
@@ -65,7 +65,7 @@ async function deploy(
   approvals: Approvals,
   connector: Connector,
   resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const problem = problemOf(connector);

@@ -7,7 +7,7 @@ import { z } from 'zod';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
-import type { TailnetTarget } from '../service/purpose.ts';
+import type { TailnetTarget } from '../service/classify.ts';
 
 /** Labels of what is made for such a Service, beside those that every child has; the reference's. */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;

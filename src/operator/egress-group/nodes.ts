@@ -6,7 +6,7 @@ import {
   type ReconcilerDeps,
   createReconciler,
   failed,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { nodeNames } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
@@ -43,7 +43,7 @@ async function deploy(
   defaultClass: string,
   proxyGroup: ProxyGroup,
   _resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const answer = await classOfGroup(deps, proxyGroup, defaultClass, signal);

@@ -18,10 +18,10 @@ import { sameJson } from '../workload/status.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { sharedNodes } from '../proxy-group/group.ts';
 import { isEgressGroup, parseProxyGroup, type ProxyGroup } from '../proxy-group/resource.ts';
-import { ANNOTATIONS } from '../service/interest.ts';
+import { ANNOTATIONS } from '../service/predicates.ts';
 import { openPodGate } from '../workload/readiness.ts';
 import { leadServiceTo } from '../service/lead.ts';
-import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/purpose.ts';
+import { egressProblemOf, leadsOut, targetOf, type TailnetTarget } from '../service/classify.ts';
 import { configMap, configMapName } from './config-map.ts';
 import {
   GATE,

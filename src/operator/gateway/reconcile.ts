@@ -20,12 +20,12 @@ import {
   failed,
   writeStatus,
   type FailureReason,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { stateSecretName, type Parent } from '../workload/workload.ts';
 import type { Verdict } from '../workload/status.ts';
 import { hasJoined } from '../workload/readiness.ts';
-import { proxyClassNameOf } from '../service/interest.ts';
+import { proxyClassNameOf } from '../service/predicates.ts';
 import { certificateNames } from './listeners.ts';
 import { planGateway, type GatewayPlan, type RoutePlan } from './plan.ts';
 import {
@@ -110,7 +110,7 @@ async function deploy(
   choices: GatewayChoices,
   gateway: Gateway,
   { group }: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { metadata } = gateway;

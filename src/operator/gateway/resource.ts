@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
-import { ANNOTATIONS } from '../service/interest.ts';
+import { ANNOTATIONS } from '../service/predicates.ts';
 
 /** What a GatewayClass says of who sees to its Gateways. */
 export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';

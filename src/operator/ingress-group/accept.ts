@@ -1,5 +1,4 @@
 /** Which members a group serves, and what each of them gets: a name, addresses, and what is served there. Effects. */
-import type { Sequence } from '../../async/sequence.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
@@ -8,21 +7,21 @@ import type { KubeObject } from '../kube-object.ts';
 import { addFinalizer, type ReconcilerDeps, warn } from '../workload/reconciler.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../workload/names.ts';
-import { ANNOTATIONS } from '../service/interest.ts';
-import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './grants.ts';
-import type { Ledger } from './ledger.ts';
-import { ledgerOf, type Candidates, type IngressGroupChoices } from './look.ts';
+import { ANNOTATIONS } from '../service/predicates.ts';
+import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './address-allocation.ts';
+import type { Allocations } from './allocations.ts';
+import { allocationsOf, type Candidates, type GroupContext } from './candidates.ts';
 import { inOrderOfAge, problemOfMember, wantsGroup, type IngressMember, type GroupMember } from './member.ts';
-import { planWeb, takenHosts, type ServedMember, type Way, type WebPlan } from './plan.ts';
+import { planWeb, takenHosts, type ServedMember, type ServeMode, type WebPlan } from './plan.ts';
 import type { GroupNode } from './reports.ts';
 
 export interface Accepted {
   /** The older ones first. */
-  readonly fronts: readonly ServedMember[];
+  readonly exposures: readonly ServedMember[];
   /** Why the others are not. */
   readonly refused: ReadonlyMap<GroupMember, string>;
   /** What had been given out before. */
-  readonly ledger: Ledger;
+  readonly allocations: Allocations;
   /** True if another resource owns the name of one of them. */
   readonly waitsForName: boolean;
   /** Names that have a place for their certificate. */
@@ -31,40 +30,38 @@ export interface Accepted {
   readonly failure: Error | undefined;
 }
 
-interface Tools {
-  readonly deps: ReconcilerDeps;
-  readonly choices: IngressGroupChoices;
-  readonly inTurn: Sequence;
-}
-
-interface Scene {
+interface ReconcileInput {
   readonly group: NodeGroup;
   /** The `Tailnet` resource of the group; empty: the operator's own. */
   readonly tailnet: string;
-  readonly way: Way;
+  readonly mode: ServeMode;
   readonly candidates: Candidates;
   readonly nodes: readonly GroupNode[];
   readonly control: TailnetControl;
 }
 
 /** A member that nothing speaks against. */
-interface Wish {
+interface ServeRequest {
   readonly member: GroupMember;
   readonly dnsName: string | undefined;
   readonly hosts: ReadonlyMap<string, HostRoutes>;
   readonly problems: readonly IngressProblem[];
 }
 
-export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal): Promise<Accepted> {
-  const { deps } = tools;
-  const { group, way, candidates, nodes } = scene;
+export async function exposuresOf(
+  context: GroupContext,
+  input: ReconcileInput,
+  signal: AbortSignal,
+): Promise<Accepted> {
+  const { deps } = context;
+  const { group, mode, candidates, nodes } = input;
   const refused = new Map<GroupMember, string>();
-  const wishes: Wish[] = [];
+  const requests: ServeRequest[] = [];
   const domain = domainOf(nodes);
   const owners = await namesByOwner(deps, signal);
   let waitsForName = false;
-  for (const member of await choose(deps, scene, refused, signal)) {
-    const claim = claimOf(member, scene.tailnet);
+  for (const member of await choose(deps, input, refused, signal)) {
+    const claim = claimOf(member, input.tailnet);
     const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
     if (taken !== undefined) {
       const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
@@ -75,33 +72,36 @@ export async function frontsOf(tools: Tools, scene: Scene, signal: AbortSignal):
     // Without the finalizer, a member could be deleted before its addresses are released.
     await addFinalizer(deps, member, signal);
     const dnsName = domain === undefined ? undefined : `${member.hostname}.${domain}`;
-    wishes.push({ member, dnsName, ...routesOf(member, candidates) });
+    requests.push({ member, dnsName, ...routesOf(member, candidates) });
   }
-  const ledger = ledgerOf(candidates.ledgers, group.name);
-  const granted = await grant(tools, scene, wishes, ledger, signal);
-  const domains = certifiedNames(scene, wishes);
+  const allocations = allocationsOf(candidates.ledgers, group.name);
+  const granted = await grant(context, input, requests, allocations, signal);
+  const domains = certifiedNames(input, requests);
   const filled = await makeRoomForCertificates(deps, group, domains, signal);
-  const fronts = wishes.flatMap((wish) => {
-    const addresses = addressesOf(granted.get(wish.member.key), ledger.get(wish.member.key)?.addresses);
+  const exposures = requests.flatMap((request) => {
+    const addresses = addressesOf(
+      granted.get(request.member.key),
+      allocations.get(request.member.key)?.addresses,
+    );
     if (addresses.length === 0) return [];
-    const { member, dnsName } = wish;
+    const { member, dnsName } = request;
     const waitsForCertificate = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
-    const web = webOf(scene, wish, addresses);
+    const web = webOf(input, request, addresses);
     // Without Tailscale Services, the addresses belong to this group only, so another group cannot serve them.
-    const deserted = way === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
-    return [{ member, addresses, dnsName, web, waitsForCertificate, deserted }];
+    const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
+    return [{ member, addresses, dnsName, web, waitsForCertificate, unready }];
   });
-  for (const { member } of wishes) {
+  for (const { member } of requests) {
     const answer = granted.get(member.key);
     if (answer?.kind === 'refused') refused.set(member, answer.message);
   }
-  await sayProblems(deps, scene, wishes, fronts, signal);
+  await sayProblems(deps, input, requests, exposures, signal);
   const failure = [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
-  for (const { member } of fronts) {
-    const claim = claimOf(member, scene.tailnet);
+  for (const { member } of exposures) {
+    const claim = claimOf(member, input.tailnet);
     if (!isSettled(claim, owners)) await releaseNames(deps, claim, signal);
   }
-  return { fronts, refused, waitsForName, ledger, domains, failure };
+  return { exposures, refused, waitsForName, allocations, domains, failure };
 }
 
 function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): NameClaim {
@@ -117,7 +117,7 @@ function addressesOf(answer: Granted | undefined, before: readonly string[] = []
 /** Those of the group that can be served, the older ones first. */
 async function choose(
   deps: ReconcilerDeps,
-  { group, candidates }: Scene,
+  { group, candidates }: ReconcileInput,
   refused: Map<GroupMember, string>,
   signal: AbortSignal,
 ): Promise<readonly GroupMember[]> {
@@ -125,13 +125,13 @@ async function choose(
   if (members.some(({ type }) => type === 'ingress') && (await isOfOther(deps, signal))) {
     members = members.filter(({ type }) => type !== 'ingress');
   }
-  const sound: GroupMember[] = [];
+  const valid: GroupMember[] = [];
   for (const member of members) {
     const problem = problemOfMember(member) ?? (await problemOfTags(deps, member, signal));
-    if (problem === undefined) sound.push(member);
+    if (problem === undefined) valid.push(member);
     else refused.set(member, problem);
   }
-  return inOrderOfAge(sound);
+  return inOrderOfAge(valid);
 }
 
 /** The Tailscale Service of a member has the tags that the member names, or the default tags. */
@@ -146,26 +146,26 @@ async function problemOfTags(
 }
 
 function grant(
-  { deps, choices, inTurn }: Tools,
-  { group, way, candidates, nodes, control }: Scene,
-  wishes: readonly Wish[],
-  ledger: Ledger,
+  { deps, choices, inTurn }: GroupContext,
+  { group, mode, candidates, nodes, control }: ReconcileInput,
+  requests: readonly ServeRequest[],
+  allocations: Allocations,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
-  const members = wishes.map(({ member }) => member);
-  if (way === 'route' || control.services === undefined) {
+  const members = requests.map(({ member }) => member);
+  if (mode === 'route' || control.services === undefined) {
     return grantRoutes(deps, group, members, choices.networks, inTurn, signal);
   }
-  const asked = wishes
+  const asked = requests
     // Which ports an Ingress has is known with its name.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
-    .map((wish) => ({ member: wish.member, ports: webOf({ way, nodes }, wish, [])?.ports ?? [] }))
+    .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
   const present = new Set(candidates.members.map(({ metadata }) => metadata.uid));
-  return grantServices(deps, control.services, group, asked, present, ledger, signal);
+  return grantServices(deps, control.services, group, asked, present, allocations, signal);
 }
 
-function routesOf(member: GroupMember, candidates: Candidates): Pick<Wish, 'hosts' | 'problems'> {
+function routesOf(member: GroupMember, candidates: Candidates): Pick<ServeRequest, 'hosts' | 'problems'> {
   if (member.type === 'svc') return { hosts: new Map(), problems: [] };
   const { namespace = '' } = member.metadata;
   const found = new Map<string, KubeObject>();
@@ -177,8 +177,8 @@ function routesOf(member: GroupMember, candidates: Candidates): Pick<Wish, 'host
 }
 
 function webOf(
-  { way, nodes }: Pick<Scene, 'way' | 'nodes'>,
-  { member, dnsName, hosts }: Wish,
+  { mode, nodes }: Pick<ReconcileInput, 'mode' | 'nodes'>,
+  { member, dnsName, hosts }: ServeRequest,
   addresses: readonly string[],
 ): WebPlan | undefined {
   if (member.type === 'svc') return undefined;
@@ -188,7 +188,7 @@ function webOf(
     http: annotations[INGRESS_ANNOTATIONS.http] === 'enabled',
     https: hasCertificates(nodes),
   };
-  return planWeb(way, hosts, { hostname: member.hostname, dnsName, addresses }, choices);
+  return planWeb(mode, hosts, { hostname: member.hostname, dnsName, addresses }, choices);
 }
 
 /** The tailnet's domain, as the names of its nodes have it. */
@@ -202,11 +202,14 @@ function hasCertificates(nodes: readonly GroupNode[]): boolean {
 }
 
 /** Names for which the nodes get certificates. */
-function certifiedNames({ way, nodes, control }: Scene, wishes: readonly Wish[]): readonly string[] {
-  if (way === 'route' || !control.issuesCertificates || !hasCertificates(nodes)) return [];
-  return wishes.flatMap((wish) =>
-    wish.dnsName !== undefined && webOf({ way, nodes }, wish, [])?.ports.includes(443) === true
-      ? [wish.dnsName]
+function certifiedNames(
+  { mode, nodes, control }: ReconcileInput,
+  requests: readonly ServeRequest[],
+): readonly string[] {
+  if (mode === 'route' || !control.issuesCertificates || !hasCertificates(nodes)) return [];
+  return requests.flatMap((request) =>
+    request.dnsName !== undefined && webOf({ mode, nodes }, request, [])?.ports.includes(443) === true
+      ? [request.dnsName]
       : [],
   );
 }
@@ -214,22 +217,22 @@ function certifiedNames({ way, nodes, control }: Scene, wishes: readonly Wish[])
 /** An Ingress has no conditions: what cannot be done is an event. */
 async function sayProblems(
   deps: ReconcilerDeps,
-  { way, nodes }: Scene,
-  wishes: readonly Wish[],
-  fronts: readonly ServedMember[],
+  { mode, nodes }: ReconcileInput,
+  requests: readonly ServeRequest[],
+  exposures: readonly ServedMember[],
   signal: AbortSignal,
 ): Promise<void> {
-  const taken = takenHosts(fronts);
-  for (const { member, web, addresses } of fronts) {
+  const taken = takenHosts(exposures);
+  for (const { member, web, addresses } of exposures) {
     if (member.type !== 'ingress') continue;
-    const wish = wishes.find((one) => one.member.key === member.key);
+    const request = requests.find((one) => one.member.key === member.key);
     const problems = [
-      ...(wish?.problems ?? []),
+      ...(request?.problems ?? []),
       ...(web?.problems ?? []),
       ...problemsOfIngress(
         member.resource,
-        { dnsName: addresses[0], hasCertificate: way === 'service' && hasCertificates(nodes) },
-        wish?.hosts.size ?? 0,
+        { dnsName: addresses[0], hasCertificate: mode === 'service' && hasCertificates(nodes) },
+        request?.hosts.size ?? 0,
       ),
       ...problemsOfGroup(member, taken.get(member.key) ?? []),
     ];

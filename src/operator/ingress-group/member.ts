@@ -5,8 +5,8 @@ import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingres
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
-import { ANNOTATIONS, groupIn, MEMBER_FINALIZERS } from '../service/interest.ts';
-import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/purpose.ts';
+import { ANNOTATIONS, groupIn, MEMBER_FINALIZERS } from '../service/predicates.ts';
+import { isExposed, leadsOut, problemOfNames, tagsIn } from '../service/classify.ts';
 
 const serviceSchema = z.object({
   metadata: metadataSchema.extend({ creationTimestamp: z.string().default('') }),

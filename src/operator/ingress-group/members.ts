@@ -2,15 +2,15 @@
 import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { sameJson } from '../workload/status.ts';
-import { ANNOTATIONS, isOurLoadBalancer } from '../service/interest.ts';
+import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
-import type { Grant } from './ledger.ts';
-import { hasGroup, isMarked, straysOf, type Candidates } from './look.ts';
+import type { Allocation } from './allocations.ts';
+import { hasGroup, isMarked, strayMembers, type Candidates } from './candidates.ts';
 import { refreshed, wantsGroup, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
 /** @param shown undefined: as it was */
-export async function tell(
+export async function report(
   deps: ReconcilerDeps,
   member: GroupMember,
   verdicts: ExposureVerdicts,
@@ -32,18 +32,18 @@ export async function refuse(
 ): Promise<void> {
   const reason = member.type === 'svc' ? 'IngressSvcInvalid' : 'IngressNotServed';
   await warn(deps, { kind: member.kind, metadata: member.metadata }, { reason, message }, signal);
-  await tell(deps, member, refusedMember(message), [], signal);
+  await report(deps, member, refusedMember(message), [], signal);
 }
 
 /** There is no such group, or it is for something else, or it goes. */
-export async function turnAway(
+export async function rejectMembers(
   deps: ReconcilerDeps,
   candidates: Candidates,
   name: string,
   proxyGroup: ProxyGroup | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  await letStraysGo(deps, candidates, signal);
+  await releaseStrays(deps, candidates, signal);
   const message =
     proxyGroup === undefined
       ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or name another`
@@ -51,7 +51,7 @@ export async function turnAway(
   for (const member of candidates.members) {
     if (!wantsGroup(member) || member.group !== name || isMarked(member)) continue;
     if (member.type === 'svc') {
-      await tell(deps, member, groupMissing(message), undefined, signal);
+      await report(deps, member, groupMissing(message), undefined, signal);
       continue;
     }
     const told = { kind: member.kind, metadata: member.metadata };
@@ -59,12 +59,13 @@ export async function turnAway(
   }
 }
 
-export async function letStraysGo(
+export async function releaseStrays(
   deps: ReconcilerDeps,
   candidates: Candidates,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const member of straysOf(candidates)) await letGo(deps, candidates, member, undefined, signal);
+  for (const member of strayMembers(candidates))
+    await releaseMember(deps, candidates, member, undefined, signal);
 }
 
 /**
@@ -72,11 +73,11 @@ export async function letStraysGo(
  *
  * @param grant what it had
  */
-export async function letGo(
+export async function releaseMember(
   deps: ReconcilerDeps,
   candidates: Candidates,
   member: GroupMember,
-  grant: Grant | undefined,
+  grant: Allocation | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const { kind, metadata } = member;
@@ -94,7 +95,7 @@ export async function letGo(
 async function clear(
   deps: ReconcilerDeps,
   member: GroupMember,
-  grant: Grant | undefined,
+  grant: Allocation | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const before: readonly { readonly [key: string]: unknown }[] = member.resource.status.loadBalancer.ingress;

@@ -8,7 +8,7 @@ import { readNodeState, secretData } from '../workload/node-state.ts';
 import { sameJson } from '../workload/status.ts';
 import { GATES } from '../workload/proxy-specs.ts';
 import { isBy, readGatedPod, type GatedPod } from '../workload/readiness.ts';
-import { isIdle, ruleOf, type ServedMember, type NodeFacts, type Way } from './plan.ts';
+import { isIdle, ruleOf, type ServedMember, type NodeFacts, type ServeMode } from './plan.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
 import { offerIn } from '../workload/proxy-config.ts';
 
@@ -77,35 +77,35 @@ function configsOf(
 }
 
 /** Whether a node answers for a member: it runs, forwards what comes, and offers the address. */
-export function serves(way: Way, front: ServedMember, node: GroupNode): boolean {
+export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode): boolean {
   const { pod, joined, offers } = node;
-  if (pod === undefined || !pod.up || pod.going || !joined || isIdle(front)) return false;
-  const name = tailnetServiceName(front.member);
-  const rule = ruleOf(way, front, node.addresses);
+  if (pod === undefined || !pod.up || pod.going || !joined || isIdle(exposure)) return false;
+  const name = tailnetServiceName(exposure.member);
+  const rule = ruleOf(mode, exposure, node.addresses);
   if (rule !== undefined && !node.forwards(name, rule)) return false;
-  return way === 'route'
-    ? front.addresses.every((address) => offers.routes.includes(hostRoute(address)))
+  return mode === 'route'
+    ? exposure.addresses.every((address) => offers.routes.includes(hostRoute(address)))
     : offers.services.includes(name);
 }
 
 /**
  * Whether a pod has taken over: it does everything that its node was told. What was not told yet does not hold a roll-out up.
  */
-export function doesAsTold(
-  way: Way,
-  fronts: readonly ServedMember[],
+export function followsOrders(
+  mode: ServeMode,
+  exposures: readonly ServedMember[],
   node: GroupNode,
   { state, ordinal }: ReplicaNode,
 ): boolean {
   const { pod } = node;
   if (pod === undefined || ordinal !== node.ordinal || !pod.up || pod.going || !node.joined) return false;
   if (state.podUid !== undefined && state.podUid !== pod.uid) return false;
-  return fronts.every((front) => {
-    const name = tailnetServiceName(front.member);
+  return exposures.every((exposure) => {
+    const name = tailnetServiceName(exposure.member);
     const told =
-      way === 'route'
-        ? front.addresses.every((address) => node.offer.routes.includes(hostRoute(address)))
+      mode === 'route'
+        ? exposure.addresses.every((address) => node.offer.routes.includes(hostRoute(address)))
         : node.offer.services.includes(name);
-    return !told || isIdle(front) || serves(way, front, node);
+    return !told || isIdle(exposure) || serves(mode, exposure, node);
   });
 }

@@ -3,7 +3,7 @@ import { isIP } from 'node:net';
 import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { INGRESS_CONDITIONS } from '../service/status.ts';
 import type { GroupMember } from './member.ts';
-import { isIdle, type ServedMember, type Way } from './plan.ts';
+import { isIdle, type ServedMember, type ServeMode } from './plan.ts';
 
 export interface ExposureVerdicts {
   readonly valid: Verdict;
@@ -43,15 +43,15 @@ function noBackends(message: string): Verdict {
 }
 
 /** Where callers are told to go. By routes there is a name only where people have made one. */
-export function shownAddresses(way: Way, front: ServedMember): readonly object[] {
-  const { member, addresses, dnsName, web } = front;
-  const name = way === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
+export function shownAddresses(mode: ServeMode, exposure: ServedMember): readonly object[] {
+  const { member, addresses, dnsName, web } = exposure;
+  const name = mode === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
   if (member.type === 'svc') return [...name, ...addresses.map((ip) => ({ ip }))];
-  if (isIdle(front)) return [];
-  const open = front.waitsForCertificate ? web?.ports.filter((port) => port !== 443) : web?.ports;
+  if (isIdle(exposure)) return [];
+  const open = exposure.waitsForCertificate ? web?.ports.filter((port) => port !== 443) : web?.ports;
   const ports = (open ?? []).map((port) => ({ port, protocol: 'TCP' }));
   const entries =
-    way === 'service' ? name : addresses.filter((address) => isIP(address) === 4).map((ip) => ({ ip }));
+    mode === 'service' ? name : addresses.filter((address) => isIP(address) === 4).map((ip) => ({ ip }));
   return entries.map((entry) => ({ ...entry, ports }));
 }
 

@@ -7,12 +7,12 @@ import {
   createReconciler,
   warn,
   writeStatus,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { stateSecretName, type Parent } from '../workload/workload.ts';
 import { sameJson } from '../workload/status.ts';
 import { hasJoined } from '../workload/readiness.ts';
-import { proxyClassNameOf } from '../service/interest.ts';
+import { proxyClassNameOf } from '../service/predicates.ts';
 import {
   backendNames,
   hostnameOf,
@@ -91,7 +91,7 @@ async function deploy(
   choices: IngressChoices,
   ingress: Ingress,
   resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { metadata } = ingress;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
-import { groupIn } from '../service/interest.ts';
+import { groupIn } from '../service/predicates.ts';
 
 /** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */
 export const INGRESS_CLASS = 'tailscale';

@@ -4,7 +4,7 @@ import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
 import { stateSecretName, type NodeGroup, type Parent, proxyNodes } from '../workload/workload.ts';
 import { readNodeState, secretData } from '../workload/node-state.ts';
-import { tagsIn } from '../service/purpose.ts';
+import { tagsIn } from '../service/classify.ts';
 import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
 import { existingName } from '../workload/proxy.ts';

@@ -15,7 +15,7 @@ import {
   failed,
   warn,
   writeStatus,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { belongsTo, problemOfName, type NodeGroup } from '../workload/workload.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
@@ -94,7 +94,7 @@ async function deploy(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;

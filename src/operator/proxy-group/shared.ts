@@ -7,7 +7,7 @@ import {
   failed,
   warn,
   writeStatus,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { problemOfName, dnsLabel, type Duty, type Proxy } from '../workload/workload.ts';
 import { devicesOf, type ShownDevice } from '../workload/status.ts';
@@ -88,7 +88,7 @@ export async function reportNodes(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   { nodes }: Deployed,
-  { observed }: Found,
+  { observed }: Observation,
   waitsFor: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {

@@ -9,7 +9,7 @@ import {
   failed,
   warn,
   writeStatus,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import { ordinals, stateSecretName, dnsLabel } from '../workload/workload.ts';
 import { deployWorkload, type DesiredWorkload } from '../workload/deploy.ts';
@@ -57,7 +57,7 @@ async function deploy(
   deps: ReconcilerDeps,
   recorder: DesiredRecorder,
   resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const { options, metrics } = deps;

@@ -13,7 +13,7 @@ import {
   warn,
   writeStatus,
   type FailureReason,
-  type Found,
+  type Observation,
 } from '../workload/reconciler.ts';
 import {
   labelSelector,
@@ -30,10 +30,10 @@ import { sameJson, type Verdict } from '../workload/status.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { isEgress } from '../workload/proxy-specs.ts';
 import { hasJoined } from '../workload/readiness.ts';
-import { isUnprivileged, planForwards } from '../workload/class-specs.ts';
-import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './interest.ts';
+import { isUnprivileged, planForwards } from '../workload/unprivileged.ts';
+import { ANNOTATIONS, isOurLoadBalancer, proxyClassNameOf } from './predicates.ts';
 import { leadServiceTo } from './lead.ts';
-import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './purpose.ts';
+import { isExposed, isOfGroup, leadsOut, purposeOf, tagsIn } from './classify.ts';
 import { parseService, type LoadBalancerIngress, type Service } from './resource.ts';
 import {
   clearedStatus,
@@ -128,7 +128,7 @@ async function deploy(
   choices: ServiceChoices,
   service: Service,
   resource: Managed,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const purpose = purposeOf(service, choices.takesUnclassed);
@@ -199,7 +199,7 @@ function shownIngress(
   service: Service,
   { group }: Managed,
   { nodes }: Deployed,
-  { observed }: Found,
+  { observed }: Observation,
 ): readonly LoadBalancerIngress[] | undefined {
   const [node] = nodes;
   return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;

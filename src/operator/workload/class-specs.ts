@@ -1,4 +1,4 @@
-/** What a ProxyClass makes of the StatefulSet of a proxy, field by field. Pure. */
+/** Merges a ProxyClass into the StatefulSet of a proxy. Pure. */
 import type {
   V1Container,
   V1EnvVar,
@@ -6,12 +6,11 @@ import type {
   V1PodSpec,
   V1StatefulSetSpec,
 } from '@kubernetes/client-node';
-import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { DesiredStatefulSet } from './pod-specs.ts';
 import { isEgress, LOCAL_PORT } from './proxy-specs.ts';
 import type { ContainerWish } from './schema.ts';
-import type { Duty, ForwardDuty, PacketDuty } from './workload.ts';
+import type { Duty } from './workload.ts';
 
 const DEBUG_PORT = 9001;
 
@@ -145,77 +144,4 @@ function containerWith(container: Plain<V1Container>, wish: ContainerWish): V1Co
     ...(resources === undefined ? {} : { resources }),
     ...(securityContext === undefined ? {} : { securityContext }),
   };
-}
-
-/**
- * Proxies for clusters that admit no privileged pod: what would be packets are TCP connections then, and each declared port is
- * forwarded by itself. Pure.
- */
-
-/** On a ProxyClass: `"true"`. */
-export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
-
-export function isUnprivileged(proxyClass: Pick<ProxyClass, 'metadata'> | undefined): boolean {
-  return proxyClass?.metadata.annotations[UNPRIVILEGED] === 'true';
-}
-
-/** A port that a Service declares. */
-export interface DeclaredPort {
-  readonly name: string;
-  readonly port: number;
-  readonly protocol: string;
-}
-
-export type ForwardPlan =
-  /** `unserved`: what is declared and cannot be carried, as a sentence. */
-  | { readonly kind: 'planned'; readonly duty: ForwardDuty; readonly unserved: string | undefined }
-  | { readonly kind: 'impossible'; readonly message: string };
-
-/** What a Service's proxy is to do without a privilege. */
-export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]): ForwardPlan {
-  const ports = [...new Set(declared.filter(({ protocol }) => protocol === 'TCP').map(({ port }) => port))];
-  const others = declared.filter(({ protocol }) => protocol !== 'TCP');
-  const shown = others.map(
-    ({ protocol, port, name }) => `${protocol} ${port}${name === '' ? '' : ` (${name})`}`,
-  );
-  if (ports.length === 0) {
-    const what = shown.length === 0 ? 'none is declared' : `there is only ${shown.join(', ')}`;
-    return {
-      kind: 'impossible',
-      message: `spec.ports: an unprivileged proxy carries the TCP ports that are declared, and ${what}: declare them, or name a ProxyClass without ${UNPRIVILEGED}`,
-    };
-  }
-  const unserved =
-    shown.length === 0
-      ? undefined
-      : `not served: ${shown.join(', ')}: an unprivileged proxy carries TCP alone; a ProxyClass without ${UNPRIVILEGED} carries all`;
-  return {
-    kind: 'planned',
-    duty: forwardDuty(
-      duty,
-      ports.toSorted((a, b) => a - b),
-    ),
-    unserved,
-  };
-}
-
-function forwardDuty(duty: PacketDuty, ports: readonly number[]): ForwardDuty {
-  switch (duty.kind) {
-    case 'ingress':
-      return { kind: 'forward-in', of: duty, serveConfig: forwardsTo(duty.address, ports) };
-    case 'ingress-name':
-      return { kind: 'forward-in', of: duty, serveConfig: forwardsTo(duty.name, ports) };
-    case 'egress-address':
-      return { kind: 'forward-out', of: duty, target: duty.address, ports };
-    case 'egress-name':
-      return { kind: 'forward-out', of: duty, target: duty.name.replace(/\.$/, ''), ports };
-  }
-}
-
-/** The serve configuration of tailscaled with a forward for each port. */
-function forwardsTo(host: string, ports: readonly number[]): string {
-  const bracketed = isIP(host) === 6 ? `[${host}]` : host;
-  const TCP: Record<string, { readonly TCPForward: string }> = {};
-  for (const port of ports) TCP[port] = { TCPForward: `${bracketed}:${port}` };
-  return JSON.stringify({ TCP });
 }

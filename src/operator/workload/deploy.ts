@@ -12,7 +12,7 @@ import { type SpecOptions, type NodeGroup, ordinals, stateSecretName, authSecret
 import type { ImmutableParts, DesiredStatefulSet } from './pod-specs.ts';
 import type { ReplicaNode } from './keys.ts';
 import { assertOwned, applyOwned } from './apply.ts';
-import { type ReconcilerDeps, SHORT_MS, nextLook, type Found } from './reconciler.ts';
+import { type ReconcilerDeps, SHORT_MS, nextLook, type Observation } from './reconciler.ts';
 import {
   serviceAccount,
   role,
@@ -58,7 +58,7 @@ export interface Deployed {
 export async function deployWorkload(
   deps: ReconcilerDeps,
   desired: DesiredWorkload,
-  { control, observed }: Found,
+  { control, observed }: Observation,
   signal: AbortSignal,
 ): Promise<Deployed> {
   const { group } = desired;

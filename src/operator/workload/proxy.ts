@@ -4,8 +4,9 @@ import { configFiles } from './proxy-config.ts';
 import { headlessService, proxyStatefulSet } from './proxy-specs.ts';
 import { type Deployed, deployWorkload, type DesiredWorkload } from './deploy.ts';
 import { type Parent, parentLabels, type Proxy, labelSelector } from './workload.ts';
-import { withClass, UNPRIVILEGED, isUnprivileged } from './class-specs.ts';
-import type { ReconcilerDeps, Found } from './reconciler.ts';
+import { withClass } from './class-specs.ts';
+import { UNPRIVILEGED, isUnprivileged } from './unprivileged.ts';
+import type { ReconcilerDeps, Observation } from './reconciler.ts';
 import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
 /** The class that a proxy is to follow, or why it has to wait for it. */
@@ -77,7 +78,7 @@ export async function deployProxy(
   deps: ReconcilerDeps,
   proxy: Proxy,
   proxyClass: ProxyClass | undefined,
-  found: Found,
+  found: Observation,
   signal: AbortSignal,
 ): Promise<Deployed> {
   const { group, duty } = proxy;

@@ -174,7 +174,7 @@ export function timeOf(clock: Clock): string {
 /** The frame of one pass over one resource, whatever its kind: find it, deploy it or take it down, say what came of it. */
 
 /** What a pass goes by. */
-export interface Found {
+export interface Observation {
   /** Of the resource's tailnet. */
   readonly control: TailnetControl;
   /** In the cluster. */
@@ -182,7 +182,7 @@ export interface Found {
 }
 
 /** What a kind of resource brings to the frame. */
-export interface PassOf<Resource> {
+export interface ReconcilerSpec<Resource> {
   readonly kind: ResourceKind;
   /** Uids of those that are deployed: a metric. */
   readonly deployed: Set<string>;
@@ -206,7 +206,7 @@ export interface PassOf<Resource> {
   deploy(
     resource: Resource,
     managed: Managed,
-    found: Found,
+    found: Observation,
     signal: AbortSignal,
   ): Promise<number | undefined>;
   /** Says in the status that the resource is not ready. */
@@ -215,7 +215,7 @@ export interface PassOf<Resource> {
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
 }
 
-export function createReconciler<Resource>(deps: ReconcilerDeps, pass: PassOf<Resource>): Reconciler {
+export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
   /** Uids by name, to forget what is known of a resource that is gone. */
   const uids = new Map<string, string>();
 
@@ -306,7 +306,7 @@ async function refusalOf(
 }
 
 /** What an event or a status is about. */
-export interface Told {
+export interface EventTarget {
   readonly kind: ResourceKind;
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
 }
@@ -320,7 +320,7 @@ function referenceOf(name: string): ObjectReference {
 /** An event on the resource. */
 export function warn(
   { events }: Pick<ReconcilerDeps, 'events'>,
-  { kind, metadata: { namespace, name, uid } }: Told,
+  { kind, metadata: { namespace, name, uid } }: EventTarget,
   { reason, message }: { readonly reason: string; readonly message: string },
   signal: AbortSignal,
 ): Promise<void> {
@@ -330,7 +330,7 @@ export function warn(
 /** @param status undefined: nothing changed. The uid keeps it off a resource that was made anew under the same name. */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
-  { kind, metadata: { namespace, name, uid } }: Told,
+  { kind, metadata: { namespace, name, uid } }: EventTarget,
   status: object | undefined,
   signal: AbortSignal,
 ): Promise<void> {
@@ -354,7 +354,7 @@ export type FailureReason =
  */
 async function tellFailure(
   deps: ReconcilerDeps,
-  managed: Told,
+  managed: EventTarget,
   error: unknown,
   report: (reason: FailureReason, message: string) => Promise<void>,
   signal: AbortSignal,

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createIngressGroupReconciler } from '../../../src/operator/ingress-group/reconcile.ts';
-import type { IngressGroupChoices } from '../../../src/operator/ingress-group/look.ts';
+import type { IngressGroupChoices } from '../../../src/operator/ingress-group/candidates.ts';
 import { networkOf } from '../../../src/operator/networks.ts';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
@@ -618,12 +618,12 @@ describe('an operator that is killed between any two writes', () => {
   it.each(['route', 'service'])(
     'comes up whole, and leaves nothing, by %s',
     { timeout: 120_000 },
-    async (way) => {
+    async (mode) => {
       let limit = 0;
       for (let survived = false; !survived; limit += 1) {
         await bench.close();
         bench = await createBench();
-        if (way === 'route') withoutServices();
+        if (mode === 'route') withoutServices();
         let dead = false;
         const passes = async (): Promise<void> => {
           const mortal = createIngressGroupReconciler(bench.deps(limit), CHOICES);

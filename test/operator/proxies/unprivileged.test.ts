@@ -2,7 +2,7 @@ import type { V1StatefulSet } from '@kubernetes/client-node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createConnectorReconciler } from '../../../src/operator/connector/reconcile.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import { planForwards, UNPRIVILEGED } from '../../../src/operator/workload/class-specs.ts';
+import { planForwards, UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import { createBench, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 import { EXPOSED, PATH, service } from '../service/services.ts';

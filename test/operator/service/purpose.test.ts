@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { isOfInterest, keptOfService, proxyClassNameOf } from '../../../src/operator/service/interest.ts';
-import { purposeOf } from '../../../src/operator/service/purpose.ts';
+import { isOfInterest, projectService, proxyClassNameOf } from '../../../src/operator/service/predicates.ts';
+import { purposeOf } from '../../../src/operator/service/classify.ts';
 import { parseService } from '../../../src/operator/service/resource.ts';
 import { parseObject } from '../../../src/operator/kube-object.ts';
 import { EXPOSED, service } from './services.ts';
@@ -106,7 +106,7 @@ describe('what a Service asks for', () => {
 
 describe('the copy of all Services', () => {
   const kept = (spec: object, annotations = {}, metadata = {}) =>
-    keptOfService(parseObject(service(spec, annotations, metadata)));
+    projectService(parseObject(service(spec, annotations, metadata)));
 
   it('holds what tells ours from others, and nothing else', () => {
     const { metadata, spec } = kept(

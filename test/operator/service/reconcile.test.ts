@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import { UNPRIVILEGED } from '../../../src/operator/workload/class-specs.ts';
+import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import { createServiceReconciler } from '../../../src/operator/service/reconcile.ts';
 import type { StoredObject } from '../api-server-double.ts';
 import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';

@@ -1,7 +1,7 @@
 /** Services in clusters that admit no privileged pod: connections are forwarded by programs without any capability. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
-import { UNPRIVILEGED } from '../../../src/operator/workload/class-specs.ts';
+import { UNPRIVILEGED } from '../../../src/operator/workload/unprivileged.ts';
 import {
   clientPod,
   DOMAIN,

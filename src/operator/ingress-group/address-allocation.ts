@@ -8,8 +8,15 @@ import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { labelSelector, type NodeGroup } from '../workload/workload.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { certificateLabels, certificateObjects, isFilled } from './certificates.ts';
-import { assignAddresses, ledgerName, ledgerObject, readLedger, type Grant, type Ledger } from './ledger.ts';
-import { listLedgers } from './look.ts';
+import {
+  assignAddresses,
+  allocationsName,
+  allocationsObject,
+  readAllocations,
+  type Allocation,
+  type Allocations,
+} from './allocations.ts';
+import { listAllocations } from './candidates.ts';
 import type { GroupMember } from './member.ts';
 import { decideTailnetService, belongsToMember, tailnetServiceName } from './tailnet-service.ts';
 
@@ -23,16 +30,16 @@ export type Granted =
   | { readonly kind: 'failed'; readonly error: Error };
 
 /** Writes what a group has given to whom, when that has changed. */
-export async function writeLedger(
+export async function writeAllocations(
   { client, options }: Pick<Deps, 'client' | 'options'>,
   group: NodeGroup,
-  ledger: Ledger,
+  allocations: Allocations,
   signal: AbortSignal,
 ): Promise<void> {
-  const reference = { namespace: options.namespace, name: ledgerName(group.name) };
+  const reference = { namespace: options.namespace, name: allocationsName(group.name) };
   const existing = await client.get(KINDS.configMap, reference, signal);
-  if (existing === undefined && ledger.size === 0) return;
-  await applyChanged(client, ledgerObject(group, options, ledger), existing, signal, group);
+  if (existing === undefined && allocations.size === 0) return;
+  await applyChanged(client, allocationsObject(group, options, allocations), existing, signal, group);
 }
 
 /**
@@ -49,11 +56,11 @@ export function grantRoutes(
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   return inTurn(async () => {
-    const ledgers = await listLedgers(deps, signal);
-    const own = ledgerName(group.name);
-    const before = readLedger(ledgers.get(own));
+    const ledgers = await listAllocations(deps, signal);
+    const own = allocationsName(group.name);
+    const before = readAllocations(ledgers.get(own));
     const foreign = addressesOf(
-      [...ledgers].flatMap(([name, object]) => (name === own ? [] : readLedger(object))),
+      [...ledgers].flatMap(([name, object]) => (name === own ? [] : readAllocations(object))),
     );
     const taken = addressesOf([before]);
     const next = new Map(before);
@@ -74,13 +81,15 @@ export function grantRoutes(
       next.set(key, { hostname, addresses });
       granted.set(key, { kind: 'granted', addresses });
     }
-    await writeLedger(deps, group, next, signal);
+    await writeAllocations(deps, group, next, signal);
     return granted;
   });
 }
 
-function addressesOf(ledgers: readonly Ledger[]): Set<string> {
-  return new Set(ledgers.flatMap((ledger) => [...ledger.values()].flatMap(({ addresses }) => addresses)));
+function addressesOf(ledgers: readonly Allocations[]): Set<string> {
+  return new Set(
+    ledgers.flatMap((allocations) => [...allocations.values()].flatMap(({ addresses }) => addresses)),
+  );
 }
 
 /**
@@ -94,11 +103,11 @@ export async function grantServices(
   group: NodeGroup,
   members: readonly { readonly member: GroupMember; readonly ports: readonly number[] }[],
   present: ReadonlySet<string>,
-  before: Ledger,
+  before: Allocations,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Granted>> {
   const granted = new Map<string, Granted>();
-  const next = new Map<string, Grant>(before);
+  const next = new Map<string, Allocation>(before);
   for (const { member, ports } of members) {
     const owner = { uid: group.uid, tags: deps.options.defaultTags, members: present };
     const answer = await grantService(services, owner, member, ports, signal);
@@ -112,7 +121,7 @@ export async function grantServices(
       );
     }
   }
-  await writeLedger(deps, group, next, signal);
+  await writeAllocations(deps, group, next, signal);
   return granted;
 }
 

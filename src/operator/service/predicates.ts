@@ -88,7 +88,7 @@ export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
  * The part of a Service that is kept in memory: all of a Service of a group, and of the others only the values that decide
  * about them, because a cluster may have thousands.
  */
-export function keptOfService(service: KubeObject): KubeObject {
+export function projectService(service: KubeObject): KubeObject {
   const { apiVersion, kind, metadata, ...rest } = service;
   const { managedFields: _none, labels = {}, annotations = {}, ...kept } = metadata;
   if (groupIn(annotations) !== '' || hasGroupFinalizer(service))

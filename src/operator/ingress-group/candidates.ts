@@ -1,4 +1,6 @@
 /** The Services, Ingresses and groups that a pass over one group is about, from the cache. Effects. */
+import type { Sequence } from '../../async/sequence.ts';
+import type { Approvals } from '../workload/approvals.ts';
 import {
   ENDPOINT_SLICES,
   hasReadyEndpoint,
@@ -18,10 +20,10 @@ import type { ReconcilerDeps } from '../workload/reconciler.ts';
 import { fullName, type ObjectIndex } from '../object-cache.ts';
 import { typeSelector } from '../workload/workload.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
-import { groupIn } from '../service/interest.ts';
-import { isLedger, ledgerName, readLedger, type Ledger } from './ledger.ts';
+import { groupIn } from '../service/predicates.ts';
+import { isAllocations, allocationsName, readAllocations, type Allocations } from './allocations.ts';
 import { ingressMember, serviceMember, wantsGroup, type GroupMember } from './member.ts';
-import type { Way } from './plan.ts';
+import type { ServeMode } from './plan.ts';
 
 /** Settings of the operator for ingress groups. */
 export interface IngressGroupChoices {
@@ -35,6 +37,15 @@ export interface IngressGroupChoices {
   readonly ingresses: boolean;
   /** Networks of the addresses that members get if the control server has no Tailscale Services. */
   readonly networks: readonly Network[];
+}
+
+/** Dependencies of a pass over a group. */
+export interface GroupContext {
+  readonly deps: ReconcilerDeps;
+  readonly choices: IngressGroupChoices;
+  readonly approvals: Approvals;
+  /** Runs the address allocations of all groups one after another. */
+  readonly inTurn: Sequence;
 }
 
 export interface Candidates {
@@ -55,7 +66,7 @@ export async function listCandidates(
   { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
   choices: IngressGroupChoices,
   group: string,
-  way: Way,
+  mode: ServeMode,
   signal: AbortSignal,
 ): Promise<Candidates> {
   const cached = await cache.read(
@@ -63,11 +74,11 @@ export async function listCandidates(
       SERVICES,
       PROXY_GROUPS,
       ...(choices.ingresses ? [INGRESSES] : []),
-      ...(choices.services && way === 'service' ? [ENDPOINT_SLICES] : []),
+      ...(choices.services && mode === 'service' ? [ENDPOINT_SLICES] : []),
     ],
     signal,
   );
-  const ledgers = await listLedgers({ client, options }, signal);
+  const ledgers = await listAllocations({ client, options }, signal);
   const groups = new Set(
     cached
       .all(PROXY_GROUPS)
@@ -75,7 +86,7 @@ export async function listCandidates(
       .filter((one) => isIngressGroup(one) && one.metadata.deletionTimestamp === undefined)
       .map(({ metadata }) => metadata.name),
   );
-  const granted = ledgerOf(ledgers, group);
+  const granted = allocationsOf(ledgers, group);
   const membersIn = (
     byGroup: ObjectIndex,
     marked: ObjectIndex,
@@ -115,21 +126,21 @@ export async function listCandidates(
   };
 }
 
-export async function listLedgers(
+export async function listAllocations(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, KubeObject>> {
   const scope = { namespace: options.namespace, labelSelector: typeSelector('proxygroup') };
   const { items } = await client.list(KINDS.configMap, scope, signal);
-  return new Map(items.filter(isLedger).map((object) => [object.metadata.name, object]));
+  return new Map(items.filter(isAllocations).map((object) => [object.metadata.name, object]));
 }
 
 export function isMarked({ metadata, finalizer }: GroupMember): boolean {
   return metadata.finalizers.includes(finalizer);
 }
 
-export function ledgerOf(ledgers: Candidates['ledgers'], group: string): Ledger {
-  return readLedger(ledgers.get(ledgerName(group)));
+export function allocationsOf(ledgers: Candidates['ledgers'], group: string): Allocations {
+  return readAllocations(ledgers.get(allocationsName(group)));
 }
 
 /** True if the member names a group that can serve it. */
@@ -138,9 +149,9 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
 }
 
 /** Members with a finalizer that no group serves or has in its ledger: left by a deleted group or by another operator. */
-export function straysOf(candidates: Candidates): readonly GroupMember[] {
+export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(
-    [...candidates.ledgers.values()].flatMap((ledger) => [...readLedger(ledger).keys()]),
+    [...candidates.ledgers.values()].flatMap((allocations) => [...readAllocations(allocations).keys()]),
   );
   return candidates.members.filter(
     (member) => isMarked(member) && !hasGroup(candidates, member) && !listed.has(member.key),

@@ -12,43 +12,46 @@ import { metadataOf } from '../workload/object-specs.ts';
 const ENTRIES = 'members.json';
 const SUFFIX = '-ingress-config';
 
-export interface Grant {
+export interface Allocation {
   readonly hostname: string;
   /** One for each family. */
   readonly addresses: readonly string[];
 }
 
 /** By the key of a member. */
-export type Ledger = ReadonlyMap<string, Grant>;
+export type Allocations = ReadonlyMap<string, Allocation>;
 
-const ledgerSchema = z.record(z.string(), z.object({ hostname: z.string(), addresses: z.array(z.string()) }));
+const allocationsSchema = z.record(
+  z.string(),
+  z.object({ hostname: z.string(), addresses: z.array(z.string()) }),
+);
 
-export function ledgerName(group: string): string {
+export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }
 
 /** Whether a ConfigMap of a group is such a one. */
-export function isLedger({ metadata }: KubeObject): boolean {
+export function isAllocations({ metadata }: KubeObject): boolean {
   return metadata.name.endsWith(SUFFIX);
 }
 
 /** @param object undefined: there is none yet */
-export function readLedger(object: KubeObject | undefined): Ledger {
+export function readAllocations(object: KubeObject | undefined): Allocations {
   const data = z.object({ data: z.record(z.string(), z.string()).default({}) }).safeParse(object ?? {});
-  const entries = ledgerSchema.safeParse(jsonOrUndefined(data.data?.data[ENTRIES] ?? '{}'));
+  const entries = allocationsSchema.safeParse(jsonOrUndefined(data.data?.data[ENTRIES] ?? '{}'));
   return new Map(Object.entries(entries.data ?? {}));
 }
 
-export function ledgerObject(
+export function allocationsObject(
   group: NodeGroup,
   options: { readonly namespace: string },
-  ledger: Ledger,
+  allocations: Allocations,
 ): DesiredObject & { readonly data: Readonly<Record<string, string>> } {
-  const sorted = [...ledger].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  const sorted = [...allocations].toSorted(([a], [b]) => (a < b ? -1 : 1));
   return {
     apiVersion: 'v1',
     kind: 'ConfigMap',
-    metadata: metadataOf(group, options, ledgerName(group.name)),
+    metadata: metadataOf(group, options, allocationsName(group.name)),
     data: { [ENTRIES]: JSON.stringify(Object.fromEntries(sorted)) },
   };
 }

@@ -1,7 +1,7 @@
 /** What a Service asks of the operator, decided in one place. Pure. */
 import { isIP } from 'node:net';
 import type { PacketDuty } from '../workload/workload.ts';
-import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './interest.ts';
+import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
