@@ -143,7 +143,10 @@ describe('bulk through a recorded session', () => {
       await finished.promise;
       expect(arrived.digest('hex')).toBe(sha256().update(wire).digest('hex'));
       client.socket.end();
-      expect(await rig.until('sessionEnded')).toMatchObject({ outcome: 'client-disconnected', inputBytes: 8 * MIB });
+      expect(await rig.until('sessionEnded')).toMatchObject({
+        outcome: 'client-disconnected',
+        inputBytes: 8 * MIB,
+      });
     },
   );
 

@@ -16,14 +16,14 @@ import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
 import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
-import { bearerSubprotocols, cleanResponseHeaders } from '../../kube/headers.ts';
+import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderDirectory } from '../../recording/find-recorders.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
-import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../recording/stream-plan.ts';
+import { createTaps, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
 import {
@@ -44,6 +44,7 @@ import { encodeChunks, encodeUpgradeHead, warningLines } from './upgrade-head.ts
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
+import { recordableHeaders, SUBPROTOCOL_HEADER } from './recordable-headers.ts';
 import { sessionFields } from './session-fields.ts';
 import { prepareSocket } from './session-socket.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
@@ -111,12 +112,6 @@ export interface UpgradeLimits extends Partial<RecordingLimits> {
 const UPGRADE_LIMITS: UpgradeLimits = { responseTimeoutMs: 60_000, lingerMs: 5_000 };
 
 const SWITCHING = 101;
-
-/** Headers with the offered and the chosen subprotocol. */
-const SUBPROTOCOL_HEADER = {
-  spdy: 'x-stream-protocol-version',
-  websocket: 'sec-websocket-protocol',
-} as const;
 
 /** Requests that reach other programs, which may use any protocol. The API server itself uses two. */
 const SPOKEN_BY_APPS: ReadonlySet<RequestClass> = new Set(['nodeProxy', 'podProxy', 'serviceProxy']);
@@ -284,31 +279,6 @@ async function record(
     opened.upload?.abort();
     throw error;
   }
-}
-
-/** Returns the headers of a recorded upgrade, which offer only subprotocols that the taps can read. */
-function recordableHeaders(
-  protocol: StreamProtocol,
-  headers: readonly string[],
-): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
-  const name = SUBPROTOCOL_HEADER[protocol];
-  const offered = recordableSubprotocols(protocol, headerLines(headers, name));
-  // Without a version some servers choose the oldest one, and others respond with an error.
-  if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
-    throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
-  }
-  const kept = withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions');
-  if (protocol === 'spdy') {
-    return {
-      headers: [...kept, ...offered.flatMap((version) => ['X-Stream-Protocol-Version', version])],
-      offered,
-    };
-  }
-  // Credentials are present in noauth mode only. The API server removes them before it chooses a subprotocol.
-  const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
-  const line =
-    offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];
-  return { headers: [...kept, ...line], offered };
 }
 
 /** Starts the recording of an upgraded connection, if a recorder accepted it. */

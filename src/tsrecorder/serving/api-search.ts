@@ -18,6 +18,7 @@ import { MAX_QUERY, parseQuery, printQuery, QueryError, type Query } from '../..
 import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import { termsOf } from '../library/indexed-list.ts';
+import type { Scope } from '../library/scope.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
@@ -74,21 +75,6 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
     return access.scope(viewer) === 'everything' ? { ...told, ...counted } : told;
   }
 
-  /** What of the sessions found is there, and may be seen. */
-  async function visible(
-    sessions: readonly FoundSession[],
-    viewer: Viewer,
-  ): Promise<readonly (Omit<FoundSession, 'id'> & { readonly recording: Recording })[]> {
-    const shown = await catalog.shown(
-      sessions.map(({ id }) => id),
-      access.scope(viewer),
-    );
-    return sessions.flatMap(({ id: _id, ...found }, at) => {
-      const recording = shown[at];
-      return recording === undefined ? [] : [{ recording, ...found }];
-    });
-  }
-
   app.get('/api/v1/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);
@@ -110,7 +96,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
         throw new TailcastError('SEARCH_UNAVAILABLE', problem);
       return {
         query: printQuery(query),
-        sessions: await visible(found.sessions, viewer),
+        sessions: await visibleSessions(catalog, found.sessions, access.scope(viewer)),
         ...(found.next === undefined ? {} : { next: found.next }),
         index,
       };
@@ -150,6 +136,22 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       );
       return { ...found, index };
     });
+  });
+}
+
+/** What of the sessions found is there, and may be seen. */
+async function visibleSessions(
+  catalog: SearchApiOptions['catalog'],
+  sessions: readonly FoundSession[],
+  scope: Scope,
+): Promise<readonly (Omit<FoundSession, 'id'> & { readonly recording: Recording })[]> {
+  const shown = await catalog.shown(
+    sessions.map(({ id }) => id),
+    scope,
+  );
+  return sessions.flatMap(({ id: _id, ...found }, at) => {
+    const recording = shown[at];
+    return recording === undefined ? [] : [{ recording, ...found }];
   });
 }
 

@@ -141,8 +141,8 @@ describe('a hold', () => {
     await rig.recorder.close();
     await store.replaceDocument(`.holds/${held}`, statement);
     await using again = await rig.restart(expiring(new Registry()));
-    await until(async () => ((await again.list()).length === 0 ? true : undefined));
     await until(async () => ((await store.listDocuments('.holds/')).length === 0 ? true : undefined));
+    await expect.poll(() => again.list()).toEqual([]);
   });
 
   it('stays when the recorder has lost its spool, by the log of the time before', async () => {
