@@ -252,10 +252,10 @@ function list(items: readonly string[]): string {
   return items.map((item) => `- ${item}\n`).join('');
 }
 
-/** The text with a capital letter at its beginning and a full stop. */
+/** Returns the text with a full stop and a capital letter, except for names of programs and for `value: meaning`. */
 function sentence(text: string): string {
   const ended = /[.!?]$/.test(text) ? text : `${text}.`;
-  return ended.charAt(0).toUpperCase() + ended.slice(1);
+  return /^(?:tailscaled|tailcast|kubectl|kubeconfig|[\w-]+:) /.test(ended) ? ended : upperFirst(ended);
 }
 
 if (import.meta.main) {

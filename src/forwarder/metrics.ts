@@ -18,7 +18,7 @@ export function createForwarderMetrics(registry: Registry, open: () => number): 
     ended.inc({ outcome }, 0);
   new Gauge({
     name: 'tailcast_forwarder_open_connections',
-    help: 'Connections that are open now.',
+    help: 'Open connections.',
     registers: [registry],
     collect() {
       this.set(open());

@@ -26,7 +26,7 @@ export function createIngressMetrics(registry: Registry, open: () => number): In
   for (const outcome of OUTCOMES) requests.inc({ outcome }, 0);
   new Gauge({
     name: 'tailcast_ingress_open_requests',
-    help: 'Requests under way, WebSockets included.',
+    help: 'Requests in flight, including WebSockets.',
     registers: [registry],
     collect() {
       this.set(open());

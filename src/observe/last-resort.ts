@@ -61,6 +61,6 @@ export function openLastResort(options: {
 export function createExceptionCounter(registry: Registry): Counter {
   return createMakers(registry).counter(
     'tailcast_unexpected_exceptions_total',
-    'Exceptions that reached the top of the process, which then drains and ends.',
+    'Unexpected exceptions. The process then drains and exits.',
   );
 }

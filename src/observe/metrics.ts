@@ -42,7 +42,7 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
     ...createSessionMetrics(makers),
     connections: new Gauge({
       name: 'tailcast_client_connections',
-      help: 'Client connections now open, by protocol.',
+      help: 'Open client connections, by protocol.',
       labelNames: ['alpn'],
       registers: [registry],
     }),
@@ -56,11 +56,11 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
 function createSessionMetrics(makers: MetricMakers) {
   const { counter, labelled, gauge } = makers;
   return {
-    sessionsActive: gauge('tailcast_sessions_active', 'Interactive sessions now open.'),
-    sessions: labelled('tailcast_sessions_total', 'Interactive sessions that ended, by outcome.', 'outcome'),
+    sessionsActive: gauge('tailcast_sessions_active', 'Open interactive sessions.'),
+    sessions: labelled('tailcast_sessions_total', 'Stopped interactive sessions, by outcome.', 'outcome'),
     unrecordedSessions: counter(
       'tailcast_sessions_unrecorded_total',
-      'Sessions that should have been recorded but ran without a recorder.',
+      'Sessions with a recorder in their grant that ran unrecorded.',
     ),
     recordingGaps: counter('tailcast_recording_gaps_total', 'Gaps in recordings of sessions that continued.'),
     recorderLosses: labelled(
@@ -70,15 +70,15 @@ function createSessionMetrics(makers: MetricMakers) {
     ),
     outputHeldUp: counter(
       'tailcast_output_held_up_total',
-      'Sessions whose API server had to wait because the buffer for their output held all it may.',
+      'Sessions whose API server waited because the output buffer was full.',
     ),
     bufferFileLosses: counter(
       'tailcast_output_file_failures_total',
-      'Sessions whose file for waiting output could not be written.',
+      'Sessions whose file for buffered output could not be written.',
     ),
     violations: counter(
       'tailcast_sessions_violated_total',
-      'Sessions ended because their stream could not be understood.',
+      'Sessions that the gateway ended because of a protocol violation.',
     ),
   };
 }
@@ -110,39 +110,36 @@ function createLateMetrics({ labelled, gauge }: MetricMakers) {
   return {
     lateWaiting: gauge(
       'tailcast_late_recordings_waiting',
-      'Sessions that are over and the end of whose recording waits for a recorder.',
+      'Stopped sessions with output that waits for a recorder.',
     ),
     lateBytesWaiting: gauge(
       'tailcast_late_bytes_waiting',
-      'Bytes of recordings that wait for a recorder after their session.',
+      'Bytes of stopped sessions that wait for a recorder.',
     ),
     late: labelled(
       'tailcast_late_recordings_total',
-      'Ends of recordings whose recorder was lost for good, by what became of them: delivered or dropped.',
+      'Late deliveries to recorders, by outcome: delivered or dropped.',
       'outcome',
       outcomes,
     ),
     lateBytes: labelled(
       'tailcast_late_bytes_total',
-      'Bytes of these ends, by what became of them.',
+      'Bytes of late deliveries, by outcome.',
       'outcome',
       outcomes,
     ),
-    journalBytes: gauge(
-      'tailcast_journal_bytes',
-      'Bytes on disk that no recorder had acknowledged when they were written.',
-    ),
+    journalBytes: gauge('tailcast_journal_bytes', 'Unacknowledged bytes in the journal on disk.'),
     journalsLeft: gauge(
       'tailcast_journal_recordings_left',
-      'Sessions that are over and the end of whose recording is on disk, those found at the start included.',
+      'Stopped sessions with pending output on disk, including those of earlier processes.',
     ),
     journalsUnreadable: gauge(
       'tailcast_journal_unreadable',
-      'Files of such ends that cannot be read, and folders of gateways with another key.',
+      'Unreadable files with pending output, and directories of gateways with another key.',
     ),
     journalRefusals: labelled(
       'tailcast_journal_refusals_total',
-      'Output that the journal could not store, by reason; its sessions waited for the recorder.',
+      'Output that the journal could not store, by reason. The sessions waited for the recorder.',
       'reason',
       ['room', 'disk'],
     ),
@@ -153,7 +150,7 @@ function createRequestMetrics(registers: Registry[]) {
   const cells = new Float64Array(PROTOCOLS.length * STATUS_CELLS);
   const total = new Counter({
     name: 'tailcast_requests_total',
-    help: 'Requests answered, by protocol and HTTP status (499: the client left first).',
+    help: 'Completed requests, by protocol and HTTP status (499: the client disconnected first).',
     labelNames: ['protocol', 'code'],
     registers,
     collect: () => {
@@ -181,7 +178,7 @@ function createRequestMetrics(registers: Registry[]) {
   const bytes = { request: 0, response: 0 };
   const flying: Gauge = new Gauge({
     name: 'tailcast_requests_in_flight',
-    help: 'Requests now being served, sessions included.',
+    help: 'Requests in flight, including sessions.',
     registers,
     collect: () => flying.set(inFlight),
   });

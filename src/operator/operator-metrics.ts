@@ -38,27 +38,27 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
   function gauge(name: string, help: string, read: () => number): void {
     const shown: Gauge = new Gauge({ name, help, registers, collect: () => shown.set(read()) });
   }
-  gauge('k8s_recorder_resources', 'Recorder resources that are deployed.', () => recorders.size);
+  gauge('k8s_recorder_resources', 'Deployed Recorder resources.', () => recorders.size);
   gauge(
     'k8s_proxygroup_kube_apiserver_resources',
-    'ProxyGroup resources of gateways that are deployed.',
+    'Deployed ProxyGroup resources of type kube-apiserver.',
     () => proxyGroups.size,
   );
-  gauge('k8s_ingress_resources', 'Ingresses that have a proxy of their own.', () => ingresses.size);
-  gauge('k8s_connector_resources', 'Connector resources that are deployed.', () => connectors.size);
+  gauge('k8s_ingress_resources', 'Ingresses with their own proxy.', () => ingresses.size);
+  gauge('k8s_connector_resources', 'Deployed Connector resources.', () => connectors.size);
   gauge(
     'k8s_proxygroup_egress_resources',
-    'ProxyGroup resources of type egress that are deployed.',
+    'Deployed ProxyGroup resources of type egress.',
     () => egressGroups.size,
   );
   gauge(
     'k8s_proxygroup_ingress_resources',
-    'ProxyGroup resources of type ingress that are deployed.',
+    'Deployed ProxyGroup resources of type ingress.',
     () => ingressGroups.size,
   );
-  gauge('tailcast_operator_services', 'Services that have a proxy of their own.', () => services.size);
-  gauge('tailcast_operator_gateways', 'Gateways that have a proxy.', () => gateways.size);
-  gauge('tailcast_operator_pending', 'Resources that wait or are being worked on.', () => pending());
+  gauge('tailcast_operator_services', 'Services with their own proxy.', () => services.size);
+  gauge('tailcast_operator_gateways', 'Gateways with a proxy.', () => gateways.size);
+  gauge('tailcast_operator_pending', 'Queued resources and resources in reconciliation.', () => pending());
   return {
     registry,
     recorders,
@@ -71,13 +71,13 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     ingressGroups,
     reconciles: new Counter({
       name: 'tailcast_operator_reconciles_total',
-      help: 'Passes over a resource, by outcome.',
+      help: 'Reconciliations of a resource, by outcome.',
       labelNames: ['outcome'],
       registers,
     }),
     keysCreated: new Counter({
       name: 'tailcast_operator_auth_keys_created_total',
-      help: 'Auth keys made, by reason.',
+      help: 'Created auth keys, by reason.',
       labelNames: ['reason'],
       registers,
     }),
@@ -88,7 +88,7 @@ export function createOperatorMetrics(options: { readonly processMetrics?: boole
     }),
     leading: new Gauge({
       name: 'tailcast_operator_leading',
-      help: '1 while this process leads.',
+      help: '1 while this process has the Lease.',
       registers,
     }),
     showPending(read) {

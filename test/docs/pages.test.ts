@@ -20,8 +20,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const PAGES = [
   'README.md',
   ...readdirSync(join(root, 'docs'))
-    // the writing guide shows patterns, not commands
-    .filter((name) => name.endsWith('.md') && name !== 'writing.md')
+    .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ];
 

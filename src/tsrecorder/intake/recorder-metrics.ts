@@ -52,11 +52,11 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
     receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
     durableBytes: counter(
       'tailcast_recorder_durable_bytes_total',
-      'Bytes of session uploads made durable, and thus acknowledged.',
+      'Durable and acknowledged bytes of session uploads.',
     ),
     ackLagSeconds: histogram(
       'tailcast_recorder_ack_lag_seconds',
-      'Time from the receipt of a byte until it is durable, for the oldest byte of each commit of a session.',
+      'Time from the receipt of a byte until it is durable, for the oldest byte of each commit.',
       DISK_BUCKETS,
     ),
     fsyncSeconds: histogram(
@@ -75,16 +75,21 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
       'code',
       ['STORE_FAILED', 'STORE_FULL', 'UPLOAD_MALFORMED', 'UPLOAD_TOO_LARGE', 'UPLOAD_CONFLICT'],
     ),
-    refused: labelled('tailcast_recorder_refused_total', 'Requests of uploaders that were refused.', 'code', [
-      'STORE_FULL',
-      'STORE_FAILED',
-      'RECORDER_BUSY',
-      'UPLOAD_REFUSED',
-      'IDENTITY_UNKNOWN',
-      'IDENTITY_UNAVAILABLE',
-      'IDENTITY_MALFORMED',
-    ]),
-    events: counter('tailcast_recorder_events_total', 'API request events made durable.'),
+    refused: labelled(
+      'tailcast_recorder_refused_total',
+      'Refused requests of uploaders, by error code.',
+      'code',
+      [
+        'STORE_FULL',
+        'STORE_FAILED',
+        'RECORDER_BUSY',
+        'UPLOAD_REFUSED',
+        'IDENTITY_UNKNOWN',
+        'IDENTITY_UNAVAILABLE',
+        'IDENTITY_MALFORMED',
+      ],
+    ),
+    events: counter('tailcast_recorder_events_total', 'Durable API request events.'),
   };
 }
 
@@ -92,7 +97,7 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
 function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   const gauge = new Gauge({
     name: 'tailcast_recorder_connections',
-    help: 'Open connections: of uploaders (and of viewers, unless they have a listener of their own), of viewers.',
+    help: 'Open connections, by listener. Viewers use the listener of uploads, unless readListen is set.',
     labelNames: ['listener'],
     registers: [registry],
   });
@@ -103,32 +108,32 @@ function createConnectionGauge(registry: Registry): Gauge<'listener'> {
 /** What is kept. */
 function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
   return {
-    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts brought into the store.'),
+    storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts written to the store.'),
     storeRetries: counter(
       'tailcast_recorder_store_retries_total',
-      'Failed attempts to bring a recording into the store.',
+      'Failed attempts to write a recording to the store.',
     ),
     eventBatchFailures: counter(
       'tailcast_recorder_event_batch_failures_total',
-      'Failed attempts to bring batches of events into the store.',
+      'Failed attempts to write batches of events to the store.',
     ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',
-      'Failed attempts to bring the evidence log into the store.',
+      'Failed attempts to write the evidence log to the store.',
     ),
     removed: labelled(
       'tailcast_recorder_removed_total',
-      'Recordings removed by the retention policy, by its reason.',
+      'Recordings that the retention policy removed, by reason.',
       'reason',
       ['age', 'quota'],
     ),
     retentionFailures: counter(
       'tailcast_recorder_retention_failures_total',
-      'Times the retention policy could not be applied.',
+      'Failed runs of the retention policy.',
     ),
     overQuota: gauge(
       'tailcast_recorder_over_quota',
-      '1 while recordings that may not be removed exceed --max-store-bytes, and new sessions are refused.',
+      '1 while protected recordings exceed --max-store-bytes and the recorder refuses new sessions.',
     ),
     unprovenHolds: gauge(
       'tailcast_recorder_unproven_holds',
@@ -140,12 +145,12 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
     ),
     checkpointFailures: counter(
       'tailcast_recorder_checkpoint_failures_total',
-      'Rounds in which open sessions could not all be copied to the shared bucket.',
+      'Failed copies of open sessions to the shared bucket.',
     ),
-    adopted: counter('tailcast_recorder_adopted_total', 'Sessions of lost recorders that were taken over.'),
+    adopted: counter('tailcast_recorder_adopted_total', 'Adopted sessions of lost recorders.'),
     untrusted: gauge(
       'tailcast_recorder_untrusted_sessions',
-      'Sessions in the shared bucket that no trusted recorder signed. They are kept, and never signed or finished.',
+      'Sessions in the shared bucket without the signature of a trusted recorder. They stay in the bucket unchanged.',
     ),
   };
 }
@@ -153,7 +158,7 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
 function createRecordingCounter(registry: Registry): Counter<'state' | 'result'> {
   const counter = new Counter({
     name: 'tailcast_recorder_recordings_total',
-    help: 'Recordings that ended, by state and result. Exit codes are exit 0 and exit nonzero.',
+    help: 'Finished recordings, by state and result (exit 0, exit nonzero, …).',
     labelNames: ['state', 'result'],
     registers: [registry],
   });
@@ -184,12 +189,12 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
   );
   gauge(
     'tailcast_recorder_oldest_storing_seconds',
-    'How long the session has waited for the store that has waited longest; 0 when none waits.',
+    'Longest waiting time of a stopped session for the store; 0 if no session waits.',
     () => status().oldestStoringSeconds,
   );
   gauge(
     'tailcast_recorder_log_unpublished_entries',
-    'Entries of the evidence log that the store does not have.',
+    'Entries of the evidence log that are not in the store.',
     () => status().unpublishedEntries,
   );
 }

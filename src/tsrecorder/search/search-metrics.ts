@@ -46,7 +46,7 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
   };
   const state: Gauge<'state'> = new Gauge({
     name: 'tailcast_search_state',
-    help: 'State of the search index, 1 at the one that it has: ready, building, unavailable. No index: none.',
+    help: '1 for the current state of the search index: ready, building or unavailable.',
     labelNames: ['state'],
     registers,
     async collect() {
@@ -56,29 +56,29 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
   });
   gauge(
     'tailcast_search_lag_seconds',
-    'How long the oldest durable byte of a running session waits to be found.',
+    'Age of the oldest durable output of a running session that is not in the search index.',
     ({ lagSeconds }) => lagSeconds,
   );
   gauge(
     'tailcast_search_backlog_recordings',
-    'Recordings that are stored and not in the search index.',
+    'Stored recordings that are not in the search index.',
     ({ backlog }) => backlog,
   );
   gauge('tailcast_search_recordings', 'Recordings in the search index.', ({ sessions }) => sessions);
   gauge(
     'tailcast_search_partial_recordings',
-    'Recordings of which not all text is in the search index.',
+    'Recordings with only a part of their text in the search index.',
     ({ partial }) => partial,
   );
-  gauge('tailcast_search_index_bytes', 'Bytes of the files of the search index.', ({ bytes }) => bytes);
+  gauge('tailcast_search_index_bytes', 'Size of the files of the search index.', ({ bytes }) => bytes);
   gauge(
     'tailcast_search_rebuilt_ratio',
-    'Part of a new search index that is built beside the one that answers; 1 when none is.',
+    'Progress of a rebuild of the search index; 1 if there is no rebuild.',
     ({ rebuilding }) => (rebuilding === undefined ? 1 : rebuilding.done / Math.max(1, rebuilding.of)),
   );
   const seconds = new Histogram({
     name: 'tailcast_search_query_seconds',
-    help: 'Time of questions to the search index, waiting for their turn included, by kind.',
+    help: 'Time of search queries including their waiting time, by kind.',
     labelNames: ['kind'],
     buckets: BUCKETS,
     registers,
@@ -86,17 +86,17 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
   for (const kind of KINDS) seconds.zero({ kind });
   const queryFailures = labelled(
     'tailcast_search_query_failures_total',
-    'Questions to the search index that were not answered, by error code.',
+    'Failed search queries, by error code.',
     'code',
     ['SEARCH_BUSY', 'SEARCH_UNAVAILABLE'],
   );
   const failures = counter(
     'tailcast_search_index_failures_total',
-    'Times the search index could not be written; it is tried again.',
+    'Failed writes of the search index. The recorder retries.',
   );
   const unreadable = counter(
     'tailcast_search_unreadable_total',
-    'Times a recording could not be read for the search index; it is tried again.',
+    'Failed reads of a recording for the search index. The recorder retries.',
   );
   return {
     watch(progress) {
