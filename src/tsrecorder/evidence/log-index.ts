@@ -127,7 +127,8 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
       addFirst(index.documents, event.name, { ...at, sha256: event.sha256 }, signed);
       break;
     case 'removed':
-      if (signed) addTo(index.removals, event.recording, at);
+      // whoever breaks a signature in the store does not get a recording removed without a trace
+      if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
       break;
     case 'documentRemoved':
       if (signed) addTo(index.documentRemovals, event.name, at);

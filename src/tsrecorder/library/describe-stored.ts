@@ -22,20 +22,21 @@ export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) 
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
- * What cannot be read is described as damaged. Cached by length and time of the cast, unless it was the store that failed.
+ * What cannot be read is described as damaged. Cached as long as nobody replaces the cast, unless it was the store that failed.
  *
  * @param maxCached descriptions kept in memory.
  * @param trustOf default: nothing is said about trust.
  */
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
-  const cache = new Map<string, DescribedPart>();
+  const cache = new Map<string, { readonly of: string; readonly described: DescribedPart }>();
   return async ({ key, hasSidecar, stat: listed }) => {
     const id = recordingId(key);
     const stat = listed ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
     const version = versionOf(stat, hasSidecar);
     const cached = cache.get(id);
-    if (cached?.entry.version === version) return cached;
+    const of = `${version} ${stat.identity}`;
+    if (cached?.of === of) return cached.described;
     let described: DescribedPart;
     try {
       described = await describeStored(store, key, stat, version, hasSidecar, trustOf);
@@ -45,15 +46,25 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       // a fault of this program says nothing about the recording, and must not pass for damage
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorReason(error)}`;
-      described = describeAlone(store, key, version, describeDamaged(key, stat.bytes, problem));
+      const recording = describeDamaged(key, stat.bytes, problem);
+      described = describeAlone(
+        store,
+        key,
+        version,
+        trustOf ? { ...recording, ...untrusted(problem) } : recording,
+      );
       // a store or a disk that fails says nothing about the recording
       if (error instanceof Error && 'code' in error) return described;
     }
     const [oldest] = cache.keys();
     if (cache.size >= maxCached && oldest !== undefined) cache.delete(oldest);
-    cache.set(id, described);
+    cache.set(id, { of, described });
     return described;
   };
+}
+
+function untrusted(trustReason: string): Trust {
+  return { trust: 'unverified', trustReason };
 }
 
 /** What a recording is now; undefined: gone. */
@@ -122,7 +133,7 @@ async function describeStored(
   const line = await readFirstLine(store, key, stat.bytes);
   // a document may have several lines
   const beginning = line.trim() === '{' ? await readText(store, key, 'cast', BEGINNING_BYTES) : line;
-  if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version);
+  if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version, trust);
   const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
@@ -144,10 +155,11 @@ async function describeVersion1(
   key: RecordingKey,
   bytes: number,
   version: string,
+  trust: Trust | undefined,
 ): Promise<DescribedPart> {
   if (bytes > MAX_VERSION1_BYTES) {
     const problem = `a recording of asciicast version 1 can be read up to ${MAX_VERSION1_BYTES / 1024 ** 2} MiB`;
-    return describeAlone(store, key, version, describeDamaged(key, bytes, problem));
+    return describeAlone(store, key, version, { ...describeDamaged(key, bytes, problem), ...trust });
   }
   const convert = async (): Promise<Uint8Array> =>
     Buffer.from(castFromVersion1(await readText(store, key, 'cast', MAX_VERSION1_BYTES)));
@@ -164,7 +176,7 @@ async function describeVersion1(
     },
     live: undefined,
   };
-  const described = describeAlone(store, key, version, recording, head.resizeOrder);
+  const described = describeAlone(store, key, version, { ...recording, ...trust }, head.resizeOrder);
   return {
     ...described,
     entry: { ...described.entry, pieces: [{ ...cast, start: 0 }] },
@@ -173,7 +185,7 @@ async function describeVersion1(
 }
 
 const BEGINNING_BYTES = 4096;
-const MAX_SIDECAR_BYTES = 8_388_608;
+export const MAX_SIDECAR_BYTES = 8_388_608;
 
 /** Id, key and length are those of the cast that is there, whatever the sidecar says. */
 function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
@@ -235,7 +247,7 @@ async function readFirstLine(store: ReadableStore, key: RecordingKey, bytes: num
   return Buffer.concat(parts).toString();
 }
 
-async function readText(
+export async function readText(
   store: ReadableStore,
   key: RecordingKey,
   kind: ObjectKind,

@@ -17,7 +17,10 @@ import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { readLogs } from '../evidence/verify-logs.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
-import { createDescriber } from '../library/describe-stored.ts';
+import type { Recording } from '../../wire/recorder-api/recording.ts';
+import { trustOf } from '../evidence/trust.ts';
+import { createDescriber, MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
+import { parseSidecar } from '../library/sidecar.ts';
 import {
   isTooOld,
   planRetention,
@@ -29,7 +32,7 @@ import {
   type RetentionPolicy,
 } from './retention.ts';
 import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
-import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
+import { parseRecordingId, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/within.ts';
@@ -80,7 +83,7 @@ export interface Retention {
 export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
-  const findUsers = createUserFinder(options.store);
+  const findUsers = createUserFinder(options.store, options.trusted);
   const closing = new AbortController();
   let running: Promise<void> = Promise.resolve();
   const apply = (): void => {
@@ -117,7 +120,7 @@ export interface ShownRetentionPlan extends RetentionPlan {
 /**
  * What the policy would remove now.
  *
- * @param keys of the recorders whose holds and releases count; without any, each hold is unproven
+ * @param keys of the recorders whose signatures count; without any, each hold is unproven, and all recordings count as signed
  */
 export async function planStoreRetention(
   store: RecordingStore,
@@ -127,44 +130,73 @@ export async function planStoreRetention(
 ): Promise<ShownRetentionPlan> {
   const recordings = await keptRecordings(store, () => true, new AbortController().signal);
   const logged = keys.length === 0 ? NO_HOLDS : holdsInLogs((await readLogs(store, keys)).logs);
-  const { proofs } = await readHolds(store, logged, new Map(keys.map((key) => [key.id, key])));
-  const plan = await planRetention(recordings, proofs, policy, nowMs, createUserFinder(store));
+  const trusted = new Map(keys.map((key) => [key.id, key]));
+  const { proofs } = await readHolds(store, logged, trusted);
+  const findUsers = createUserFinder(store, keys.length === 0 ? undefined : trusted);
+  const plan = await planRetention(recordings, proofs, policy, nowMs, findUsers);
   return {
     ...plan,
     held: plan.held.map((removal) => ({ ...removal, hold: proofs.get(removal.id) ?? 'unproven' })),
   };
 }
 
-/** Creates a function that reads the users of recordings, and remembers some of them: recordings never change. */
-function createUserFinder(store: RecordingStore): FindUsers {
+/**
+ * Creates a function that reads the users of recordings, and remembers some of them for as long as the recordings stay the same.
+ *
+ * @param trusted keys that count, by id. Default: all recordings count as signed
+ */
+function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, PublicKey>): FindUsers {
   const describe = createDescriber(store, 1);
   const known = new Map<string, string>();
   const names = new Map<string, string>();
-  const findUser = async ({ id }: KeptRecording): Promise<string> => {
+  const findUser = async ({ id }: KeptRecording): Promise<string | undefined> => {
     const key = parseRecordingId(id);
-    const described = key === undefined ? undefined : await describe({ key, hasSidecar: true });
-    const { user, nodeId } = described?.entry.recording.source ?? { nodeId: '' };
-    const name = JSON.stringify([key?.nodeId, user ?? nodeId]);
+    if (key === undefined) return undefined;
+    const source =
+      trusted === undefined
+        ? (await describe({ key, hasSidecar: true }))?.entry.recording.source
+        : await signedSource(store, key, trusted);
+    if (source === undefined && trusted !== undefined) return undefined;
+    const name = JSON.stringify([key.nodeId, source?.user ?? source?.nodeId ?? '']);
     // one string for all recordings of a user
     const shared = names.get(name) ?? name;
     names.set(shared, shared);
     return shared;
   };
   return async (recordings) => {
-    const users: string[] = [];
+    const users: (string | undefined)[] = [];
     const turns = createLoopTurns();
     const left = recordings.entries();
     const findNext = async (): Promise<void> => {
       for (const [at, recording] of left) {
         if (turns.isDue()) await turns.turn();
-        const user = known.get(recording.id) ?? (await findUser(recording));
-        if (known.size < MAX_KNOWN_USERS) known.set(recording.id, user);
+        const version = `${recording.id} ${recording.bytes} ${recording.storedAtMs}`;
+        const user = known.get(version) ?? (await findUser(recording));
+        if (user !== undefined && known.size < MAX_KNOWN_USERS) known.set(version, user);
         users[at] = user;
       }
     };
     await Promise.all(Array.from({ length: READ_CONCURRENCY }, findNext));
     return users;
   };
+}
+
+/**
+ * Returns the source that a trusted key signed.
+ *
+ * @throws TailcastError `STORE_FAILED`: a recording is not unverified because the store fails
+ */
+async function signedSource(
+  store: RecordingStore,
+  key: RecordingKey,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<Recording['source'] | undefined> {
+  const stat = await store.stat(key, 'cast');
+  const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
+  if (stat === undefined || !hasSidecar) return undefined;
+  const text = await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES);
+  const isSigned = trustOf(text, recordingKey(key), stat.bytes, trusted).trust === 'verified';
+  return isSigned ? parseSidecar(text)?.recording.source : undefined;
 }
 
 /** Those of the store that `isAsked`, with their sizes: not every store tells these when it is listed. */
@@ -209,7 +241,7 @@ async function sizeOf(
  */
 export async function applyRetention(
   options: RetentionOptions,
-  findUsers: FindUsers = createUserFinder(options.store),
+  findUsers: FindUsers = createUserFinder(options.store, options.trusted),
   signal: AbortSignal = new AbortController().signal,
 ): Promise<RetentionChanges> {
   const { store, evidence, policy, nowMs } = options;

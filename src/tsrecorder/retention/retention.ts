@@ -5,7 +5,10 @@ import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 export interface RetentionPolicy {
   /** Recordings that began longer ago go. */
   readonly maxAgeMs?: number;
-  /** Maximum size of all recordings, in bytes. Above it, the oldest recordings of the largest user are removed. */
+  /**
+   * Maximum size of all recordings, in bytes. Above it, recordings that no trusted key signed are removed first, then the oldest
+   * recordings of the largest user.
+   */
   readonly maxBytes?: number;
   /** Recordings that were stored more recently are never removed because of `maxBytes`. Milliseconds; default 0. */
   readonly minAgeMs?: number;
@@ -23,13 +26,14 @@ export interface KeptRecording {
 }
 
 /**
- * Returns a name for the user of each recording, in the same order. A user of two uploaders is two users, because the
- * uploader chooses the name.
+ * Returns a name for the user of each recording, in the same order; undefined if no trusted key signed the recording. A user of
+ * two uploaders is two users, because the uploader chooses the name.
  */
-export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly string[]>;
+export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly (string | undefined)[]>;
 
 export interface PlannedRemoval extends KeptRecording {
-  readonly reason: 'age' | 'quota';
+  /** `unverified`: because of the size, and no trusted key signed the recording. */
+  readonly reason: 'age' | 'quota' | 'unverified';
 }
 
 /** What a policy changes. */
@@ -38,7 +42,7 @@ export interface RetentionChanges {
   readonly remove: readonly PlannedRemoval[];
   /** Recordings that would go, were they not held. */
   readonly held: readonly PlannedRemoval[];
-  /** True if held recordings and those younger than `minAgeMs` exceed `maxBytes`. */
+  /** True if the verified recordings that are held or younger than `minAgeMs` exceed `maxBytes`. */
   readonly overQuota: boolean;
 }
 
@@ -88,26 +92,42 @@ export async function planRetention(
     if (!isTooOld(recording, policy, nowMs)) kept.push(recording);
     else plan(recording, 'age');
   }
+  let unprovenBytes = 0;
+  // Somebody without a key wrote these bytes, or could have: signed recordings do not make room for them.
+  const isOver = (): boolean => keptBytes - unprovenBytes > maxBytes;
   if (keptBytes > maxBytes) {
-    const shares = createShares(kept, await findUsers(kept), (recording) =>
-      isYoung(recording, policy, nowMs),
-    );
-    while (keptBytes > maxBytes) {
+    const users = await findUsers(kept);
+    const mayGo = ({ storedAtMs }: KeptRecording): boolean =>
+      keptBytes > maxBytes && !isYoung(storedAtMs, policy, nowMs);
+    for (const recording of kept.filter((_, at) => users[at] === undefined)) {
       if (turns.isDue()) await turns.turn();
-      const next = shares.next();
-      if (next === undefined) break;
-      if (plan(next.recording, 'quota')) next.remove();
+      if (!mayGo(recording) || !plan(recording, 'unverified')) unprovenBytes += recording.bytes;
     }
+    const shares = createShares(kept, users, ({ startedAtMs, storedAtMs }) =>
+      isYoung(Math.max(startedAtMs, storedAtMs), policy, nowMs),
+    );
+    await removeWhile(isOver, shares, (recording) => plan(recording, 'quota'), turns);
   }
-  return { remove, held, keptBytes, overQuota: keptBytes > maxBytes };
+  return { remove, held, keptBytes, overQuota: isOver() };
 }
 
-function isYoung(
-  { startedAtMs, storedAtMs }: KeptRecording,
-  { minAgeMs = 0 }: RetentionPolicy,
-  nowMs: number,
-): boolean {
-  return minAgeMs > 0 && nowMs - Math.max(startedAtMs, storedAtMs) < minAgeMs;
+/** Removes from the largest share until the limit is met or nothing is left to remove. */
+async function removeWhile(
+  isOver: () => boolean,
+  shares: ReturnType<typeof createShares>,
+  remove: (recording: KeptRecording) => boolean,
+  turns: ReturnType<typeof createLoopTurns>,
+): Promise<void> {
+  while (isOver()) {
+    if (turns.isDue()) await turns.turn();
+    const next = shares.next();
+    if (next === undefined) break;
+    if (remove(next.recording)) next.remove();
+  }
+}
+
+function isYoung(sinceMs: number, { minAgeMs = 0 }: RetentionPolicy, nowMs: number): boolean {
+  return minAgeMs > 0 && nowMs - sinceMs < minAgeMs;
 }
 
 interface Share {
@@ -125,15 +145,16 @@ interface NextRemoval {
   remove(): void;
 }
 
-/** Returns recordings for removal: each time the oldest one of the user with most bytes. */
+/** Returns recordings with a user for removal: each time the oldest one of the user with most bytes. */
 function createShares(
   recordings: readonly KeptRecording[],
-  users: readonly string[],
+  users: readonly (string | undefined)[],
   mustStay: (recording: KeptRecording) => boolean,
 ): { next(): NextRemoval | undefined } {
   const byUser = new Map<string, Share>();
   for (const [at, recording] of recordings.entries()) {
-    const user = users[at] ?? '';
+    const user = users[at];
+    if (user === undefined) continue;
     const share = byUser.get(user) ?? { user, bytes: 0, queue: [], at: 0 };
     byUser.set(user, share);
     share.bytes += recording.bytes;

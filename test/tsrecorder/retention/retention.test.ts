@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -138,6 +138,32 @@ describe('a retention plan', () => {
     expect(await plan([old], new Set(), { maxAgeMs: 1, minAgeMs: 500 }, 1000)).toMatchObject({
       remove: [{ reason: 'age' }],
     });
+  });
+
+  it('removes recordings without a trusted signature first, whatever user they name, and never because of them another one', async () => {
+    const forged = Array.from({ length: 3 }, (_, at) => recording(`forged${at}`, 900 + at, 100));
+    const signed = [recording('0-alice', 1, 60), recording('0-bob', 2, 40)];
+    const proven = (maxBytes: number, holds: readonly string[] = [], minAgeMs = 0): ReturnType<typeof plan> =>
+      planRetention([...signed, ...forged], new Set(holds), { maxBytes, minAgeMs }, 1000, async (kept) =>
+        kept.map(({ id }) => id.split('-')[1]),
+      );
+    expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
+    expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
+    expect(ids((await proven(99)).remove)).toEqual(['forged0', 'forged1', 'forged2', '0-alice']);
+    // a hold of anybody and the minimum age protect them, and nothing else goes for them
+    expect(await proven(100, ['forged1'])).toMatchObject({
+      remove: [{ id: 'forged0' }, { id: 'forged2' }],
+      held: [{ id: 'forged1', reason: 'unverified' }],
+      keptBytes: 200,
+      overQuota: false,
+    });
+    expect(await proven(100, [], 500)).toMatchObject({ remove: [], keptBytes: 400, overQuota: false });
+    // the time in a forged name protects nothing
+    const future = { ...recording('forged', 1e6, 100), storedAtMs: 100 };
+    const late = await planRetention([future], new Set(), { maxBytes: 0, minAgeMs: 500 }, 1000, async () => [
+      undefined,
+    ]);
+    expect(ids(late.remove)).toEqual(['forged']);
   });
 
   it('takes only from users who have more than those from whom nothing is taken', async () => {
@@ -299,6 +325,41 @@ describe('a recorder with a maximum store size', () => {
     });
     expect(left.map(({ id }) => id)).toContain(alice!.id);
     expect(left).toHaveLength(3);
+  });
+
+  it('keeps what a user recorded although unsigned recordings name that user, and verify reports a removed recording whose signature was broken', async () => {
+    const nowMs = Date.now();
+    await using rig = await createRig();
+    await uploadWhole(rig.recorder, by('alice@example.com', 'x'.repeat(20_000)));
+    await uploadWhole(rig.recorder, by('bob@example.com', 'x'.repeat(10_000)));
+    const [broken, alice] = await until(async () => {
+      const found = await rig.list();
+      return found.every(({ trust }) => trust === 'verified') ? found : undefined;
+    });
+    const sidecar = await readFile(join(rig.directory, alice!.key.replace(/cast$/, 'json')), 'utf8');
+    for (let count = 0; count < 4; count += 1) {
+      const key = `nGATE1CNTRL/2099-01-0${count + 1}T00:00:00.000000001Z`;
+      await writeFile(join(rig.directory, `${key}.json`), sidecar);
+      await writeFile(join(rig.directory, `${key}.cast`), by('alice@example.com', 'x'.repeat(20_000)));
+    }
+    const bobs = join(rig.directory, broken!.key.replace(/cast$/, 'json'));
+    await writeFile(bobs, (await readFile(bobs, 'utf8')).replace('bob@example.com', 'rob@example.com'));
+    await using again = await rig.restart({
+      clock: later,
+      retention: { maxBytes: 30_000, minAgeMs: DAY_MS },
+      timing: { listRefreshMs: 0, retentionMs: 10 },
+    });
+    const left = await until(async () => {
+      const found = await again.list();
+      return found.length === 1 ? found : undefined;
+    });
+    expect(left).toMatchObject([{ id: alice!.id, trust: 'verified' }]);
+    await again.recorder.close();
+    const store = await createDiskStore(again.directory, { readOnly: true });
+    const { findings } = await verifyStore({ store, keys: [], checkpoint: [], nowMs: nowMs + 10 * DAY_MS });
+    expect(findings.filter(({ severity }) => severity === 'fault')).toMatchObject([
+      { code: 'recording-missing', recording: broken!.id },
+    ]);
   });
 
   it('refuses sessions while younger recordings exceed it, and accepts them once these are old enough', async () => {
