@@ -1,5 +1,5 @@
 /** Objects that somebody without a key writes to the store: they hide no recording, and they become part of no recording. */
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
 import { sessionMark } from '../../src/tsrecorder/library/session-part.ts';
@@ -113,10 +113,48 @@ it('lists a running session although a stored unsigned recording has its mark', 
   await upload.ack(({ ack }) => ack === body.length);
   const listed = await rig.list();
   expect(listed.map(({ state, trust }) => [state, trust])).toEqual([
-    ['open', undefined],
-    ['closed', 'verified'],
-    ['closed', 'unverified'],
+    ['running', undefined],
+    ['completed', 'verified'],
+    ['completed', 'unverified'],
   ]);
   expect(await castOf(rig, listed[0]?.id ?? '')).toContain('rm -rf');
   expect(await castOf(rig, forged)).not.toContain('rm -rf');
+});
+
+it('notices that a recording was replaced, also by one with the same length and time', async () => {
+  await using rig = await createRig({ timing });
+  const alice = await record(rig, 'alice@example.com', 'ls');
+  const path = join(rig.directory, alice.key);
+  const sidecar = path.replace(/cast$/, 'json');
+  const { atime, mtime } = await stat(path);
+  const forged = (await readFile(path, 'utf8')).replace('"ls', '"rm');
+  await writeFile(
+    sidecar,
+    (await readFile(sidecar, 'utf8')).replace('alice@example.com', 'carol@example.com'),
+  );
+  await rm(path);
+  await writeFile(path, forged);
+  await utimes(path, atime, mtime);
+  expect((await stat(path)).mtimeMs).toBe(mtime.getTime());
+  expect(await rig.list()).toMatchObject([
+    { id: alice.id, trust: 'failed', trustReason: 'its description is not what was signed' },
+  ]);
+});
+
+it('says of files that it cannot read, and of asciicast version 1, that nobody signed them', async () => {
+  await using rig = await createRig({ timing });
+  const node = 'nGATE1CNTRL';
+  await put(rig, `${node}/2026-01-01T00:00:00.1Z.cast`, 'nothing');
+  await put(
+    rig,
+    `${node}/2026-01-01T00:00:00.2Z.cast`,
+    '{"version":1,"width":80,"height":24,"duration":1,"stdout":[[1,"a"]]}',
+  );
+  await put(
+    rig,
+    `${node}/2026-01-01T00:00:00.3Z.cast`,
+    '{"version":1,"width":80,"height":24,"stdout":[[1,2]]}',
+  );
+  const listed = await rig.list();
+  expect(listed.map(({ trust }) => trust)).toEqual(['unverified', 'unverified', 'unverified']);
 });

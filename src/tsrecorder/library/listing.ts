@@ -14,7 +14,7 @@ import { arrange, indexOfId, type Arranged } from './newest.ts';
 import { besideUploads, type BesideUploads } from './named-list.ts';
 import { createScopes, type ScopeIndex } from './scope.ts';
 import { recordingId } from '../store/key.ts';
-import type { ReadableStore, StoredRecording } from '../store/store.ts';
+import { isSameObject, type ReadableStore, type StoredRecording } from '../store/store.ts';
 
 /** What is in the store or with other recorders at a moment. */
 export interface Listing {
@@ -219,7 +219,6 @@ function isSame(left: StoredRecording, right: StoredRecording): boolean {
   return (
     left.hasSidecar === right.hasSidecar &&
     left.sessionMark === right.sessionMark &&
-    left.stat?.bytes === right.stat?.bytes &&
-    left.stat?.modifiedAtMs === right.stat?.modifiedAtMs
+    isSameObject(left.stat, right.stat)
   );
 }

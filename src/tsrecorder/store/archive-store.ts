@@ -30,7 +30,13 @@ import { readFileRange, type ByteRange } from '../files/file-range.ts';
 import { recordingId, type RecordingKey } from './key.ts';
 import { createPlainListing } from './plain-listing.ts';
 import type { ArchiveCipher, SealKeys } from './seal-keys.ts';
-import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './store.ts';
+import {
+  isSameObject,
+  type FinishedUpload,
+  type ObjectKind,
+  type ObjectStat,
+  type RecordingStore,
+} from './store.ts';
 
 /** How new casts are kept; `sealed`: compressed, and encrypted. */
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
@@ -117,7 +123,8 @@ export function createArchiveStore(
       if (stored === undefined || kind === 'sidecar') return stored;
       const there = known.find(key, kind);
       try {
-        return plainStat(there?.stored.bytes === stored.bytes ? there : await examine(key, kind, stored));
+        const isKnown = there !== undefined && isSameObject(there.stored, stored);
+        return plainStat(isKnown ? there : await examine(key, kind, stored));
       } catch (error) {
         // removed while it was looked at
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
@@ -400,8 +407,7 @@ class KnownCasts {
   /** What a cast is that is stored as that; undefined: nobody has looked. */
   plainStat(key: RecordingKey, stored: ObjectStat): ObjectStat | undefined {
     const found = this.find(key, 'cast');
-    const isSame = found?.stored.bytes === stored.bytes && found.stored.modifiedAtMs === stored.modifiedAtMs;
-    return isSame ? plainStat(found) : undefined;
+    return found !== undefined && isSameObject(found.stored, stored) ? plainStat(found) : undefined;
   }
 
   keep(key: RecordingKey, kind: ArchivedKind, found: Known): void {

@@ -212,8 +212,8 @@ async function* readObject(path: string, range: ByteRange | undefined): AsyncGen
 
 async function statObject(path: string): Promise<ObjectStat | undefined> {
   try {
-    const { size, mtimeMs } = await stat(path);
-    return { bytes: size, modifiedAtMs: mtimeMs };
+    const { size, mtimeMs, ctimeMs, ino } = await stat(path);
+    return { bytes: size, modifiedAtMs: mtimeMs, identity: `${ino} ${ctimeMs}` };
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
     throw storageError(error);

@@ -5,7 +5,7 @@
 import { compareLists, createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { RecordingKey } from './key.ts';
-import type { ObjectStat, StoredRecording } from './store.ts';
+import { isSameObject, type ObjectStat, type StoredRecording } from './store.ts';
 
 /** Lister of an archive store. */
 export interface PlainListing {
@@ -35,7 +35,7 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
 
   function again(recording: StoredRecording, before: StoredRecording | undefined): StoredRecording {
     const now = plainOf(recording);
-    return before !== undefined && isEqual(before.stat, now.stat) ? before : now;
+    return before !== undefined && isSameObject(before.stat, now.stat) ? before : now;
   }
 
   async function listAgain(): Promise<readonly StoredRecording[]> {
@@ -92,13 +92,4 @@ async function tellsSizes(listed: readonly StoredRecording[], turns: LoopTurns):
     if (turns.isDue()) await turns.turn();
   }
   return false;
-}
-
-function isEqual(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
-  return (
-    left === right ||
-    (left?.bytes === right?.bytes &&
-      left?.storedBytes === right?.storedBytes &&
-      left?.modifiedAtMs === right?.modifiedAtMs)
-  );
 }

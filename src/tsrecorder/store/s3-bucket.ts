@@ -142,7 +142,7 @@ export class S3Bucket implements Bucket {
       const answer = await this.#connection.run((client) => client.send(request));
       const { ContentLength = 0, LastModified, ChecksumCRC32, ETag } = answer;
       return {
-        stat: { bytes: ContentLength, modifiedAtMs: wholeSeconds(LastModified) },
+        stat: { bytes: ContentLength, modifiedAtMs: wholeSeconds(LastModified), ...identityOf(ETag) },
         crc32: ChecksumCRC32,
         etag: ETag,
       };
@@ -157,11 +157,10 @@ export class S3Bucket implements Bucket {
     const nameOfKey = (key: string): string =>
       (EncodingType === 'url' ? decodeKey(key) : key).slice(prefix.length);
     return {
-      objects: Contents.flatMap(({ Key, Size = 0, LastModified }) =>
-        Key === undefined
-          ? []
-          : [{ name: nameOfKey(Key), bytes: Size, modifiedAtMs: wholeSeconds(LastModified) }],
-      ),
+      objects: Contents.flatMap(({ Key, Size = 0, LastModified, ETag }) => {
+        const stat = { bytes: Size, modifiedAtMs: wholeSeconds(LastModified), ...identityOf(ETag) };
+        return Key === undefined ? [] : [{ name: nameOfKey(Key), ...stat }];
+      }),
       folders: CommonPrefixes.flatMap(({ Prefix }) => (Prefix === undefined ? [] : [nameOfKey(Prefix)])),
     };
   }
@@ -190,4 +189,8 @@ function decodeKey(key: string): string {
 
 function rethrow(error: unknown): never {
   throw asStoreError(error);
+}
+
+function identityOf(etag: string | undefined): Pick<ObjectStat, 'identity'> {
+  return etag === undefined ? {} : { identity: etag };
 }

@@ -16,7 +16,7 @@ import {
   recordingId,
   type RecordingKey,
 } from './key.ts';
-import type { StoredRecording } from './store.ts';
+import { isSameObject, type StoredRecording } from './store.ts';
 
 /** Number of nodes that are listed in parallel. */
 const LIST_CONCURRENCY = 8;
@@ -193,7 +193,7 @@ async function listNode(
 
 function recordingOf(
   key: RecordingKey,
-  { name, bytes, modifiedAtMs }: BucketObject,
+  { name, ...stat }: BucketObject,
   others: ReadonlyMap<string, number>,
   marks: Marks,
 ): StoredRecording {
@@ -203,8 +203,8 @@ function recordingOf(
   return {
     key,
     hasSidecar: sidecar !== undefined,
-    stat: { bytes, modifiedAtMs },
-    bytes: bytes + (sidecar ?? 0) + (others.get(base + SUFFIX.notes) ?? 0),
+    stat,
+    bytes: stat.bytes + (sidecar ?? 0) + (others.get(base + SUFFIX.notes) ?? 0),
     ...(sessionMark === undefined ? {} : { sessionMark }),
   };
 }
@@ -214,8 +214,7 @@ function isEqual(left: StoredRecording, right: StoredRecording): boolean {
     left.key.time === right.key.time &&
     left.hasSidecar === right.hasSidecar &&
     left.bytes === right.bytes &&
-    left.stat?.bytes === right.stat?.bytes &&
-    left.stat?.modifiedAtMs === right.stat?.modifiedAtMs &&
+    isSameObject(left.stat, right.stat) &&
     left.sessionMark === right.sessionMark
   );
 }

@@ -45,6 +45,19 @@ export interface ObjectStat {
   /** Size in the store, if it differs. */
   readonly storedBytes?: number;
   readonly modifiedAtMs: number;
+  /** Another one after every replacement, also if length and time stay the same; undefined where the store has none. */
+  readonly identity?: string;
+}
+
+/** True if both describe one object that nobody replaced in between. */
+export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
+  return (
+    left === right ||
+    (left?.bytes === right?.bytes &&
+      left?.storedBytes === right?.storedBytes &&
+      left?.modifiedAtMs === right?.modifiedAtMs &&
+      left?.identity === right?.identity)
+  );
 }
 
 /** Interface of all stores. */
