@@ -8,6 +8,7 @@ import { AUDIT_ID_KEY, parseCastHeader } from '../wire/asciicast/header.ts';
 import type { Archive } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
+import { NO_KEY_NAMED } from './directory-archive.ts';
 import { openArchive } from './open-archive.ts';
 import { print, printJson, printTable } from './output.ts';
 
@@ -45,13 +46,14 @@ export interface RecordedSession {
 /**
  * A recording whose session cannot be found in the audit log, so that its line there counts as one without a recording.
  * `chosen`: in noauth mode the client had brought an audit id of its own, and somebody who chooses ids could have one recording
- * cover something else. `none`: its producer gave it no id.
+ * cover something else. `none`: its producer gave it no id. `unsigned`: no trusted recorder signed it, so anybody with write
+ * access to the store could have made it.
  */
 export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'> {
   /** The recording. */
   readonly id: string;
   readonly time: string;
-  readonly because: 'chosen' | 'none';
+  readonly because: 'chosen' | 'none' | 'unsigned';
 }
 
 /**
@@ -115,8 +117,10 @@ export async function reportCoverage(
     for (const session of judged) await printJson(context.stdout, session);
     for (const recording of untied) await printJson(context.stdout, { ...recording, coverage: 'untied' });
   } else {
-    const chosen = untied.filter(({ because }) => because === 'chosen');
-    const rows = [...missing.map(rowOf), ...chosen.map(untiedRowOf)];
+    const because = (reason: UntiedRecording['because']): readonly UntiedRecording[] =>
+      untied.filter((recording) => recording.because === reason);
+    const [chosen, unsigned] = [because('chosen'), because('unsigned')];
+    const rows = [...missing.map(rowOf), ...[...chosen, ...unsigned].map(untiedRowOf)];
     if (rows.length > 0) {
       await printTable(context.stdout, { header: ['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows });
     }
@@ -126,11 +130,12 @@ export async function reportCoverage(
       context.stdout,
       `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
     );
-    const { length: without } = untied.filter(({ because }) => because === 'none');
+    const { length: without } = because('none');
+    const unsignedText = unsigned.length === 0 ? '' : `, ${unsigned.length} without a trusted signature`;
     if (untied.length > 0)
       await print(
         context.stdout,
-        `${untied.length} recordings cannot be tied to an audit log: ${chosen.length} of clients that had chosen the audit id, ${without} without an id\n`,
+        `${untied.length} recordings cannot be tied to an audit log: ${chosen.length} of clients that had chosen the audit id, ${without} without an id${unsignedText}\n`,
       );
   }
   return missing.length === 0 ? 0 : 1;
@@ -145,8 +150,13 @@ function rowOf(session: CoveredSession): readonly string[] {
   return [time, who, subresource === '' ? 'upgrade' : subresource, where, because];
 }
 
-function untiedRowOf({ time, user, subresource, namespace, name, id }: UntiedRecording): readonly string[] {
-  const because = `recorded as ${id}, but its client had chosen the audit id`;
+function untiedRowOf(recording: UntiedRecording): readonly string[] {
+  const { time, user, subresource, namespace, name, id } = recording;
+  const reason =
+    recording.because === 'chosen'
+      ? 'its client had chosen the audit id'
+      : 'no recorder that is trusted signed it';
+  const because = `recorded as ${id}, but ${reason}`;
   return [time, user, subresource, `${namespace} pods/${name}`, because];
 }
 
@@ -202,10 +212,15 @@ async function readRecordedSession(
       const { SessionType: subresource, Namespace: namespace, PodName: name } = kubernetes;
       const about = { user, subresource, namespace, name };
       const auditId = extra.get(AUDIT_ID_KEY);
+      const at = { id: recording.id, time: recording.startedAt };
+      const { trust = 'verified', trustReason } = recording;
+      // without a key the store is taken at its word
+      if (trust !== 'verified' && trustReason !== NO_KEY_NAMED)
+        return { ...at, because: 'unsigned', ...about };
       if (id !== '' && (auditId === undefined || auditId === id))
         return { id, isImpersonated: auditId === undefined, ...about };
       const because = id === '' ? 'none' : 'chosen';
-      return { id: recording.id, time: recording.startedAt, because, ...about };
+      return { ...at, because, ...about };
     }
   } catch {
     // a recording whose beginning cannot be read proves nothing

@@ -42,13 +42,16 @@ function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
   return { trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted) };
 }
 
+/** Reason of a recording whose signature nobody checked. */
+export const NO_KEY_NAMED = 'no key of a recorder is named (--recorder-keys)';
+
 /** Without a key, nothing in a store is proven. */
 function withTrust(recording: Recording): Recording {
   if (recording.trust !== undefined) return recording;
   return {
     ...recording,
     trust: 'unverified',
-    trustReason: 'no key of a recorder is named (--recorder-keys)',
+    trustReason: NO_KEY_NAMED,
   };
 }
 

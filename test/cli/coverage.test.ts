@@ -5,6 +5,7 @@ import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
 import { judgeCoverage, type RecordedSession } from '../../src/cli/coverage.ts';
 import { runProgram } from '../../src/cli/program.ts';
+import { createRig, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 import type { AuditedSession } from '../../src/kube/audit-log.ts';
 
 const session = (overrides: Partial<AuditedSession>): AuditedSession => ({
@@ -207,6 +208,30 @@ describe('a gateway in noauth mode', () => {
     const { stdout } = await coverage([`${sessionEvent('r2', 'qq')}\n`], casts);
     expect(stdout).toContain('1 sessions: 0 recorded');
   });
+});
+
+it('a recording that no trusted recorder signed covers nothing', async () => {
+  await using rig = await createRig();
+  await uploadWhole(rig.recorder, `${castHeader('r1', 'p', { tailcastAuditId: 'r1' })}\n[1,"o","a"]\n`);
+  await mkdir(join(rig.directory, 'nNode'));
+  const forged = join(rig.directory, 'nNode', '2026-01-02T00:00:00.000000000Z.cast');
+  await writeFile(forged, `${castHeader('r2', 'qq', { tailcastAuditId: 'r2' })}\n`);
+  const log = join(rig.directory, 'audit.log');
+  await writeFile(log, `${sessionEvent('r1', 'p')}\n${sessionEvent('r2', 'qq')}\n`);
+  const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+  const context = {
+    stdout,
+    stderr,
+    environment: new Map<string, string>(),
+    signal: new AbortController().signal,
+  };
+  const code = await runProgram(['coverage', log, '--recorder', rig.recorder.url], context);
+  const text = textOf(stdout);
+  expect([code, textOf(stderr)]).toEqual([1, '']);
+  expect(text).toContain('but no recorder that is trusted signed it');
+  expect(text).toContain('2 sessions: 1 recorded, 0 unrecorded, 1 without a sign of a gateway');
+  expect(text).toContain('1 recordings cannot be tied to an audit log');
+  expect(text).toContain('1 without a trusted signature');
 });
 
 describe('an audit log that', () => {
