@@ -1,5 +1,5 @@
 /** An archive made by two real recorders that share a store, held in memory so that it can be damaged cheaply. */
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSilentLogger } from '../../src/observe/logger.ts';
@@ -50,9 +50,15 @@ export async function buildArchive(): Promise<Archive> {
 
 async function build(root: string): Promise<Archive> {
   const directory = join(root, 'store');
+  const keys: PublicKey[] = [];
+  for (const name of ['a', 'b']) {
+    const folder = join(root, name, 'evidence');
+    await mkdir(folder, { recursive: true });
+    keys.push((await loadSigningKey(join(folder, 'key.pem'), true)).public);
+  }
   const earlier: Objects[] = [];
   for (const [turn, name] of ['a', 'b', 'a', 'b', 'a'].entries()) {
-    const recorder = await startRecorder(directory, join(root, name), name);
+    const recorder = await startRecorder(directory, join(root, name), name, keys);
     for (let session = 0; session < 2; session++) {
       await uploadWhole(recorder, sessionBody(turn * 2 + session));
     }
@@ -65,18 +71,19 @@ async function build(root: string): Promise<Archive> {
     join(directory, 'nGATEaCNTRL', '2020-01-01T00:00:00.5Z.cast'),
     `${HEADER}[1,"o","theirs"]\n`,
   );
-  const keys = await Promise.all(
-    ['a', 'b'].map(
-      async (name) => (await loadSigningKey(join(root, name, 'evidence', 'key.pem'), false)).public,
-    ),
-  );
   const store = await createDiskStore(directory, { readOnly: true });
   const { heads } = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() + 86_400_000 });
   return { objects: await readObjects(directory), earlier, checkpoint: heads, keys };
 }
 
-function startRecorder(directory: string, spoolDirectory: string, name: string): Promise<RunningRecorder> {
+function startRecorder(
+  directory: string,
+  spoolDirectory: string,
+  name: string,
+  recorderKeys: readonly PublicKey[],
+): Promise<RunningRecorder> {
   return createRecorder({
+    recorderKeys,
     listen: { host: '127.0.0.1', port: 0 },
     directory,
     spoolDirectory,

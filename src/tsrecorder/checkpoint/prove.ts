@@ -4,7 +4,7 @@
  * written by somebody else; only signed bytes count.
  */
 import type { LogEntry } from '../evidence/log-entry.ts';
-import type { Adoption } from '../evidence/session-evidence.ts';
+import type { Adoption, SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { readLogFrom, type DocumentReader } from '../evidence/verify-logs.ts';
 import type { Bucket } from '../store/bucket.ts';
@@ -30,6 +30,8 @@ export interface ProveOptions {
   readonly bucket: Bucket;
   readonly store: DocumentReader;
   readonly trusted: ReadonlyMap<string, PublicKey>;
+  /** The newest entry of a log that this recorder has seen. */
+  readonly evidence: Pick<SessionEvidence, 'witnessed'>;
 }
 
 /** A session that its recorder brought into the store before it was lost. */
@@ -41,7 +43,7 @@ export interface EndedSession {
 /** The bytes of the copies are not read: see `rebuild.ts`. @throws TailcastError `STORE_FAILED` */
 export async function proveSession(
   session: OpenSession,
-  { bucket, store, trusted }: ProveOptions,
+  { bucket, store, trusted, evidence }: ProveOptions,
 ): Promise<ProvenSession | EndedSession | Distrust> {
   const read = await readCheckpoint(bucket, session, trusted);
   if ('problem' in read) return distrust(read.problem, read.isForged);
@@ -50,6 +52,12 @@ export async function proveSession(
   const { log: published, findings } = await readLogFrom(store, log, start, { trusted: true, byId: trusted });
   const [finding] = findings;
   if (finding !== undefined) return distrust(`the log of its recorder is damaged: ${finding.message}`, true);
+  const seen = evidence.witnessed(log);
+  if (seen !== undefined && seen.n >= start && published.hashes.get(seen.n) !== seen.hash)
+    return distrust(
+      `the log of its recorder is an older copy: this recorder saw entry ${seen.n}, which is missing now`,
+      true,
+    );
   const began = published.entries.get(start)?.event;
   if (began === undefined) return distrust('the log of its recorder does not have its start', false);
   const isSame =

@@ -23,7 +23,7 @@ export interface SharedBucketOptions {
   readonly store: RecordingStore;
   readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
-  readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish'>;
+  readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish' | 'witnessed'>;
   /** The keys of the recorders that count, by id; this recorder's own is one of them. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: Pick<RecorderEvents, 'record'>;

@@ -4,6 +4,7 @@
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
+import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { checkSigned } from '../evidence/verify-recording.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
@@ -33,7 +34,7 @@ export interface TakeoverOptions {
   readonly store: RecordingStore;
   readonly lease: Lease;
   /** The log of this recorder; `publish` brings all of it into the store. */
-  readonly evidence: { readonly log: string; publish(): Promise<void> };
+  readonly evidence: Pick<SessionEvidence, 'log' | 'publish' | 'witnessed'>;
   /** The keys of the recorders that count, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly spoolDirectory: string;

@@ -22,16 +22,19 @@ import {
   tailName,
   type LogEvent,
   type LogHead,
+  type SegmentSignature,
 } from './log-entry.ts';
 import type { LoggedHold } from './holds.ts';
 import { LogJournal, type OpenStart } from './log-journal.ts';
-import type { SigningKey } from './signing-key.ts';
+import type { PublicKey, SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
   readonly store: DocumentStore;
   /** File of the journal. */
   readonly path: string;
   readonly key: SigningKey;
+  /** Keys of other recorders whose logs count. Default: none but the own one. */
+  readonly trusted?: readonly PublicKey[];
   /** A new log's name, should there be none: 32 hexadecimal digits. */
   readonly randomId: () => string;
   /** Milliseconds since the epoch. */
@@ -53,13 +56,14 @@ const MAX_TAIL_ENTRIES = 100;
 /** How long a start waits for a store that is slow, to learn whether its log is the newest. */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
+/** Maximum number of segments of another log that are read to find the newest signed one. */
+const MAX_WITNESSED_SEGMENTS = 20;
 /** From the publishing of some sessions that began to that of the next ones. */
 const ANNOUNCE_PAUSE_MS = 100;
 
 export class EvidenceLog {
   readonly #options: EvidenceLogOptions;
   readonly #journal: LogJournal;
-  readonly #witnessed = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #publishing: Promise<void> | undefined;
   #reconciled = false;
@@ -124,6 +128,11 @@ export class EvidenceLog {
   /** The last statement about each recording that was held and is not removed. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#journal.holds;
+  }
+
+  /** The newest entry of another log that this log has seen, if a key that counts signed it. */
+  witnessed(log: string): LogHead | undefined {
+    return this.#journal.witnessed(log);
   }
 
   /** How many entries the store does not have. */
@@ -331,27 +340,41 @@ export class EvidenceLog {
     this.#reconciled = true;
   }
 
-  /** Writes down how far the other logs in the store are, so that none of them can lose its end unseen. */
+  /** Writes down how far the logs of trusted recorders in the store are, so that none of them can lose its end unseen. */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;
     if (nowMs() - this.#witnessedAtMs < witnessMs) return;
     this.#witnessedAtMs = nowMs();
-    const newest = new Map<string, string>();
-    for (const name of await store.listDocuments(segmentPrefix())) {
+    const segments = (await store.listDocuments(segmentPrefix())).flatMap((name) => {
       const segment = parseSegmentName(name);
-      if (segment !== undefined && segment.log !== this.id) newest.set(segment.log, name);
-    }
-    for (const [log, name] of newest) {
-      const head = await this.#headIn(name);
-      if (head?.log !== log || head.n <= (this.#witnessed.get(log) ?? -1)) continue;
-      this.#witnessed.set(log, head.n);
-      const { n, hash } = head;
-      this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head: { log, n, hash } });
+      return segment === undefined || segment.log === this.id ? [] : [{ ...segment, name }];
+    });
+    for (const [log, ofLog] of Map.groupBy(segments, (segment) => segment.log)) {
+      const head = await this.#newestHead(ofLog);
+      if (head?.log !== log || head.n <= (this.witnessed(log)?.n ?? -1)) continue;
+      this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head });
     }
     await this.sync();
   }
 
-  async #headIn(name: string): Promise<LogHead | undefined> {
+  /** The end of the newest segment that a key that counts signed. Anybody can write segments behind it. */
+  async #newestHead(
+    segments: readonly { readonly name: string; readonly first: number }[],
+  ): Promise<LogHead | undefined> {
+    const { key, trusted = [] } = this.#options;
+    const keys = new Map([...trusted, key.public].map((each) => [each.id, each] as const));
+    const newest = segments.toSorted((left, right) => right.first - left.first);
+    for (const { name } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
+      const signature = await this.#headIn(name);
+      if (signature === undefined) continue;
+      const { log, n, hash } = signature;
+      if (keys.get(signature.key)?.verifies(headMessage({ log, n, hash }), signature.ed25519) === true)
+        return { log, n, hash };
+    }
+    return undefined;
+  }
+
+  async #headIn(name: string): Promise<SegmentSignature | undefined> {
     return parseSegment((await readText(this.#options.store, name)) ?? '').signature;
   }
 }

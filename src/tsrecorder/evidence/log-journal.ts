@@ -49,6 +49,8 @@ const baseSchema = z.strictObject({
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
     /** The last statement about each recording that was held: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
+    /** How far this log has seen others: log, number of the entry, and its hash. */
+    witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
   }),
 });
 
@@ -102,7 +104,8 @@ export class LogJournal {
     const loaded = text === undefined ? undefined : load(text);
     if (loaded === undefined) {
       if (text !== undefined) await keepDamaged(path);
-      await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, open: [], holds: [] }));
+      const state = { open: [], holds: [], witnessed: [] };
+      await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, ...state }));
     }
     // a crash leaves a part of the last line, and no complete line after it
     const isCut = loaded !== undefined && text?.indexOf('\n', loaded.textLength) !== -1;
@@ -131,6 +134,11 @@ export class LogJournal {
   /** The last statement about each recording that was held and is not removed. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#state.holds;
+  }
+
+  /** The newest entry of another log that this log has seen. */
+  witnessed(log: string): LogHead | undefined {
+    return this.#state.witnessed.get(log);
   }
 
   /** How many entries are not published, durable or not. */
@@ -195,6 +203,11 @@ export class LogJournal {
           kind,
           at,
         ]),
+        witnessed: Array.from(state.witnessed.values(), (head): Base['witnessed'][number] => [
+          head.log,
+          head.n,
+          head.hash,
+        ]),
       };
       const kept = this.#entries.slice(count, this.#durable).map(({ line }) => `${line}\n`);
       await this.#replace(encodeBase(base) + kept.join(''));
@@ -228,18 +241,23 @@ interface State {
   /** Sessions that began and have not ended, by recording. */
   readonly open: Map<string, OpenStart>;
   readonly holds: Map<string, LoggedHold>;
+  /** The newest entry of each other log that this log has seen. */
+  readonly witnessed: Map<string, LogHead>;
 }
 
-function followHolds(holds: State['holds'], event: LogEvent): void {
+/** Keeps track of holds and of other logs. */
+function followRest({ holds, witnessed }: State, event: LogEvent): void {
+  if (event.kind === 'witness') witnessed.set(event.head.log, event.head);
   if (event.kind === 'removed') holds.delete(event.recording);
   if (event.kind !== 'held' && event.kind !== 'released') return;
   const { kind, at, recording } = event;
   holds.set(recording, { kind, at });
 }
 
-/** Keeps track of the sessions that are open, and of holds. */
-function follow({ open, holds }: State, { n, event }: JournalEntry): void {
-  followHolds(holds, event);
+/** Keeps track of the open sessions and of the rest. */
+function follow(state: State, { n, event }: JournalEntry): void {
+  const { open } = state;
+  followRest(state, event);
   if (event.kind === 'start') {
     const { recording, header, durable } = event;
     open.set(recording, { n, header: durable === undefined ? undefined : header, durable: durable ?? 0 });
@@ -257,12 +275,13 @@ function follow({ open, holds }: State, { n, event }: JournalEntry): void {
   for (const [recording, start] of open) if (start.n === event.start) open.delete(recording);
 }
 
-function stateOf({ open, holds }: Base): State {
+function stateOf({ open, holds, witnessed }: Base): State {
   return {
     open: new Map(
       open.map(([n, recording, header, durable = 0]) => [recording, { n, header, durable }] as const),
     ),
     holds: new Map(holds.map(([recording, kind, at]) => [recording, { kind, at }] as const)),
+    witnessed: new Map(witnessed.map(([log, n, last]) => [log, { log, n, hash: last }] as const)),
   };
 }
 

@@ -4,7 +4,7 @@ import { createLostSessions, sha256, type LostSessions } from './lost-sessions.t
 import type { HoldChange, LoggedHold } from './holds.ts';
 import type { LineSeal, Seal } from './line-seal.ts';
 import { EvidenceLog, type EvidenceLogOptions } from './evidence-log.ts';
-import type { LogEvent } from './log-entry.ts';
+import type { LogEvent, LogHead } from './log-entry.ts';
 import { signSidecar, type SidecarEvidence } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
@@ -83,6 +83,8 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   documented(name: string, content: Uint8Array): Promise<void>;
   /** Documents are about to be removed. Resolves when that is in the store. */
   removingDocuments(names: readonly string[], reason: string): Promise<void>;
+  /** The newest entry of another log that this recorder has seen, if a key that counts signed it. */
+  witnessed(log: string): LogHead | undefined;
   /** Brings the log into the store. */
   publish(): Promise<void>;
   close(): Promise<void>;
@@ -173,6 +175,7 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       for (const name of names) log.append({ kind: 'documentRemoved', name, reason });
       await publish();
     },
+    witnessed: (id) => log.witnessed(id),
     publish,
     async close() {
       await marks.close();

@@ -81,6 +81,7 @@ export function createTakeoverSite(recorders = 2): Site {
       store,
       path: join(spoolDirectory, 'log'),
       key,
+      trusted: keys.map((each) => each.public),
       randomId: () => randomBytes(16).toString('hex'),
       nowMs: () => nowMs,
       log,

@@ -6,9 +6,10 @@ import { verifyStore, type VerifyReport } from '../../../src/tsrecorder/evidence
 import { proveSession } from '../../../src/tsrecorder/checkpoint/prove.ts';
 import { rebuildSpool } from '../../../src/tsrecorder/checkpoint/rebuild.ts';
 import { listOpenSessions } from '../../../src/tsrecorder/checkpoint/segments.ts';
+import { logSegmentName } from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
 import type { MemoryBucket } from '../store/memory-bucket.ts';
-import { createTakeoverSite, LEASE_MS, type Site } from './takeover-site.ts';
+import { createTakeoverSite, LEASE_MS, type Site, type SiteRecorder } from './takeover-site.ts';
 
 const LINE = '[1,"o","a"]\n';
 
@@ -146,7 +147,13 @@ describe('a session that a lost recorder left', () => {
     onTestFinished(() => rm(spool, { recursive: true }));
     const [session] = await listOpenSessions(site.bucket);
     const trusted = new Map(site.keys.map((key) => [key.public.id, key.public] as const));
-    const proven = await proveSession(session!, { bucket: site.bucket, store: site.store, trusted });
+    const { evidence } = own;
+    const proven = await proveSession(session!, {
+      bucket: site.bucket,
+      store: site.store,
+      trusted,
+      evidence,
+    });
     if (!('adoption' in proven)) throw new Error('it is not proven');
     expect(await rebuildSpool(site.bucket, session!, proven, spool)).toBeUndefined();
     expect((await readdir(spool)).toSorted()).toEqual([`${id}.adopted`, `${id}.cast`, `${id}.notes`]);
@@ -155,5 +162,89 @@ describe('a session that a lost recorder left', () => {
     });
     expect(parseRecordingId(id)).toEqual(session!.key);
     expect(own.lease.name).not.toBe(session!.recorder);
+  });
+});
+
+describe('an older copy of everything that a lost recorder had in the bucket', () => {
+  const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
+
+  /** The other recorder has seen the log of the lost one, and then somebody puts an older copy in place. */
+  async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
+    const site = createTakeoverSite();
+    const { bucket } = site;
+    const lost = await site.recorder(0);
+    await lost.look();
+    const session = await lost.begin('one');
+    await session.write(LINE);
+    await lost.copies.update();
+    await lost.evidence.publish();
+    const copy = new Map([...bucket.objects].filter(([name]) => OF_LOST.some((of) => name.startsWith(of))));
+    await session.write('[2,"o","rm -rf /"]\n');
+    await lost.copies.update();
+    await lost.begin('another');
+    await lost.evidence.publish();
+    // it looks at the logs of others when it starts
+    const witness = seen ? await site.recorder(1) : undefined;
+    await witness?.evidence.publish();
+    for (const name of bucket.objects.keys()) {
+      const isOfLost = name.includes(lost.lease.name) || name.includes(lost.evidence.log);
+      if (isOfLost && !copy.has(name)) bucket.objects.delete(name);
+    }
+    for (const [name, object] of copy) bucket.objects.set(name, object);
+    site.wait(LEASE_MS);
+    return { site, own: witness ?? (await site.recorder(1)) };
+  }
+
+  it('is not signed: the session stays in the bucket, with the reason', async () => {
+    const { site, own } = await createReplay(true);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    expect(stored(site.bucket)).toEqual([]);
+    expect(own.untrusted()).toMatchObject([
+      {
+        trust: 'failed',
+        reason: expect.stringMatching(/older copy: this recorder saw entry \d+/) as unknown,
+      },
+    ]);
+    expect((await own.catalog.list({ limit: 9 })).recordings).toMatchObject([
+      { trust: 'failed', trustReason: expect.stringContaining('older copy') as unknown },
+    ]);
+    expect(open(site.bucket).length).toBeGreaterThan(0);
+  });
+
+  it('is taken over if no recorder has seen more of it', async () => {
+    const { site, own } = await createReplay(false);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    expect(stored(site.bucket)).toHaveLength(1);
+  });
+
+  it('does not get a recorder to believe that it has seen more', async () => {
+    const site = createTakeoverSite();
+    const { bucket } = site;
+    const lost = await site.recorder(0);
+    await lost.look();
+    const session = await lost.begin('one');
+    await session.write(LINE);
+    await lost.copies.update();
+    await lost.evidence.publish();
+    const { log } = lost.evidence;
+    const signature = { log, n: 999, hash: 'a'.repeat(64), key: lost.key.public.id, ed25519: 'eA==' };
+    const content = Buffer.from(`{"n":999}\n${JSON.stringify({ signature })}\n`);
+    const name = logSegmentName(log, 999);
+    bucket.objects.set(name, { content, modifiedAtMs: site.nowMs() });
+    const own = await site.recorder(1);
+    await own.evidence.publish();
+    const seen = own.evidence.witnessed(log);
+    expect(seen?.n).toBeLessThan(999);
+    expect(seen?.n).toBeGreaterThan(0);
+    bucket.objects.delete(name);
+    site.wait(LEASE_MS);
+    await own.look();
+    site.wait(LEASE_MS / 2);
+    await own.look();
+    expect(stored(bucket)).toHaveLength(1);
   });
 });

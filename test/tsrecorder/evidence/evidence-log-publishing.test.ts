@@ -119,6 +119,24 @@ describe('an evidence log', () => {
     await expect.poll(async () => (await bench.published(log.id)).slice(3)).toContain('witness');
   });
 
+  it('knows after a start how far the others were, and believes only keys that count', async () => {
+    const bench = await createBench();
+    const other = await bench.open('b');
+    const stranger = await bench.open('c', { key: generateSigningKey() });
+    await expect.poll(() => [other.unpublished, stranger.unpublished]).toEqual([0, 0]);
+    const log = await bench.open('a');
+    await expect.poll(() => bench.published(log.id)).toEqual(['open', 'witness']);
+    const seen = log.witnessed(other.id);
+    expect(seen).toMatchObject({ log: other.id, n: 0 });
+    expect(log.witnessed(stranger.id)).toBeUndefined();
+    await log.close();
+    for (const name of await bench.store.listDocuments(segmentPrefix(other.id)))
+      await bench.store.removeDocument(name);
+    const again = await bench.open('a');
+    await expect.poll(() => again.unpublished).toBe(0);
+    expect(again.witnessed(other.id)).toEqual(seen);
+  });
+
   it('shows its end, and no end when nothing waits', async () => {
     const bench = await createBench();
     const tails = async (): Promise<number> =>
