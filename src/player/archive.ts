@@ -1,6 +1,7 @@
 /** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit } from '../search/search-index.ts';
@@ -264,7 +265,7 @@ export interface Evidence {
   readonly events?: readonly StoredEvent[];
 }
 
-interface StoredEvent {
+interface StoredEvent extends Partial<Trust> {
   readonly event: {
     readonly timestamp: number;
     readonly action?: string;

@@ -5,7 +5,8 @@ import { readEvidence, type Evidence } from './archive.ts';
 import { CheckNow } from './check-now.tsx';
 import { Recorder } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { whereText, whoText } from './format.ts';
+import type { Trust } from '../wire/recorder-api/recording-status.ts';
+import { trustText, whereText, whoText } from './format.ts';
 import { formatRoute } from './route.ts';
 import { StatusBadges } from './status-badges.tsx';
 import { wallText, type Zone } from './wall-text.ts';
@@ -196,6 +197,12 @@ function Related({
   );
 }
 
+/** Marks an event that no trusted recorder signed. */
+function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
+  const text = trustText(of);
+  return text === undefined || text === 'verified' ? null : <strong class="problem"> {text}</strong>;
+}
+
 type StoredEvent = NonNullable<Evidence['events']>[number];
 
 /** Undefined: whoever looks may not see everything, and these are about more than one recording. */
@@ -213,9 +220,10 @@ function Events({
   if (events === undefined || events.length === 0) return null;
   return (
     <Fold title={title} count={events.length}>
-      {events.map(({ event }, index) => (
+      {events.map(({ event, ...trust }, index) => (
         <li key={index}>
           {wallText(new Date(event.timestamp * 1000), zone)} {describe(event)}
+          <Distrust of={trust} />
         </li>
       ))}
     </Fold>

@@ -1,7 +1,7 @@
 /** Text for people: times, sizes and names. Pure. */
 import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { exitCodeOf, resultText } from '../wire/recorder-api/recording-status.ts';
+import { exitCodeOf, resultText, type Trust } from '../wire/recorder-api/recording-status.ts';
 
 export function durationText(seconds: number | undefined): string {
   if (seconds === undefined) return '';
@@ -33,7 +33,7 @@ export function whereText({ kubernetes, destination }: ListedRecording): string 
 }
 
 /** Whether a trusted recorder signed the recording; undefined where nobody has checked. */
-export function trustText({ trust, trustReason = '' }: ListedRecording): string | undefined {
+export function trustText({ trust, trustReason = '' }: Partial<Trust>): string | undefined {
   if (trust === undefined || trust === 'verified') return trust;
   return `${trust}: ${trustReason}`;
 }

@@ -1,5 +1,5 @@
 /**
- * Events, many to a document: one line each, kept durably in the spool until the batch is stored. A batch is over after
+ * Events, many to a document: one line each, kept durably in the spool until the batch is stored and signed. A batch is over after
  * a minute or when it is large, whichever comes first; its name begins with the time of its first event.
  *
  * ```
@@ -27,6 +27,8 @@ export interface EventBatchOptions {
   readonly maxBatchBytes: number;
   /** Pause after the store has failed. */
   readonly retryMs: number;
+  /** Adds the signature of this recorder to a batch. The same batch must give the same bytes. */
+  readonly sign: (name: string, lines: Uint8Array) => Uint8Array;
   /** A batch is stored; called before its spool is removed. */
   readonly onStored: (name: string, content: Uint8Array) => Promise<void>;
   readonly log: Logger;
@@ -182,16 +184,17 @@ class Batches implements EventBatches {
   }
 
   async #store(file: string): Promise<void> {
-    const { directory, store, onStored } = this.#options;
+    const { directory, store, sign, onStored } = this.#options;
     const path = join(directory, file);
-    const content = await readFile(path).catch((error: unknown) => {
+    const lines = await readFile(path).catch((error: unknown) => {
       // another call was faster
       if (isSystemError(error, 'ENOENT')) return undefined;
       throw error;
     });
-    if (content === undefined) return;
-    if (content.length > 0) {
+    if (lines === undefined) return;
+    if (lines.length > 0) {
       const name = batchName(file);
+      const content = sign(name, lines);
       try {
         await store.putDocument(name, content);
       } catch (error) {

@@ -1,5 +1,8 @@
 /** Finds events in batches: the newest first, stored or not. */
-import { readJsonObject } from '../library/json-members.ts';
+import type { Trust } from '../../wire/recorder-api/recording-status.ts';
+import { readBatch } from '../evidence/signed-batch.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
+import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/json-members.ts';
 import type { DocumentStore } from '../store/document-store.ts';
 import { batchPrefix, batchTime, type EventBatches } from './event-batches.ts';
 
@@ -24,7 +27,10 @@ export interface EventQuery {
 }
 
 export interface EventPage {
-  /** JSON text of each event as it is stored, newest first. */
+  /**
+   * JSON text of each event as it is stored, newest first, with the members `trust` and `trustReason` of a {@link Trust}. An event
+   * that waits in the spool of this recorder has neither.
+   */
   readonly events: readonly string[];
   readonly next?: string;
 }
@@ -42,10 +48,11 @@ const MAX_DAYS = 400;
 /** The longest that a batch takes events. */
 const LONGEST_BATCH_NS = 120_000_000_000n;
 
-/** @param nowMs milliseconds since the epoch */
+/** @param trusted the keys of the recorders that count, by id. @param nowMs milliseconds since the epoch */
 export function createEventSearch(
   store: DocumentStore,
   batches: Pick<EventBatches, 'waiting'>,
+  trusted: ReadonlyMap<string, PublicKey>,
   nowMs: () => number,
 ): EventSearch {
   /** Names of batches, newest first: a day is listed when it is needed. */
@@ -64,6 +71,14 @@ export function createEventSearch(
     }
   }
 
+  async function readLines(
+    name: string,
+    waiting: string | undefined,
+  ): Promise<{ readonly lines: readonly string[]; readonly trust?: Trust }> {
+    if (waiting !== undefined) return { lines: waiting.split('\n').slice(0, -1) };
+    return readBatch(name, (await store.readDocument(name)) ?? new Uint8Array(), trusted);
+  }
+
   return {
     async find(query) {
       const position = parseCursor(query.cursor);
@@ -74,14 +89,14 @@ export function createEventSearch(
         if (position !== undefined && name > position.name) continue;
         if (scanned >= MAX_SCANNED) return { events, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
         scanned += 1;
-        const text = waiting.get(name) ?? Buffer.from((await store.readDocument(name)) ?? []).toString();
-        const lines = text.split('\n').slice(0, -1);
+        const { lines, trust } = await readLines(name, waiting.get(name));
         const before = name === position?.name ? Math.min(position.line, lines.length) : lines.length;
         for (let line = before - 1; line >= 0; line--) {
           const event = lines[line] ?? '';
-          if (!matches(event, query)) continue;
+          const object = includesText(event, query) ? readJsonObject(event) : undefined;
+          if (object === undefined || !matches(object, query)) continue;
           if (events.length >= query.limit) return { events, next: `${name}#${line + 1}` };
-          events.push(event);
+          events.push(trust === undefined ? event : withTrust(object, trust));
         }
       }
       return { events };
@@ -103,9 +118,21 @@ function isInRange(name: string, { from, to }: EventQuery): boolean {
   return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
 }
 
-function matches(line: string, query: EventQuery): boolean {
-  if (query.text !== undefined && !line.toLowerCase().includes(query.text.toLowerCase())) return false;
-  const event = memberOf(readJsonObject(line)?.value, 'event');
+/** Whoever wrote the event does not choose its trust. */
+function withTrust(object: JsonObjectText, { trust, trustReason = '' }: Trust): string {
+  const members = { trust, ...(trust === 'verified' ? {} : { trustReason }) };
+  return spliceMembers(
+    object,
+    new Map(Object.entries(members).map(([name, value]) => [name, JSON.stringify(value)])),
+  );
+}
+
+function includesText(line: string, { text }: EventQuery): boolean {
+  return text === undefined || line.toLowerCase().includes(text.toLowerCase());
+}
+
+function matches({ value }: JsonObjectText, query: EventQuery): boolean {
+  const event = memberOf(value, 'event');
   if (event === undefined || !isAtTime(event, query)) return false;
   const kubernetes = memberOf(event, 'kubernetes');
   const source = memberOf(event, 'source');

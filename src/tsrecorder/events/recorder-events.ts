@@ -3,6 +3,8 @@ import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import { signBatch } from '../evidence/signed-batch.ts';
+import type { PublicKey } from '../evidence/signing-key.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { openEventBatches } from './event-batches.ts';
@@ -14,7 +16,9 @@ export type EventLayout = 'batch' | 'reference';
 export interface RecorderEventsOptions {
   readonly store: RecordingStore;
   readonly spoolDirectory: string;
-  readonly evidence: Pick<SessionEvidence, 'log' | 'documented'>;
+  readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'documented'>;
+  /** The keys of the recorders that count, by id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly layout: EventLayout;
   /** A receive time, later than every one before. */
   readonly issueTime: () => string;
@@ -47,13 +51,14 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
     directory,
     recorder: evidence.log.slice(0, 12),
     maxBatchBytes: MAX_BATCH_BYTES,
+    sign: (name, lines) => signBatch(name, lines, evidence.key),
     onStored: (name, content) => evidence.documented(name, content),
   });
   return {
     put: (key, content) =>
       options.layout === 'reference' ? store.putEvent(key, content) : batches.append(key.time, content),
     record: (event) => batches.append(issueTime(), event),
-    search: createEventSearch(store, batches, options.nowMs),
+    search: createEventSearch(store, batches, options.trusted, options.nowMs),
     close: () => batches.close(),
   };
 }

@@ -30,10 +30,10 @@ export function trustOf(
   return { trust: 'verified' };
 }
 
-function unverified(trustReason: string): Trust {
+export function unverified(trustReason: string): Trust {
   return { trust: 'unverified', trustReason };
 }
 
-function failed(trustReason: string): Trust {
+export function failed(trustReason: string): Trust {
   return { trust: 'failed', trustReason };
 }

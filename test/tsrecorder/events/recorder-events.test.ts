@@ -2,9 +2,11 @@ import { appendFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { loadSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { signBatch } from '../../../src/tsrecorder/evidence/signed-batch.ts';
+import { generateSigningKey, loadSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { Trust } from '../../../src/wire/recorder-api/recording-status.ts';
 import { createRig, HEADER, request, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 const EVENT = (name: string, namespace = 'prod'): string =>
@@ -56,7 +58,7 @@ describe('events of a recorder', () => {
       Buffer.from((await store.readDocument(batch!))!)
         .toString()
         .split('\n'),
-    ).toHaveLength(21);
+    ).toHaveLength(22);
     const key = await loadSigningKey(join(rig.spool, 'evidence', 'key.pem'), false);
     const check = () =>
       verifyStore({ store, keys: [key.public], checkpoint: [], nowMs: Date.now() + 86_400_000 });
@@ -69,6 +71,44 @@ describe('events of a recorder', () => {
     expect((await check()).findings).toContainEqual(
       expect.objectContaining({ code: 'document-missing', object: batch }),
     );
+  });
+
+  it('are verified if a trusted key signed their batch under its name, and nobody else makes them so', async () => {
+    await using rig = await createRig({ clock });
+    await post(rig, EVENT('genuine'));
+    const trustOf = async (of: Rig): Promise<unknown> => {
+      const { body } = await of.get('/api/v1/events?type=kubernetes-api-request');
+      return JSON.parse(body).events.map(({ event, trust, trustReason }: Wrapped & Partial<Trust>) => [
+        event.kubernetes.Name,
+        trust,
+        trustReason,
+      ]);
+    };
+    expect(await trustOf(rig)).toEqual([['genuine', undefined, undefined]]);
+    await rig.recorder.close();
+    const store = await createDiskStore(rig.directory);
+    const [batch = ''] = await store.listDocuments('events/');
+    const signed = Buffer.from((await store.readDocument(batch))!).toString();
+    const put = (name: string, text: string): Promise<void> =>
+      store.putDocument(`events/2026-07-29/2026-07-29T10:40:0${name}_0123.ndjson`, Buffer.from(text));
+    const forged = signed.split('\n')[0]!.replace('genuine', 'forged');
+    await put('1.1Z', `${forged}\n`);
+    await put('2.1Z', `${forged.slice(0, -1)},"trust":"verified"}\n`);
+    await put('3.1Z', signed);
+    const another = signBatch('events/x', Buffer.from(`${forged}\n`), generateSigningKey());
+    await put('4.1Z', Buffer.from(another).toString());
+    await using again = await rig.restart();
+    const unknown = expect.stringMatching(/^its batch is signed by the key [0-9a-f]{32}, which/) as unknown;
+    expect(await trustOf(again)).toEqual([
+      ['genuine', 'verified', undefined],
+      ['forged', 'unverified', unknown],
+      ['genuine', 'failed', 'its batch is not what was signed'],
+      ['forged', 'unverified', 'its batch has no signature'],
+      ['forged', 'unverified', 'its batch has no signature'],
+    ]);
+    await store.removeDocument(batch);
+    await store.putDocument(batch, Buffer.from(signed.replace('genuine', 'changed')));
+    expect(await trustOf(again)).toContainEqual(['changed', 'failed', 'its batch is not what was signed']);
   });
 
   it('are paged and filtered', async () => {
