@@ -1,6 +1,6 @@
 /**
- * Events, many to a document: one line each, kept durably in the spool until the batch is stored and signed. A batch is over after
- * a minute or when it is large, whichever comes first; its name begins with the time of its first event.
+ * Events, many to a document: one line each, kept durably in the spool until the batch is signed and stored. A batch is
+ * over after a minute or when it is large, whichever comes first; its name begins with the time of its first event.
  *
  * ```
  * events/2026-07-29/2026-07-29T11:45:08.133861649Z_<recorder>.ndjson

@@ -28,8 +28,8 @@ export interface EventQuery {
 
 export interface EventPage {
   /**
-   * JSON text of each event as it is stored, newest first, with the members `trust` and `trustReason` of a {@link Trust}. An event
-   * that waits in the spool of this recorder has neither.
+   * JSON text of each stored event, newest first, with the members of a {@link Trust}. An event in the spool of this
+   * recorder has none.
    */
   readonly events: readonly string[];
   readonly next?: string;
@@ -118,7 +118,7 @@ function isInRange(name: string, { from, to }: EventQuery): boolean {
   return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
 }
 
-/** Whoever wrote the event does not choose its trust. */
+/** Replaces members of that name in the event. */
 function withTrust(object: JsonObjectText, { trust, trustReason = '' }: Trust): string {
   const members = { trust, ...(trust === 'verified' ? {} : { trustReason }) };
   return spliceMembers(

@@ -44,7 +44,7 @@ export interface EvidenceLogOptions {
   readonly publishMs: number;
   /** How often the store is shown at most what waits to be published. */
   readonly tailMs: number;
-  /** How often the heads of other logs are looked at. */
+  /** How often the heads of other logs are read. */
   readonly witnessMs: number;
   /** The log could not be published; it will be tried again. */
   readonly onFailure: () => void;
@@ -340,7 +340,7 @@ export class EvidenceLog {
     this.#reconciled = true;
   }
 
-  /** Writes down how far the logs of trusted recorders in the store are, so that none of them can lose its end unseen. */
+  /** Records how far the logs of trusted recorders are, so that none of them can lose its end unseen. */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;
     if (nowMs() - this.#witnessedAtMs < witnessMs) return;
@@ -357,7 +357,7 @@ export class EvidenceLog {
     await this.sync();
   }
 
-  /** The end of the newest segment that a key that counts signed. Anybody can write segments behind it. */
+  /** Returns the end of the newest segment with a trusted signature. An attacker can write segments behind it. */
   async #newestHead(
     segments: readonly { readonly name: string; readonly first: number }[],
   ): Promise<LogHead | undefined> {

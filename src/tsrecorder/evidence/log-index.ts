@@ -127,8 +127,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
       addFirst(index.documents, event.name, { ...at, sha256: event.sha256 }, signed);
       break;
     case 'removed':
-      // whoever breaks a signature in the store does not get a recording removed without a trace
-      if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
+      addRemoval(index, at, event, signed);
       break;
     case 'documentRemoved':
       if (signed) addTo(index.documentRemovals, event.name, at);
@@ -143,6 +142,16 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
     case 'witness':
       break;
   }
+}
+
+/** An attacker who breaks a signature in the store does not get a recording removed without a fault. */
+function addRemoval(
+  index: Index,
+  at: Place,
+  event: Extract<LogEvent, { kind: 'removed' }>,
+  signed: boolean,
+): void {
+  if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
 }
 
 /** What is signed counts more than what is not. */

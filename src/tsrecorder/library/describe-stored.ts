@@ -22,7 +22,7 @@ export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) 
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
- * What cannot be read is described as damaged. Cached as long as nobody replaces the cast, unless it was the store that failed.
+ * Unreadable recordings are described as damaged. A description is cached until the cast is replaced, unless the store failed.
  *
  * @param maxCached descriptions kept in memory.
  * @param trustOf default: nothing is said about trust.

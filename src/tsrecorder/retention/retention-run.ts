@@ -118,9 +118,10 @@ export interface ShownRetentionPlan extends RetentionPlan {
 }
 
 /**
- * What the policy would remove now.
+ * Plans what the policy would remove now.
  *
- * @param keys of the recorders whose signatures count; without any, each hold is unproven, and all recordings count as signed
+ * @param keys of the recorders whose signatures count; without any, each hold is unproven and all recordings count as
+ *   signed
  */
 export async function planStoreRetention(
   store: RecordingStore,
@@ -141,7 +142,7 @@ export async function planStoreRetention(
 }
 
 /**
- * Creates a function that reads the users of recordings, and remembers some of them for as long as the recordings stay the same.
+ * Creates a function that reads the users of recordings, and caches some of them until their recordings change.
  *
  * @param trusted keys that count, by id. Default: all recordings count as signed
  */

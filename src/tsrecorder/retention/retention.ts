@@ -6,8 +6,8 @@ export interface RetentionPolicy {
   /** Recordings that began longer ago go. */
   readonly maxAgeMs?: number;
   /**
-   * Maximum size of all recordings, in bytes. Above it, recordings that no trusted key signed are removed first, then the oldest
-   * recordings of the largest user.
+   * Maximum size of all recordings, in bytes. Above it, recordings without a trusted signature are removed first, then
+   * the oldest recordings of the largest user.
    */
   readonly maxBytes?: number;
   /** Recordings that were stored more recently are never removed because of `maxBytes`. Milliseconds; default 0. */
@@ -26,7 +26,7 @@ export interface KeptRecording {
 }
 
 /**
- * Returns a name for the user of each recording, in the same order; undefined if no trusted key signed the recording. A user of
+ * Returns a name for the user of each recording, in the same order; undefined without a trusted signature. A user of
  * two uploaders is two users, because the uploader chooses the name.
  */
 export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly (string | undefined)[]>;
@@ -93,7 +93,7 @@ export async function planRetention(
     else plan(recording, 'age');
   }
   let unprovenBytes = 0;
-  // Somebody without a key wrote these bytes, or could have: signed recordings do not make room for them.
+  // An attacker without a key can write these bytes: signed recordings are not removed because of them.
   const isOver = (): boolean => keptBytes - unprovenBytes > maxBytes;
   if (keptBytes > maxBytes) {
     const users = await findUsers(kept);

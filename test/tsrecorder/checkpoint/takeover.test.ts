@@ -168,7 +168,7 @@ describe('a session that a lost recorder left', () => {
 describe('an older copy of everything that a lost recorder had in the bucket', () => {
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
-  /** The other recorder has seen the log of the lost one, and then somebody puts an older copy in place. */
+  /** The other recorder has seen the log of the lost one, and then an attacker puts an older copy in place. */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const site = createTakeoverSite();
     const { bucket } = site;

@@ -140,7 +140,7 @@ describe('a retention plan', () => {
     });
   });
 
-  it('removes recordings without a trusted signature first, whatever user they name, and never because of them another one', async () => {
+  it('removes unsigned recordings first, and no signed one because of them', async () => {
     const forged = Array.from({ length: 3 }, (_, at) => recording(`forged${at}`, 900 + at, 100));
     const signed = [recording('0-alice', 1, 60), recording('0-bob', 2, 40)];
     const proven = (maxBytes: number, holds: readonly string[] = [], minAgeMs = 0): ReturnType<typeof plan> =>
@@ -150,7 +150,7 @@ describe('a retention plan', () => {
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
     expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
     expect(ids((await proven(99)).remove)).toEqual(['forged0', 'forged1', 'forged2', '0-alice']);
-    // a hold of anybody and the minimum age protect them, and nothing else goes for them
+    // a hold and the minimum age protect them, and nothing else goes for them
     expect(await proven(100, ['forged1'])).toMatchObject({
       remove: [{ id: 'forged0' }, { id: 'forged2' }],
       held: [{ id: 'forged1', reason: 'unverified' }],
@@ -327,7 +327,7 @@ describe('a recorder with a maximum store size', () => {
     expect(left).toHaveLength(3);
   });
 
-  it('keeps what a user recorded although unsigned recordings name that user, and verify reports a removed recording whose signature was broken', async () => {
+  it('keeps recordings of a user whom forged ones name, and verify reports one with a broken signature', async () => {
     const nowMs = Date.now();
     await using rig = await createRig();
     await uploadWhole(rig.recorder, by('alice@example.com', 'x'.repeat(20_000)));
