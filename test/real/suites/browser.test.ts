@@ -221,7 +221,7 @@ describe('a running session', () => {
     await shell.expect('$ ');
     await shell.type('echo before-watching\r');
     await shell.expect('\r\nbefore-watching');
-    const row = rows().filter({ hasText: 'live' });
+    const row = rows().filter({ hasText: 'running' });
     await row.waitFor({ timeout: 10_000 });
     const connected = page.waitForEvent('websocket');
     await row.locator('a').click();
@@ -274,7 +274,7 @@ describe('the portal of a gateway', () => {
     const shell = await demo.shell(ALICE, { ...SHELL, command: ['sh'] });
     await shell.expect('$ ');
     await page.goto(await demo.portal(ALICE));
-    const row = rows().filter({ hasText: 'live' });
+    const row = rows().filter({ hasText: 'running' });
     await row.waitFor({ timeout: 10_000 });
     const connected = page.waitForEvent('websocket');
     await row.locator('a').click();
