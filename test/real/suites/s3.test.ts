@@ -199,8 +199,9 @@ describe('two recorders on one bucket', () => {
 describe('two recorders on one bucket, with the same rules', () => {
   it('tell an alert once, and know that it was told', async () => {
     await using receiver = await openReceiver();
-    const open = (registry: Registry) =>
+    const open = (registry: Registry, options: { readonly evidenceKey?: string } = {}) =>
       createRecorderRig({
+        ...options,
         bucket: openBucket({ prefix: 'alerts/' }),
         searchText: 'all',
         alerts: alertsFor(receiver.url),
@@ -209,7 +210,8 @@ describe('two recorders on one bucket, with the same rules', () => {
       });
     const registries = [new Registry(), new Registry()] as const;
     await using one = await open(registries[0]);
-    await using two = await open(registries[1]);
+    // each counts only what the key of the other one has signed
+    await using two = await open(registries[1], { evidenceKey: signingKeyOf(one) });
     await uploadWhole(one.recorder, `${HEADER}[1.5,"o","a needle"]\n`);
     await uploadWhole(two.recorder, `${HEADER}[1.5,"o","another needle"]\n`);
     const told = async (outcome: string): Promise<number> => {
@@ -232,6 +234,11 @@ describe('two recorders on one bucket, with the same rules', () => {
     expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told']);
   });
 });
+
+/** The private key with which a recorder signs. */
+function signingKeyOf({ spool }: { readonly spool: string }): string {
+  return join(spool, 'evidence', 'key.pem');
+}
 
 /** Runs `tailcast` in this process with the settings of the server. */
 async function tailcast(
@@ -271,8 +278,7 @@ describe('an archive in a bucket', () => {
   }
 
   const keyOf = async (rig: RecorderRig): Promise<readonly string[]> => {
-    const path = join(rig.spool, 'evidence', 'key.pem');
-    return ['--key', (await loadSigningKey(path, false)).public.raw];
+    return ['--key', (await loadSigningKey(signingKeyOf(rig), false)).public.raw];
   };
 
   const objects = async (prefix: string): Promise<readonly string[]> => {
@@ -351,7 +357,15 @@ describe('an archive in a bucket', () => {
     expect((await tailcast('retention', 'retained', ...policy)).stdout).toMatch(
       /^3 would be removed, 0 held/m,
     );
-    const hold = [...policy, '--hold', held?.id ?? '', '--reason', 'case 17'];
+    const hold = [
+      ...policy,
+      '--evidence-key',
+      signingKeyOf(rig),
+      '--hold',
+      held?.id ?? '',
+      '--reason',
+      'case 17',
+    ];
     const plan = await tailcast('retention', 'retained', ...hold);
     expect(plan.stdout).toMatch(/^2 would be removed, 1 held/m);
     await using again = await rig.restart({
