@@ -18,7 +18,7 @@ export interface Prose {
 /** Folders with source files, and files that are not part of the project's own text. */
 const FOLDERS = ['bench', 'demo', 'deploy', 'docs', 'fuzz', 'scripts', 'src', 'test'];
 const SKIPPED =
-  /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$/;
+  /(?:^|\/)(?:node_modules|dist|fixtures|corpus|results|images)(?:\/|$)|\.d\.m?ts$|-module\.ts$|^bench\/(?:load-)?results\.md$/;
 /** The guide and its rules quote the patterns; the demonstrations quote names of tests. */
 const QUOTING =
   /^(?:docs\/writing\.md|test\/mutants\/demonstrations\.md|scripts\/style-rules\.ts|test\/scripts\/style\.test\.ts)$/;

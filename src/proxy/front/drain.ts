@@ -1,10 +1,9 @@
 /**
- * Ending without cutting anything that would end by itself: no new connections, GOAWAY and `Connection: close` on those
- * there are, time for what is under way and for recordings that wait for a recorder, a word to interactive sessions, then
- * the end.
+ * Shutdown without interrupting requests: no new connections, GOAWAY and `Connection: close` on existing ones,
+ * time for in-flight requests and late deliveries, a message to interactive sessions, then the end.
  *
- * A connection that was accepted a moment before has its first request on the way: closing it would be an error that no
- * client repeats by itself, so it gets the time for one request.
+ * A connection that was accepted shortly before may have its first request in flight. Closing it would be an
+ * error that clients do not retry, so it gets time for one request.
  */
 import type { ServerHttp2Session } from 'node:http2';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
@@ -16,20 +15,20 @@ export interface DrainResult {
   readonly cutSessions: number;
 }
 
-/** Part of the limit that is kept for sessions to end after they have been told. */
+/** Part of the limit that is reserved for sessions to end after the message. */
 const FAREWELL_MS = 2000;
 const POLL_MS = 25;
-/** For handshakes that had begun, and for the first request after one. */
+/** Time for handshakes in progress, and for the first request after them. */
 const ARRIVAL_MS = 2000;
 
-/** Resolves when nothing is under way any more, or when the limit is over; closes nothing that is busy. */
+/** Resolves when no request is in flight, or when the limit is over; closes only idle connections. */
 export async function drainConnections(options: {
   readonly plain: ReadonlySet<PlainConnection>;
   readonly sessions: ReadonlySet<ServerHttp2Session>;
   readonly load: { readonly inFlight: number };
   readonly interactive: Pick<SessionRegistry, 'size' | 'endAll'> | undefined;
   readonly late?: RecorderClient['late'] | undefined;
-  /** Connections in a handshake: they are handed over soon. */
+  /** Returns the number of connections in a handshake, which arrive soon. */
   readonly arriving?: (() => number) | undefined;
   readonly limitMs: number;
 }): Promise<DrainResult> {
@@ -43,7 +42,7 @@ export async function drainConnections(options: {
   const timeMs = Math.max(0, limitMs - FAREWELL_MS);
   const startedMs = performance.now();
   await waitWhile(coming, Math.min(ARRIVAL_MS, timeMs));
-  // those that came meanwhile
+  // sessions that arrived in the meantime
   for (const session of sessions) session.close();
   await waitWhile(busy, Math.max(0, timeMs - (performance.now() - startedMs)));
   if (!recorded()) {
@@ -53,7 +52,7 @@ export async function drainConnections(options: {
   return { cutRequests: load.inFlight, cutSessions: interactive?.size ?? 0 };
 }
 
-/** Polls: what is waited for are counters of several owners, and this happens once in the life of a process. */
+/** Polls, because the counters have several owners and this happens once per process. */
 async function waitWhile(condition: () => boolean, limitMs: number): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
   const deadline = setTimeout(resolve, limitMs);

@@ -3,9 +3,9 @@ import type { Readable } from 'node:stream';
 import { asTailcastError, TailcastError } from '../../errors.ts';
 
 export interface CollectedBody {
-  /** At least `limit` bytes unless `complete`; to be forwarded before anything else. */
+  /** At least `limit` bytes unless `complete`; forward them first. */
   readonly chunks: readonly Buffer[];
-  /** The whole body is in `chunks`, and the stream has ended. */
+  /** True if `chunks` contains the complete body and the stream has ended. */
   readonly complete: boolean;
 }
 
@@ -13,10 +13,10 @@ const EMPTY = Buffer.alloc(0);
 const FIRST_BYTES = 4096;
 
 /**
- * Reads until over `limit` bytes are there or the body ends, then leaves the stream paused. Bytes are copied into one
- * buffer: a body of chunks of one byte would otherwise need a hundred times its size.
+ * Reads until more than `limit` bytes are available or the body ends, then leaves the stream paused. Bytes are
+ * copied into one buffer, because a body of one-byte chunks would otherwise need a hundred times its size.
  * @param held called with the number of bytes in memory, each time before it grows; may throw
- * @throws TailcastError `WIRE_MALFORMED` when the stream closes before its end
+ * @throws TailcastError `WIRE_MALFORMED` if the stream closes before its end
  */
 export function collectBody(
   stream: Readable,

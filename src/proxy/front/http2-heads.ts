@@ -1,4 +1,7 @@
-/** Heads of HTTP/2 requests that Node does not report, or that cost more than others: they are logged, counted and bounded. */
+/**
+ * Heads of HTTP/2 requests that Node does not report, or that cost more than others: the front logs, counts and
+ * limits them.
+ */
 import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
@@ -10,21 +13,24 @@ export const MAX_SESSION_MEGABYTES = 32;
 /** Maximum number of streams of one connection that Node rejects before it closes the connection. */
 export const MAX_REJECTED_STREAMS = 100;
 
-/** Finds streams that nghttp2 refused: it resets them, or ends the connection, without a report to the application. */
+/**
+ * Detects streams that nghttp2 refused: it resets them, or ends the connection, without a report to the
+ * application.
+ */
 export interface UnreadStreams {
-  /** A stream has arrived. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
+  /** Reports a new stream. Clients number their streams 1, 3, 5, …, so a gap is a stream that was reset. */
   arrived(id: number): void;
-  /** Largest id of the streams that have arrived, or -1. */
+  /** Largest id of the reported streams, or -1. */
   readonly last: number;
   /** Logs and counts the refusal, and ends the session. */
   end(session: ServerHttp2Session, error: TailcastError): void;
-  /** The session has failed. */
+  /** Reports a failed session. */
   failed(error: Error): void;
-  /** The session has ended; `bytes` were received on its connection. */
+  /** Reports the end of a session; `bytes` were received on its connection. */
   ended(bytes: number): void;
 }
 
-/** @param refused called with the reason for each refusal that is found */
+/** @param refused called with the reason of each detected refusal */
 export function createUnreadStreams(refused: (error: TailcastError) => void): UnreadStreams {
   let last = -1;
   let isReported = false;
@@ -50,7 +56,7 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
     },
     failed(error) {
       const code = 'code' in error ? String(error.code) : '';
-      // other errors are clients that left
+      // other errors are clients that disconnected
       if (code !== 'ERR_HTTP2_ERROR' && code !== 'ERR_HTTP2_TOO_MANY_INVALID_FRAMES') return;
       if (error.message === REJECTED_STREAMS) return report(TOO_MANY_REJECTED);
       const isLong = error.message.includes('CONTINUATION');
@@ -70,7 +76,7 @@ export function createUnreadStreams(refused: (error: TailcastError) => void): Un
   };
 }
 
-/** nghttp2's text for an error of Node's callbacks. Node returns one if it has rejected too many streams. */
+/** nghttp2's text for an error of Node's callbacks, which Node returns after too many rejected streams. */
 const REJECTED_STREAMS = 'The user callback function failed';
 const TOO_MANY_REJECTED = new TailcastError(
   'OVERLOADED',
@@ -80,7 +86,7 @@ const TOO_MANY_REJECTED = new TailcastError(
 /** Interval at which sessions are checked for incomplete heads, in milliseconds. */
 export const HEAD_CHECK_MS = 250;
 
-/** Finds heads that begin and are not completed. */
+/** Detects heads that start and are not completed. */
 export interface HeadWatch {
   /** Counts the bytes of an incomplete head, and ends the session if there are too many or it takes too long. */
   check(): void;
@@ -88,9 +94,9 @@ export interface HeadWatch {
 }
 
 /**
- * Node reports a stream when its head is complete. The last stream id of the session is larger before that, and also after
- * nghttp2 has reset the stream. A client cannot send the response to a PING before its head is complete, so the response
- * tells the two apart.
+ * Node reports a stream when its head is complete. The last stream id of the session is larger before that, and
+ * also after nghttp2 has reset the stream. A client cannot send the response to a PING before its head is complete,
+ * so the response tells the two apart.
  */
 export function createHeadWatch(
   session: ServerHttp2Session,
@@ -135,18 +141,21 @@ export function createHeadWatch(
   };
 }
 
-/** Bytes of long heads that a connection may send at once, and again per second. Compressed, they have a thousandth of it. */
+/**
+ * Bytes of long heads that a connection may send at once, and again per second. Compressed, they are a thousand
+ * times smaller.
+ */
 const HEAD_BYTES_PER_SECOND = 4 * 1024 * 1024;
 export const TOO_MANY_LONG_HEADS = new TailcastError(
   'OVERLOADED',
   'the connection sends over 4 MiB of long request heads per second',
 );
 
-/** Bounds the CPU time for decompressed heads of one connection. */
+/** Limits the CPU time for decompressed heads of one connection. */
 export interface HeadRate {
   /** Returns the refusal of a request with this size of head, if there is one. */
   take(bytes: number): TailcastError | undefined;
-  /** True if the client goes on although its requests are refused. */
+  /** True if the client continues although its requests are refused. */
   readonly isExcessive: boolean;
 }
 
@@ -167,5 +176,5 @@ export function createHeadRate(now: () => number): HeadRate {
   };
 }
 
-/** A connection with fewer bytes has sent no more than its preface and settings. */
+/** A connection with fewer bytes has sent only its preface and settings. */
 const MIN_REQUEST_BYTES = 1024;

@@ -1,7 +1,7 @@
 /**
- * HTTP/2 clients, through Node's core stream API: each stream is one request for the pump. nghttp2 checks frames, header
- * compression and most of RFC 9113 §8; what it leaves to the application is checked here, then the stream becomes an
- * `InboundRequest` like any other. Extended CONNECT (RFC 8441) is not offered: upgrades come over HTTP/1.1.
+ * HTTP/2 clients, through Node's core stream API: each stream is a request for the pump. nghttp2 checks frames,
+ * header compression and most of RFC 9113 §8; the rest is checked here. Then the stream becomes an
+ * `InboundRequest`. Extended CONNECT (RFC 8441) is not offered: upgrades use HTTP/1.1.
  */
 import {
   constants,
@@ -33,27 +33,27 @@ import {
 } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
-/** What one connection may ask for and hold. client-go opens one connection and runs every watch on it. */
+/** Limits of one connection. client-go opens one connection and runs every watch on it. */
 const HTTP2_LIMITS = {
   maxConcurrentStreams: 250,
-  /** Upload window per stream and per connection; the latter bounds what a connection can make us buffer. */
+  /** Upload window per stream and per connection; the latter limits the memory of a connection. */
   streamWindowBytes: 1024 * 1024,
   connectionWindowBytes: 8 * 1024 * 1024,
   /**
-   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with more, and
-   * does not report it, so the gate has a smaller limit, whose refusal is a Status.
+   * Maximum size of the headers of a stream, in bytes, as RFC 9113 §6.5.2 counts. nghttp2 resets a stream with
+   * more, and does not report it, so the gate has a smaller limit, whose refusal is a Status.
    */
   maxHeaderListBytes: MAX_PARSED_HEAD_BYTES,
   /**
-   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so that is how long a section
-   * may be after compression. Go's client uses frames of this size.
+   * Maximum size of a frame, in bytes. nghttp2 accepts nine frames for one header section, so that is how long a
+   * section may be after compression. Go's client uses frames of this size.
    */
   maxFrameBytes: 64 * 1024,
-  /** Of one head or trailer section on its way to the client, as nghttp2 counts; twice the longest head there is. */
+  /** Maximum size of a head or trailer section for the client, as nghttp2 counts; twice the longest head. */
   maxSentHeadBytes: 2 * MAX_RESPONSE_HEAD_BYTES,
 } as const;
 
-/** A server that never listens: sessions are given to it as connections. */
+/** Creates a server that does not listen: connections are passed to it. */
 export function createHttp2Server(): Http2Server {
   return createServer({
     settings: {
@@ -71,7 +71,7 @@ export function createHttp2Server(): Http2Server {
     maxOutstandingPings: 10,
     maxSessionInvalidFrames: 100,
     maxSessionRejectedStreams: MAX_REJECTED_STREAMS,
-    // rapid reset: this many resets at once, then so many per second, then GOAWAY
+    // rapid reset: this many resets at once, then this many per second, then GOAWAY
     streamResetBurst: 1000,
     streamResetRate: 100,
   });
@@ -81,7 +81,7 @@ export function createHttp2Server(): Http2Server {
 export function adoptSession(session: ServerHttp2Session, socket: Socket, unread: UnreadStreams): void {
   session.setLocalWindowSize(HTTP2_LIMITS.connectionWindowBytes);
   session.once('close', () => unread.ended(socket.bytesRead));
-  // a session's errors also end its streams, each of which reports for itself
+  // errors of a session also end its streams, which report them
   session.on('error', (error: Error) => {
     unread.failed(error);
     session.destroy();
@@ -115,14 +115,15 @@ export function serveStream(
   else void pump.run(context.signal);
 }
 
-/** The 'close' event follows and is the one that counts. */
+/** The 'close' event follows. */
 function ignore(): void {}
 
 const NO_FRAMING = { kind: 'none' } as const;
 
 /**
- * The names are lower-case, as nghttp2 wants them; values are looked at in places of values only. nghttp2 refuses lengths
- * that are none, and two of them: this is what the request to the API server is framed by, so it is asked again.
+ * Returns the framing of a request body. Names are in lower case, as nghttp2 requires, and only values are
+ * compared. nghttp2 rejects invalid and repeated lengths, but the request to the API server depends on this, so
+ * it is checked again.
  *
  * @throws TailcastError `REQUEST_MALFORMED`
  */
@@ -142,7 +143,7 @@ function expectsContinue(rawHeaders: readonly string[]): boolean {
   return valuesOf(rawHeaders, 'expect').some((value) => value.toLowerCase() === '100-continue');
 }
 
-/** @param name in lower case, as all names are */
+/** @param name in lower case */
 function valuesOf(rawHeaders: readonly string[], name: string): readonly string[] {
   const values: string[] = [];
   for (let index = 0; index < rawHeaders.length; index += 2) {
@@ -154,13 +155,13 @@ function valuesOf(rawHeaders: readonly string[], name: string): readonly string[
 interface MappedStream {
   readonly inbound: InboundRequest;
   readonly problem: TailcastError | undefined;
-  /** Of the body, if there is one. */
+  /** Framing of the body, if there is one. */
   readonly framing: RequestFraming;
 }
 
 /**
- * Pseudo header fields and fields of a stream as one request. nghttp2 has seen to it that pseudo fields come first and
- * once, and names are lower-case.
+ * Returns the headers of a stream as a request. nghttp2 ensures that pseudo-headers come first and once, and that
+ * names are in lower case.
  */
 export function mapStream(rawHeaders: readonly string[], peer: Peer): MappedStream {
   const pseudo = new Map<string, string>();
@@ -177,7 +178,7 @@ export function mapStream(rawHeaders: readonly string[], peer: Peer): MappedStre
       host = value;
       hosts += 1;
     } else if (name === 'cookie') {
-      // RFC 9113 §8.2.3: crumbs become one field again on the way to HTTP/1.1
+      // RFC 9113 §8.2.3: cookie crumbs are joined for HTTP/1.1
       cookies = cookies === undefined ? value : `${cookies}; ${value}`;
     } else {
       fields.push(name, value);
@@ -226,7 +227,7 @@ class StreamClient implements ClientSide {
   readonly #method: string;
   readonly #keepCookies: boolean;
   #trailers: readonly string[] = [];
-  /** A head that has not been sent, because the whole body may be about to come. */
+  /** A head that is not sent yet, because the complete body may follow immediately. */
   #held: { readonly fields: string[]; readonly bodyBytes: number } | undefined;
 
   constructor(stream: ServerHttp2Stream, method: string, options: { readonly keepCookies: boolean }) {
@@ -267,7 +268,7 @@ class StreamClient implements ClientSide {
     const piece = chunk.subarray(start, end);
     const held = this.#held;
     if (held?.bodyBytes === piece.length) {
-      // all there is, in one go: being asked for trailers, and a frame for their absence, took 4 to 8 % of the CPU
+      // all in one write: a request for trailers, and a frame for their absence, took 4 to 8 % of the CPU
       this.#held = undefined;
       orBroken(() => this.#stream.respond(held.fields));
       this.#stream.end(piece, releaseOf(piece));
@@ -306,8 +307,8 @@ class StreamClient implements ClientSide {
   }
 
   /**
-   * With trailers to come, nothing but `sendTrailers` can mark the end of the stream. Without, closing a stream makes Node
-   * end it first, and a body that broke off would look whole.
+   * Sends the head. With trailers only `sendTrailers` can end the stream. Without trailers, closing a stream
+   * makes Node end it first, and an incomplete body would look complete.
    */
   #sendHead(): void {
     const held = this.#held;
@@ -317,12 +318,12 @@ class StreamClient implements ClientSide {
     orBroken(() => this.#stream.respond(held.fields, { waitForTrailers: true }));
   }
 
-  /** RST_STREAM with an error code: NO_ERROR or a plain end would look like a whole body. */
+  /** RST_STREAM with an error code: NO_ERROR or a normal end would look like a complete body. */
   cut(): void {
     if (!this.#stream.closed) this.#stream.close(constants.NGHTTP2_INTERNAL_ERROR);
   }
 
-  /** A request body that is still coming is not wanted any more once the response is out (RFC 9113 §8.1). */
+  /** Stops an unread request body after the response (RFC 9113 §8.1). */
   #letGo(): void {
     const stream = this.#stream;
     if (stream.readableEnded || stream.endAfterHeaders) return;
@@ -338,7 +339,7 @@ class StreamClient implements ClientSide {
     try {
       this.#stream.sendTrailers(asObject(http2Fields(this.#trailers)));
     } catch {
-      // the body is out, and without its trailers it would look whole
+      // without its trailers the sent body would look complete
       this.cut();
     }
   }
@@ -353,7 +354,7 @@ class StreamClient implements ClientSide {
   }
 }
 
-/** Node throws at fields that HTTP/2 cannot carry: then it is the answer that cannot be relayed. */
+/** Node throws for headers that HTTP/2 cannot carry: the response then cannot be relayed. */
 function orBroken(send: () => void): void {
   try {
     send();
@@ -362,7 +363,7 @@ function orBroken(send: () => void): void {
   }
 }
 
-/** The form that Node wants for what is no response head. */
+/** Returns header lists other than response heads in the form that Node requires. */
 function asObject(fields: readonly string[]): OutgoingHttpHeaders {
   const headers: OutgoingHttpHeaders = {};
   for (let index = 0; index < fields.length; index += 2) {

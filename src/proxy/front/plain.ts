@@ -1,9 +1,9 @@
 /**
- * HTTP/1.1 clients: takes Node's parsed requests and writes responses to the socket as the API server sent them.
+ * HTTP/1.1 clients: reads requests with Node's parser and writes responses to the socket as the API server sent
+ * them.
  *
- * Node's parser (llhttp, strict) reads every request; Node's response queue says whose turn it is. On the way down the
- * head is handed on as the bytes it came in, unless something has to be taken out or added, and chunk framing is handed
- * on as it is.
+ * Node's parser (llhttp, strict) reads every request; Node's response queue keeps the order. The response head is
+ * forwarded unchanged unless headers must be removed or added, and chunk framing is forwarded unchanged.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
@@ -24,21 +24,22 @@ import { holdWrites, releaseAtTurnEnd, releaseWrites } from './turn-writes.ts';
 import { headerList, reasonPhrase, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import type { RequestFraming } from '../upstream/upstream.ts';
 
-/** Requests that may wait behind the one being answered on a connection. No Kubernetes client pipelines. */
+/** Maximum requests that are queued on a connection. Kubernetes clients do not pipeline. */
 const MAX_PIPELINED = 16;
 /**
- * Body bytes that may wait in a client's socket before its API server connection is paused. Node's own mark (64 KiB) is
- * one read of a fast upstream, so that every read would pause and resume; twice that took 12 % off the CPU of a bulk list.
+ * Maximum unsent body bytes of a client before reading from the API server is paused. Node's default (64 KiB) is
+ * one read of a fast API server, so every read would pause and resume; twice that saved 12 % of the CPU of a
+ * large list.
  */
 const MAX_UNSENT_BYTES = 128 * 1024;
-/** As much as a TLS record holds: nothing is gained by joining larger pieces. */
+/** Size of a TLS record: joining larger pieces has no advantage. */
 const MAX_JOINED_BYTES = 16 * 1024;
-/** How long after it was accepted a connection is not idle although nothing has come. */
+/** Time after accept in which a connection without requests is not idle. */
 const FIRST_REQUEST_MS = 1000;
-/** How long a connection that is to be closed may still take in a request body that nobody wants. */
+/** Maximum time in which a closing connection still reads an unwanted request body. */
 const LINGER_MS = 2000;
 
-/** One client connection that speaks HTTP/1.1, and what is going on on it. */
+/** One HTTP/1.1 client connection and its current request. */
 export class PlainConnection {
   readonly socket: Socket;
   readonly peer: Peer;
@@ -74,12 +75,12 @@ export class PlainConnection {
     });
   }
 
-  /** Counts the bytes of incomplete heads from now on. Called once, after Node's parser has got the socket. */
+  /** Starts counting the bytes of incomplete heads. Called once, after Node's parser got the socket. */
   countHeads(): void {
     if (this.#head !== undefined) this.socket.on('data', this.#onData);
   }
 
-  /** A head is complete. */
+  /** Reports a complete head. */
   arrived(request: IncomingMessage): void {
     this.#latest = request;
     this.#hasArrived = true;
@@ -87,12 +88,15 @@ export class PlainConnection {
     this.#head?.leave();
   }
 
-  /** The protocol is switched, and no further heads follow. */
+  /** Reports a protocol switch; no further heads follow. */
   switched(): void {
     this.socket.off('data', this.#onData);
   }
 
-  /** Called after Node's parser has read that many bytes. Bytes in the same read as a body or a complete head do not count. */
+  /**
+   * Called after Node's parser has read that many bytes. Bytes in the same read as a body or a complete head do
+   * not count.
+   */
   #received(bytes: number): void {
     const wasBody = this.#isBody || this.#hasArrived;
     this.#isBody = this.#latest?.complete === false;
@@ -103,28 +107,28 @@ export class PlainConnection {
       this.#head?.hold(this.#headBytes);
     } catch (error) {
       this.malformed(asTailcastError(error));
-      // the parser gets no more of it
+      // the parser gets no more bytes
       this.socket.removeAllListeners('data');
       this.socket.resume();
     }
   }
 
-  /** True while a request is being answered or waits for its turn. */
+  /** True while a request is in progress or queued. */
   get busy(): boolean {
     return this.#current !== undefined || this.#waiting > 0;
   }
 
-  /** True when no further request is accepted on this connection. */
+  /** True if no further request is accepted on this connection. */
   get closing(): boolean {
     return this.#closing;
   }
 
-  /** True while its first request may still be on the way. */
+  /** True while the first request may be in flight. */
   get fresh(): boolean {
     return !this.#used && !this.socket.destroyed && performance.now() - this.#acceptedMs < FIRST_REQUEST_MS;
   }
 
-  /** Serves a request when it is its turn. `expectsContinue`: the client waits for a 100. */
+  /** Serves a request in its turn. `expectsContinue`: the client waits for a 100. */
   request(request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void {
     this.#used = true;
     if (this.#closing) return this.#drop();
@@ -138,7 +142,7 @@ export class PlainConnection {
     });
   }
 
-  /** Closes the connection if it is idle; otherwise the response under way, or about to be, is its last. */
+  /** Closes the connection if it is idle; otherwise after the current, or next, response. */
   retire(): void {
     if (this.busy) return;
     if (!this.fresh) return this.socket.destroySoon();
@@ -146,20 +150,21 @@ export class PlainConnection {
     this.socket.once('close', () => clearTimeout(timer));
   }
 
-  /** The response under way has been handed to the socket; `keep` says whether the connection may serve another one. */
+  /** Reports that the response was handed to the socket; `keep` says whether the connection can be reused. */
   answered(request: IncomingMessage, keep: boolean): void {
     this.#current = undefined;
     if (keep) return;
     this.#closing = true;
     if (request.complete) return this.socket.destroySoon();
-    // closing a socket with unread input makes the kernel reset it, and the client would lose the answer
+    // closing a socket with unread input makes the kernel reset it, and the client would lose the response
     this.socket.end();
     this.#linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
   }
 
   /**
    * Refuses bytes that never became a request. A request in progress gets the error if its response has not begun.
-   * Otherwise the error is sent as a Status, unless the client could take it for the response to an earlier request.
+   * Otherwise the error is sent as a Status, unless the client could take it for the response to an earlier
+   * request.
    *
    * @param asked the request, if its head could be read
    */
@@ -190,7 +195,10 @@ export class PlainConnection {
     account.close();
   }
 
-  /** A response that is not the pump's own (the portal's) takes a turn. False: the connection was dropped instead. */
+  /**
+   * Reserves a turn for a response that is not the pump's (the portal's). False: the connection was dropped
+   * instead.
+   */
   occupy(response: RelayResponse): boolean {
     this.#used = true;
     this.#waiting += 1;
@@ -221,14 +229,14 @@ export class PlainConnection {
     };
     const pump = new Pump(this.#deps, client, inbound, body);
     this.#current = pump;
-    // Node's parser also takes 0.9 and 2.0 for versions of this protocol
+    // Node's parser also accepts 0.9 and 2.0 as versions
     if (request.httpVersion === '1.1' || request.httpVersion === '1.0') void pump.run(this.#abort.signal);
     else
       pump.refuse(new TailcastError('REQUEST_MALFORMED', `HTTP/${request.httpVersion} is not spoken here`));
   }
 }
 
-/** llhttp has checked both headers; here they are only read. */
+/** llhttp has checked both headers; they are only read here. */
 function requestFraming(rawHeaders: readonly string[]): RequestFraming {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const name = rawHeaders[index] ?? '';
@@ -246,7 +254,7 @@ const TOO_MANY_PIPELINED = new TailcastError(
   `over ${MAX_PIPELINED} requests wait on a connection`,
 );
 
-/** How body bytes go to the client: as they come, in chunks of our own, or bare with the connection's end as theirs. */
+/** Delivery of the body: unchanged, in our own chunks, or ended by the connection. */
 type Delivery = 'verbatim' | 'encode' | 'bare';
 
 class PlainClient implements ClientSide {
@@ -260,7 +268,7 @@ class PlainClient implements ClientSide {
   readonly #http10: boolean;
   #delivery: Delivery = 'verbatim';
   #keep = true;
-  /** A head that has not been written, so that it can go out together with the first bytes of the body. */
+  /** A head that is not written yet, so that it is sent together with the first bytes of the body. */
   #held: ResponseHead | undefined;
   #heldText = '';
   #begun = false;
@@ -339,7 +347,7 @@ class PlainClient implements ClientSide {
     this.#held = undefined;
     if (held !== undefined) holdWrites(this.#socket);
     const room = held === undefined || this.#writeHead(held);
-    // what is whole has gone out by now: a turn's end to wait for would be felt in small requests
+    // the complete response is written already, so waiting for the end of the turn would only delay it
     releaseAtTurnEnd();
     return room;
   }
@@ -409,7 +417,7 @@ class PlainClient implements ClientSide {
     return `${text}${this.#keep ? '' : 'Connection: close\r\n'}\r\n`;
   }
 
-  /** The fields that are relayed, one per line; chunked framing is added by the caller. */
+  /** Returns the relayed headers, one per line; the caller adds chunked framing. */
   #fieldText(head: ResponseHead, shown: boolean): string {
     const clean = cleanResponseHeaders(headerList(head), { keepCookies: this.#deps.keepCookies });
     const fields = shown ? fieldsForBrowser(clean) : clean;
@@ -421,8 +429,8 @@ class PlainClient implements ClientSide {
 }
 
 /**
- * What to tell a client whose request never became one: bad syntax, headers too large, too slow. Undefined when it is the
- * connection that failed (`ECONNRESET`, `EPIPE`, TLS): then there is nobody to tell.
+ * Returns the error for a client whose request could not be parsed: bad syntax, headers too large, too slow.
+ * Undefined if the connection failed (`ECONNRESET`, `EPIPE`, TLS), because the client cannot receive a response.
  */
 export function clientError(code: string): TailcastError | undefined {
   switch (code) {

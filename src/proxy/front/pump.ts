@@ -1,7 +1,7 @@
 /**
- * One proxied request, from admission to its line in the access log: the part that HTTP/1.1 and HTTP/2 clients share.
- * A `ClientSide` is the client's half, an `Exchange` the API server's; the pump passes everything from one to the other,
- * back-pressure and ends included, and is the only one who knows how the request went.
+ * One proxied request, from admission to its access-log entry: the shared part of HTTP/1.1 and HTTP/2. A
+ * `ClientSide` is the client's half, an `Exchange` the API server's. The pump relays between both, including
+ * back-pressure and ends, and decides about the result of the request.
  *
  *   client body ─► pump ─► exchange        response ─► pump ─► client side
  *   exchange full ─► body paused           client full ─► exchange paused
@@ -31,43 +31,46 @@ import {
   type RequestFraming,
 } from '../upstream/upstream.ts';
 
-/** What the pump works with; one per gateway. */
+/** Dependencies of the pump; one per gateway. */
 export interface PumpDeps extends AccountDeps {
   readonly gate: Gate;
   readonly pool: UpstreamPool;
-  /** Path in front of every target, without a trailing slash; empty for most API servers. */
+  /** Prefix of every target, without a trailing slash; empty for most API servers. */
   readonly basePath: string;
   readonly events: Pick<Events, 'requestRefused' | 'upstreamFailed'>;
-  /** Sends an API request event; throws `RECORDING_REQUIRED` when policy says the request must not go on without. */
+  /** Sends an API request event; throws `RECORDING_REQUIRED` if the policy forbids the request without it. */
   recordApiRequest(record: ApiRequestRecord): Promise<void>;
-  /** Bytes of a request body that an event may carry. */
+  /** Maximum bytes of a request body in an event. */
   readonly eventBodyBytes: number;
   /**
-   * Maximum time without a byte of a request body before the response begins, in milliseconds; trailers count as no byte. Default:
-   * {@link BODY_STALL_MS}.
+   * Maximum time without a byte of a request body before the response begins, in milliseconds; trailers count as no
+   * byte. Default: {@link BODY_STALL_MS}.
    */
   readonly bodyStallMs?: number;
-  /** Requests served at the same time, long-running ones included; above, `OVERLOADED`. */
+  /** Maximum concurrent requests, including long-running ones; more get `OVERLOADED`. */
   readonly maxInFlight: number;
-  /** What one user may have of them; none: no limit. */
+  /** Limits per user; undefined: none. */
   readonly users?: Pick<UserLimits, 'enter' | 'head'> | undefined;
-  /** Shared count of requests now being served. */
+  /** Shared count of in-flight requests. */
   readonly load: { inFlight: number };
-  /** True when cookies of the API server belong to the client: not in auth mode. */
+  /** True if cookies of the API server belong to the client; false in `auth` mode. */
   readonly keepCookies: boolean;
-  /** The API server answered 401 to our own credential; the next request should come with a new one. */
+  /** Called when the API server responds with 401 to our own credential, so that the next request gets a new one. */
   readonly credentialRefused?: () => void;
-  /** Tells a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the caller. */
+  /**
+   * Distinguishes a 403 for the gateway's own account from a 403 for the caller; without it every 403 is for the
+   * caller.
+   */
   readonly accountRefusals?: AccountRefusals;
   readonly draining: () => boolean;
-  /** Looks after requests that are long under way: a watch ends with the grant it was begun under. */
+  /** Rechecks long requests: a watch ends with its grant. */
   readonly rechecks?: Pick<Rechecks, 'watch'>;
 }
 
 const BODY_STALL_MS = 60_000;
 const BODY_STALLED = new TailcastError('REQUEST_TIMEOUT', 'no byte of the body arrived for a minute');
 
-/** What an API request event is made from. */
+/** Content of an API request event. */
 export interface ApiRequestRecord {
   readonly admission: Admission;
   readonly method: string;
@@ -76,43 +79,43 @@ export interface ApiRequestRecord {
   readonly bodyTruncated: boolean;
 }
 
-/** The request's body on its way in. */
+/** The incoming body of a request. */
 export interface RequestBody {
   readonly framing: RequestFraming;
-  /** Paused until the pump reads it. Ends only when the body is complete. */
+  /** Paused until the pump reads it. Ends only if the body is complete. */
   readonly stream: Readable;
-  /** The client waits for a 100 before it sends the body. */
+  /** True if the client waits for a 100 before it sends the body. */
   readonly expectsContinue: boolean;
 }
 
 /** The client's half of an exchange: an HTTP/1.1 message pair or an HTTP/2 stream. */
 export interface ClientSide {
   readonly protocol: 'h1' | 'h2';
-  /** Chunk framing of the API server is not for this client. */
+  /** True if the client cannot use the chunk framing of the API server. */
   readonly wantsPayload: boolean;
-  /** Part of a response has gone out: what goes wrong from here on can only be told by `cut`. */
+  /** True after a part of a response was sent: later errors can only be reported by `cut`. */
   readonly begun: boolean;
-  /** Bytes of the response that wait for the client. */
+  /** Pending bytes of the response. */
   readonly unsentBytes: number;
   informational(head: ResponseHead): void;
   sendContinue(): void;
   head(head: ResponseHead, framing: BodyFraming, extra: HeadExtra): void;
-  /** Bytes of a body. False: pause until `clientDrained`. */
+  /** Sends bytes of a body. False: pause until `clientDrained`. */
   write(chunk: Buffer, start: number, end: number): boolean;
-  /** Nothing more is at hand: what is held back goes out now. */
+  /** Sends all held bytes, because no more are available. */
   flush(): boolean;
   end(trailers: readonly string[]): void;
-  /** A whole response of our own. */
+  /** Sends a complete response of our own. */
   refuse(status: StatusResponse): void;
-  /** Ends a begun response so that the client sees that it is not whole. */
+  /** Ends a started response so that the client sees that it is incomplete. */
   cut(): void;
 }
 
 export interface HeadExtra {
   readonly warnings: readonly string[];
-  /** A browser shows it: the fields are those of `fieldsForBrowser`. */
+  /** True if a browser will render the response; headers then come from `fieldsForBrowser`. */
   readonly shown: boolean;
-  /** False when the request body is still on its way: the connection cannot be used again. */
+  /** False while the request body is incomplete: the connection cannot be reused. */
   readonly requestComplete: boolean;
 }
 
@@ -123,7 +126,7 @@ interface WithheldResponse {
   readonly head: ResponseHead;
   readonly framing: BodyFraming;
   readonly body: Buffer[];
-  /** Present once the response is complete. */
+  /** Present after the response is complete. */
   trailers?: readonly string[];
 }
 
@@ -139,11 +142,11 @@ export class Pump implements ExchangeOwner {
   #place: RequestPlace | undefined;
   /** Count of the head until the gate has admitted the request. */
   readonly #head: HeadPlace | undefined;
-  /** Of the request, read ahead for its event. */
+  /** Bytes of the request that were read for its event. */
   #collectedBytes = 0;
   /** Size of the request head if it is longer than usual, else 0. */
   readonly #longHeadBytes: number;
-  /** A response that waits until it is known whether it refuses the gateway's own account. */
+  /** A response that is held until it is known whether it refuses the gateway's own account. */
   #withheld: WithheldResponse | undefined;
   #over = false;
 
@@ -184,7 +187,7 @@ export class Pump implements ExchangeOwner {
     }
   }
 
-  /** The client is gone; whatever was being done for it is given up. */
+  /** Cancels all work for a client that has disconnected. */
   clientGone(): void {
     this.#guard(() => {
       if (this.#over) return;
@@ -201,7 +204,7 @@ export class Pump implements ExchangeOwner {
   }
 
   informational(head: ResponseHead): void {
-    // early hints of a page are a part of it
+    // early hints of a page are part of the page
     if (!this.#over && this.#admission?.shown !== true) this.#client.informational(head);
   }
 
@@ -213,21 +216,21 @@ export class Pump implements ExchangeOwner {
     }
     const refusal = this.#refusalIn(head);
     if (refusal === undefined) return this.#sendHead(head, framing);
-    // the bytes of a head are its connection's read buffer, which the next read reuses
+    // the head is in the read buffer of its connection, which the next read overwrites
     const bytes = Buffer.from(head.bytes.subarray(head.start, head.end));
     this.#withheld = { head: { ...head, bytes, start: 0, end: bytes.length }, framing, body: [] };
     this.#exchange?.pause();
     void refusal.then((error) => this.#guard(() => this.#release(error)));
   }
 
-  /** Counts bytes that wait for the user, and the head of the request if it is long. */
+  /** Counts pending bytes of the user, and the head of the request if it is long. */
   #hold(bytes: number): void {
     this.#place?.hold(bytes + this.#longHeadBytes);
   }
 
   #refusalIn(head: ResponseHead): Promise<TailcastError | undefined> | undefined {
     const admission = this.#admission;
-    // the header list of every other response would be parsed for nothing
+    // other statuses need no parsed headers
     if (head.status !== FORBIDDEN || admission === undefined) return undefined;
     return this.#deps.accountRefusals?.find(admission, head.status, headerList(head));
   }
@@ -287,7 +290,7 @@ export class Pump implements ExchangeOwner {
     this.#body.stream.resume();
   }
 
-  /** The exchange, or the client's side of it, is broken. */
+  /** Reports that the exchange, or the client's side of it, failed. */
   failed(error: TailcastError): void {
     if (this.#over) return;
     this.#exchange?.abort();
@@ -300,11 +303,12 @@ export class Pump implements ExchangeOwner {
   async #recordEvent(admission: Admission): Promise<CollectedBody> {
     const { framing, stream, expectsContinue } = this.#body;
     const hasBody = framing.kind !== 'none';
-    // nothing is read ahead of which nothing may be kept
+    // the body is read only if its class stores a part of it
     const wanted = hasBody && keptOfBody(admission.info) !== undefined;
     let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
     if (wanted) {
-      // the event needs the body before the API server is asked, so the client cannot wait for the API server's 100
+      // the event needs the body before the API server is asked, so the client cannot wait for the API server's
+      // 100
       if (expectsContinue) this.#client.sendContinue();
       const stop = this.#limitStalls();
       collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {
@@ -332,7 +336,7 @@ export class Pump implements ExchangeOwner {
     const repeatable = isPureRead(admission.info, admission.requestClass);
     const exchange = startExchange({ method, target, headers, framing, repeatable }, this, this.#deps.pool);
     this.#exchange = exchange;
-    // of every request: what class it is of says nothing about how long an API server takes to answer it
+    // for every request, because its class does not predict the duration of the response
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
       this.#revoke(error),
     );
@@ -355,7 +359,10 @@ export class Pump implements ExchangeOwner {
     stream.on('end', () => this.#guard(() => exchange.end()));
   }
 
-  /** Refuses the request if its body stalls before the response begins. Called once somebody reads the body. @returns a function that ends the watch */
+  /**
+   * Rejects the request if its body stalls before the response begins. Called when the body has a reader.
+   * @returns a function that stops the watch
+   */
   #limitStalls(): () => void {
     const { stream } = this.#body;
     const timer = setTimeout(() => {
@@ -374,7 +381,7 @@ export class Pump implements ExchangeOwner {
     return stop;
   }
 
-  /** What an event of this request throws ends this request. */
+  /** An error in an event of this request ends this request. */
   #guard(act: () => void): void {
     try {
       act();
@@ -384,14 +391,14 @@ export class Pump implements ExchangeOwner {
   }
 
   #sendBody(exchange: Exchange, chunk: Buffer): boolean {
-    // what still comes after the exchange is over is read and dropped, until the client side closes
+    // bytes after the end of the exchange are dropped until the client side closes
     if (this.#over) return true;
     this.#account.requestBytes += chunk.length;
     passedThrough(chunk.length);
     return exchange.write(chunk);
   }
 
-  /** Answers with an error of our own; no part of a response may have been sent. */
+  /** Sends an error of our own; no part of a response may have been sent. */
   refuse(error: unknown): void {
     if (this.#over) return;
     const status = statusOf(error);
@@ -408,7 +415,7 @@ export class Pump implements ExchangeOwner {
     }
   }
 
-  /** Whoever asked may not have the rest of the answer. */
+  /** Ends the response of a caller that has lost access. */
   #revoke(error: TailcastError): void {
     if (this.#over) return;
     this.#exchange?.abort();
@@ -434,7 +441,7 @@ export class Pump implements ExchangeOwner {
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);
     this.#account.close();
-    // a body nobody reads any more must not stop the connection
+    // an unread body must not block the connection
     if (this.#body.framing.kind !== 'none') this.#body.stream.resume();
   }
 }

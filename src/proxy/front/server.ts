@@ -1,14 +1,13 @@
 /**
- * The front: takes connections whose TLS is done, and gives each request to whoever serves it.
+ * The front: receives connections after TLS and passes each request to its handler.
  *
  *   h1 socket ─► Node's http server ─┬─ the portal's prefix ─► portal
  *                                    ├─ Upgrade              ─► upgrade handler
  *                                    └─ the rest             ─► pump
  *   h2 socket ─► Node's http2 server ─► streams ──► portal or pump
  *
- * Neither server listens. There is no router: Kubernetes paths are data to us, and a second reader of them could only
- * disagree with the first (`kube/canonical-target`). What else begins with `/-/` is refused by the gate, which first asks
- * who is calling.
+ * Neither server listens. There is no router, because a second parser of Kubernetes paths could only disagree
+ * with the first (`kube/canonical-target`). The gate rejects other paths below `/-/` after authentication.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import {
@@ -46,17 +45,17 @@ import { headBytes, HEADER_LINE_BYTES, MAX_HEAD_BYTES, MAX_PARSED_HEAD_BYTES } f
 import type { UpgradeHandler } from '../session/upgrade.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
 
-/** A part of the gateway that is not the API server's, reached below a path of its own under `/-/`. */
+/** A service of the gateway itself, below its own path under `/-/`. */
 export interface OwnService {
-  /** What the raw target of a request for it begins with. */
+  /** Prefix of the raw targets of the service. */
   readonly prefix: string;
-  /** Answers. HTTP/2 comes with Node's compatibility objects. Must not throw. */
+  /** Serves a request. HTTP/2 uses Node's compatibility objects. Must not throw. */
   request(
     request: IncomingMessage | Http2ServerRequest,
     response: ServerResponse | Http2ServerResponse,
     peer: Peer,
   ): void;
-  /** Answers a request to switch protocols, and owns the socket from then on. Must not throw. */
+  /** Serves an upgrade request, and owns the socket from then on. Must not throw. */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer, peer: Peer): void;
 }
 
@@ -66,25 +65,25 @@ export interface ProxyServerOptions {
   };
   readonly upgrade: UpgradeHandler;
   readonly own?: OwnService | undefined;
-  /** Interactive sessions now open, for the drain. */
+  /** Interactive sessions, for the drain. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
-  /** Ends of recordings that wait for a recorder, for the drain. */
+  /** Late deliveries, for the drain. */
   readonly late?: RecorderClient['late'];
   readonly metrics: Pick<Metrics, 'connections' | 'gauge'>;
   readonly log: Logger;
   readonly limits?: Partial<ServerLimits>;
-  /** None: no limits per user. */
+  /** Undefined: no limits per user. */
   readonly users?: UserLimits | undefined;
 }
 
 export interface ServerLimits {
-  /** Time for the header section of a request. */
+  /** Timeout of the header section of a request. */
   readonly headersTimeoutMs: number;
-  /** Time between two requests on a connection. */
+  /** Timeout between two requests on a connection. */
   readonly keepAliveMs: number;
   /** Maximum size of the request line and the header lines together, in bytes. The gate has a smaller limit. */
   readonly maxHeaderBytes: number;
-  /** Connections that are served; requests on further ones are answered `OVERLOADED`, and that is their end. */
+  /** Maximum connections; a request on another one gets `OVERLOADED`, and its connection is closed. */
   readonly maxConnections: number;
 }
 
@@ -94,20 +93,20 @@ const DEFAULT_LIMITS: ServerLimits = {
   maxHeaderBytes: MAX_PARSED_HEAD_BYTES,
   maxConnections: 20_000,
 };
-/** Node drops further header lines silently. The gate refuses that many lines, so no line is lost. */
+/** Node drops further header lines silently. The gate rejects that many lines, so no line is lost. */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;
 export interface ProxyServer {
-  /** Takes over a connection; `tailnet/listener`'s `onConnection` fits. */
+  /** Takes over a connection; `onConnection` of `tailnet/listener` matches. */
   serve(socket: Socket, alpn: 'h2' | 'http/1.1', peer: Peer): void;
-  /** Requests being served, sessions not included. */
+  /** In-flight requests, without sessions. */
   readonly inFlight: number;
   readonly draining: boolean;
   /**
-   * Finishes what is under way, for at most `limitMs`, then closes everything. Can be called once.
-   * @param arriving how many connections are still in a handshake; they are served as well
+   * Finishes in-flight requests for at most `limitMs`, then closes everything. Can be called once.
+   * @param arriving returns the number of connections in a handshake, which are still served
    */
   drain(limitMs: number, arriving?: () => number): Promise<DrainResult>;
-  /** Closes everything now. */
+  /** Closes everything immediately. */
   close(): Promise<void>;
 }
 
@@ -119,13 +118,13 @@ const BEHIND_ANOTHER = new TailcastError(
   'an earlier request on the connection is in progress',
 );
 
-/** Builds the front. */
+/** Creates the front. */
 export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   const state: FrontState = { draining: false, closed: false, plain: new Set(), sessions: new Set() };
   const load = { inFlight: 0 };
   const { users } = options;
   const deps: PumpDeps = { ...options.pump, users, load, draining: () => state.draining };
-  /** Refuses whatever is asked, each time as the last answer on its connection. */
+  /** Rejects every request, each as the last one on its connection. */
   const refusing: PumpDeps = { ...deps, maxInFlight: 0, draining: () => true };
   const maxConnections = options.limits?.maxConnections ?? DEFAULT_LIMITS.maxConnections;
   let open = 0;
@@ -147,7 +146,8 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   return {
     serve(socket, alpn, peer) {
       if (state.closed) return void socket.destroy();
-      // TLS, listener, front, session and a pipeline each watch for its end: more than the ten that Node takes for a leak.
+      // TLS, listener, front, session and pipeline each listen for the close event, which exceeds Node's leak
+      // warning of ten.
       socket.setMaxListeners(MAX_SOCKET_LISTENERS);
       const gauge = options.metrics.connections;
       gauge.inc({ alpn });
@@ -191,7 +191,7 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
   };
 }
 
-/** What is asked for when somebody scrapes. */
+/** Registers gauges that are read at scrape time. */
 function showLoad({ pump, metrics }: ProxyServerOptions): void {
   const { pool, maxInFlight } = pump;
   const { gauge } = metrics;
@@ -211,16 +211,16 @@ type StreamEvent = [
   rawHeaders: string[],
 ];
 
-/** What a connection gets. */
+/** State of a connection. */
 interface Service {
   readonly deps: PumpDeps;
-  /** Nothing but a refusal. */
+  /** True if the connection exceeds the limit and only gets refusals. */
   readonly surplus: boolean;
 }
 
 interface FrontState {
   draining: boolean;
-  /** Nobody is served any more. */
+  /** True after the service was closed. */
   closed: boolean;
   readonly plain: Set<PlainConnection>;
   readonly sessions: Set<ServerHttp2Session>;
@@ -248,7 +248,7 @@ function createPlainFront(
     connectionsCheckingInterval: Math.min(5000, limits.headersTimeoutMs),
     insecureHTTPParser: false,
     joinDuplicateHeaders: false,
-    // a missing Host is the gate's to refuse, with a Status
+    // the gate rejects a missing Host, with a Status
     requireHostHeader: false,
   });
   server.maxHeadersCount = MAX_HEADERS_SEEN;
@@ -282,7 +282,7 @@ function createPlainFront(
   server.on('checkContinue', (request, response) => onRequest(request, response, true));
   const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer): void => {
     const connection = connections.get(socket);
-    // behind a request that is still being answered, a switch of protocols would take over that answer's connection
+    // an upgrade behind an unfinished response would take over that response's connection
     if (connection === undefined || connection.closing) return void socket.destroy();
     connection.arrived(request);
     connection.switched();
@@ -307,16 +307,17 @@ function createPlainFront(
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const problem = clientError(error.code ?? '');
     const connection = connections.get(socket);
-    // a connection that broke is a client that left
+    // a broken connection is a client that disconnected
     if (connection === undefined || problem === undefined) return void socket.destroy();
     connection.malformed(problem);
   });
-  // NOTE: Node starts to watch `headersTimeout` when a server begins to listen; this one gets its connections from us
+  // NOTE: Node starts `headersTimeout` when a server starts to listen; this server receives its connections
+  // instead
   server.emit('listening');
   return front;
 }
 
-/** An error in an event of a connection ends that connection and no other. */
+/** An error in an event of a connection ends only that connection. */
 function guard(log: Logger, socket: Duplex, act: () => void): void {
   try {
     act();
@@ -334,7 +335,7 @@ function isFor(own: OwnService | undefined, url: string | undefined): own is Own
   return own !== undefined && url?.startsWith(own.prefix) === true;
 }
 
-/** So that the drain waits for it. */
+/** Counts a request, so that the drain waits for it. */
 function countWhileOpen(response: ServerResponse | Http2ServerResponse, load: { inFlight: number }): void {
   load.inFlight += 1;
   response.once('close', () => (load.inFlight -= 1));
@@ -398,7 +399,7 @@ function createHttp2Front(parts: {
         return serveStream(stream, rawHeaders, { ...context, refusal });
       if (bytes > USUAL_HEAD_BYTES)
         return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
-      // the portal takes the compatibility objects, which Node makes by itself only for 'request' listeners
+      // the portal uses the compatibility objects, which Node creates automatically only for 'request' listeners
       stream.on('error', () => stream.destroy());
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);

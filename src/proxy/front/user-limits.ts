@@ -1,7 +1,7 @@
 /**
- * What one user may have of a process at a time, so that the others are served: requests, connections, and bytes that wait
- * in memory. Who it is only the gate knows, so a connection counts for a user from its first admitted request on; before
- * that it counts for the address it came from.
+ * Limits per user, so that others are served: requests, connections, and pending bytes in memory. Only the gate
+ * knows the user, so a connection counts for a user after its first admitted request; before that it counts for
+ * its address.
  */
 import { TailcastError } from '../../errors.ts';
 import { createPlaceCount } from '../../place-count.ts';
@@ -11,16 +11,19 @@ import type { Peer } from '../../tailnet/identity.ts';
 export interface UserLimitValues {
   readonly requests: number;
   readonly connections: number;
-  /** Bytes of bodies, in both directions, above which nothing new is begun. */
+  /** Bytes of bodies, in both directions, above which no new request starts. */
   readonly bytes: number;
-  /** Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of them. */
+  /**
+   * Maximum bytes of long request heads before the gate has admitted the requests. One address may use half of
+   * them.
+   */
   readonly headBytes: number;
 }
 
 /** Request heads up to this size are not counted, neither for addresses nor for users. */
 export const USUAL_HEAD_BYTES = 16 * 1024;
 
-/** A request head that is being received, or whose request the gate has not admitted yet. */
+/** A request head that is being received, or whose request was not admitted yet. */
 export interface HeadPlace {
   /**
    * Sets the size of the head, in bytes.
@@ -31,31 +34,31 @@ export interface HeadPlace {
   leave(): void;
 }
 
-/** The place of one request. */
+/** The limits of one request. */
 export interface RequestPlace {
   /**
    * Like `hold`, for bytes that the gateway does not have to accept.
    * @throws TailcastError `OVERLOADED` if the user has too many bytes in memory
    */
   reserve(bytes: number): void;
-  /** So many bytes wait for it now. */
+  /** Sets the number of pending bytes. */
   hold(bytes: number): void;
-  /** It is over. Can be called again. */
+  /** Ends the request. Can be called again. */
   leave(): void;
 }
 
 export interface UserLimits {
-  /** A connection was accepted; false when there are too many from its address, and it is to get nothing but a refusal. */
+  /** Reports a new connection; false if its address has too many, so it gets only a refusal. */
   connected(peer: Peer): boolean;
-  /** It is closed. */
+  /** Reports a closed connection. */
   disconnected(peer: Peer): void;
   /** Returns the count of one request head from this peer's address. */
   head(peer: Pick<Peer, 'address'>): HeadPlace;
-  /** @throws TailcastError `OVERLOADED` saying which limit it is */
+  /** @throws TailcastError `OVERLOADED` that names the limit */
   enter(user: string, peer: Peer): RequestPlace;
 }
 
-/** @param peers are told apart as objects: one per connection */
+/** @param peers compared by object: one per connection */
 export function createUserLimits(limits: UserLimitValues): UserLimits {
   const requests = createPlaceCount();
   const connections = createPlaceCount();
@@ -87,7 +90,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
 
   return {
     connected(peer) {
-      // many users may stand behind an address of this machine
+      // many users may be behind an address of this machine
       if (isLoopback(peer.address)) open.set(peer, { address: () => undefined });
       else if (addresses.takenBy(peer.address) >= limits.connections) return false;
       else open.set(peer, { address: addresses.take(peer.address) });

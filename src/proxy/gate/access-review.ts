@@ -1,19 +1,20 @@
 /**
- * A review of our own before roads to a program: the cluster is asked, as the caller, whether it allows the session.
+ * Access reviews of sessions and program requests: the gateway asks the API server, as the caller, whether it
+ * allows them.
  *
- * Kubernetes asks itself, but follows the method of the request: an exec over WebSocket is a `get`, and so is a command run
- * by the kubelet, so that a right to read is enough for them in versions before 1.35. Here sessions always take `create`.
- * And it asks once: here the question is asked again while a session lasts.
+ * Kubernetes checks the verb of the request's method. An exec over WebSocket, or a command through the kubelet,
+ * is a `get`, so before version 1.35 a read right is sufficient. The gateway always checks `create` for sessions,
+ * and repeats the check during a session.
  */
 import { TailcastError } from '../../errors.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
 import type { PolicyClass } from './policy.ts';
 
-/** The attributes of a SelfSubjectAccessReview. */
+/** Attributes of a SelfSubjectAccessReview. */
 export type AccessQuestion =
   | {
-      /** `RequestInfo.clusterPrefix`: the cluster that has to answer. */
+      /** `RequestInfo.clusterPrefix`: the cluster of the review. */
       readonly clusterPrefix?: string;
       readonly verb: string;
       readonly group: string;
@@ -26,9 +27,9 @@ export type AccessQuestion =
   | { readonly verb: string; readonly path: string };
 
 /**
- * Asks the API server as `caller`.
- * @returns whether it allows it
- * @throws whatever keeps it from answering
+ * Sends a review to the API server as `caller`.
+ * @returns true if the API server allows it
+ * @throws Error if there is no response
  */
 export type AskAccess = (
   question: AccessQuestion,
@@ -41,13 +42,13 @@ export interface AccessReviews {
   assertAllowed(question: AccessQuestion, caller: ImpersonationTarget, signal: AbortSignal): Promise<void>;
 }
 
-/** How long an answer counts, and a question may take. */
+/** Maximum age of a result, and timeout of a review, in milliseconds. */
 export const REVIEW_TTL_MS = 5_000;
 const REVIEW_TIMEOUT_MS = 5_000;
-/** Answers that are kept; beyond that the oldest goes. */
+/** Maximum cached results; one more removes the oldest. */
 export const MAX_REVIEWS = 10_000;
 
-/** Sessions, whatever method brings them. */
+/** Classes of sessions, for any method. */
 const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'exec',
   'attach',
@@ -57,7 +58,7 @@ const SESSIONS: ReadonlySet<PolicyClass> = new Set([
   'serviceProxyUpgrade',
   'opaqueUpgrade',
 ]);
-/** Requests to programs and other APIs: what their method says. */
+/** Requests to programs and other APIs, with the verb of their method. */
 const REQUESTS: ReadonlySet<PolicyClass> = new Set([
   'kubeletRead',
   'podProxyRequest',
@@ -65,7 +66,7 @@ const REQUESTS: ReadonlySet<PolicyClass> = new Set([
   'otherProxy',
 ]);
 
-/** The question that a request of a class takes; undefined: none. */
+/** Returns the review for a class of requests; undefined if none is needed. */
 export function questionOf(
   policyClass: PolicyClass | undefined,
   info: RequestInfo,
@@ -91,7 +92,7 @@ interface Kept {
   readonly untilMs: number;
 }
 
-/** One per gateway. The same question at the same time is asked once; a question without an answer is not kept. */
+/** Creates the reviews of one gateway. Concurrent equal reviews are sent once; failures are not cached. */
 export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): AccessReviews {
   const kept = new Map<string, Kept>();
 
@@ -99,7 +100,7 @@ export function createAccessReviews(ask: AskAccess, monotonicMs: () => number): 
     const id = JSON.stringify([caller.user, caller.groups, caller.extra, question]);
     const known = kept.get(id);
     if (known !== undefined && monotonicMs() < known.untilMs) return known.answer;
-    // whoever asked first may leave: others wait for the same answer
+    // not the caller's signal, because others may wait for the same result
     const answer = ask(question, caller, AbortSignal.timeout(REVIEW_TIMEOUT_MS));
     const entry: Kept = { answer, untilMs: monotonicMs() + REVIEW_TTL_MS };
     kept.delete(id);

@@ -1,11 +1,11 @@
-/** Finds out whether the API server refuses the gateway's own account, and remembers the result for a second. */
+/** Determines whether the API server refuses the gateway's own account, and caches the result for a second. */
 import { TailcastError } from '../../errors.ts';
 import type { ImpersonationTarget } from '../../impersonation/target.ts';
 import { mayBeAccountRefusal } from '../../kube/account-refusal.ts';
 import type { Admission } from './gate.ts';
 
 /**
- * Sends a request to the API server as `caller`, one that only the API server responds to.
+ * Sends a request as `caller` to which only the API server responds.
  *
  * @returns the sentence with which the API server refuses the gateway's account, or undefined
  */
@@ -17,8 +17,8 @@ export type AskAccountRefusal = (
 export interface AccountRefusals {
   /**
    * Returns undefined if a response cannot be a refusal of the gateway's account. Otherwise resolves with
-   * `UPSTREAM_REFUSED_ACCOUNT` if the API server refuses the account, and with undefined if it does not, if it does not
-   * respond, or if too many such requests are in flight. Never rejects.
+   * `UPSTREAM_REFUSED_ACCOUNT` if the API server refuses the account, and with undefined if it does not, if it does
+   * not respond, or if too many such requests are in flight. Never rejects.
    *
    * @param headers of the response, flat list
    */
@@ -47,7 +47,7 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
       const refusal = await ask(caller, AbortSignal.timeout(TIMEOUT_MS));
       return refusal === undefined ? undefined : new TailcastError('UPSTREAM_REFUSED_ACCOUNT', refusal);
     } catch {
-      // without proof the response is relayed as it is
+      // without proof the response is relayed unchanged
       return undefined;
     } finally {
       inFlight -= 1;
@@ -56,7 +56,7 @@ export function createAccountRefusals(ask: AskAccountRefusal, monotonicMs: () =>
 
   return {
     find({ impersonation, info }, status, headers) {
-      // the API server of another cluster may be anybody's
+      // the API server of another cluster is not trusted
       if (impersonation === undefined || info.clusterPrefix !== '') return undefined;
       if (!mayBeAccountRefusal(status, headers)) return undefined;
       const key = JSON.stringify([impersonation.user, impersonation.groups]);

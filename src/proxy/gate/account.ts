@@ -1,4 +1,4 @@
-/** What is counted and written down about one request, however it goes: its answer, a refusal, its line in the access log. */
+/** Counters and access-log entry of one request: its response, a refusal, its duration. */
 import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import { CLIENT_LEFT, loggedPath, type AccessLog } from '../../observe/access-log.ts';
 import type { Events } from '../../observe/events.ts';
@@ -10,16 +10,16 @@ export interface AccountDeps {
   readonly metrics: Pick<Metrics, 'requestStarted' | 'requestFinished'>;
   readonly accessLog: Pick<AccessLog, 'write'>;
   readonly events: Pick<Events, 'requestRefused'>;
-  /** A clock with fractions of milliseconds, for durations only. */
+  /** Clock with fractions of milliseconds, for durations only. */
   readonly monotonicMs: () => number;
 }
 
-/** Opened when the request is there; `close` must be called in the end. */
+/** Created with the request; call `close` at the end. */
 export class Account {
-  /** Bytes of bodies, or of what follows a 101. */
+  /** Bytes of bodies, or of the connection after a 101. */
   requestBytes = 0;
   responseBytes = 0;
-  /** How long it takes says nothing about how quick the gateway is. */
+  /** True if its duration does not measure the speed of the gateway. */
   longRunning = false;
   readonly #protocol: Protocol;
   readonly #inbound: Pick<InboundRequest, 'method' | 'target' | 'peer'>;
@@ -43,7 +43,7 @@ export class Account {
     deps.metrics.requestStarted();
   }
 
-  /** A status has been sent. */
+  /** True after a status was sent. */
   get begun(): boolean {
     return this.#status !== undefined;
   }
@@ -52,12 +52,12 @@ export class Account {
     this.#caller = caller;
   }
 
-  /** The status that is sent. Once the answer is counted it stays. */
+  /** Sets the sent status. Has no effect after `count`. */
   answered(status: number): void {
     if (!this.#isCounted) this.#status = status;
   }
 
-  /** Counts the answer as it is now: what follows a 101 is counted as a session. */
+  /** Counts the response now; the connection after a 101 counts as a session. */
   count(): void {
     if (this.#isCounted) return;
     this.#isCounted = true;
@@ -71,7 +71,7 @@ export class Account {
     });
   }
 
-  /** The gateway itself says no; without a status, in the middle of an answer. */
+  /** Records an error of the gateway; without a status, an error during a response. */
   refused(error: unknown, status?: number): void {
     const code: ErrorCode = error instanceof TailcastError ? error.code : 'INTERNAL';
     const caller = this.#caller;
@@ -86,12 +86,12 @@ export class Account {
     this.failed(code);
   }
 
-  /** What went wrong, for the access log. */
+  /** Sets the error of the access-log entry. */
   failed(error: string): void {
     this.#error = error;
   }
 
-  /** Nothing more happens: counts it, once, and writes its line. */
+  /** Counts the request, once, and writes its access-log entry. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -110,7 +110,7 @@ export class Account {
     });
   }
 
-  /** For logs: what was asked for, without its query. */
+  /** The request for logs, without its query. */
   #asked(): { readonly peer: string; readonly method: string; readonly path: string } {
     const { peer, method, target } = this.#inbound;
     return { peer: peer.address, method: method.slice(0, 20), path: loggedPath(target) };

@@ -1,32 +1,32 @@
 /**
- * The tailnet says which machine is calling, not which program on it. A web page that somebody looks at can make their
- * browser call the gateway too, and a WebSocket to `pods/exec` needs no consent from the server. So what a browser sends
- * on behalf of a foreign page is refused. Where the names of the gateway are known, `Host` must be one of them: a foreign
- * name that resolves to the gateway would make a foreign page look like our own.
+ * Rejects requests that a browser sends for a foreign page. The tailnet identifies a machine, not a program on
+ * it: any web page can make the user's browser call the gateway, and a WebSocket to `pods/exec` needs no CORS
+ * consent. If the gateway's hostnames are known, `Host` must be one of them, because a foreign name that resolves
+ * to the gateway would make a foreign page appear as the gateway's own.
  */
 import { TailcastError } from '../../errors.ts';
 import { onlyLine } from '../../kube/header-lines.ts';
 
-/** What of a request's header fields says who made the browser send it. */
+/** Headers that show which page made the browser send the request. */
 export interface BrowserFields {
   readonly host: string;
-  /** Every `Origin`, in order. */
+  /** All values of `Origin`, in order. */
   readonly origins: readonly string[];
-  /** Every `Sec-Fetch-Site`, in order. Pages cannot set or remove it. */
+  /** All values of `Sec-Fetch-Site`, in order. Pages cannot set or remove it. */
   readonly fetchSites: readonly string[];
 }
 
-/** `same-site` is not enough: the machines of a tailnet are siblings under one name. */
+/** `same-site` is not sufficient, because all machines of a tailnet share one site. */
 const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 
-/** Which pages may make a browser call. All in lower case. */
+/** Pages that may make a browser call the gateway. All in lower case. */
 export interface PageRules {
-  /** Names of the gateway without ports; empty: any. */
+  /** Hostnames of the gateway without ports; empty: any. */
   readonly hostNames: ReadonlySet<string>;
   /**
-   * Origins of dashboards. The server of such a dashboard changes `Host` and passes on what the browser said: `Origin` is
-   * the dashboard's, while to the browser the request stayed at home. A page of theirs that calls the gateway past its
-   * server is foreign all the same, where the browser says so.
+   * Origins of dashboards whose server forwards requests of its pages: it changes `Host`, but keeps the browser's
+   * headers. `Origin` is then that of the dashboard, and the browser reports a same-origin request. A page of the
+   * dashboard that calls the gateway directly is still foreign.
    */
   readonly dashboardOrigins: ReadonlySet<string>;
 }
@@ -45,8 +45,8 @@ export function refuseForeignPages(fields: BrowserFields, { hostNames, dashboard
 }
 
 /**
- * Whether somebody followed a link: the browser shows what comes in a tab of its own, and the page with the link reads
- * nothing of it. A frame is no such place. Nothing is said about `Origin`, which links do not have.
+ * True if the user followed a link: the browser shows the response in its own tab, and the linking page cannot
+ * read it. Frames do not count. `Origin` is not checked, because links have none.
  *
  * @param rawHeaders flat, as received
  */
@@ -55,7 +55,7 @@ export function isFollowedLink(rawHeaders: readonly string[]): boolean {
   return says('sec-fetch-mode', 'navigate') && says('sec-fetch-dest', 'document');
 }
 
-/** Client libraries that send an `Origin` write the address they call, some of them always with `http`. */
+/** Client libraries that send an `Origin` use the address they call, some of them always with `http`. */
 function isOwnOrigin(origin: string, host: string): boolean {
   const authority = /^https?:\/\/(.+)$/.exec(origin.toLowerCase())?.[1];
   return authority !== undefined && withoutDefaultPort(authority) === withoutDefaultPort(host);

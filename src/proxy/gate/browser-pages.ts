@@ -1,23 +1,27 @@
 /**
- * What a browser may be shown under the gateway's name (ADR 11).
+ * Rules for responses that a browser renders under the gateway's hostname (ADR 11).
  *
- * The tailnet vouches for the machine, so every page of the gateway's origin would act as whoever looks at it. What comes
- * from the API server may be a page: of a pod, a service, a node, an aggregated API. So a browser gets it as a document
- * of no origin, in which nothing runs, and nothing of it stays behind. Programs are not shown as pages at all unless the
- * policy says so.
+ * The tailnet identifies the machine, so every page of the gateway's origin could act as its viewer. A response
+ * of the API server may be a page of a pod, a Service, a node or an aggregated API. A browser therefore gets it
+ * as a document with an opaque origin, without scripts and without storage. Pages of programs are rejected unless
+ * the policy allows them.
  */
 import type { RequestClass } from '../../kube/interactive.ts';
 import { TailcastError } from '../../errors.ts';
 import { headerLines, onlyLine } from '../../kube/header-lines.ts';
 
-/** `refuse`: a browser that wants a page of a program is told how to see it; `sandbox`: it is shown, and may do nothing. */
+/**
+ * `refuse`: a browser gets an error that explains how to open the page; `sandbox`: the page is shown without any
+ * rights.
+ */
 export const PROGRAM_PAGES = ['refuse', 'sandbox'] as const;
 export type ProgramPages = (typeof PROGRAM_PAGES)[number];
 
 /**
- * Whether a browser shows the answer under the gateway's name. Every browser calls itself Mozilla; newer ones also say
- * what a request is for, which pages cannot change. Behind `kubectl proxy` a page has the origin of that proxy, on the
- * user's own machine; it is the only one whose client is on loopback, and no page can make a browser say so.
+ * True if a browser will render the response under the gateway's hostname. Every browser has `Mozilla` in its
+ * user agent; newer ones also send the purpose of a request, which pages cannot change. A page behind `kubectl
+ * proxy` has the origin of that proxy on the user's machine; only that proxy adds a loopback client, which no
+ * page can imitate.
  *
  * @param rawHeaders flat, as received
  */
@@ -33,9 +37,9 @@ export function isShownByBrowser(rawHeaders: readonly string[]): boolean {
 
 const LOOPBACK = /^(?:127(?:\.\d{1,3}){3}|::1)$/;
 
-/** Uses of an answer in which it is data for a script that was let in: `fetch` and WebSockets. */
+/** Purposes for which the response is data of a permitted script: `fetch` and WebSockets. */
 const DATA_USES: ReadonlySet<string> = new Set(['empty', 'websocket']);
-/** Classes of which a program in the cluster gives the answer. */
+/** Classes whose responses come from a program in the cluster. */
 const PROGRAMS: ReadonlySet<RequestClass> = new Set([
   'nodeProxy',
   'podProxy',
@@ -45,7 +49,7 @@ const PROGRAMS: ReadonlySet<RequestClass> = new Set([
 ]);
 
 /**
- * @param request.shown see `isShownByBrowser`
+ * @param request.shown result of `isShownByBrowser`
  * @throws TailcastError `POLICY_REFUSED` for a service worker, and for a program's page unless `pages` allows it
  */
 export function refusePages(
@@ -73,7 +77,7 @@ export function refusePages(
   }
 }
 
-/** Fields that say what the body is, or what is asked of the client, and that leave nothing behind. */
+/** Headers that describe the body or ask for credentials, without a lasting effect. */
 const SHOWN_FIELDS: ReadonlySet<string> = new Set([
   'accept-patch',
   'accept-ranges',
@@ -95,8 +99,8 @@ const SHOWN_FIELDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * No scripts, forms, frames, workers, plugins, popups or downloads that a page begins; an origin of its own, which the
- * gateway takes for foreign; framed by nobody; not kept.
+ * Forbids scripts, forms, frames, workers, plugins, popups and automatic downloads. The origin is opaque, so the
+ * gateway treats it as foreign; the page cannot be framed or cached.
  */
 const POLICY: readonly string[] = [
   'Content-Security-Policy',
@@ -116,11 +120,11 @@ const POLICY: readonly string[] = [
 ];
 
 /**
- * The fields of a response as a browser gets them. What is left out, among others: cookies, redirects, `Refresh`, `Link`,
- * `Clear-Site-Data`, `Service-Worker-Allowed`, `Strict-Transport-Security`, `WWW-Authenticate`, and everything that
- * would let other origins in.
+ * Returns the response headers for a browser. Removed are, among others: cookies, redirects, `Refresh`, `Link`,
+ * `Clear-Site-Data`, `Service-Worker-Allowed`, `Strict-Transport-Security`, `WWW-Authenticate`, and all CORS
+ * headers.
  *
- * @param fields flat, with what ends at this proxy already removed
+ * @param fields flat, without hop-by-hop headers
  */
 export function fieldsForBrowser(fields: readonly string[]): readonly string[] {
   const kept: string[] = [];
@@ -133,7 +137,7 @@ export function fieldsForBrowser(fields: readonly string[]): readonly string[] {
   return [...kept, ...POLICY];
 }
 
-/** What a browser keeps of an answer to a handshake, whatever becomes of the connection. */
+/** Headers of a handshake response that a browser stores, whatever happens to the connection. */
 const KEPT_OF_HANDSHAKES: ReadonlySet<string> = new Set([
   'alt-svc',
   'clear-site-data',
@@ -146,7 +150,7 @@ const KEPT_OF_HANDSHAKES: ReadonlySet<string> = new Set([
   'www-authenticate',
 ]);
 
-/** The fields of an answer to a WebSocket handshake as a browser gets them. */
+/** Returns the headers of a WebSocket handshake response for a browser. */
 export function handshakeForBrowser(fields: readonly string[]): readonly string[] {
   return fields.filter(
     (_, index) => !KEPT_OF_HANDSHAKES.has((fields[index - (index % 2)] ?? '').toLowerCase()),

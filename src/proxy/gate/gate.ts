@@ -1,12 +1,12 @@
 /**
- * The one gate every request passes, whatever it came in on: an HTTP/1.1 request, an HTTP/2 stream or an upgrade.
+ * The gate for every request: HTTP/1.1, HTTP/2 and upgrades.
  *
- * In this order, and each step may refuse: method and header limits → canonical target → who is calling → what their
- * grants say → whom they become in the cluster → the header list for the API server → what kind of request it is →
- * whether it is recorded → whether the cluster allows it, where that is asked. What comes out is everything the rest of the path needs; nothing later decides again.
+ * Steps, in order; each may reject the request: method and header limits → canonical target → identity → grants →
+ * impersonation target → headers for the API server → class of the request → recording policy → access review, if
+ * enabled. The result contains everything that later steps need; later steps make no decisions.
  *
- * Not done here: sending anything, answering the client (the caller turns a thrown error into a `metav1.Status`),
- * opening recorders.
+ * The gate does not send requests or responses (the caller converts an error to a `metav1.Status`), and does not
+ * open recorders.
  */
 import { TailcastError } from '../../errors.ts';
 import {
@@ -40,75 +40,84 @@ import {
   type PolicyClass,
 } from './policy.ts';
 
-/** What a client asked, before anything about it was believed. */
+/** A request of a client before any check. */
 export interface InboundRequest {
   readonly method: string;
-  /** The request target exactly as it was sent. */
+  /** The request target as received. */
   readonly target: string;
-  /** Flat `[name, value, …]`; of HTTP/2 without pseudo headers, `:authority` mapped to `host`. */
+  /** Flat `[name, value, …]`; for HTTP/2 without pseudo-headers, with `:authority` as `host`. */
   readonly rawHeaders: readonly string[];
   readonly peer: Peer;
-  /** True when the client asks to switch protocols. */
+  /** True if the client requests a protocol switch. */
   readonly upgrade: boolean;
 }
 
-/** An admitted request: who, what, as whom, and with which headers it goes to the API server. */
+/** An admitted request: identity, class, impersonation, and headers for the API server. */
 export interface Admission {
-  /** Unique per request; in the access log and in every event about it. */
+  /** Unique per request; in the access log and in every event of the request. */
   readonly id: string;
-  /** The id, where the audit log of the API server has the request under it. */
+  /** The id in the API server's audit log, if it is the same. */
   readonly auditId: string | undefined;
   readonly startedAtMs: number;
   readonly identity: Identity;
   readonly target: Target;
   readonly info: RequestInfo;
   readonly requestClass: RequestClass;
-  /** `undefined` in noauth mode: the client's own credentials go to the API server. */
+  /** `undefined` in `noauth` mode, where the client's own credentials go to the API server. */
   readonly impersonation: ImpersonationTarget | undefined;
-  /** Flat upstream list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
+  /** Flat header list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
   readonly headers: readonly string[];
   readonly recording: RecordingPolicy;
   /** `undefined` for ordinary requests. */
   readonly policyClass: PolicyClass | undefined;
-  /** The session is to be recorded, by a recorder that has accepted it before anything runs. */
+  /** True if the session must be recorded; a recorder must accept it first. */
   readonly record: boolean;
-  /** A recorder is told of the request before it goes on. */
+  /** True if a recorder must store an event before the request is forwarded. */
   readonly event: boolean;
-  /** True if the request is refused when its event would lack the body. */
+  /** True if the request is rejected when its event would lack the body. */
   readonly isBodyRequired?: boolean;
-  /** What the cluster was asked about it, and is asked again while it lasts. */
+  /** The access review of the request, which is repeated while the session runs. */
   readonly review?: AccessQuestion;
-  /** A browser shows the answer under the gateway's name: nothing in it may act; see `browser-pages.ts`. */
+  /** True if a browser will render the response; headers then come from `browser-pages.ts`. */
   readonly shown: boolean;
 }
 
-/** Who is calling, for what the gateway serves itself. */
+/** Identity of the caller, for services of the gateway itself. */
 export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording' | 'review'>;
 
-/** What the gate needs from outside. */
+/** External dependencies of the gate. */
 export interface GateDeps {
-  /** `auth`: the tailnet identity is impersonated. `noauth`: the client brings its own Kubernetes credentials. */
+  /** `auth`: the tailnet identity is impersonated. `noauth`: the client sends its own Kubernetes credentials. */
   readonly mode: 'auth' | 'noauth';
   readonly identities: IdentitySource;
-  /** The `Host` of upstream requests, with port if it is not 443. */
+  /** `Host` of requests to the API server, with the port unless it is 443. */
   readonly upstreamHost: string;
-  /** The gateway's own credential as a whole header value, e.g. `Bearer …`; asked per request, used in auth mode. */
+  /**
+   * Returns the gateway's own credential as a complete header value, e.g. `Bearer …`; called per request in
+   * `auth` mode.
+   */
   authorization(): Promise<string | undefined>;
   /** Default: `DEFAULT_POLICY`. */
   readonly policy?: Policy;
-  /** Names the caller's node, and each session, to the API server, for its audit log; see `AUDIT_EXTRA`. */
+  /** True to send extras for the audit log, see `AUDIT_EXTRA`. */
   readonly auditExtras?: boolean;
-  /** Groups that may be claimed for a caller, each of which may end with `*`; none: any. */
+  /** Groups that may be claimed for a caller; each may end with `*`. Empty: any. */
   readonly claimableGroups?: readonly string[];
-  /** Told once of each group of Kubernetes' own, such as `system:masters`, that a grant has given and `claimableGroups` does not name. */
+  /**
+   * Called once for each built-in group of Kubernetes, such as `system:masters`, that a grant assigns and
+   * `claimableGroups` does not name.
+   */
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
-  /** Asks the cluster before sessions and requests through proxies; only in auth mode. Default: nothing is asked. */
+  /** Access reviews before sessions and requests through proxies; only in `auth` mode. Default: none. */
   readonly reviews?: AccessReviews | undefined;
-  /** Token that every request must bring, where anybody on this machine could connect. Default: none. */
+  /**
+   * Token that every request must contain, for listeners that other users of the machine can reach. Default:
+   * none.
+   */
   readonly callerToken?: string | undefined;
-  /** Names of the gateway that `Host` may give, in lower case and without ports; none: any. */
+  /** Hostnames that `Host` may contain, in lower case and without ports; empty: any. */
   readonly hostNames?: ReadonlySet<string>;
-  /** Origins of dashboards that bring requests of their pages here through their own server, in lower case. */
+  /** Origins of dashboards whose server forwards requests, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
   readonly nowMs: () => number;
   readonly createId: () => string;
@@ -116,21 +125,22 @@ export interface GateDeps {
 
 export interface Gate {
   /**
-   * Lets a request in or throws.
-   * @throws TailcastError with the code the client should see: `METHOD_REFUSED`, `HEADER_REFUSED`,
-   *   `HEADERS_TOO_LARGE`, `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
+   * Admits a request or throws.
+   * @throws TailcastError with the code for the client: `METHOD_REFUSED`, `HEADER_REFUSED`, `HEADERS_TOO_LARGE`,
+   * `REQUEST_NOT_CANONICAL`, `TOKEN_REQUIRED`, `IDENTITY_*`, `GRANT_MALFORMED`, `POLICY_REFUSED`, …
    */
   admit(request: InboundRequest, signal: AbortSignal): Promise<Admission>;
   /**
-   * Lets a request in that the gateway answers itself, or throws: the same limits, the same look at who made a browser
-   * send it, the same identity and grants, but nothing about the API server. Pages of dashboards are foreign here.
-   * @param page what is asked for is a page that links of other sites may lead to
+   * Authenticates a request that the gateway serves itself, or throws. Checks the same limits, browser rules,
+   * identity and grants, but nothing about the API server. Pages of dashboards count as foreign.
+   * @param page true if links of other sites may lead to the requested page
    * @throws TailcastError as `admit`
    */
   recognise(request: InboundRequest, page: boolean, signal: AbortSignal): Promise<Caller>;
   /**
-   * Looks whether who was admitted could be admitted again, as the same user, with no group less and no more to record.
-   * @throws TailcastError `ACCESS_ENDED`, or what `admit` would throw about the identity, the grant or the review
+   * Checks whether an admitted caller would be admitted again: as the same user, with at least the same groups,
+   * and without additional recording.
+   * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grant or review
    */
   confirm(
     admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'review'>,
@@ -139,7 +149,7 @@ export interface Gate {
   ): Promise<void>;
 }
 
-/** Methods of the Kubernetes API. Anything else, CONNECT and TRACE included, is refused. */
+/** Methods of the Kubernetes API. All others, including CONNECT and TRACE, are rejected. */
 export const GATE_METHODS: ReadonlySet<string> = new Set([
   'GET',
   'HEAD',
@@ -158,12 +168,15 @@ export const GATE_METHODS: ReadonlySet<string> = new Set([
 export const MAX_HEAD_BYTES = 256 * 1024;
 /** Maximum size of a head that is parsed, in bytes. A head between the two limits gets a Status of the gate. */
 export const MAX_PARSED_HEAD_BYTES = MAX_HEAD_BYTES + 64 * 1024;
-/** Bytes that a header line counts besides its name and value (RFC 9113 §6.5.2): they bound the number of lines. */
+/**
+ * Bytes that each header line counts in addition to its name and value (RFC 9113 §6.5.2), which limits the number
+ * of lines.
+ */
 export const HEADER_LINE_BYTES = 32;
-/** Maximum length of one header name, in bytes; far longer than the names that Kubernetes clients send. */
+/** Maximum length of a header name, in bytes; far longer than the names that Kubernetes clients send. */
 export const MAX_HEADER_NAME_BYTES = 256;
 
-/** Creates the gate. What an identity's grants mean is worked out once per `Identity` object, not per request. */
+/** Creates the gate. The result of an identity's grants is computed once per `Identity` object, not per request. */
 export function createGate(deps: GateDeps): Gate {
   const standingOf = createStandings(deps);
   const policy = deps.policy ?? DEFAULT_POLICY;
@@ -179,7 +192,7 @@ export function createGate(deps: GateDeps): Gate {
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
-      // what is here and what is not is for nobody but those who may be here
+      // after authentication, so that other clients cannot probe these paths
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const id = deps.createId();
       const headers = buildUpstreamHeaders({
@@ -241,7 +254,7 @@ function requireToken(token: string | undefined, { rawHeaders }: InboundRequest)
   if (token !== undefined && !hasBearerToken(rawHeaders, token)) throw new TailcastError('TOKEN_REQUIRED');
 }
 
-/** What is worked out once for each identity. What comes out throws as `assess` does, or for groups nobody may claim. */
+/** Computes the result of each identity once. Throws like `assess`, or for groups that may not be claimed. */
 function createStandings(deps: GateDeps): (identity: Identity) => Standing {
   const standings = new WeakMap<Identity, Standing>();
   const warned = new Set<string>();
@@ -277,7 +290,7 @@ async function allow(
   await deps.reviews?.assertAllowed(question, caller, signal);
 }
 
-/** What an identity may be and must have recorded: a pure function of its capabilities. */
+/** Groups and recording policy of an identity: a pure function of its capabilities. */
 interface Standing {
   readonly impersonation: ImpersonationTarget | undefined;
   readonly recording: RecordingPolicy;
@@ -291,7 +304,7 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
   };
 }
 
-/** Checks what needs no meaning, and returns what says who made a browser send it. */
+/** Checks limits and syntax, and returns the headers for the browser rules. */
 function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserFields {
   if (!GATE_METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   refuseLongTarget(target);
@@ -324,10 +337,10 @@ export function headBytes({ target, rawHeaders }: Pick<InboundRequest, 'target' 
   return bytes;
 }
 
-/** First segment of the paths that the gateway serves itself; no Kubernetes path begins with it. */
+/** First segment of the gateway's own paths; no Kubernetes path begins with it. */
 const OWN_SEGMENT = '-';
 
-/** Names of groups come from the tailnet policy, which nobody here has bounded. */
+/** Maximum number of warnings, because the tailnet policy may contain any number of group names. */
 const MAX_WARNINGS = 100;
 
 const NO_NAMES: ReadonlySet<string> = new Set();
@@ -353,7 +366,7 @@ function applyPolicy(
   }
   if (policyClass === 'portForward') refusePorts(policy, request.target);
   if (action === 'record' && !request.upgrade && recording.mode === 'failClosed') {
-    // the API server itself would refuse it, but whoever else serves a path of this kind may not
+    // the API server would reject it, but another server of such a path may not
     throw new TailcastError('POLICY_REFUSED', 'your sessions must be recorded, and only an upgrade can be');
   }
   return {
@@ -370,14 +383,14 @@ const REFUSED_FOR: Readonly<Record<RecordingPolicy['mode'], string>> = {
   off: '',
 };
 
-/** The oldest WebSocket port-forward names its ports in the query; all others name them inside the stream. */
+/** The oldest WebSocket port-forward names its ports in the query; others name them inside the stream. */
 function refusePorts(policy: Policy, target: Pick<Target, 'query'>): void {
   const ports = queryValues(target.query, 'ports').flatMap((list) => list.split(',').map(Number));
   const port = refusedPort(policy, ports);
   if (port !== undefined) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
 }
 
-/** In auth mode every request has our audit id among its headers already. */
+/** In `auth` mode every request has our audit id already. */
 function auditNames(
   headers: readonly string[],
   { id, isOurs, record }: { readonly id: string; readonly isOurs: boolean; readonly record: boolean },

@@ -1,6 +1,6 @@
 /**
- * The policy file as it is written: a mapping of sections, each optional, each value over the default. Pure; reading and
- * YAML are the caller's. Every problem is collected, so that one look tells them all.
+ * Parses the policy file: a mapping of optional sections whose values override the defaults. Pure; the caller
+ * reads the YAML. All problems are reported together.
  */
 import { TailcastError } from '../../errors.ts';
 import { PROGRAM_PAGES, type ProgramPages } from './browser-pages.ts';

@@ -1,9 +1,9 @@
 /**
- * What is done with each kind of road to a program in the cluster: recorded, told as an event, allowed or refused. Pure.
+ * The policy for each class of requests to programs in the cluster: record, event, allow or refuse. Pure.
  *
- * The defaults are safe without a file: for callers whose grants enforce recording, what can be a shell and cannot be
- * recorded is refused, and what passes leaves an event; for all others, exec and attach are recorded where a recorder is
- * named, and everything else passes as it does without a gateway.
+ * The defaults are safe without a file. For callers whose grants enforce recording, a possible shell that cannot
+ * be recorded is refused, and every other class causes an event. For all others, exec and attach are recorded if
+ * a recorder is named, and everything else is allowed.
  */
 import type { RequestClass } from '../../kube/interactive.ts';
 import type { RequestInfo } from '../../kube/request-info.ts';
@@ -12,23 +12,28 @@ import type { RecordingPolicy } from '../../recording/policy.ts';
 import type { ProgramPages } from './browser-pages.ts';
 
 /**
- * - `exec`, `attach`: sessions in the recorders' format
+ * - `exec`, `attach`: sessions that can be recorded
  * - `portForward`: `pods/portforward`
- * - `kubeletExec`: `nodes/…/proxy`, except for what is known to be read-only: the kubelet runs commands by plain requests
- * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade; not logs with a
- *   query, for which some nodes run a command
- * - `podProxyUpgrade`, `serviceProxyUpgrade`: a connection to any program, which may be a terminal
- * - `podProxyRequest`, `serviceProxyRequest`: a request to any program
- * - `otherProxy`: a request to `proxy` of anything else, such as another cluster, or to what has `proxy` further down its path
- * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may carry a command
- * - `accessChange`: a write to RBAC, admission rules, registered APIs and custom resource definitions, certificate requests, Secrets or tokens of service
- *   accounts
- * - `workload`: a create, update or patch of pods, pod templates and the workloads of Kubernetes, which carry commands
- * - `customResource`: a create, update or patch of an object or subresource of an API group that Kubernetes itself does not have
+ * - `kubeletExec`: `nodes/…/proxy`, except known read-only paths, because the kubelet runs commands for plain
+ *   requests
+ * - `kubeletRead`: `nodes/…/proxy` to metrics, stats, logs, health and the list of pods, without an upgrade; not
+ *   logs with a query, for which some nodes run a command
+ * - `podProxyUpgrade`, `serviceProxyUpgrade`: an upgraded connection to a program, which may be a terminal
+ * - `podProxyRequest`, `serviceProxyRequest`: a request to a program
+ * - `otherProxy`: a request to `proxy` of another resource, such as another cluster, or with `proxy` further down
+ *   its path
+ * - `ephemeralContainers`: a write to `pods/ephemeralcontainers`, which may contain a command
+ * - `accessChange`: a write to RBAC, admission rules, API services, custom resource definitions, certificate
+ *   requests, Secrets or tokens of service accounts
+ * - `workload`: a create, update or patch of pods, pod templates and workloads of Kubernetes, which contain
+ *   commands
+ * - `customResource`: a create, update or patch of an object or subresource of an API group that Kubernetes does
+ *   not have
  * - `secretRead`: a get, list or watch of Secrets
- * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and what is behind such a subresource
+ * - `unknownSubresource`: a write to a subresource or path that Kubernetes does not have, and paths below such a
+ *   subresource
  * - `streamUpgrade`: a watch or a log over WebSocket
- * - `opaqueUpgrade`: any other upgrade, known to nobody here
+ * - `opaqueUpgrade`: any other upgrade
  */
 export const POLICY_CLASSES = [
   'exec',
@@ -53,45 +58,49 @@ export const POLICY_CLASSES = [
 export type PolicyClass = (typeof POLICY_CLASSES)[number];
 
 /**
- * - `record`: with a recording; where no recorder is named, like `allow`. Only for `exec` and `attach`
- * - `event`: a recorder is told of the request before it goes on; under enforcement it does not go on otherwise
- * - `allow`, `refuse`: what they say
+ * - `record`: with a recording; like `allow` if no recorder is named. Only for `exec` and `attach`
+ * - `event`: a recorder stores an event before the request is forwarded; under enforcement the request is
+ *   rejected otherwise
+ * - `allow`, `refuse`
  */
 export const POLICY_ACTIONS = ['record', 'event', 'allow', 'refuse'] as const;
 export type PolicyAction = (typeof POLICY_ACTIONS)[number];
 
 export type ClassActions = Readonly<Record<PolicyClass, PolicyAction>>;
 
-/** Inclusive on both ends. */
+/** Both ends are included. */
 export interface PortRange {
   readonly first: number;
   readonly last: number;
 }
 
 export interface Policy {
-  /** For callers with a grant that says `enforceRecorder`. */
+  /** Actions for callers with a grant that has `enforceRecorder`. */
   readonly enforced: ClassActions;
-  /** For everybody else. */
+  /** Actions for all other callers. */
   readonly others: ClassActions;
-  /** Ports no port-forward may reach, whatever the class says. */
+  /** Ports that no port-forward may open, for any action. */
   readonly refusedPorts: readonly PortRange[];
   readonly sessions: SessionPolicy;
-  /** Result for enforced callers if a workload cannot be read from the request body, so that its event would lack the commands. */
+  /**
+   * Result for enforced callers if a workload cannot be read from the request body, so that its event would lack
+   * the commands.
+   */
   readonly unreadableWorkloads: UnreadableWorkloads;
-  /** What a browser gets that wants a page of a pod, a service, a node or another API. */
+  /** Response for a browser that requests a page of a pod, a Service, a node or another API. */
   readonly programPages: ProgramPages;
 }
 
 export const UNREADABLE_WORKLOADS = ['refuse', 'event'] as const;
 export type UnreadableWorkloads = (typeof UNREADABLE_WORKLOADS)[number];
 
-/** Limits of upgraded connections, of every class. */
+/** Limits of upgraded connections of every class. */
 export interface SessionPolicy {
   readonly perUser: number;
   readonly total: number;
-  /** `undefined`: no limit. */
+  /** `undefined`: unlimited. */
   readonly maxDurationMs: number | undefined;
-  /** Without a byte of input or output; a protocol's own pings do not count where the session is recorded. */
+  /** Maximum time without input or output; pings of the protocol do not count for recorded sessions. */
   readonly idleMs: number | undefined;
 }
 
@@ -142,7 +151,7 @@ export const DEFAULT_POLICY: Policy = {
   programPages: 'refuse',
 };
 
-/** The class of a request for the policy; `undefined` for the ordinary requests, about which it has no say. */
+/** Returns the policy class of a request; `undefined` for ordinary requests, which the policy does not cover. */
 export function policyClassOf(request: {
   readonly requestClass: RequestClass;
   readonly info: RequestInfo;
@@ -156,7 +165,7 @@ export function policyClassOf(request: {
     : policyClass;
 }
 
-/** Without and with an upgrade. */
+/** Classes without and with an upgrade. */
 const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, PolicyClass | undefined]>> = {
   exec: ['exec', 'exec'],
   attach: ['attach', 'attach'],
@@ -177,7 +186,7 @@ const CLASSES: Readonly<Record<RequestClass, readonly [PolicyClass | undefined, 
   plain: [undefined, 'opaqueUpgrade'],
 };
 
-/** First segments of the kubelet's API that only tell. Source: `pkg/kubelet/server/server.go`. */
+/** First segments of read-only paths of the kubelet's API. Source: `pkg/kubelet/server/server.go`. */
 const KUBELET_READS: ReadonlySet<string> = new Set([
   'configz',
   'containerLogs',
@@ -188,7 +197,7 @@ const KUBELET_READS: ReadonlySet<string> = new Set([
   'runningpods',
   'stats',
 ]);
-/** Nothing in the path that the kubelet could read in another way than we do. */
+/** Paths that the kubelet and the gateway read in the same way. */
 const PLAIN_PATH = /^(?:\/[A-Za-z0-9._:-]+)+\/?$/;
 
 function isKubeletRead(
@@ -196,21 +205,21 @@ function isKubeletRead(
   { rawPath, rawQuery }: Pick<Target, 'rawPath' | 'rawQuery'>,
 ): boolean {
   const [, , , first = ''] = parts;
-  // NodeLogQuery: the kubelet runs journalctl, or a PowerShell, with words of the query
+  // NodeLogQuery: the kubelet runs journalctl, or PowerShell, with words of the query
   if (first === 'logs' && rawQuery !== '') return false;
   return verb === 'get' && KUBELET_READS.has(first) && PLAIN_PATH.test(rawPath);
 }
 
-/** What becomes of a request of a class. */
+/** The action for a request. */
 export interface Decision {
   readonly action: PolicyAction;
-  /** Who decided: for messages and `tailcast policy explain`. */
+  /** The rule that decided, for messages and `tailcast policy explain`. */
   readonly because: string;
 }
 
 /**
- * Returns the action for a class. An upgrade that cannot be classified may be a shell: `enforced` decides about it as soon
- * as the caller's grants name a recorder.
+ * Returns the action for a class. An unknown upgrade may be a shell, so `enforced` applies to it if the caller's
+ * grants name a recorder.
  */
 export function decide(
   policy: Policy,
@@ -234,7 +243,7 @@ export function isBodyRequired(
   return carriesCommands && recording.mode === 'failClosed' && policy.unreadableWorkloads === 'refuse';
 }
 
-/** The first refused one among ports, if any. */
+/** Returns the first refused port, if any. */
 export function refusedPort(
   policy: Pick<Policy, 'refusedPorts'>,
   ports: readonly number[],

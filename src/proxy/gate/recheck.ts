@@ -1,8 +1,8 @@
 /**
- * Looks again, every few seconds, whether those who have something long-lived open may still have it: a node that has left
- * the tailnet, a grant that is gone, recording that is now enforced. Whatever is found ends what is open.
+ * Rechecks every few seconds whether callers with long-lived requests still have access: the node may have left
+ * the tailnet, the grant may be gone, or recording may be enforced now. Lost access ends the request.
  *
- * A tailscaled, or an API server that is asked as well, that does not answer proves nothing, so it is given some time; then nobody can be vouched for any more.
+ * If tailscaled or the API server (access reviews) does not respond, the caller keeps access for a limited time.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Peer } from '../../tailnet/identity.ts';
@@ -12,17 +12,17 @@ export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
   readonly monotonicMs: () => number;
   readonly everyMs?: number;
-  /** How long an admission stands without an answer, since the last question that had one. */
+  /** Maximum time without a response, since the last request that got one. */
   readonly toleranceMs?: number;
 }
 
 export interface Rechecks {
   /**
    * @param end called at most once, with the reason
-   * @returns stops watching
+   * @returns a function that stops watching
    */
   watch(admission: Caller, peer: Peer, end: (error: TailcastError) => void): () => void;
-  /** Stops everything. */
+  /** Stops all rechecks. */
   close(): void;
 }
 
@@ -33,13 +33,13 @@ interface Entry {
   confirmedAtMs: number;
   askedAtMs: number;
   busy: boolean;
-  /** Why there was no answer last time. */
+  /** Reason why the last check got no response. */
   lastFailure: 'IDENTITY_UNAVAILABLE' | 'ACCESS_REVIEW_FAILED';
 }
 
 /**
- * A revoked grant may live on for 15 s, whatever tailscaled does: the last answer may have been in the cache of
- * `tailnet/whois` for 5 s, it stands for the tolerance, and one sweep later everything ends.
+ * Lost access ends within 15 s, whatever tailscaled does: the last response may have been cached in
+ * `tailnet/whois` for 5 s, then the tolerance applies, and one interval later the request ends.
  */
 const RECHECK_EVERY_MS = 4_000;
 const RECHECK_TOLERANCE_MS = 9_000;
@@ -60,7 +60,7 @@ export function createRechecks(options: RecheckOptions): Rechecks {
     if (error.code !== 'IDENTITY_UNAVAILABLE' && error.code !== 'ACCESS_REVIEW_FAILED')
       return finish(entry, error);
     entry.lastFailure = error.code;
-    // no answer proves nothing: it is asked again sooner, and the sweep ends what has been without one for too long
+    // without a response the check is repeated sooner, and the request ends after the tolerance
     entry.askedAtMs = monotonicMs() - everyMs / 2;
   };
   const look = (entry: Entry): void => {

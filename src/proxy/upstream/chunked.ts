@@ -1,24 +1,24 @@
 /**
- * The chunked transfer coding (RFC 9112 §7.1): finds the chunks and the end of a body in bytes that arrive in any
- * pieces. It moves and copies nothing: the caller forwards the bytes as they came, or only the payload ranges.
+ * The chunked transfer coding (RFC 9112 §7.1): finds the chunks and the end of a body in any segmentation. Copies
+ * nothing: the caller forwards the received bytes, or only the payload ranges.
  */
 import { TailcastError } from '../../errors.ts';
 
-/** Chunk extensions per chunk, and the trailer section of a body; API servers send neither. */
+/** Maximum chunk extensions per chunk, and trailer section of a body; API servers send neither. */
 const MAX_CHUNK_EXTENSION_BYTES = 4 * 1024;
 const MAX_TRAILER_BYTES = 64 * 1024;
 
-/** Receives the ranges of payload found in the chunk that is being scanned. */
+/** Receives the payload ranges of the scanned bytes. */
 export type PayloadRange = (start: number, end: number) => void;
 
 export interface ChunkedScanner {
   /**
    * Scans `bytes` from `start`.
-   * @returns the offset behind the body's last byte, or -1 while the body goes on
-   * @throws TailcastError `UPSTREAM_BROKEN`; the scanner must not be used after that
+   * @returns the offset after the body's last byte, or -1 if the body continues
+   * @throws TailcastError `UPSTREAM_BROKEN`; do not use the scanner afterwards
    */
   scan(bytes: Buffer, start: number, payload?: PayloadRange): number;
-  /** Flat trailer list, complete when `scan` has found the end. Names lower-case. */
+  /** Flat trailer list, complete after `scan` has found the end. Names are in lower case. */
   readonly trailers: readonly string[];
 }
 
@@ -34,7 +34,7 @@ const DONE = 7;
 const CR = 0x0d;
 const LF = 0x0a;
 const SEMICOLON = 0x3b;
-/** 2^52 bytes in hexadecimal; more digits than these would lose precision. */
+/** 2^52 bytes in hexadecimal; longer sizes would lose precision. */
 const MAX_SIZE_DIGITS = 13;
 
 /** Creates a scanner for one body. */
@@ -45,11 +45,11 @@ export function createChunkedScanner(): ChunkedScanner {
 class Scanner implements ChunkedScanner {
   #state: number = SIZE;
   #digits = 0;
-  /** Size being read, then bytes of payload still to come. */
+  /** Size being read, then remaining payload bytes. */
   #remaining = 0;
   #extension = 0;
   #trailerText = '';
-  /** Bytes of the trailer line being read, without CR. */
+  /** Bytes of the current trailer line, without CR. */
   #lineLength = 0;
   #trailers: readonly string[] = NO_TRAILERS;
 
@@ -122,7 +122,7 @@ class Scanner implements ChunkedScanner {
     else throw broken('a malformed chunk size');
   }
 
-  /** Takes bytes up to the empty line, which may begin right behind the last chunk's size line. */
+  /** Reads up to the empty line, which may directly follow the last chunk's size line. */
   #scanTrailer(bytes: Buffer, from: number): number {
     let at = from;
     let ended = false;
@@ -155,9 +155,9 @@ const HEX = Uint8Array.from({ length: 256 }, (_, code) => {
 });
 
 const TRAILER_LINE = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)$/;
-/** In a trailer they could only be there to confuse the reader of a message (RFC 9110 §6.5.1). */
+/** Trailers with these names could only confuse a parser (RFC 9110 §6.5.1). */
 const FRAMING: ReadonlySet<string> = new Set(['transfer-encoding', 'content-length']);
-/** Fields that must not come in a trailer and are left out. */
+/** Headers that are not allowed in a trailer and are removed. */
 const FORBIDDEN: ReadonlySet<string> = new Set([
   'connection',
   'host',

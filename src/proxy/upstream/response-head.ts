@@ -1,15 +1,15 @@
 /**
- * The head of an HTTP/1.1 response from the API server: scanned once, byte by byte, and kept as the bytes it was.
+ * Parses the head of an HTTP/1.1 response of the API server: one pass over the bytes, which are kept.
  *
- * The upstream is trusted to be the API server, not to be free of faults: names and values are checked against RFC 9112
- * (§4 status line, §5 fields, no obs-fold, no bare CR or LF), framing must be unambiguous (§6.3), sizes are bounded.
- * Node's parser is the oracle of the tests.
+ * The API server is trusted, but may have defects: names and values are checked against RFC 9112 (§4 status line,
+ * §5 fields, no obs-fold, no bare CR or LF), framing must be unambiguous (§6.3), and sizes are limited. Tests
+ * compare the result with Node's parser.
  *
- * Ownership: a head refers to the chunk it was found in until its text has been asked for.
+ * Ownership: a head refers to its chunk until its text was read.
  */
 import { TailcastError } from '../../errors.ts';
 
-/** How the body that follows is delimited. */
+/** How the body is delimited. */
 export type BodyFraming =
   | { readonly kind: 'none' }
   | { readonly kind: 'length'; readonly bytes: number }
@@ -18,25 +18,28 @@ export type BodyFraming =
 
 export interface ResponseHead {
   readonly status: number;
-  /** The chunk that holds the head at `start…end`; `end` is behind the empty line. */
+  /** The chunk that contains the head at `start…end`; `end` is after the empty line. */
   readonly bytes: Buffer;
   readonly start: number;
   readonly end: number;
-  /** Framing as the header says it; a HEAD response has the header and no body. */
+  /** Content length of the header; a HEAD response has the header and no body. */
   readonly contentLength: number | undefined;
   readonly chunked: boolean;
-  /** Whether the connection can be used again after this response. */
+  /** True if the connection can be reused after this response. */
   readonly keepAlive: boolean;
-  /** True when an HTTP/1.1 client may get `bytes` as they are: HTTP/1.1, and nothing in it is for us only. */
+  /** True if an HTTP/1.1 client may get `bytes` unchanged: HTTP/1.1 without hop-by-hop headers. */
   readonly clean: boolean;
 }
 
-/** API servers send well under 4 KiB; header values of aggregated servers and of pods behind `/proxy` may be longer. */
+/**
+ * Maximum size of a head. API servers send well under 4 KiB; aggregated servers and pods behind `/proxy` may send
+ * more.
+ */
 export const MAX_RESPONSE_HEAD_BYTES = 256 * 1024;
 
 /**
- * Scans a head that begins at `start`.
- * @returns the head, or undefined when `bytes` ends before the head does
+ * Parses a head that begins at `start`.
+ * @returns the head, or undefined if `bytes` ends before the head
  * @throws TailcastError `UPSTREAM_BROKEN`
  */
 export function parseResponseHead(bytes: Buffer, start: number): ResponseHead | undefined {
@@ -62,7 +65,7 @@ export function parseResponseHead(bytes: Buffer, start: number): ResponseHead | 
   return conclude({ bytes, start, end, status }, minor, special.seen);
 }
 
-/** The fields as received, flat `[name, value, …]`; nothing is left out. */
+/** Returns the headers as received, flat `[name, value, …]`, without omissions. */
 export function headerList(head: ResponseHead): string[] {
   const flat: string[] = [];
   const lines = headText(head).split('\r\n');
@@ -74,7 +77,7 @@ export function headerList(head: ResponseHead): string[] {
   return flat;
 }
 
-/** The reason phrase, which may be empty. */
+/** Returns the reason phrase, which may be empty. */
 export function reasonPhrase(head: ResponseHead): string {
   const text = headText(head);
   const end = text.indexOf('\r\n');
@@ -82,7 +85,7 @@ export function reasonPhrase(head: ResponseHead): string {
 }
 
 function headText({ bytes, start, end }: ResponseHead): string {
-  // without the last line's CR LF and the empty line, which are there even when there are no fields
+  // without the last CR LF and the empty line, which exist even without headers
   return bytes.toString('latin1', start, end - 4);
 }
 
@@ -92,7 +95,7 @@ const SP = 0x20;
 const COLON = 0x3a;
 const DIGIT_0 = 0x30;
 
-/** RFC 9110 §5.6.2 token bytes, and the bytes a field value may hold (§5.5: HTAB, SP, VCHAR, obs-text). */
+/** RFC 9110 §5.6.2 token bytes, and the bytes of a field value (§5.5: HTAB, SP, VCHAR, obs-text). */
 const TOKEN = table((code) => /[!#$%&'*+\-.^_`|~0-9A-Za-z]/.test(String.fromCharCode(code)));
 const VALUE = table((code) => code === 0x09 || (code >= SP && code !== 0x7f));
 
@@ -100,7 +103,10 @@ function table(allowed: (code: number) => boolean): Uint8Array {
   return Uint8Array.from({ length: 256 }, (_, code) => (allowed(code) ? 1 : 0));
 }
 
-/** `HTTP/1.x NNN` then a reason phrase or nothing; returns the offset of the first field, or -1 for "not all here". */
+/**
+ * Parses `HTTP/1.x NNN` with an optional reason phrase; returns the offset of the first header, or -1 if it is
+ * incomplete.
+ */
 function scanStatusLine(bytes: Buffer, start: number): number {
   if (bytes.length - start < STATUS_LENGTH) return -1;
   if (!STATUS_LINE.test(bytes.toString('latin1', start, start + STATUS_LENGTH)))
@@ -110,7 +116,7 @@ function scanStatusLine(bytes: Buffer, start: number): number {
 const STATUS_LINE = /^HTTP\/1\.[01] [1-5][0-9][0-9][ \r]$/;
 const STATUS_LENGTH = 13;
 
-/** Runs to the CR LF that ends a value; returns the offset behind it, or -1 for "not all here". */
+/** Returns the offset after the CR LF that ends a value, or -1 if it is incomplete. */
 function scanValue(bytes: Buffer, from: number): number {
   let at = from;
   const length = bytes.length;
@@ -126,7 +132,7 @@ interface SpecialFields {
   seen: (readonly [name: string, value: string])[] | undefined;
 }
 
-/** One `name: value` line; fields that mean something to a proxy are kept in `special`. */
+/** Parses one `name: value` line; headers that matter to a proxy are stored in `special`. */
 function scanField(bytes: Buffer, from: number, special: SpecialFields): number {
   let at = from;
   const length = bytes.length;
@@ -135,7 +141,7 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
   if (bytes[at] !== COLON || at === from) throw broken('a malformed header line');
   const next = scanValue(bytes, at + 1);
   if (next === -1) return -1;
-  // most fields are ruled out by the length of their name, without making a string
+  // the length of the name excludes most headers without creating a string
   if (SPECIAL_LENGTHS[at - from] === 1) {
     const name = bytes.toString('latin1', from, at).toLowerCase();
     if (SPECIAL.has(name))
@@ -145,8 +151,8 @@ function scanField(bytes: Buffer, from: number, special: SpecialFields): number 
 }
 
 /**
- * Fields for which the bytes cannot be handed on as they are. What is done about each is `cleanResponseHeaders` in
- * `kube/headers`; a test holds the two together.
+ * Headers that prevent forwarding of the bytes. `cleanResponseHeaders` in `kube/headers` handles each; a test
+ * compares both lists.
  */
 const NOT_AS_IS = [
   'connection',

@@ -1,43 +1,43 @@
 /**
- * Turns the bytes of an upstream connection into responses for a sink: interim heads, one head, the body as it came,
- * the end. One reader serves one connection, one exchange at a time.
+ * Turns the bytes of a connection into responses for a sink: interim heads, one head, the body, the end. One
+ * reader serves one connection, one response at a time.
  */
 import { TailcastError } from '../../errors.ts';
 import { createChunkedScanner, type ChunkedScanner } from './chunked.ts';
 import { parseResponseHead, type BodyFraming, type ResponseHead } from './response-head.ts';
 
-/** Where a response goes. Calls come in this order: `informational`*, `head`, `body`*, `end`; then never again. */
+/** Receives a response. Order of calls: `informational`*, `head`, `body`*, `end`; then none. */
 export interface ResponseSink {
-  /** Whether `body` wants payload only; otherwise chunk framing is passed on with it, trailers included. */
+  /** True if `body` gets payload only; otherwise it also gets chunk framing and trailers. */
   readonly wantsPayload: boolean;
   /** An interim response (100, 102, 103, …; never 101). */
   informational(head: ResponseHead): void;
   head(head: ResponseHead, framing: BodyFraming): void;
-  /** Bytes `start…end` of `chunk`. To be kept beyond `flush`, they need a use of their own (`read-buffers`). */
+  /** Bytes `start…end` of `chunk`. To keep them after `flush`, count another use (`read-buffers`). */
   body(chunk: Buffer, start: number, end: number): void;
   /** @param trailers flat list, empty for most bodies */
   end(trailers: readonly string[]): void;
 }
 
 export interface ResponseReader {
-  /** Begins to read the response to a request with this method. */
+  /** Starts reading the response to a request with this method. */
   begin(sink: ResponseSink, method: string): void;
-  /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must be destroyed then */
+  /** @throws TailcastError `UPSTREAM_BROKEN`; the connection must then be destroyed */
   push(chunk: Buffer): void;
   /**
-   * The upstream has ended its side.
-   * @throws TailcastError `UPSTREAM_BROKEN` when that cuts a response short
+   * The API server has ended its side.
+   * @throws TailcastError `UPSTREAM_BROKEN` if the response is incomplete
    */
   finish(): void;
-  /** True from `begin` until the response has been read to its end. */
+  /** True from `begin` until the end of the response. */
   readonly reading: boolean;
-  /** True once any byte of the current response has been seen. */
+  /** True after the first byte of the current response. */
   readonly started: boolean;
-  /** True when the last response was framed exactly, allows reuse, and nothing came behind it. */
+  /** True if the last response had exact framing, allows reuse, and was not followed by other bytes. */
   readonly reusable: boolean;
 }
 
-/** Interim responses before the real one; a client of ours can do nothing with more. */
+/** Maximum interim responses; clients cannot use more. */
 const MAX_INFORMATIONAL = 16;
 
 /** Creates the reader of one connection. */
@@ -52,7 +52,7 @@ class Reader implements ResponseReader {
   #sink: ResponseSink | undefined;
   #method = '';
   #informational = 0;
-  /** A head that has not fully arrived. */
+  /** An incomplete head. */
   #partial: Buffer | undefined;
   #framing: BodyFraming | undefined;
   #remaining = 0;
@@ -163,7 +163,7 @@ class Reader implements ResponseReader {
   }
 
   #completeAt(bytes: Buffer, end: number, sink: ResponseSink, trailers: readonly string[]): void {
-    // whatever comes behind a response nobody asked for more of: the connection cannot be trusted again
+    // bytes after a response were not requested, so the connection is not reused
     if (end < bytes.length) this.#keepAlive = false;
     this.#complete(sink, trailers);
   }
@@ -182,7 +182,7 @@ const NONE = { kind: 'none' } as const;
 const CHUNKED = { kind: 'chunked' } as const;
 const CLOSE = { kind: 'close' } as const;
 
-/** RFC 9112 §6.3. A body where none may be is refused rather than guessed at. */
+/** RFC 9112 §6.3. A body where none is allowed is rejected. */
 function framingOf(head: ResponseHead, method: string): BodyFraming {
   if (method === 'HEAD' || head.status === 304) return NONE;
   if (head.status === 204) {

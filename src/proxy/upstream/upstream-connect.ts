@@ -1,6 +1,7 @@
 /**
- * Opens TLS connections to the API server. One secure context for all of them (it holds the CA and client certificate;
- * sharing it saves some 25 KB per connection), TLS sessions resumed, Nagle off, TCP keep-alive on.
+ * Opens TLS connections to the API server, with one secure context for all (it contains CA and client
+ * certificate; sharing it saves about 25 KB per connection), resumed TLS sessions, without Nagle's algorithm,
+ * with TCP keep-alive.
  */
 import { isIP, type OnReadOpts, type Socket } from 'node:net';
 import {
@@ -14,33 +15,33 @@ import { errorText, TailcastError } from '../../errors.ts';
 import { SHARED_READ_BUFFER } from '../../memory/read-buffers.ts';
 import { UpstreamStream } from './upstream-stream.ts';
 
-/** Where the API server is and how it is to be trusted; `kube/api-server`'s `ApiServer` fits. */
+/** Address and TLS settings of the API server; `ApiServer` of `kube/api-server` matches. */
 export interface UpstreamEndpoint {
   readonly host: string;
   readonly port: number;
-  /** Name its certificate is checked against, when that is not `host`. */
+  /** Name for the certificate check, if it differs from `host`. */
   readonly serverName: string | undefined;
-  /** A connection to host and port through a proxy; without it they are connected to. */
+  /** Opens a connection through a proxy; undefined: connect to host and port. */
   readonly open?: ((signal: AbortSignal) => Promise<Socket>) | undefined;
-  /** Replaced by a new object when what is in it changes. */
+  /** Replaced by a new object after a change. */
   readonly tls: ConnectionOptions;
 }
 
-/** The first `length` bytes of the shared read buffer are for this connection. @returns false: no more is to be read until it is resumed */
+/** The first `length` bytes of the shared read buffer are for this connection. @returns false to pause reading */
 export type OnRead = (length: number) => boolean | void;
 
 export interface UpstreamConnector {
   /**
-   * A connection that is ready to use.
+   * Opens a connection.
    *
-   * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this connection,
-   *   which then emits no 'data'. Without it the connection is an ordinary stream
-   * @throws TailcastError `UPSTREAM_UNAVAILABLE`, naming what failed, at the latest after the time limit
+   * @param onRead for the pool: called when the first `length` bytes of the shared read buffer are for this
+   * connection, which then emits no 'data'. Without it the connection is an ordinary stream
+   * @throws TailcastError `UPSTREAM_UNAVAILABLE` with the reason, at the latest after the timeout
    */
   connect(onRead?: OnRead): Promise<TLSSocket>;
-  /** The same as a stream for what switches protocols; its pieces are of `read-buffers`. */
+  /** Opens a connection as a stream, for upgrades; its pieces are from `read-buffers`. */
   connectStream(): Promise<UpstreamStream>;
-  /** What connections are opened with now: another object once that has changed. */
+  /** The current credentials: another object after a change. */
   readonly credentials: object;
 }
 
@@ -50,7 +51,7 @@ const CONNECT_TIMEOUT_MS = 10_000;
 /** Protocols offered by ALPN. */
 const ALPN_PROTOCOLS = ['http/1.1'];
 
-/** @param options.connectTimeoutMs limit for TCP and TLS together, default 10 s */
+/** @param options.connectTimeoutMs timeout of TCP and TLS together, default 10 s */
 export function createUpstreamConnector(
   endpoint: UpstreamEndpoint,
   options: { readonly connectTimeoutMs?: number } = {},
@@ -84,11 +85,11 @@ export function createUpstreamConnector(
         secureContext: context,
         host: endpoint.host,
         port: endpoint.port,
-        // SNI carries names only (RFC 6066 §3); for an address the certificate is checked against the host
+        // SNI contains hostnames only (RFC 6066 §3); for an address the certificate is checked against the host
         servername: isIP(name) === 0 ? name : '',
         ALPNProtocols: ALPN_PROTOCOLS,
         allowHalfOpen,
-        // over a connection that is there already Node reads as it always does
+        // for an existing connection Node ignores `onread`
         ...(tunnel === undefined ? {} : { socket: tunnel }),
         ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),
         ...(session === undefined ? {} : { session }),
@@ -97,7 +98,7 @@ export function createUpstreamConnector(
       const socket = connect(options);
       const fail = (reason: string, cause?: unknown): void => {
         clearTimeout(timer);
-        // a session the server does not like must not fail every later handshake as well
+        // an invalid session must not make every later handshake fail
         session = undefined;
         socket.destroy();
         const where = `${endpoint.host}:${endpoint.port}`;
@@ -109,7 +110,8 @@ export function createUpstreamConnector(
       socket.once('error', onError);
       socket.once('close', onClose);
       socket.on('session', (fresh: Buffer) => {
-        // it may come late, and whoever resumes it checks no certificate: the check was made with what was trusted then
+        // sessions may arrive late, and a resumed session skips the certificate check, so it must belong to the
+        // current context
         if (made?.context === context) session = fresh;
       });
       socket.once('secureConnect', () => {

@@ -1,38 +1,37 @@
 /**
- * Keep-alive connections to the API server. A request gets the connection that was used last if one is idle, otherwise
- * a new one is opened: nothing queues behind watches. What is bounded is the number of connections in all (then new
- * requests are refused as `OVERLOADED`) and how many stay idle for how long. One whose credentials have been replaced is closed
- * when its request ends.
+ * Keep-alive connections to the API server. A request uses the most recently used idle connection, or a new one;
+ * no request waits for a watch. The total number of connections is limited (more requests get `OVERLOADED`), and
+ * so is the idle time. A connection with replaced credentials is closed when its request ends.
  */
 import type { Socket } from 'node:net';
 import { asTailcastError, errorText, TailcastError } from '../../errors.ts';
 import { give, take } from '../../memory/read-buffers.ts';
 import { createResponseReader, type ResponseReader, type ResponseSink } from './response-reader.ts';
 
-/** The exchange that uses a connection now. */
+/** The exchange that uses a connection. */
 export interface ConnectionUser {
-  /** All responses in the bytes at hand have been passed to the sink. */
+  /** All available bytes were passed to the sink. */
   flush(): void;
-  /** The response has been read to its end. */
+  /** The response is complete. */
   responseEnded(): void;
-  /** What was written has been taken by the kernel. */
+  /** The kernel accepted the written bytes. */
   drained(): void;
-  /** The connection is gone before the response ended. */
+  /** The connection closed before the end of the response. */
   connectionLost(error: TailcastError): void;
 }
 
-/** Somebody who waits for a connection. */
+/** A caller that waits for a connection. */
 export interface Waiter {
   connected(connection: UpstreamConnection): void;
   connectFailed(error: TailcastError): void;
 }
 
-/** One connection to the API server and the exchange it carries. */
+/** One connection to the API server with its exchange. */
 export class UpstreamConnection {
   readonly socket: Socket;
-  /** What it was opened with. */
+  /** Credentials of the connection. */
   readonly credentials: object;
-  /** Exchanges begun on it. */
+  /** Number of exchanges on it. */
   uses = 0;
   idleSinceMs = 0;
   readonly #reader: ResponseReader = createResponseReader();
@@ -43,7 +42,7 @@ export class UpstreamConnection {
     this.socket = socket;
     this.credentials = credentials;
     this.#pool = pool;
-    // a socket that was opened without `onRead` is read like any other; one with it never emits this
+    // a socket without `onRead` emits 'data'; one with it never does
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#ended());
     socket.on('error', (error) => this.#lost(errorText(error), error));
@@ -51,7 +50,7 @@ export class UpstreamConnection {
     socket.on('drain', () => this.#guard(() => this.#user?.drained()));
   }
 
-  /** True once any byte of the current response has come. */
+  /** True after the first byte of the current response. */
   get responseStarted(): boolean {
     return this.#reader.started;
   }
@@ -62,7 +61,7 @@ export class UpstreamConnection {
     this.#reader.begin(sink, method);
   }
 
-  /** Ends the current exchange: the connection goes back to the pool if it is as good as new, else it is closed. */
+  /** Ends the current exchange: the connection returns to the pool if it is reusable, otherwise it is closed. */
   finish(requestComplete: boolean): void {
     this.#user = undefined;
     if (requestComplete && this.#reader.reusable && !this.socket.destroyed && this.socket.writable) {
@@ -72,16 +71,16 @@ export class UpstreamConnection {
     }
   }
 
-  /** Closes the connection without telling its user. */
+  /** Closes the connection without notifying its user. */
   destroy(): void {
     this.#user = undefined;
     this.socket.destroy();
     this.#pool.forget(this);
   }
 
-  /** So many bytes for this connection are in the shared read buffer. */
+  /** The first `length` bytes of the shared read buffer are for this connection. */
   received(length: number): void {
-    // moved out before anything else runs
+    // moved out before other code runs
     const chunk = take(length);
     this.#read(chunk);
     give(chunk);
@@ -90,7 +89,7 @@ export class UpstreamConnection {
   #read(chunk: Buffer): void {
     const user = this.#user;
     if (user === undefined) {
-      // nobody asked: an idle connection that speaks is not to be used again
+      // an idle connection that sends bytes is not reused
       return this.destroy();
     }
     this.#guard(() => {
@@ -101,7 +100,7 @@ export class UpstreamConnection {
 
   #delivered(user: ConnectionUser): void {
     user.flush();
-    // the sink may have aborted the exchange meanwhile
+    // the sink may have aborted the exchange in the meantime
     if (!this.#reader.reading && this.#user === user) user.responseEnded();
   }
 
@@ -114,7 +113,7 @@ export class UpstreamConnection {
     });
   }
 
-  /** Whatever is thrown in an event of this connection, by its own side or by its user's, ends this exchange alone. */
+  /** An error in an event of this connection ends only this exchange. */
   #guard(act: () => void): void {
     try {
       act();
@@ -134,19 +133,19 @@ export class UpstreamConnection {
   }
 }
 
-/** Opens connections that call back for what they read; `UpstreamConnector` fits. */
+/** Opens connections with a read callback; `UpstreamConnector` matches. */
 export interface PoolConnector {
   connect(onRead: (length: number) => void): Promise<Socket>;
-  /** What connections are opened with now: another object once that has changed. */
+  /** The current credentials: another object after a change. */
   readonly credentials: object;
 }
 
 /** Limits of a pool. */
 export interface PoolLimits {
-  /** Connections in all: idle, in use, being opened. */
+  /** Maximum connections: idle, in use, and opening. */
   readonly maxConnections: number;
   readonly maxIdle: number;
-  /** An idle connection is closed after this long; below the API server's own 90 s, so that we close first. */
+  /** Maximum idle time; below the 90 s of the API server, so that the gateway closes first. */
   readonly idleMs: number;
 }
 
@@ -157,12 +156,12 @@ export class UpstreamPool {
   readonly #limits: PoolLimits;
   /** Monotonic clock, in milliseconds. */
   readonly nowMs: () => number;
-  /** Last used last. */
+  /** The most recently used connection is last. */
   readonly #idle: UpstreamConnection[] = [];
   readonly #connections = new Set<UpstreamConnection>();
-  /** In the order they came; each has a connection being opened for it. */
+  /** In order of arrival; a connection is opening for each. */
   readonly #waiters = new Set<Waiter>();
-  /** Those who must not be handed a connection that was given back. */
+  /** Waiters that need a new connection. */
   readonly #waitersForFresh = new Set<Waiter>();
   readonly #sweep: NodeJS.Timeout;
   #opening = 0;
@@ -180,8 +179,8 @@ export class UpstreamPool {
   }
 
   /**
-   * Calls `waiter` back with a connection, at once if one is idle.
-   * @param fresh true for a connection nobody has used before
+   * Calls `waiter` with a connection, immediately if one is idle.
+   * @param fresh true for a new connection
    * @throws TailcastError `OVERLOADED` or `SHUTTING_DOWN`
    */
   acquire(waiter: Waiter, fresh: boolean): void {
@@ -197,13 +196,13 @@ export class UpstreamPool {
     this.#openFor(waiter, fresh);
   }
 
-  /** The waiter is not interested any more; the connection being opened for it becomes idle. */
+  /** Removes a waiter; the connection that is opening for it becomes idle. */
   cancel(waiter: Waiter): void {
     this.#waiters.delete(waiter);
     this.#waitersForFresh.delete(waiter);
   }
 
-  /** Takes a connection back: for the one who waits longest, or to be idle. */
+  /** Takes a connection back: for the first waiter, or as idle. */
   release(connection: UpstreamConnection): void {
     if (this.#closed || !this.#isCurrent(connection)) return connection.destroy();
     if (connection.socket.isPaused()) connection.socket.resume();
@@ -217,14 +216,14 @@ export class UpstreamPool {
     if (this.#idle.length > this.#limits.maxIdle) this.#idle.shift()?.destroy();
   }
 
-  /** Called by a connection that was destroyed. */
+  /** Called by a destroyed connection. */
   forget(connection: UpstreamConnection): void {
     if (!this.#connections.delete(connection)) return;
     const index = this.#idle.lastIndexOf(connection);
     if (index !== -1) this.#idle.splice(index, 1);
   }
 
-  /** Closes idle connections now and the others when they are given back. */
+  /** Closes idle connections now, and the others when they return. */
   close(): void {
     this.#closed = true;
     clearInterval(this.#sweep);
@@ -243,7 +242,7 @@ export class UpstreamPool {
     return credentials === this.#connector.credentials;
   }
 
-  /** A waiter that cannot begin fails alone: whoever gave the connection back has nothing to do with it. */
+  /** An error of a waiter does not affect the exchange that returned the connection. */
   #hand(connection: UpstreamConnection, waiter: Waiter): void {
     try {
       waiter.connected(connection);

@@ -1,7 +1,7 @@
 /**
- * A connection to the API server as a stream, for what switches protocols. What it emits are pieces of `read-buffers`: whoever has
- * copied one gives it back, and what is never given back is left to the garbage collector. As a stream of Node's own it made a buffer for each TLS
- * record: ten times as many collections, and 1.1x of the CPU, of a flood that nobody records.
+ * A connection to the API server as a stream, for upgrades. Emits pieces of `read-buffers`: the receiver releases
+ * a copied piece; the garbage collector frees the others. Node's own stream allocates a buffer per TLS record,
+ * which causes ten times as many collections and 1.1x the CPU for an unrecorded flood.
  */
 import { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
@@ -11,17 +11,17 @@ type Done = (error?: Error | null) => void;
 
 export class UpstreamStream extends Duplex {
   #socket: TLSSocket | undefined;
-  /** The API server has said all. */
+  /** True after the API server has ended its side. */
   #ended = false;
 
   constructor() {
     super({ allowHalfOpen: false });
   }
 
-  /** Takes over the connection, as soon as there is one: it is opened with `allowHalfOpen`, and its `onRead` calls `received`. */
+  /** Takes over the connection, which is opened with `allowHalfOpen`; its `onRead` calls `received`. */
   attach(socket: TLSSocket): this {
     this.#socket = socket;
-    // over a tunnel Node reads as it always does
+    // over a tunnel Node ignores `onread`
     socket.on('data', (chunk: Buffer) => {
       if (!this.push(chunk)) socket.pause();
     });
@@ -31,13 +31,13 @@ export class UpstreamStream extends Duplex {
     });
     socket.on('error', (error) => this.destroy(error));
     socket.on('close', () => {
-      // what came before its end is read first; then this stream ends by itself
+      // pending bytes are read first; then this stream ends automatically
       if (!this.#ended) this.destroy();
     });
     return this;
   }
 
-  /** So many bytes for this connection are in the shared read buffer. @returns whether more is to be read */
+  /** The first `length` bytes of the shared read buffer are for this connection. @returns true to continue reading */
   received(length: number): boolean {
     return this.push(take(length));
   }
@@ -59,7 +59,7 @@ export class UpstreamStream extends Duplex {
   }
 
   override _final(done: Done): void {
-    // whether that succeeds does not matter any more
+    // failures no longer matter
     this.#socket?.end(() => done());
   }
 

@@ -1,18 +1,18 @@
 /**
- * Our HTTP/1.1 client for the API server: one request and its response over a pooled connection. The head goes out as one
- * string, the body as it comes; the response is passed to a sink without being rebuilt.
+ * The HTTP/1.1 client for the API server: one request and its response over a pooled connection. The head is one
+ * string, the body is streamed, and the response is passed to a sink unchanged.
  *
- * What it never does: follow a redirect, decode a body, time out a response, or send a request twice that may have
- * reached the API server. The one exception to the last is a pure read on a keep-alive connection that closes at once,
- * before a single byte came back: the API server had closed it before the request arrived. The read is sent once more, on a
- * fresh connection.
+ * The client never follows redirects, decodes bodies, limits the time of a response, or repeats a request that
+ * may have reached the API server. One exception: a pure read on a keep-alive connection that closes immediately,
+ * before the first byte of a response, because the API server had closed it before the request arrived. The
+ * client sends this read once more, on a new connection.
  */
 import { TailcastError } from '../../errors.ts';
 import { SAFE_METHODS, staleWindow } from '../../kept-connections.ts';
 import type { ResponseSink } from './response-reader.ts';
 import type { ConnectionUser, UpstreamConnection, UpstreamPool, Waiter } from './upstream-pool.ts';
 
-/** How the request body is delimited on its way up. */
+/** How the request body is delimited. */
 export type RequestFraming =
   | { readonly kind: 'none' }
   | { readonly kind: 'length'; readonly bytes: number }
@@ -20,42 +20,42 @@ export type RequestFraming =
 
 export interface UpstreamRequest {
   readonly method: string;
-  /** Request target with the base path of the API server in front. */
+  /** Request target, including the base path of the API server. */
   readonly target: string;
-  /** Flat list, complete but for connection and framing. */
+  /** Flat list, complete except for connection and framing. */
   readonly headers: readonly string[];
   readonly framing: RequestFraming;
   /** True if the request, with a safe method and without a body, may be sent twice. */
   readonly repeatable: boolean;
 }
 
-/** Who an exchange works for: takes the response, and hears of everything else. */
+/** The owner of an exchange: receives the response and all other events. */
 export interface ExchangeOwner extends ResponseSink {
-  /** Everything that has arrived so far has been passed on. */
+  /** All received bytes were passed on. */
   flush(): void;
-  /** The request body may go on after `write` has returned false. */
+  /** The request body may continue after `write` has returned false. */
   writable(): void;
-  /** The exchange is over without a whole response. Called at most once, and nothing after it. */
+  /** The exchange ended without a complete response. Called at most once, as the last call. */
   failed(error: TailcastError): void;
 }
 
 export interface Exchange {
   /** Sends a piece of the request body. False: wait for `writable`. */
   write(chunk: Uint8Array): boolean;
-  /** The request body is complete. */
+  /** Ends the request body. */
   end(): void;
-  /** Gives the exchange up and closes its connection. The owner hears nothing more. */
+  /** Aborts the exchange and closes its connection, without further callbacks. */
   abort(): void;
-  /** Stops and restarts reading the response. */
+  /** Pauses and resumes reading of the response. */
   pause(): void;
   resume(): void;
-  /** True when the whole request, body included, has been handed over. */
+  /** True after the complete request, including the body, was handed over. */
   readonly requestComplete: boolean;
 }
 
 /**
- * Starts an exchange. The owner may be called before this returns only by `failed`.
- * @throws TailcastError `OVERLOADED`, `SHUTTING_DOWN`, `INTERNAL` when a header could not be sent as one line
+ * Starts an exchange. Before it returns, only `failed` may be called.
+ * @throws TailcastError `OVERLOADED`, `SHUTTING_DOWN`, `INTERNAL` if a header does not fit on one line
  */
 export function startExchange(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool): Exchange {
   const exchange = new PooledExchange(request, owner, pool);
@@ -74,9 +74,9 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   #retried = false;
   #isRecent = (): boolean => true;
   #paused = false;
-  /** Body bytes still owed, of a request with a length. */
+  /** Remaining bytes of a body with a length. */
   #owed: number;
-  /** Body that came before there was a connection; the owner was told to wait after the first piece. */
+  /** Body bytes before the connection was open; the owner must wait after the first piece. */
   #early: Uint8Array[] = [];
 
   constructor(request: UpstreamRequest, owner: ExchangeOwner, pool: UpstreamPool) {
@@ -103,7 +103,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
       socket.write(this.#head, 'latin1');
       return;
     }
-    // the head waits for the first piece of the body, which mostly is at hand
+    // the head waits for the first piece of the body, which is usually available
     socket.cork();
     process.nextTick(() => socket.uncork());
     socket.write(this.#head, 'latin1');
@@ -204,11 +204,11 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   }
 
   #sendEnd({ socket }: UpstreamConnection): void {
-    // request trailers are not forwarded: nothing in Kubernetes reads them, and they could carry identity headers
+    // request trailers are not forwarded: Kubernetes does not read them, and they could contain identity headers
     if (this.#request.framing.kind === 'chunked') socket.write('0\r\n\r\n', 'latin1');
   }
 
-  /** The client's body is not as long as it said. Its parser normally finds that first. */
+  /** The client's body does not have its declared length. Its parser usually detects this first. */
   #breakRequest(): true {
     this.abort();
     this.#owner.failed(new TailcastError('WIRE_MALFORMED', 'the body is not as long as its Content-Length'));
@@ -223,7 +223,7 @@ class PooledExchange implements Exchange, ConnectionUser, Waiter {
   }
 }
 
-/** A header name and value that stay on their line. The gate builds them so; this is the last look before the wire. */
+/** Valid header names and values. The gate builds them so; this is the last check before sending. */
 const HEADER_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const NOT_IN_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 const TARGET = /^\/[\x21-\x7e]*$/;
@@ -244,19 +244,19 @@ function encodeRequestHead({ method, target, headers, framing }: UpstreamRequest
   return `${head}\r\n`;
 }
 
-/** @throws TailcastError `INTERNAL` when it could not be sent as one line */
+/** @throws TailcastError `INTERNAL` if it does not fit on one line */
 function checkRequestLine(method: string, target: string): void {
   if (!HEADER_NAME.test(method) || !TARGET.test(target))
     throw new TailcastError('INTERNAL', 'a malformed request line');
 }
 
-/** @throws TailcastError `INTERNAL` when it could not be sent as one line, or says where the body ends */
+/** @throws TailcastError `INTERNAL` for a header that does not fit on one line, or defines framing */
 function checkField(name: string, value: string): void {
   if (!HEADER_NAME.test(name) || NOT_IN_VALUE.test(value) || isFraming(name))
     throw new TailcastError('INTERNAL', 'a malformed header');
 }
 
-/** Where the body ends is said once, below: a second word about it would let the rest of a body be another request. */
+/** Framing is written once, below: a second framing header could turn the rest of a body into another request. */
 function isFraming(name: string): boolean {
   return (name.length === 14 || name.length === 17) && FRAMING.has(name.toLowerCase());
 }
