@@ -270,7 +270,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         file: 'src/proxy/gate/gate.ts',
         find: `      const identity = await deps.identities.whois(request.peer, signal);
       const { impersonation, recording } = standingOf(identity);
-      // what is here and what is not is for nobody but those who may be here
+      // after authentication, so that other clients cannot probe these paths
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');`,
         replace: `      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const identity = await deps.identities.whois(request.peer, signal);

@@ -1,6 +1,6 @@
 /**
- * The files in which the unacknowledged end of a recording survives its gateway: sealed records behind a prefix in
- * clear.
+ * The format of journal files, which keep the unacknowledged end of a recording when its gateway stops: sealed
+ * records after a plain prefix.
  *
  * ```
  *   file    prefix record…                          written once, to its end
@@ -12,20 +12,21 @@
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
  *
- * AES-256-GCM; the key is the file's own, the nonce is the number of the record in the file, the length is
- * authenticated with it, in files of frames what they begin with as well. So no record can be changed, moved, left out
- * or taken from another file; only the end of a file can be cut off, as a crash does. The first record is the head, the
- * second one is `part`, and has no content.
+ * AES-256-GCM; each file has its own key, the nonce is the number of the record in the file, and the length is
+ * authenticated with it; in files of frames the prefix is authenticated as well. A record therefore cannot be
+ * changed, moved, omitted or taken from another file; only the end of a file can be cut, as in a crash. The first
+ * record is the head, and the second one is `part`, without content.
  *
- * What stood in a file before was sealed under another key, so it is never taken for a record; but a record over it
- * that a crash cut cannot be told from one that was changed. Where that is the head, the file counts as damaged.
+ * Old content of an overwritten file was sealed with another key, so it is never read as a record. A record that
+ * a crash cut while it was written over old content cannot be distinguished from a changed one. If this is the
+ * head, the file counts as damaged.
  */
 import { createCipheriv, createDecipheriv, randomBytes, type KeyObject } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 
 const MAGIC_BYTES = 8;
-/** Number 1 and those that follow. */
+/** Format number 1 and following. */
 const FORMATS = [
   { over: false, frames: 0 },
   { over: true, frames: 0 },
@@ -34,42 +35,43 @@ const FORMATS = [
   { over: false, frames: 2 },
   { over: true, frames: 2 },
 ].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
-/** What files of every format begin with. */
+/** Prefix of files of every format. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
 export const PREFIX_BYTES = MAGIC_BYTES + KEY_ID_BYTES + SALT_BYTES;
 const LENGTH_BYTES = 4;
-/** Behind the last record of a file that was written over another one. */
+/** Mark after the last record of an overwritten file. */
 export const END_MARK = Buffer.alloc(LENGTH_BYTES);
 const TAG_BYTES = 16;
 const LEAD_BYTES = 9;
-/** What a record takes beside its content. */
+/** Size of a record in addition to its content. */
 export const RECORD_OVERHEAD = LENGTH_BYTES + LEAD_BYTES + TAG_BYTES;
-/** Most content of one record. */
+/** Maximum content of one record. */
 export const MAX_RECORD_BYTES = 8 * 1024 * 1024;
 const ALGORITHM = 'aes-256-gcm';
 
 const KINDS = ['head', 'preamble', 'lines', 'acknowledged', 'part'] as const;
 /**
- * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` has the recording,
- * where it is frames these, and `acknowledged` then has in eight bytes how many bytes of lines are before `at`.
+ * `at` is an offset in the recording, the number of an upload for `part`, and 0 for `head`. `lines` contains the
+ * recording. For a recording of frames it contains these, and `acknowledged` contains the number of bytes of
+ * lines before `at` in eight bytes.
  */
 export type RecordKind = (typeof KINDS)[number];
 
 export interface JournalFormat {
-  /** It is written over another file. */
+  /** True if the file was written over another one. */
   readonly over: boolean;
-  /** Which version of frames the recording is; 0: it is lines. */
+  /** Version of the frames; 0 for lines. */
   readonly frames: number;
 }
 
-/** What is needed to deliver the bytes without the gateway that had the session. */
+/** Facts for a delivery by another process. */
 export interface JournalHead {
   readonly sessionId: string;
   /** `ip:port` in order of preference. */
   readonly recorders: readonly string[];
-  /** Tags that are looked up again. */
+  /** Tags that are resolved again. */
   readonly recorderTags: readonly string[];
-  /** What the log says of the session. */
+  /** Log fields of the session. */
   readonly about: Readonly<Record<string, string>>;
 }
 
@@ -81,17 +83,16 @@ export interface JournalFile {
   /** True if it was written over another file; bytes of that file may follow its last record. */
   readonly over: boolean;
   readonly acknowledged: number;
-  /** Bytes of lines that are acknowledged. */
+  /** Acknowledged bytes of lines. */
   readonly acknowledgedLines: number;
   readonly part: number;
-  /** `cut`: the last record is not whole, as after a crash. `damaged`: somebody or something changed the file. */
+  /** `cut`: the last record is incomplete, as after a crash. `damaged`: the file was changed. */
   readonly ending: 'whole' | 'cut' | 'damaged';
 }
 
 /**
- * `foreign`: no journal. `newer`: of a version that writes another format, which can read it. `key`: sealed under
- * another key. `empty`: it ends with its prefix, at most. `damaged`: there are bytes, and no head can be read from
- * them.
+ * `foreign`: not a journal. `newer`: a format of a newer version. `key`: sealed with another key. `empty`: at
+ * most a prefix. `damaged`: the head is unreadable.
  */
 export class JournalError extends Error {
   override readonly name = 'JournalError';
@@ -105,13 +106,11 @@ export class JournalError extends Error {
 
 export interface JournalSealer {
   readonly prefix: Uint8Array;
-  /** The next record of the file, in pieces, as its content is. */
+  /** Returns the next record of the file in pieces, like its content. */
   seal(kind: RecordKind, at: number, ...content: readonly Uint8Array[]): Uint8Array[];
 }
 
-/**
- * @param salt of the file; never given twice, except to make the file of a test again
- */
+/** @param salt of the file; never reused, except to create the file of a test again */
 export function createSealer(
   key: JournalKey,
   salt: Uint8Array = randomBytes(SALT_BYTES),
@@ -146,7 +145,7 @@ export function encodeHead(head: JournalHead): Uint8Array {
 }
 
 /**
- * Reads a whole file. What follows the first record that is not whole is left out.
+ * Reads a complete file. Bytes after the first incomplete record are ignored.
  * @throws JournalError
  */
 export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
@@ -167,7 +166,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
   const fileKey = key.fileKey(bytes.subarray(PREFIX_BYTES - SALT_BYTES, PREFIX_BYTES));
   const { records, ending } = openRecords(bytes.subarray(PREFIX_BYTES), fileKey, format);
   const [first] = records;
-  // bytes without a head are damage: a crash between prefix and head cannot be told from it
+  // bytes without a head are damage, because a crash between prefix and head looks the same
   if (first === undefined) throw new JournalError('damaged', 'its head cannot be read');
   const of = (kind: RecordKind): readonly OpenRecord[] => records.filter((record) => record.kind === kind);
   const { at: acknowledged, lines } = of('acknowledged')
@@ -188,7 +187,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
 
 const LINE_BYTES_BYTES = 8;
 
-/** What a record `acknowledged` says beside its place, where the recording is frames. */
+/** Returns the content of an `acknowledged` record of a recording that is frames. */
 export function encodeLineBytes(lineBytes: number): Uint8Array {
   const content = Buffer.alloc(LINE_BYTES_BYTES);
   content.writeBigUInt64BE(BigInt(lineBytes));
@@ -293,7 +292,7 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
   return format.magic;
 }
 
-/** What each record says of where it is: whoever changed the format of a file would have lines read as frames. */
+/** Returns the authenticated data of a record. It includes the format, so that a changed format is detected. */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
   return format.frames > 0 ? Buffer.concat([length, magicOf(format)]) : length;
 }

@@ -1,16 +1,15 @@
 /**
- * The directory of journals, which gateways and their workers may share: a folder for each process, and in it a sign of
- * life.
+ * The directory of journals, which gateways may share: a folder per process, with a sign of life.
  *
  * ```
  *   <directory>/<process>/owner             who writes here, said again every few seconds
  *   <directory>/<process>/<name>.000001.journal
  * ```
  *
- * What a process leaves is taken by renaming its folder into one's own: of many who try one succeeds, and only that one
- * delivers. A process of this machine is gone when it says so, or when its id is no process any more. One of another
- * machine or container is gone when its folder had no sign of life for {@link LEASE_MS}, by the clock of the file
- * system.
+ * A process takes over the folder of a stopped process by renaming it into its own folder. Only one of several
+ * processes succeeds and delivers. A process of this machine has stopped if it says so, or if its process id does
+ * not exist. A process of another machine or container has stopped if its folder had no sign of life for {@link
+ * LEASE_MS}, by the clock of the file system.
  */
 import { randomUUID } from 'node:crypto';
 import {
@@ -32,37 +31,37 @@ import { codeOf, type JournalKey } from './journal-key.ts';
 import { JOURNAL_SUFFIX } from './session-journal.ts';
 
 const LEASE_MS = 30_000;
-/** How often a process gives a sign of life. */
+/** Interval of the signs of life. */
 export const SIGN_MS = 5_000;
-/** Of a file that could not be read: nobody reads it again. */
+/** Suffix of an unreadable file, which is not read again. */
 export const DAMAGED_SUFFIX = '.damaged';
 const OWNER = 'owner';
 const TAKEN = 'taken-';
-/** Folders in folders: somebody who took one died before the files were moved. */
+/** Maximum depth of folders in folders, which exist if a process stopped during a takeover. */
 const MAX_DEPTH = 8;
 
 interface Owner {
-  /** Boot and process-id namespace: where process ids mean something. */
+  /** Boot id and process-id namespace, in which process ids are valid. */
   readonly place: string;
   readonly process: string;
-  /** Of the key, hexadecimal. */
+  /** Id of the key, hexadecimal. */
   readonly key: string;
 }
 
 /** The folder of this process. */
 export interface OwnFolder {
   readonly path: string;
-  /** A sign of life. @returns false when the folder is not there any more: others have taken it */
+  /** Renews the sign of life. @returns false if the folder is gone, because another process has taken it over */
   sign(): Promise<boolean>;
-  /** Takes what others left, and moves it into this folder. @returns the files that are new here */
+  /** Takes over files of stopped processes into this folder. @returns the new files */
   takeOver(): Promise<readonly string[]>;
-  /** Folders under another key, which nobody here can read. */
+  /** Returns the folders with other keys, which this process cannot read. */
   foreign(): Promise<readonly string[]>;
-  /** No more signs of life: what is left is anybody's. Removed when nothing is. */
+  /** Stops the signs of life, so that other processes may take over the folder. Removes an empty folder. */
   abandon(): Promise<void>;
 }
 
-/** @throws a system error when `directory` cannot be made or written to */
+/** @throws Error of the OS if `directory` cannot be created or written */
 export async function openOwnFolder(directory: string, key: JournalKey): Promise<OwnFolder> {
   await makeDirectories(directory);
   const path = join(directory, randomUUID());
@@ -116,7 +115,7 @@ export async function openOwnFolder(directory: string, key: JournalKey): Promise
   };
 }
 
-/** What is in a directory of journals, for those who only look. @throws a system error */
+/** Returns the content of a directory of journals, for checks. @throws Error of the OS */
 export async function surveyJournals(
   directory: string,
   key: JournalKey | undefined,
@@ -164,7 +163,7 @@ async function lookAt(folder: string, me: Owner, nowMs: number): Promise<'live' 
   return owner.key === me.key ? 'left' : 'foreign';
 }
 
-/** Undefined between the making of a folder and its first sign. */
+/** Returns undefined between the creation of a folder and its first sign of life. */
 async function readOwner(folder: string): Promise<Owner | undefined> {
   try {
     const value: unknown = JSON.parse(await readFile(join(folder, OWNER), 'utf8'));
@@ -193,7 +192,7 @@ async function flatten(folder: string, target: string, depth: number): Promise<r
     if (entry.isDirectory() && depth < MAX_DEPTH) {
       moved.push(...(await flatten(path, target, depth + 1)));
       await unlink(join(path, OWNER)).catch(() => undefined);
-      // not when somebody put something else there
+      // fails if the folder has other content
       await rmdir(path).catch(() => undefined);
     } else if (folder !== target && isKept(entry.name)) {
       const place = join(target, entry.name);
@@ -208,7 +207,7 @@ function isKept(name: string): boolean {
   return name.endsWith(JOURNAL_SUFFIX) || name.endsWith(DAMAGED_SUFFIX);
 }
 
-/** Empty where the system does not tell. */
+/** Returns an empty text if the OS does not report it. */
 async function thisPlace(): Promise<string> {
   try {
     const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8');

@@ -1,4 +1,4 @@
-/** The key under which journals are sealed: 32 random bytes in a file that nobody else may read. */
+/** The key that seals journals: 32 random bytes in a file that other users cannot read. */
 import { createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto';
 import { link, open, readFile, stat, unlink } from 'node:fs/promises';
 import { TailcastError, errorText } from '../../errors.ts';
@@ -8,9 +8,9 @@ export const KEY_ID_BYTES = 8;
 export const SALT_BYTES = 32;
 
 export interface JournalKey {
-  /** Tells a file under another key from one that is damaged. */
+  /** Id that distinguishes a file with another key from a damaged one. */
   readonly id: Buffer;
-  /** The AES-256 key of one file: no two files have the same salt, so none share a key. */
+  /** Returns the AES-256 key of one file. No two files have the same salt, so every file has its own key. */
   fileKey(salt: Uint8Array): KeyObject;
 }
 
@@ -25,7 +25,10 @@ export function createJournalKey(secret: Uint8Array): JournalKey {
   };
 }
 
-/** The key in `path`, undefined when there is none. @throws TailcastError `CONFIG_INVALID` as `loadJournalKey` */
+/**
+ * Returns the key in `path`, undefined if it does not exist. @throws TailcastError `CONFIG_INVALID` as
+ * `loadJournalKey`
+ */
 export async function findJournalKey(path: string): Promise<JournalKey | undefined> {
   try {
     return await readKey(path);
@@ -36,10 +39,10 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
 }
 
 /**
- * The key in `path`, in base64; made when there is none. Of several processes that make one at the same moment one
- * wins.
+ * Returns the key in `path`, in base64, and creates it if it does not exist. If several processes create it at
+ * once, one of them wins.
  *
- * @throws TailcastError `CONFIG_INVALID` when it cannot be used, or others may read it
+ * @throws TailcastError `CONFIG_INVALID` if it is unusable, or readable by other users
  */
 export async function loadJournalKey(path: string): Promise<JournalKey> {
   const found = await findJournalKey(path);
@@ -55,7 +58,7 @@ export async function loadJournalKey(path: string): Promise<JournalKey> {
 async function readKey(path: string): Promise<JournalKey> {
   const text = (await readFile(path, 'latin1')).trim();
   const { mode } = await stat(path);
-  // a secret that is mounted into a pod belongs to root and is read by a group
+  // a Secret that is mounted into a pod belongs to root and is read by a group
   if ((mode & 0o007) !== 0) throw new Error('everybody may read it: chmod o= it, and make a new one');
   const secret = Buffer.from(text, 'base64');
   if (secret.length !== KEY_BYTES || secret.toString('base64') !== text) {
@@ -84,7 +87,7 @@ async function makeKey(path: string): Promise<void> {
   }
 }
 
-/** The code of a system error. */
+/** Returns the code of an error of the OS. */
 export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * The journals of one process: those of running sessions, and those that are left to be delivered, by this process or
- * by one that has ended.
+ * The journals of one process: those of running sessions, and undelivered ends of this process or of stopped
+ * ones.
  *
  * ```
  *   running ──recorder lost──► offered ──delivered, dropped──► removed
@@ -24,27 +24,27 @@ import { SessionJournal, type JournalRoom } from './session-journal.ts';
 export interface JournalOptions {
   readonly directory: string;
   readonly key: JournalKey;
-  /** Bytes on disk, all sessions of the process together. */
+  /** Maximum bytes on disk, of all sessions of the process. */
   readonly maxBytes: number;
   readonly unixMs: () => number;
   readonly log: Logger;
-  /** Told when something could not be written, and why. */
+  /** Called with the reason if a write failed. */
   readonly refused?: (reason: 'room' | 'disk') => void;
-  /** Told now and then what there is: see {@link Journals.bytes} and the others. */
+  /** Called periodically with the current counts, see {@link Journals.bytes}. */
   readonly measured?: (journals: Pick<Journals, 'bytes' | 'left' | 'unreadable'>) => void;
-  /** Addresses of recorders with these tags, now. */
+  /** Resolves the current addresses of recorders with these tags. */
   readonly resolveRecorderTags?:
     | ((tags: readonly string[], signal: AbortSignal) => Promise<readonly string[]>)
     | undefined;
-  /** Who is told what becomes of a session that another process had. */
+  /** Returns the callbacks for a session of another process. */
   readonly eventsOf: (head: JournalHead) => LateEvents;
   readonly noteMs?: number;
   readonly signMs?: number;
 }
 
-/** What delivers. */
+/** Delivers undelivered ends. */
 export interface Deliverer {
-  /** Whether so many bytes may be brought into memory. */
+  /** True if that many bytes may be loaded into memory. */
   hasRoom(bytes: number): boolean;
   take(end: LateEnd): boolean;
 }
@@ -77,7 +77,7 @@ export class Journals {
   #warnedMs = -Infinity;
   #looking: Promise<void> | undefined;
 
-  /** @throws a system error when the directory cannot be used */
+  /** @throws Error of the OS if the directory is unusable */
   static async open(options: JournalOptions): Promise<Journals> {
     return new Journals(options, await openOwnFolder(options.directory, options.key));
   }
@@ -95,41 +95,38 @@ export class Journals {
     };
   }
 
-  /** On disk. */
+  /** Bytes on disk. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Sessions that are over and not delivered. */
+  /** Number of ended sessions that are not delivered. */
   get left(): number {
     return this.#left.size;
   }
 
-  /** Files that were found and cannot be read, folders under other keys included. */
+  /** Number of unreadable files, including folders with other keys. */
   get unreadable(): number {
     return this.#unreadable + this.#foreign;
   }
 
-  /**
-   * A journal for a session that begins, which is kept as lines or as frames. Its first file is made when something is
-   * written.
-   */
+  /** Creates the journal of a new session, of lines or frames. The first write creates its first file. */
   begin(head: JournalHead, frames = false): SessionJournal {
     const journal = new SessionJournal(this.#room, randomUUID(), head, frames);
     this.#running.add(journal);
     return journal;
   }
 
-  /** The upload of a session is over, and its end is offered for delivery. */
+  /** Offers the end of a session for delivery, after its upload has ended. */
   leave(journal: SessionJournal, events: LateEvents): EndJournal {
     const { bytes } = journal;
     const paths = journal.leave();
-    // given back by the journal, and held by its end
+    // the journal released these bytes, and its end holds them now
     this.#bytes += bytes;
     return this.#keep(paths, bytes, this.#options.unixMs(), events, 'offered');
   }
 
-  /** Delivers what is left from now on, and what others leave. */
+  /** Starts to deliver undelivered ends, of this process and of stopped ones. */
   start(deliverer: Deliverer): void {
     this.#deliverer = deliverer;
     const { noteMs = NOTE_MS, signMs = SIGN_MS } = this.#options;
@@ -144,7 +141,10 @@ export class Journals {
     void this.look();
   }
 
-  /** A sign of life, a look at what others left, and an offer of what waits. One at a time; never rejects. */
+  /**
+   * Renews the sign of life, takes over files of stopped processes, and offers queued ends. One call at a time;
+   * never rejects.
+   */
   look(): Promise<void> {
     this.#looking ??= this.#look()
       .catch((error: unknown) => this.#failed('disk', error))
@@ -155,7 +155,7 @@ export class Journals {
     return this.#looking;
   }
 
-  /** What is on disk stays there, for whoever is next. */
+  /** Stops. Files on disk stay for the next process. */
   async close(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
     this.#closing.abort(new Error('the gateway has ended'));
@@ -185,7 +185,7 @@ export class Journals {
     }
   }
 
-  /** Others took this process for dead. */
+  /** Starts a new folder, because other processes have taken over the current one. */
   async #begunAnew(): Promise<void> {
     this.#options.log.warn({}, 'another process has taken over what this one had on disk');
     this.#folder = await openOwnFolder(this.#options.directory, this.#options.key);
@@ -229,7 +229,7 @@ export class Journals {
     });
   }
 
-  /** Where they were, and where those with the same tags are now. */
+  /** Returns the recorders of the head, and the current ones with its tags. */
   async #recordersOf({ recorders, recorderTags }: JournalHead): Promise<readonly string[]> {
     if (recorderTags.length === 0) return recorders;
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(RESOLVE_MS)]);
@@ -237,14 +237,14 @@ export class Journals {
     return [...new Set([...recorders, ...(found ?? [])])];
   }
 
-  /** It keeps its name, under which the next process finds it. */
+  /** Keeps the names of the files, so that a process of a newer version finds them. */
   #leaveToNewer(paths: readonly string[], { message: reason }: JournalError): void {
     this.#unreadable += paths.length;
     for (const path of paths)
       this.#options.log.error({ path, reason }, 'the end of a recording is left to a newer version');
   }
 
-  /** What cannot be read stays for somebody to look at. */
+  /** Renames unreadable files, which an administrator must check. */
   async #setAside(paths: readonly string[], reason: string): Promise<void> {
     for (const path of paths) {
       this.#unreadable += 1;
