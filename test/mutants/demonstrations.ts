@@ -342,7 +342,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         test: 'covers nothing by an id that the client had chosen',
       },
       {
-        file: 'src/proxy/session/upgrade.ts',
+        file: 'src/proxy/session/recordable-headers.ts',
         find: 'const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);',
         replace: 'const credentials: string[] = [];',
         testFile: 'test/attack/noauth-headers.test.ts',

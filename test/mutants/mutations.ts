@@ -345,12 +345,7 @@ const FRONT = [
     ['spelling of protocols', 'KNOWN.get(token.toLowerCase())', 'KNOWN.get(token)'],
   ),
   ...inFile(
-    'src/proxy/session/upgrade.ts',
-    [
-      'unknown protocols',
-      "if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {",
-      'if (upgrade.value === "never") {',
-    ],
+    'src/proxy/session/recordable-headers.ts',
     [
       'subprotocols that cannot be recorded',
       "if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {",
@@ -360,6 +355,14 @@ const FRONT = [
       'WebSocket extensions offered',
       "withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions')",
       'withoutHeader(headers, name)',
+    ],
+  ),
+  ...inFile(
+    'src/proxy/session/upgrade.ts',
+    [
+      'unknown protocols',
+      "if (upgrade.protocol === 'other' && !SPOKEN_BY_APPS.has(admission.requestClass)) {",
+      'if (upgrade.value === "never") {',
     ],
     [
       'WebSocket extensions agreed',
