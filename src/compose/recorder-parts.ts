@@ -199,7 +199,7 @@ async function openRecorderAlerts(
 
 function openSearch(
   { searchText, searchServer, spoolDirectory, registry, log, clock }: SettledOptions,
-  { ingest, catalog }: Parts,
+  { ingest, catalog, trusted }: Parts,
   alerts: Alerts | undefined,
 ): RecorderSearch | undefined {
   const metrics = createSearchMetrics(registry);
@@ -210,6 +210,8 @@ function openSearch(
         ? indexDirectory(spoolDirectory)
         : { ...searchServer, owner: ownerOf(spoolDirectory) },
     text: searchText,
+    // recorders of one index may trust different keys
+    ...(searchServer === undefined ? { trusted: namesOf(trusted) } : {}),
     catalog,
     live: () => ingest.live(),
     ...(alerts === undefined ? {} : { watch: alerts }),
@@ -217,6 +219,14 @@ function openSearch(
     metrics,
     log,
   });
+}
+
+/** Names a set of keys. */
+function namesOf(keys: ReadonlyMap<string, unknown>): string {
+  return createHash('sha256')
+    .update([...keys.keys()].toSorted().join('\n'))
+    .digest('hex')
+    .slice(0, 16);
 }
 
 /** Who this recorder is, among those that write one index: the same after a start. */

@@ -1,7 +1,5 @@
 /** Compares store and index in steps, so that uploads continue while a million recordings are compared. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
-import { EXTRACTOR } from '../../search/search-index.ts';
-import type { IndexedText } from '../../search/moments.ts';
 import { listedVersion } from '../library/describe-stored.ts';
 import { indexOfId, newestStored } from '../library/newest.ts';
 import type { StoredRecording } from '../store/store.ts';
@@ -19,7 +17,7 @@ export interface Compared {
 export async function compareWithStore(
   index: Pick<IndexClient, 'ask'>,
   listed: readonly StoredRecording[],
-  text: IndexedText,
+  revision: string,
   signal: AbortSignal,
 ): Promise<Compared> {
   const turns = createLoopTurns(signal);
@@ -39,8 +37,7 @@ export async function compareWithStore(
         continue;
       }
       at = found;
-      if (version.endsWith(`.${EXTRACTOR}.${text}`) && isOf(version, listedVersion(recording)))
-        isIndexed[found] = 1;
+      if (version.endsWith(revision) && isOf(version, listedVersion(recording))) isIndexed[found] = 1;
     }
   }
   const missing: StoredRecording[] = [];

@@ -17,6 +17,7 @@ export interface IndexerOptions {
   readonly catalog: Pick<Catalog, 'find'>;
   readonly live: () => readonly LiveRecording[];
   readonly text: IndexedText;
+  readonly trusted?: string;
   /** Starts the writer process, until `signal` aborts. @throws Error with a sentence */
   readonly start: (signal: AbortSignal) => Promise<IndexClient>;
   /** Called with the matching rules before a session counts as indexed. */

@@ -8,13 +8,13 @@ import { pause } from '../../async/pause.ts';
 import { settledWithin, unlessAborted } from '../../async/within.ts';
 import { FairQueue } from '../../async/fair-queue.ts';
 import { errorText } from '../../errors.ts';
-import { EXTRACTOR } from '../../search/search-index.ts';
 import { castBytes } from '../library/replay.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import { parseRecordingId, recordingId } from '../store/key.ts';
 import type { PendingIds } from '../library/session-index.ts';
+import { indexRevision } from './layout.ts';
 import { compareWithStore } from './compare-store.ts';
 import { feedGrowth } from './feed-cast.ts';
 import { feedRecording } from './feed-recording.ts';
@@ -290,7 +290,7 @@ class StoreIndexer implements Indexer {
     if (listing === undefined) this.#keepApart([id, entry.recording.id]);
     const doc = {
       names: sessionNames(entry.recording),
-      version: `${entry.version}.${EXTRACTOR}.${text}`,
+      version: `${entry.version}${indexRevision(text, this.#options.trusted)}`,
       text,
       ...(listing === undefined ? {} : { listing }),
     };
@@ -438,7 +438,7 @@ class StoreIndexer implements Indexer {
    * Compares store and index. Events during the comparison are queued. `close` aborts it.
    */
   async #reconcile(index: IndexClient): Promise<void> {
-    const { now, reconcileMs, store, live, text } = this.#options;
+    const { now, reconcileMs, store, live, text, trusted } = this.#options;
     const { signal } = this.#closing;
     this.#reconcileAt = now() + reconcileMs;
     await this.#flush(index);
@@ -447,7 +447,12 @@ class StoreIndexer implements Indexer {
     const open = new Set(openIds());
     try {
       const listed = await unlessAborted(store.list(), signal);
-      const { missing, unlisted } = await compareWithStore(index, listed, text, signal);
+      const { missing, unlisted } = await compareWithStore(
+        index,
+        listed,
+        indexRevision(text, trusted),
+        signal,
+      );
       for (const id of openIds()) open.add(id);
       for (const id of unlisted) if (!open.has(id) && !this.#fresh.has(id)) this.#removals.add(id);
       this.#pending.replace(missing, [...this.#fresh, ...this.#growing.keys(), ...this.#long.ids()]);

@@ -1,5 +1,17 @@
+import { EXTRACTOR } from '../../search/search-index.ts';
+import type { IndexedText } from '../../search/moments.ts';
+
 /** Layout version of the embedded index. Each version has its own folder. */
 export const LAYOUT = 'v6';
 
 /** Layout version of indices at a server. */
 export const LAYOUT_OF_SERVER = 'v4';
+
+/**
+ * End of the version of a session in an index: everything besides the recording that decides what is indexed.
+ *
+ * @param trusted names the keys that the recorder trusts; default: an index of several recorders
+ */
+export function indexRevision(text: IndexedText, trusted?: string): string {
+  return `.${EXTRACTOR}.${text}${trusted === undefined ? '' : `.${trusted}`}`;
+}

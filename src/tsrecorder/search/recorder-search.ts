@@ -47,6 +47,8 @@ export interface RecorderSearchOptions {
   /** Where the index is: a local directory, or a server. */
   readonly index: string | Omit<ServerIndex, 'which'>;
   readonly text: IndexedText;
+  /** Names the keys that this recorder trusts. With other keys, everything is indexed again, because lists contain the trust. */
+  readonly trusted?: string;
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
   /** What is said of sessions that come in. */
@@ -147,6 +149,7 @@ class IndexedSearch implements RecorderSearch {
     return verifyIndex({
       catalog,
       indexedText: this.#options.text,
+      trusted: this.#options.trusted,
       text,
       pending: () => this.pending(),
       start: () => startIndexClient({ ...this.#places.current, mayWrite: false }),

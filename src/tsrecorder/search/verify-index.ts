@@ -2,7 +2,6 @@
  * Holds an index against the store: what is missing, too many, of another version, or of another text. Changes nothing.
  */
 import type { IndexedText } from '../../search/moments.ts';
-import { EXTRACTOR } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes } from '../library/replay.ts';
@@ -11,6 +10,7 @@ import { indexOfId, newestStored } from '../library/newest.ts';
 import type { PendingIds } from '../library/session-index.ts';
 import type { StoredRecording } from '../store/store.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
+import { indexRevision } from './layout.ts';
 import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
 import { feedCast } from './feed-cast.ts';
@@ -36,6 +36,7 @@ export type VerifyLine =
 export interface VerifyIndexOptions {
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly indexedText: IndexedText;
+  readonly trusted?: string | undefined;
   readonly text: VerifiedText;
   readonly pending: () => PendingIds | undefined;
   /** Starts a process that reads the index. */
@@ -107,7 +108,7 @@ async function checkOne(
   index: IndexClient,
   id: string,
   readsText: boolean,
-  { catalog, indexedText }: VerifyIndexOptions,
+  { catalog, indexedText, trusted }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
   // gone meanwhile, or still growing
@@ -116,7 +117,7 @@ async function checkOne(
   // a later upload of a session is no session
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
-  if (version !== `${entry.version}.${EXTRACTOR}.${indexedText}`) return 'version';
+  if (version !== `${entry.version}${indexRevision(indexedText, trusted)}`) return 'version';
   return readsText ? checkText(index, entry, indexedText) : undefined;
 }
 

@@ -107,6 +107,20 @@ describe('a recorder with an index', () => {
     await current.recorder.close();
   });
 
+  it('lists no trust in a key that the recorder trusted before', async () => {
+    await using rig = await createRig(SEARCHING);
+    await uploadWhole(rig.recorder, cast('needle'));
+    await found(rig, 'needle trust:verified', 1);
+    await rig.recorder.close();
+    const current = await createRig(
+      { ...SEARCHING, evidenceKey: join(rig.spool, 'other.pem') },
+      rig.directory,
+    );
+    await found(current, 'needle trust:unverified', 1);
+    expect((await current.list()).map(({ trust }) => trust)).toEqual(['unverified']);
+    await current.recorder.close();
+  });
+
   it('shows a viewer only what the rules allow, whatever is asked', async () => {
     let viewer: Viewer = { node: 'desk', nodeId: 'nDESK', user: 'root@example.com' };
     await using rig = await createRig({
