@@ -1,6 +1,5 @@
 /**
- * One API request event: checked, completed with what only the recorder knows, and put into the
- * wrapper that the reference stores.
+ * Checks an API request event, adds the facts that only the recorder knows, and wraps it as the reference does.
  */
 import { TailcastError } from '../../errors.ts';
 import { readJsonObject, spliceMembers } from '../library/json-members.ts';
@@ -8,11 +7,13 @@ import type { RecordingNode } from '../../wire/recorder-api/recording.ts';
 import { eventKey, type RecordingKey } from '../store/key.ts';
 
 /**
- * @param body the request body.
- * @param uploader fills `destination`.
- * @param key fills `id`.
- * @returns the object to store, ending in a line feed. Every other byte of the event is kept, 64-bit numbers too.
- * @throws TailcastError `UPLOAD_MALFORMED` when the body is no event.
+ * Wraps an event for the store.
+ * @param body request body
+ * @param uploader value of `destination`
+ * @param key value of `id`
+ * @returns the object to store, with a line feed at its end. The bytes of the event stay unchanged, including 64-bit
+ *   numbers
+ * @throws TailcastError `UPLOAD_MALFORMED` if the body is not an event
  */
 export function wrapEvent(body: Uint8Array, uploader: RecordingNode, key: RecordingKey): string {
   const event = readJsonObject(decode(body));
@@ -31,7 +32,7 @@ export function wrapEvent(body: Uint8Array, uploader: RecordingNode, key: Record
   return `{"stableID":${JSON.stringify(uploader.nodeId)},"event":${completed},"timestamp":${timestamp}}\n`;
 }
 
-/** Unix seconds as Go prints a time by default: `2026-07-29 10:44:42 +0000 UTC`. */
+/** Formats Unix seconds like Go's default format: `2026-07-29 10:44:42 +0000 UTC`. */
 function goTime(seconds: unknown): string {
   const milliseconds = typeof seconds === 'number' ? seconds * 1000 : 0;
   const date = new Date(milliseconds);

@@ -1,12 +1,12 @@
 /**
- * What is known about a recording beside what it shows: whether it is what its recorder signed, checked when it is asked for;
- * who held the session and by what grant; who has watched it; what else the caller did.
+ * API for facts about a recording: the result of its signature check, which runs on request; the user of the session
+ * and the grant; who watched the recording; other activity of the caller.
  *
  * ```
  * /api/v1/recordings/:id/evidence    {evidence, session?, gaps, gapCount, parts, related, accesses?, events?}; view
  * ```
  *
- * Accesses and events are about more than one recording: only who may see everything is told.
+ * Accesses and events concern other recordings too, so only viewers of all recordings get them.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { EventSearch } from '../events/event-query.ts';
@@ -22,13 +22,13 @@ export interface EvidenceApiOptions {
   readonly store: RecordingStore;
   readonly catalog: Pick<Catalog, 'list'>;
   readonly search: EventSearch;
-  /** Of this recorder. */
+  /** Public key of this recorder. */
   readonly ownKey: PublicKey;
-  /** The keys of the recorders that count, by id. */
+  /** Public keys of trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** Who asks and for what; it is written down. */
+  /** Finds the requested recording for a viewer, and records the access. */
   readonly find: (
     request: FastifyRequest,
     reply: FastifyReply,
@@ -38,12 +38,15 @@ export interface EvidenceApiOptions {
 const MAX_RELATED = 10;
 const MAX_EVENTS = 50;
 const DAY_NS = 86_400_000_000_000n;
-/** API events so long before and after the session belong to it. */
+/** Time before and after a session in which API events belong to it, in nanoseconds. */
 const AROUND_NS = 60_000_000_000n;
-/** Of a session that took longer, the events of its first hours. */
+/**
+ * Maximum duration of a session for which API events are returned. Of a longer session, events of its first hours are
+ * returned.
+ */
 const MAX_SPAN_SECONDS = 4 * 3600;
 
-/** Puts it on `app`. */
+/** Adds the routes to `app`. */
 export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions): void {
   app.get('/api/v1/recordings/:id/evidence', async (request, reply) => {
     reply.header('cache-control', 'no-store');
@@ -57,7 +60,7 @@ export function addEvidenceApi(app: FastifyInstance, options: EvidenceApiOptions
   });
 }
 
-/** Other sessions of the same caller, and in the same pod, within a day. */
+/** Finds other sessions of the same caller, and in the same pod, within a day. */
 async function findRelated(
   { recording }: CatalogEntry,
   scope: Scope,
@@ -77,7 +80,7 @@ async function findRelated(
   };
 }
 
-/** Who has watched it, and what its caller asked of the API server in the same minutes: events as they are stored. */
+/** Finds the accesses to the recording, and the API requests of its caller in the same minutes, as stored events. */
 async function findEvents(
   { recording }: CatalogEntry,
   search: EventSearch,

@@ -1,5 +1,5 @@
 /**
- * The index itself, for those who may see everything: what it has of all sessions is nothing for others.
+ * API for the state of the index, for viewers of all recordings only.
  *
  * ```
  * /api/v1/index                      how far it is
@@ -16,7 +16,7 @@ import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
 
-/** The one request that is no `GET`. */
+/** Path of the only route that is not a `GET`. */
 export const REBUILD_PATH = '/api/v1/index/rebuild';
 const ACTION_HEADER = 'x-tailcast-action';
 const verifyQuery = z.strictObject({ text: z.enum(['none', 'sample', 'all']).default('sample') });
@@ -25,11 +25,11 @@ export interface IndexApiOptions {
   readonly access: ViewerAccess;
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
-  /** @throws TailcastError `SEARCH_UNAVAILABLE` when there is no index */
+  /** Returns the search. @throws TailcastError `SEARCH_UNAVAILABLE` if there is no index */
   readonly searching: () => RecorderSearch;
 }
 
-/** Puts it on `app`. */
+/** Adds the routes to `app`. */
 export function addIndexApi(
   app: FastifyInstance,
   { access, viewerOf, parse, searching }: IndexApiOptions,

@@ -1,7 +1,7 @@
 /**
- * Finding sessions by what they were and by what was on their screens. Every answer says how far the index is; who may not see
- * everything is told its state alone, because how much is in it and how much waits counts what is hidden, and is answered at whole
- * steps of time, because a word that only others have seen takes longer than one that nobody has (ADR 38).
+ * API for searching sessions by their names and the text of their screens. Each response contains the progress of the
+ * index. Restricted viewers get only its state, because its counts include hidden sessions. Their responses are delayed
+ * to fixed time steps, because a word in hidden sessions takes longer than an unknown word (ADR 38).
  *
  * ```
  * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index}; q, limit, cursor
@@ -30,17 +30,17 @@ export interface SearchApiOptions {
   readonly sessionSearch: RecorderSearch | undefined;
   readonly catalog: Pick<Catalog, 'find' | 'shown'>;
   readonly access: ViewerAccess;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
-  /** How answers wait for those who may not see everything. */
+  /** Time steps for responses to restricted viewers. */
   readonly steps?: TimeSteps;
 }
 
 const STEP_MS = 100;
 
-/** How far the index is, for a viewer. */
+/** Progress of the index that a viewer may see. */
 type ShownIndex = Pick<IndexProgress, 'state' | 'problem'> & Partial<IndexProgress>;
 
 const q = z
@@ -58,7 +58,7 @@ const facetQuery = z.strictObject({ q, view });
 const withinQuery = z.strictObject({ q, view, limit: z.coerce.number().int().min(1).max(1000).default(100) });
 const parameters = z.object({ id: z.string() });
 
-/** Puts the search on `app`. */
+/** Adds the routes to `app`. */
 export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): void {
   const { access, catalog, parse, viewerOf, steps = createTimeSteps({ stepMs: STEP_MS }) } = options;
   const answer = <T>(viewer: Viewer, act: () => Promise<T>): Promise<T> =>
@@ -83,14 +83,14 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const query = readQuery(text, options.nowMs());
       await access.saw(viewer, 'search', request.url);
       const page = cursor === undefined ? { limit } : { limit, cursor };
-      // before it is asked: what comes into the index meanwhile may not be in the answer
+      // Read before the query, because sessions that are indexed meanwhile may be missing from the result.
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'find',
         { query, may: termsOf(access.scope(viewer)), page },
         ownerOf(viewer),
       );
-      // nothing is found in what cannot be used: that is no answer
+      // An empty result of an unavailable index would be misleading.
       const { state, problem } = index.state === 'unavailable' ? index : await indexFor(viewer);
       if (state === 'unavailable' && found.sessions.length === 0)
         throw new TailcastError('SEARCH_UNAVAILABLE', problem);
@@ -155,7 +155,7 @@ async function visibleSessions(
   });
 }
 
-/** @throws TailcastError `USAGE` with a sentence for who wrote the query. */
+/** Parses a query. @throws TailcastError `USAGE` with a sentence for its author */
 function readQuery(text: string, nowMs: number): Query {
   try {
     return parseQuery(text, nowMs);

@@ -1,5 +1,5 @@
 /**
- * What people and tools read: the list of recordings, the recordings, and the page that plays them. Only `GET`, but for one.
+ * The read API: the list of recordings, the recordings, and the player. All routes but one are `GET`.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
@@ -62,29 +62,29 @@ import { ownerOf, type Viewer } from './viewing.ts';
 export interface ApiOptions {
   readonly catalog: Catalog;
   readonly store: RecordingStore;
-  /** Rejects when nothing can be kept. */
+  /** Returns the free bytes. Rejects if the store is unusable. */
   readonly freeBytes: () => Promise<number | undefined>;
   readonly access: ViewerAccess;
   readonly search: EventSearch;
-  /** Finds sessions; undefined: nothing is indexed. */
+  /** Search; undefined if it is disabled. */
   readonly sessionSearch: RecorderSearch | undefined;
-  /** Milliseconds since the epoch. */
+  /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly cursors: Cursors;
   readonly playIndexes: PlayIndexes;
-  /** With which this recorder signs. */
+  /** Public key of this recorder. */
   readonly ownKey: PublicKey;
-  /** The keys of the recorders that count, by id. */
+  /** Public keys of trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly hosts: Hosts;
   readonly log: Logger;
-  /** The built player, or undefined for none. */
+  /** Directory of the built player; undefined if there is none. */
   readonly playerDirectory: string | undefined;
 }
 
 const gunzipped = promisify(gunzip);
 
-/** Nothing from elsewhere, nothing inline. */
+/** Security headers: the page loads no content of other origins and no inline scripts. */
 export const SECURITY_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
@@ -144,7 +144,7 @@ const playbackQuery = z.strictObject({
   frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
 });
 const RETRY_AFTER_SECONDS = 1;
-/** Searches in events read batches of the store. */
+/** Limits of event searches, which read batches from the store. */
 const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
 const eventQuery = z.strictObject({
   limit: z.coerce.number().int().min(1).max(500).default(50),
@@ -162,7 +162,7 @@ const eventQuery = z.strictObject({
 }) satisfies z.ZodType<EventQuery>;
 const parameters = z.object({ id: z.string() });
 
-/** What answers on every listener: whether the process lives and can keep anything, and nothing else. */
+/** Adds the health checks of each listener: whether the process is alive and the store is usable. */
 export function addHealth(
   app: FastifyInstance,
   { freeBytes, log }: Pick<ApiOptions, 'freeBytes' | 'log'>,
@@ -186,7 +186,7 @@ export function addHealth(
   });
 }
 
-/** Puts everything on `app`, health included. */
+/** Adds all routes to `app`, including the health checks. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
   const { catalog, store, hosts, access } = options;
 
@@ -201,7 +201,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   });
   addHealth(app, options);
 
-  /** What a viewer may see, written down before it is given out. */
+  /** Finds a recording for a viewer, and records the access before the response. */
   async function find(
     request: FastifyRequest,
     reply: FastifyReply,
@@ -263,7 +263,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   }
 }
 
-/** Recordings and events, page by page. */
+/** Adds the lists of recordings and events. */
 function addLists(
   app: FastifyInstance,
   { catalog, access, search, sessionSearch, cursors }: ApiOptions,
@@ -286,7 +286,7 @@ function addLists(
     const viewer = await viewerOf(access, request, reply);
     const asked = parse(listQuery, request.query);
     const { sort = 'newest' } = asked;
-    // a place in one order is none in another
+    // A cursor is valid for one order only.
     const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
     const query = openCursor(list, asked);
     const page = await catalog.list(query, access.scope(viewer));
@@ -294,7 +294,7 @@ function addLists(
     return {
       ...page,
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
-      // so that a page knows what to offer before it asks for what there is not
+      // The page shows search only if it is available.
       ...(sessionSearch === undefined ? {} : { search: true }),
     };
   });
@@ -305,7 +305,7 @@ function addLists(
     const { events, next } = await eventShares.run(() => search.find(query), undefined, ownerOf(viewer));
     await access.saw(viewer, 'events', request.url);
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
-    // as they are stored: they hold integers that JSON.parse would round
+    // Sent as stored, because JSON.parse would round their 64-bit integers.
     return reply
       .header('cache-control', 'no-store')
       .type('application/json')
@@ -313,20 +313,20 @@ function addLists(
   });
 }
 
-/** Who looks; a gateway that named somebody is told that it was believed. */
+/** Identifies the viewer. The response tells a gateway that its named viewer was accepted. */
 async function viewerOf(access: ViewerAccess, request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
   const viewer = await access.viewer(request.raw);
   if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
   return viewer;
 }
 
-/** As a player asks for it, not as a tool that wants the file. */
+/** Returns true for a request of a player, false for a request of a tool that needs the file. */
 function isPlayed({ query }: FastifyRequest): boolean {
   const { normalise, follow, view } = castQuery.safeParse(query).data ?? {};
   return normalise === '1' || follow === '1' || view === '1';
 }
 
-/** The index of a recording, how far it is made, or one of its frames. */
+/** Sends the play index of a recording, its progress, or one of its frames. */
 async function sendPlayback(
   playIndexes: PlayIndexes,
   entry: CatalogEntry,
@@ -358,7 +358,7 @@ async function sendCast(
   return sendStored(entry, request, reply);
 }
 
-/** The cast as it is, or a range of it. */
+/** Sends the cast or a range of it. */
 function sendStored(entry: CatalogEntry, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const { headers } = request;
   const bytes = wholeOf(entry).end;
@@ -405,7 +405,7 @@ async function sendObject(
   type: string,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // it is listed as over a moment before the store has it
+  // A recording is listed as finished shortly before the store has it.
   const isMoving = live?.isOpen() === false && (await settledWithin(STORED_WAIT_MS, live.stored));
   const storedAs = (isMoving ? await live.stored : undefined) ?? key;
   const stat = live?.isOpen() === true ? undefined : await store.stat(storedAs, kind);
@@ -446,7 +446,7 @@ function answerError(
   return reply.code(500).send({ code: 'INTERNAL', message: 'internal error in tailcast' });
 }
 
-/** Fastify's own errors about a request: they name nothing that is ours. */
+/** Returns the status of an error of Fastify about a request. */
 function clientStatus(error: unknown): number | undefined {
   if (!(error instanceof Error) || !('statusCode' in error)) return undefined;
   const { statusCode } = error;

@@ -1,11 +1,12 @@
-/** The `Range` header of a request for one range (RFC 9110 14.1.2). */
+/** Parses the `Range` header of a request for one range (RFC 9110 14.1.2). */
 import type { ByteRange } from '../files/file-range.ts';
 
 /**
- * @param header as received.
- * @param bytes length of what is served.
- * @returns the range; `'whole'` when there is no header or one that may be ignored (another unit, several ranges);
- *   `'unsatisfiable'` for a range outside of the bytes.
+ * Parses a Range header.
+ * @param header header as received
+ * @param bytes length of the content
+ * @returns the range; `'whole'` without a header, or with one that may be ignored (another unit, several ranges);
+ *   `'unsatisfiable'` for a range outside of the content
  */
 export function parseRange(header: string | undefined, bytes: number): ByteRange | 'whole' | 'unsatisfiable' {
   const match = /^bytes=(\d{0,15})-(\d{0,15})$/.exec(header?.trim() ?? '');

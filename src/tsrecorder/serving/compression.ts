@@ -1,23 +1,23 @@
 /**
- * Answers in JSON go out compressed to whoever takes that. Casts do not: they are asked for in ranges of their own bytes.
- * Nothing that is secret to whoever asks stands in an answer beside what they sent.
+ * Compresses JSON responses for clients that accept gzip. Casts are not compressed, because clients request byte ranges
+ * of them. No response contains both a secret and text of the request, so compression reveals nothing.
  */
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
 import type { FastifyInstance } from 'fastify';
 
-/** Smaller ones gain nothing. */
+/** Minimum size of a compressed response, in bytes. */
 const MIN_BYTES = 1024;
 const compress = promisify(gzip);
 
-/** Whether `gzip` may be sent (RFC 9110 12.5.3). */
+/** Returns true if the client accepts gzip (RFC 9110 12.5.3). */
 export function takesGzip(accepted: string | string[] | undefined): boolean {
   return String(accepted ?? '')
     .split(',')
     .some((coding) => /^\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*$).*)?$/i.test(coding));
 }
 
-/** Puts the compression on `app`. */
+/** Adds the compression to `app`. */
 export function addCompression(app: FastifyInstance): void {
   app.addHook('onSend', async (request, reply, payload) => {
     const type = String(reply.getHeader('content-type') ?? '');

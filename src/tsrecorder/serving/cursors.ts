@@ -1,12 +1,12 @@
 /**
- * Cursors of lists as whoever asks gets them: sealed, so that they say nothing and none can be made up (AES-256-GCM).
+ * Cursors of lists. They are encrypted (AES-256-GCM), so that clients can neither read nor forge them.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 
 export interface Cursors {
-  /** @param list which list it is of: it is good for no other. @returns base64url */
+  /** Encrypts a position. @param list name of the list; the cursor is valid for this list only. @returns base64url */
   seal(list: string, position: string): string;
-  /** @returns the position, or undefined when the cursor was not sealed for this list with this key. */
+  /** Decrypts a cursor. @returns undefined if it was not created for this list with this key */
   open(list: string, cursor: string): string | undefined;
 }
 
@@ -14,7 +14,9 @@ const ALGORITHM = 'aes-256-gcm';
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** @param key 32 bytes. With the same key, cursors of another process and of before a restart are good too. */
+/**
+ * Creates the codec. @param key 32 bytes. Processes with the same key accept each other's cursors, also after a restart
+ */
 export function createCursors(key: Uint8Array): Cursors {
   return {
     seal(list, position) {

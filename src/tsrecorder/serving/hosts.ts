@@ -1,23 +1,24 @@
 /**
- * Which names the page and its API answer under. A page of another site can have its own name resolve to our address
- * and then read us as its own (DNS rebinding); it cannot make the browser send one of these names.
+ * Host names of the page and its API. A page of another site can let its own name resolve to the address of the
+ * recorder and then read its responses (DNS rebinding), but it cannot make the browser send one of these names.
  */
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 
 export interface Hosts {
   /**
-   * @param host the `Host` header.
-   * @param localAddress the address the connection came in on; naming that is naming us.
+   * Returns true if a request may be served.
+   * @param host `Host` header
+   * @param localAddress local address of the connection, which is accepted as a name
    */
   accepts(host: string | undefined, localAddress: string | undefined): boolean;
   /**
-   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names. True
-   * without the header, which browsers always send.
+   * True if an `Origin` header names this page: the host and port of the `Host` header, or one of the configured names.
+   * True without the header, which browsers always send.
    */
   acceptsOrigin(origin: string | undefined, host: string | undefined): boolean;
 }
 
-/** @param names further host names, e.g. that of the tailnet node; any case, without port. */
+/** Creates the check. @param names additional host names, such as that of the tailnet node; any case, without port */
 export function createHosts(names: readonly string[]): Hosts {
   const configured = new Set(names.map((name) => name.toLowerCase().replace(/\.$/, '')));
   const known = new Set<string>([...LOOPBACK, ...configured]);

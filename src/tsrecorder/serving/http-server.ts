@@ -1,6 +1,6 @@
 /**
- * One TCP port for HTTP/1.1 and for HTTP/2 with prior knowledge: the first bytes of a connection tell which. Node has
- * servers for both but none for the two together, so connections are accepted here and handed to one of them.
+ * One TCP port for HTTP/1.1 and for HTTP/2 with prior knowledge, which differ in the first bytes of a connection. Node
+ * has a server for each protocol but none for both, so connections are accepted here and passed to one of them.
  */
 import { createServer as createHttp1Server, type IncomingMessage, type RequestListener } from 'node:http';
 import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Session } from 'node:http2';
@@ -19,7 +19,7 @@ const BAD_TARGET = {
   message: 'the request target cannot be decoded',
 } as const;
 
-/** What every HTTP/2 connection begins with (RFC 9113 3.4). */
+/** First bytes of each HTTP/2 connection (RFC 9113 3.4). */
 const PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n');
 
 export interface ServerOptions {
@@ -29,16 +29,16 @@ export interface ServerOptions {
   readonly log: Logger;
   /** Maximum number of connections. One address may have as many as are free. */
   readonly maxConnections: number;
-  /** Told how many connections are open whenever that changes. */
+  /** Called with the number of open connections when it changes. */
   readonly onConnections: (open: number) => void;
-  /** From the connection to its first decisive bytes, and for the head of a request. */
+  /** Timeout of the first bytes of a connection, and of the head of a request. */
   readonly headTimeoutMs: number;
-  /** How long a connection without a request stays open. */
+  /** Time after which an idle connection is closed. */
   readonly idleTimeoutMs: number;
   /** HTTP/2 flow control: body bytes in flight per upload and per connection. */
   readonly streamWindowBytes: number;
   readonly connectionWindowBytes: number;
-  /** Puts routes on the application that answers what is no upload. */
+  /** Adds routes to the application that handles all requests except uploads. */
   readonly routes: (app: FastifyInstance) => void;
   /** Handles a WebSocket upgrade, or destroys the socket. */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
@@ -46,18 +46,18 @@ export interface ServerOptions {
 
 export interface HttpServer {
   readonly address: AddressInfo;
-  /** Stops accepting, lets running answers end for `graceMs`, then closes what is left. */
+  /** Stops accepting connections, waits up to `graceMs` for running responses, and then closes all connections. */
   close(graceMs: number): Promise<void>;
 }
 
-/** Listens. @throws a system error when the address cannot be used. */
+/** Starts listening. @throws a system error if the address is unusable */
 export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   const sockets = new Set<Socket>();
   const sessions = new Set<ServerHttp2Session>();
   const app = createApplication(options);
   options.routes(app);
   await app.ready();
-  // it never listens itself; without this event Node does not look for requests that take too long to arrive
+  // The server never listens itself. Without this event Node would not enforce its request timeouts.
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
   const slots = createPlaceCount();
@@ -76,7 +76,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
       sockets.delete(socket);
       options.onConnections(sockets.size);
     });
-    // a reset before a protocol server has taken the socket; afterwards that server listens as well
+    // Handles a reset before one of the servers has the socket.
     socket.on('error', (error) => options.log.debug({ error: error.message }, 'connection failed'));
     sniffProtocol(socket, options.headTimeoutMs, (protocol) => {
       if (protocol === 'h2') http2.emit('connection', socket);
@@ -105,7 +105,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   };
 }
 
-/** Reads until it is certain which protocol the peer speaks, puts the bytes back, and decides once. */
+/** Reads until the protocol is certain, puts the bytes back, and calls `decide` once. */
 function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1' | 'h2') => void): void {
   let seen = Buffer.alloc(0);
   const timer = setTimeout(() => socket.destroy(), timeoutMs);
@@ -133,12 +133,12 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
 function createApplication(options: ServerOptions): FastifyInstance {
   const { uploads } = options;
   return fastify({
-    // our own log lines say what matters; two lines per request of a player do not
+    // The recorder logs what matters itself; two lines per request would be too many.
     logger: false,
     forceCloseConnections: true,
     exposeHeadRoutes: false,
     routerOptions: { maxParamLength: 512 },
-    // a target that cannot be decoded is answered before any hook or route
+    // Fastify rejects an invalid target before all hooks and routes.
     frameworkErrors: (_error, _request, reply) => {
       reply.raw.writeHead(400, { ...SECURITY_HEADERS, 'content-type': 'application/json' });
       reply.raw.end(JSON.stringify(BAD_TARGET));
@@ -146,7 +146,7 @@ function createApplication(options: ServerOptions): FastifyInstance {
     serverFactory(handler: RequestListener) {
       const server = createHttp1Server(
         {
-          // uploads last as long as shells do
+          // Uploads last as long as shells.
           requestTimeout: 0,
           headersTimeout: options.headTimeoutMs,
           keepAliveTimeout: options.idleTimeoutMs,
@@ -197,7 +197,7 @@ function createHttp2(options: ServerOptions, sessions: Set<ServerHttp2Session>):
   return server;
 }
 
-/** Some uploaders leave their connection behind when the upload is over. */
+/** Closes idle connections, because some uploaders leave them open after an upload. */
 function closeWhenIdle(session: ServerHttp2Session, timeoutMs: number): void {
   let streams = 0;
   const timer = setTimeout(() => {

@@ -1,6 +1,6 @@
 /**
- * What a recorder listens on: one address for everybody, or one for uploads and one for viewers, so that firewalls and the
- * tailnet policy can keep them apart and neither takes the other's connections.
+ * Listeners of a recorder: one address for all clients, or one for uploads and one for viewers, so that firewalls and
+ * the tailnet policy can distinguish them and neither uses up the connections of the other.
  */
 import type { ListenAddress } from '../../listen.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -14,7 +14,7 @@ export interface ListenersOptions extends Pick<
   'maxConnections' | 'headTimeoutMs' | 'idleTimeoutMs' | 'streamWindowBytes' | 'connectionWindowBytes'
 > {
   readonly upload: ListenAddress;
-  /** Where viewers are served; undefined: where uploads are taken. */
+  /** Address for viewers; undefined: the address for uploads. */
   readonly read: ListenAddress | undefined;
   readonly uploads: Uploads;
   readonly viewers: Pick<ServerOptions, 'routes' | 'upgrade'>;
@@ -24,19 +24,19 @@ export interface ListenersOptions extends Pick<
 }
 
 export interface Listeners {
-  /** Where uploads are taken. */
+  /** Address for uploads. */
   readonly address: ListenAddress;
-  /** The same, and where viewers are served: `http://host:port` */
+  /** URL for viewers: `http://host:port`. */
   readonly url: string;
   readonly readUrl: string;
-  /** As {@link HttpServer.close}, of both. */
+  /** Closes both, as {@link HttpServer.close}. */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Listens. Each listener has `maxConnections` of its own. Health is answered on both.
+ * Starts the listeners. Each has its own `maxConnections`. Both serve the health checks.
  *
- * @throws a system error when an address cannot be used; nothing listens then.
+ * @throws a system error if an address is unusable; then nothing listens
  */
 export async function openListeners(options: ListenersOptions): Promise<Listeners> {
   const { upload, read, uploads, viewers, freeBytes, metrics, log } = options;

@@ -1,7 +1,7 @@
 /**
- * Recordings over a WebSocket, one message per line, as asciinema players read them under the subprotocol
- * `v2.asciicast`: first the header, then the events, and of a running session those that still come. Ends with the
- * session. Nothing is read from the client.
+ * Recordings over a WebSocket with the subprotocol `v2.asciicast` of asciinema players, one message per line: the
+ * header, the events, and future events of a running session. The connection ends with the session. Messages of the
+ * client are ignored.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -25,7 +25,7 @@ export interface LiveSocketOptions {
   readonly log: Logger;
   /** Maximum number of live views. One viewer may have as many as are free. */
   readonly maxViewers: number;
-  /** How often a viewer must show that it is there. */
+  /** Interval of pings that a viewer must answer. */
   readonly pingMs: number;
 }
 
@@ -38,7 +38,7 @@ const ROUTE = /^\/api\/v1\/recordings\/([^/?]{1,1024})\/live$/;
 const CLOSE_NORMAL = 1000;
 const CLOSE_ERROR = 1011;
 
-/** One per recorder. */
+/** Creates the live views of a recorder. */
 export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
   const server = new WebSocketServer({
     noServer: true,
@@ -48,9 +48,9 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
     handleProtocols: (offered) => (offered.has(LIVE_SUBPROTOCOL) ? LIVE_SUBPROTOCOL : false),
   });
 
-  /** The live views of each viewer. */
+  /** Live views by viewer. */
   const slots = createPlaceCount();
-  /** Viewers whom a gateway named: it is told that it was believed. */
+  /** Viewers that a gateway named. The response confirms that the name was accepted. */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {
     const nodeId = named.get(request);
@@ -112,7 +112,7 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
       presentation === undefined ? cast : presentCast(cast, presentation),
     )) {
       for (const line of lines.slice(0, -1)) viewer.send(line, { binary: false });
-      // the last one of a batch sets the pace
+      // The last message of a batch sets the pace.
       const last = lines.at(-1);
       if (last !== undefined) await sent(viewer, last);
       if (gone.signal.aborted) return;
@@ -128,7 +128,7 @@ async function show(options: LiveSocketOptions, entry: CatalogEntry, viewer: Web
 
 function sent(viewer: WebSocket, line: Uint8Array): Promise<void> {
   return new Promise((resolve) => {
-    // a failed send is followed by 'close', which ends the loop
+    // A failed send is followed by `close`, which ends the loop.
     viewer.send(line, { binary: false }, () => resolve());
   });
 }

@@ -1,4 +1,4 @@
-/** Uploads with acknowledgements (`/v2/record`): from the yes to the last word, whatever they travel over. */
+/** Uploads with acknowledgements (`/v2/record`), independent of their transport. */
 import type { TailcastError } from '../../errors.ts';
 import { encodeAck, type Ack } from '../../wire/recorder-api/ack.ts';
 import {
@@ -10,47 +10,47 @@ import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { UploadOrigin } from '../intake/upload-session.ts';
 
-/** One upload's connection, there and back. */
+/** The connection of one upload. */
 export interface UploadTransport {
-  /** An acknowledgement can still be sent. */
+  /** True if an acknowledgement can be sent. */
   readonly open: boolean;
-  /** Says yes, with these fields. Only the first call counts. */
+  /** Accepts the upload with these headers. Only the first call has an effect. */
   accept(fields: Readonly<Record<string, string>>): void;
-  /** Reads from now on. */
+  /** Starts reading. */
   receive(events: UploadReceiver): void;
   pause(): void;
   resume(): void;
-  /** @returns false: nothing more before `drained` */
+  /** Sends acknowledgements. @returns false if the next call must wait for `drained` */
   write(acks: string): boolean;
   onDrained(drained: () => void): void;
-  /** The last word. `kept`: it is the proper end of an upload that is in the store. */
+  /** Ends the response. `kept`: true if the store has the upload. */
   end(acks: string, kept: boolean): void;
 }
 
 export interface UploadReceiver {
-  /** A piece of the body, only valid during the call. */
+  /** Called with a piece of the body, which is valid during the call. */
   data(piece: Uint8Array): void;
-  /** The body is whole. */
+  /** Called when the body is complete. */
   end(): void;
-  /** What came cannot be read; nothing of it follows. */
+  /** Called when the body is malformed. No further piece follows. */
   broken(error: TailcastError): void;
-  /** The connection is gone. */
+  /** Called when the connection closed. */
   closed(): void;
 }
 
 export interface RecordUploadDeps {
   readonly ingest: Pick<Ingest, 'begin'>;
   readonly metrics: Pick<RecorderMetrics, 'receivedBytes' | 'uploadsFailed'>;
-  /** Longest silence between two ack frames. */
+  /** Maximum time between two acknowledgements. */
   readonly idleAckMs: number;
 }
 
 const LOST = 'the connection was lost';
 
 /**
- * Brings the body into a session while acks flow back.
- * @param fields of an upload of frames; without them it is lines, and a session that cannot be continued
- * @throws TailcastError before the yes
+ * Passes the body to a session, and sends acknowledgements.
+ * @param fields headers of an upload of frames; without them the upload consists of lines and cannot be continued
+ * @throws TailcastError before the upload is accepted
  */
 export async function takeRecording(
   { ingest, metrics, idleAckMs }: RecordUploadDeps,
@@ -106,7 +106,7 @@ export async function takeRecording(
 }
 
 interface AckWriter {
-  /** The first frame, at once. */
+  /** Sends the first acknowledgement immediately. */
   start(first: Ack): void;
   ack(next: Ack): void;
   finish(last: Ack): void;
@@ -114,7 +114,10 @@ interface AckWriter {
   stop(): void;
 }
 
-/** Never late: a frame for every commit and for every silence. Never a queue: while the peer does not read, one waits. */
+/**
+ * Sends an acknowledgement after each commit and after each idle interval. While the peer does not read, only the
+ * newest one is kept.
+ */
 function createAckWriter(transport: UploadTransport, idleMs: number): AckWriter {
   let timer: NodeJS.Timeout | undefined;
   let latest: Ack = { ack: 0 };

@@ -1,8 +1,10 @@
 /**
- * Reads of a connection that was accepted, all into one piece of memory. Node gives each read of such a connection memory of its own, which is
- * dead a moment later; only sockets that connect can be told where to read to (`onread`). So another socket takes the connection over.
+ * Reads of a connection that was accepted, all into one piece of memory. Node gives each read of such a connection
+ * memory of its own, which is dead a moment later; only sockets that connect can be told where to read to (`onread`).
+ * So another socket takes the connection over.
  *
- * NOTE: module state: Node reads into it on the only thread there is, and what was read is only looked at until the next read.
+ * NOTE: module state: Node reads into it on the only thread there is, and what was read is only looked at until the
+ * next read.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -22,8 +24,9 @@ export interface SharedReads {
 }
 
 /**
- * Takes the connection of `accepted` over: that one reads, writes and ends nothing any more, and is closed when the new socket is, and the
- * other way round. What is no socket, or has no connection any more, stays what it is and is read as ever.
+ * Takes the connection of `accepted` over: that one reads, writes and ends nothing any more, and is closed when the new
+ * socket is, and the other way round. What is no socket, or has no connection any more, stays what it is and is read as
+ * ever.
  *
  * @param take gets each read, valid during the call, and none before the next turn of the event loop
  */

@@ -1,4 +1,7 @@
-/** What uploads with acknowledgements travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that was upgraded (`upload-record.ts`). */
+/**
+ * What uploads with acknowledgements travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that was upgraded
+ * (`upload-record.ts`).
+ */
 import { STATUS_CODES } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
@@ -16,7 +19,10 @@ import {
 import type { UploadReceiver, UploadTransport } from './record-upload.ts';
 import { shareReads } from './shared-reads.ts';
 
-/** How long what still comes is read and dropped after the last word: a reset together with an answer makes some clients forget the answer. */
+/**
+ * How long what still comes is read and dropped after the last word: a reset together with an answer makes some clients
+ * forget the answer.
+ */
 const LINGER_MS = 1000;
 
 /** `POST /v2/record` over HTTP/2. */
@@ -58,7 +64,9 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
   };
 }
 
-/** The answer is complete, so the rest of the body is of no use: it is dropped for a while before the stream is reset. */
+/**
+ * The answer is complete, so the rest of the body is of no use: it is dropped for a while before the stream is reset.
+ */
 export function dropRest(stream: ServerHttp2Stream): void {
   stream.resume();
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
@@ -66,7 +74,9 @@ export function dropRest(stream: ServerHttp2Stream): void {
 }
 
 export interface UpgradedTransport extends UploadTransport {
-  /** Answers the request for the upgrade with a refusal. After the 101 there is no other than closing the connection. */
+  /**
+   * Answers the request for the upgrade with a refusal. After the 101 there is no other than closing the connection.
+   */
   refuse(error: TailcastError, body: string): void;
 }
 

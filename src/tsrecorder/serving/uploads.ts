@@ -13,9 +13,10 @@
  * Who uploads is asked before anything is promised; a refusal is a plain status, so that the uploader goes on to its
  * next recorder. After the 200 or 101 of `/v2/record` the only way to say no is an error frame.
  *
- * The body of an upload is arbitrary bytes to HTTP; what is accepted of it, or of the lines that its frames stand for: a first line that is an asciicast header, of
- * at most 4 MiB, then lines of at most `maxLineBytes`, in all at most `maxSessionBytes`. Anything else ends the upload
- * with an error frame (400 or 413 over HTTP/1.1), and what was whole before stays.
+ * The body of an upload is arbitrary bytes to HTTP; what is accepted of it, or of the lines that its frames stand for:
+ * a first line that is an asciicast header, of at most 4 MiB, then lines of at most `maxLineBytes`, in all at most
+ * `maxSessionBytes`. Anything else ends the upload with an error frame (400 or 413 over HTTP/1.1), and what was whole
+ * before stays.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
@@ -68,7 +69,10 @@ export interface UploadOptions {
   readonly log: Logger;
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
-  /** Maximum bytes of events in memory; beyond that events are refused. Events of one node may take as many bytes as are free. */
+  /**
+   * Maximum bytes of events in memory; beyond that events are refused. Events of one node may take as many bytes as are
+   * free.
+   */
   readonly maxTotalEventBytes: number;
   /** Free space below which no new session begins. */
   readonly minFreeBytes: number;
@@ -168,8 +172,8 @@ async function answerRequest(
 }
 
 /**
- * Gateways are no browsers. A page of any site can have a browser of this network send a request here, and that would be a
- * recording of a session that never happened.
+ * Gateways are no browsers. A page of any site can have a browser of this network send a request here, and that would
+ * be a recording of a session that never happened.
  *
  * @throws TailcastError `UPLOAD_REFUSED`
  */

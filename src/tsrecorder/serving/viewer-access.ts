@@ -1,8 +1,8 @@
 /**
  * Asks who reads, holds that against the rules, and writes down what was read before it is given out.
  *
- * Who reads is who is behind the connection. Only a gateway that the settings trust may name somebody else, for whom its
- * portal asks; what all others say about themselves is not even read.
+ * Who reads is who is behind the connection. Only a gateway that the settings trust may name somebody else, for whom
+ * its portal asks; what all others say about themselves is not even read.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';

@@ -1,7 +1,7 @@
 /**
  * One access event for one viewing. A page that is open asks again and again: for pieces of a recording, for its state,
- * for the newest recordings. The first question is written down before it is answered; the same person's same question is
- * the same viewing until it has not been asked for a while, or the viewing has become long.
+ * for the newest recordings. The first question is written down before it is answered; the same person's same question
+ * is the same viewing until it has not been asked for a while, or the viewing has become long.
  */
 export interface ViewingLimits {
   /** A question after such a silence is a new viewing. */
