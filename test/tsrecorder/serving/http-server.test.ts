@@ -106,7 +106,7 @@ describe('one port', () => {
   });
 
   it('offers large windows, and closes a connection that is left behind', async () => {
-    await using rig = await createRig({ timing: { idleTimeoutMs: 60 } });
+    await using rig = await createRig({ timing: { idleTimeoutMs: 1000 } });
     const session = http2Connect(rig.recorder.url);
     await once(session, 'remoteSettings');
     expect(session.remoteSettings.initialWindowSize).toBe(1_048_576);
