@@ -52,7 +52,13 @@ const MIN_STRING = 4;
 const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|[1-9]\d+)(?:;[\d;?]*)?|[16]33;[A-D](?:;\d{1,3})?)$/;
 /** Longer control strings that are neither title nor link count in full. So do longer titles of `ESC k`. */
 const SHORT_STRING = 64;
-/** Maximum number of remembered titles of `ESC k`. */
+/** A window title, an icon name, or both (OSC 0, 1 and 2). */
+const WINDOW_TITLE = /^[012];/;
+/** Maximum number of characters of different window titles that count as visible in one recording. */
+const MAX_TITLE_CHARACTERS = 65_536;
+/** Maximum length of a remembered window title. */
+const MAX_KNOWN_TITLE = 256;
+/** Maximum number of remembered titles. */
 const MAX_TITLES = 16;
 
 /**
@@ -87,10 +93,14 @@ class Allowance {
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
-  /** Characters of window titles, links and requests. */
+  /** Characters of links and requests. */
   readonly #freeCharacters = new Allowance({ start: 512, perVisible: 8, most: 1024 });
   /** Characters of control strings shorter than {@link MIN_STRING}. */
   readonly #freeFragments = new Allowance({ start: 8, perVisible: 0.5, most: 16 });
+  /** Characters of different window titles: shells repeat their prompt and the command in them. */
+  readonly #freeTitleCharacters = new Allowance({ start: 512, perVisible: 1, most: 512 });
+  #titleCharactersLeft = MAX_TITLE_CHARACTERS;
+  readonly #windowTitles = new Set<string>();
   /** Different titles of `ESC k`: a few for each screenful. */
   readonly #freeTitles = new Allowance({ start: 4, perVisible: 1 / 240, most: 4 });
   readonly #titles = new Set<string>();
@@ -202,6 +212,8 @@ export class WrittenText {
     const characters = printableLength(payload);
     let hidden = characters;
     if (kind === 'title') hidden = this.#isFreeTitle(payload) ? 0 : characters;
+    else if (kind === 'osc' && WINDOW_TITLE.test(payload))
+      hidden -= this.#takeWindowTitle(fragment, characters);
     else if (kind === 'osc' || payload.length <= SHORT_STRING)
       hidden -= this.#freeCharacters.take(characters);
     this.#hidden += hidden;
@@ -248,15 +260,26 @@ export class WrittenText {
     this.#freeCharacters.refill(visible);
     this.#freeFragments.refill(visible);
     this.#freeTitles.refill(visible);
+    this.#freeTitleCharacters.refill(visible);
+  }
+
+  /** Returns how many characters of a window title count as visible. The player shows no titles, so a program could hide text in them. */
+  #takeWindowTitle(title: string, characters: number): number {
+    if (title.length <= MAX_KNOWN_TITLE) {
+      const isKnown = this.#windowTitles.delete(title);
+      remember(this.#windowTitles, title);
+      if (isKnown) return characters;
+    }
+    const taken = this.#freeTitleCharacters.take(Math.min(characters, this.#titleCharactersLeft));
+    this.#titleCharactersLeft -= taken;
+    return taken;
   }
 
   /** Terminals other than screen and tmux print the title of `ESC k`, so a user may have read it. */
   #isFreeTitle(title: string): boolean {
     if (title.length > SHORT_STRING) return false;
     const isKnown = this.#titles.delete(title) || this.#lineBefore.includes(title);
-    const [oldest] = this.#titles;
-    if (oldest !== undefined && this.#titles.size >= MAX_TITLES) this.#titles.delete(oldest);
-    this.#titles.add(title);
+    remember(this.#titles, title);
     return isKnown || this.#freeTitles.take(1) === 1;
   }
 
@@ -331,4 +354,10 @@ function cleaned(text: string): string {
     .replaceAll(WITHOUT_WIDTH, '')
     .replaceAll(/\p{Cc}/gu, ' ')
     .trim();
+}
+
+function remember(titles: Set<string>, title: string): void {
+  const [oldest] = titles;
+  if (oldest !== undefined && titles.size >= MAX_TITLES) titles.delete(oldest);
+  titles.add(title);
 }

@@ -296,3 +296,28 @@ describe('what output may cost', () => {
     },
   );
 });
+
+describe('window titles', () => {
+  function hiddenIn(outputs: readonly string[]): number {
+    const journal = new RowJournal({ columns: 80, rows: 24, onRow: () => undefined });
+    for (const output of outputs) journal.write(0, output);
+    journal.end();
+    return journal.hidden;
+  }
+  const title = (text: string): string => `\x1b]0;${text}\x07`;
+
+  it('of a shell count as visible', () => {
+    const prompt = (at: number): string =>
+      `${title(`me@host: ~/project/${at % 40}`)}me@host:~/project/${at % 40}$ make all\r\nnothing to do\r\n`;
+    expect(hiddenIn(Array.from({ length: 500 }, (_, at) => prompt(at)))).toBe(0);
+  });
+
+  it('that always differ are hidden text, however much is visible', () => {
+    const secret = (at: number): string =>
+      title(`${at} a line of a long document that nobody shall see `.repeat(4));
+    const some = Array.from({ length: 100 }, (_, at) => `${secret(at)}a visible line\r\n`);
+    expect(hiddenIn(some)).toBeGreaterThan(10_000);
+    const much = Array.from({ length: 1000 }, (_, at) => `${secret(at)}${'visible text '.repeat(20)}\r\n`);
+    expect(hiddenIn(much)).toBeGreaterThan(50_000);
+  });
+});
