@@ -10,6 +10,17 @@ const QUICK = [
   'test/{bench,cli,config,docs,doctor,impersonation,kube,mutants,observe,operator,player,recording,wire}/**/*.test.ts',
 ];
 
+/** Files of the folders above that take several seconds each. */
+const SLOW = [
+  'test/cli/context-archive.test.ts',
+  'test/doctor/operator.test.ts',
+  'test/operator/egress-group/reconcile.test.ts',
+  'test/operator/ingress-group/reconcile.test.ts',
+  'test/operator/recorder/departure.test.ts',
+  'test/operator/service/reconcile.test.ts',
+  'test/recording/journal/session-journal.test.ts',
+];
+
 export default defineConfig({
   test: {
     // Only what stands still meets these limits: a test may not fail because a machine is busy. What must be fast is measured
@@ -24,7 +35,8 @@ export default defineConfig({
     retry: process.env['CI'] === 'true' ? 1 : 0,
     reporters: ['default'],
     projects: [
-      { extends: true, test: { name: 'quick', include: QUICK, isolate: false } },
+      { extends: true, test: { name: 'quick', include: QUICK, exclude: SLOW, isolate: false } },
+      { extends: true, test: { name: 'slow', include: SLOW } },
       {
         extends: true,
         test: { name: 'whole', include: ['test/**/*.test.ts'], exclude: ['test/real/**', ...QUICK] },

@@ -35,7 +35,7 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
  * standard error; only a defect shows a stack.
  *
  * @param args the arguments without `node` and the script.
- * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 nothing could be judged, 130 stopped by Ctrl-C before it was done.
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C.
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };
