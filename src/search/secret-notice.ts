@@ -1,13 +1,15 @@
-/** Tells a searcher why a secret is not found. Pure. */
+/** Explains why a search does not find a secret. Pure. */
 import { replaceSecrets } from '../secrets.ts';
 import type { Query } from './query.ts';
+
+const NOTICE =
+  'Values that look like secrets are not indexed. Search for a word next to the value, ' +
+  'or for the user and the time, and read the transcript.';
 
 /** Returns a notice if a query searches for text that looks like a secret; such text is not in any index. */
 export function secretNotice({ clauses }: Query): string | undefined {
   const isSecret = clauses
     .flat()
     .some((term) => term.kind === 'text' && !term.isNot && replaceSecrets(term.value) !== term.value);
-  return isSecret
-    ? 'Values that look like secrets are not indexed. Search for a word next to the value, or for the user and the time, and read the transcript.'
-    : undefined;
+  return isSecret ? NOTICE : undefined;
 }

@@ -1,10 +1,11 @@
 /**
- * Decides which of the recorders of one store sends an alert. A recorder that is about to send one creates a claim, which only one of
- * several can create. Once the webhook has the alert, a mark says so. A claim that stands for a lease without a change is one of a
- * recorder that died: the next number may then be created. There are no locks, no common clock, and no cleanup that an alert waits for.
+ * Decides which of the recorders of one store sends an alert. A recorder creates a claim before it sends one, and only one
+ * of several recorders can create it. Once the webhook has the alert, a mark says so. A claim that stands for a lease without
+ * a change is one of a recorder that died: the next number may then be created. There are no locks, no common clock, and no
+ * cleanup that an alert waits for.
  *
- * Everybody with write access to the store can write these documents. A claim or a mark that no trusted key signed counts as none, so
- * nobody else can suppress an alert.
+ * Everybody with write access to the store can write these documents. A claim or a mark without the signature of a trusted
+ * key is ignored, so write access to the store does not suppress an alert.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -60,7 +61,7 @@ interface Claim {
 export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
-  /** When each claim was first seen, by nonce. An old claim that somebody puts back does not become new. */
+  /** When each claim was first seen, by nonce. An old claim that is restored does not become new. */
   readonly #seen = new Map<string, number>();
   #held: Claim | undefined;
 
@@ -135,7 +136,7 @@ export class AlertClaim {
     return now() - seenAt < leaseMs && claim.recorder !== recorder;
   }
 
-  /** @returns `unproven`: somebody else took the number in between, who is no recorder */
+  /** @returns `unproven`: an unsigned document took the number in between */
   async #create(number: number): Promise<'mine' | 'claimed' | 'unproven'> {
     const { store, now } = this.#options;
     const text = this.#sign(number);
