@@ -3,7 +3,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { createReadStream } from 'node:fs';
-import { open, readFile, readdir, rename, stat } from 'node:fs/promises';
+import { open, readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import {
@@ -19,7 +19,7 @@ import {
 } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
 import { createDiskLister } from './disk-lister.ts';
-import { isDocumentName, type DocumentStore } from './document-store.ts';
+import { isDocumentName, joinDocument, type DocumentStore } from './document-store.ts';
 import {
   SESSIONS_FOLDER,
   encodeNodeId,
@@ -186,10 +186,9 @@ function createDocuments(
     },
     async readDocument(name, maxBytes) {
       try {
-        if (maxBytes === undefined) return await readFile(pathOf(name));
-        return Buffer.concat(
-          await Array.fromAsync<Buffer>(createReadStream(pathOf(name), { end: maxBytes - 1 })),
-        );
+        const end = (maxBytes ?? Infinity) - 1;
+        const content: AsyncIterable<Uint8Array> = createReadStream(pathOf(name), { end });
+        return await joinDocument(content);
       } catch (error) {
         if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
         throw storageError(error);

@@ -2,6 +2,8 @@
  * Small documents next to the recordings, listed in the order of their names. A store keeps them as files or objects.
  * Almost all are written once and never changed.
  */
+import { TailcastError } from '../../errors.ts';
+
 export interface DocumentStore {
   /**
    * Writes a new document durably.
@@ -25,12 +27,31 @@ export interface DocumentStore {
   listDocuments(prefix: string): Promise<readonly string[]>;
   /**
    * Reads a document.
-   * @param maxBytes maximum number of bytes from its start. Default: all
+   * @param maxBytes maximum number of bytes from its start. Default: the complete document
    * @returns undefined if it does not exist. @throws TailcastError `STORE_FAILED`
    */
   readDocument(name: string, maxBytes?: number): Promise<Uint8Array | undefined>;
   /** Removes a document, if it exists. */
   removeDocument(name: string): Promise<void>;
+}
+
+/** Maximum size of a document, in bytes. Recorders write at most about 17 MiB; a larger one was written by another program. */
+const MAX_DOCUMENT_BYTES = 64 * 1024 ** 2;
+
+/**
+ * Joins the bytes of a document.
+ *
+ * @throws TailcastError `STORE_FAILED` if the document is larger than {@link MAX_DOCUMENT_BYTES}
+ */
+export async function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
+  const kept: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    bytes += chunk.length;
+    if (bytes > MAX_DOCUMENT_BYTES) throw new TailcastError('STORE_FAILED', 'a document is too large');
+    kept.push(chunk);
+  }
+  return Buffer.concat(kept, bytes);
 }
 
 /** Returns true for a valid document name; see {@link DocumentStore.putDocument}. */

@@ -7,7 +7,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 import type { Bucket } from './bucket.ts';
-import { isDocumentName, type DocumentStore } from './document-store.ts';
+import { isDocumentName, joinDocument, type DocumentStore } from './document-store.ts';
 import {
   SESSIONS_FOLDER,
   eventKey,
@@ -109,7 +109,7 @@ function createDocuments(bucket: Bucket): DocumentStore {
     async readDocument(name, maxBytes) {
       const range = maxBytes === undefined ? undefined : { start: 0, end: maxBytes };
       try {
-        return Buffer.concat(await Array.fromAsync(bucket.get(checked(name), range)));
+        return await joinDocument(bucket.get(checked(name), range));
       } catch (error) {
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
         throw error;

@@ -169,6 +169,13 @@ export function describeStore(
       expect(await store.listDocuments('log/')).toEqual(['log/2026/2.json']);
     });
 
+    it('refuses to read a document that no recorder can have written', async () => {
+      const store = await open();
+      await store.putDocument('log/large.json', Buffer.alloc(64 * 1024 ** 2 + 1));
+      await expect(store.readDocument('log/large.json')).rejects.toMatchObject({ code: 'STORE_FAILED' });
+      expect(await store.readDocument('log/large.json', 3)).toHaveLength(3);
+    });
+
     it('gives a claim to one of those that try at once, and to the next when it is removed', async () => {
       const store = await open();
       for (let round = 0; round < 3; round += 1) {
