@@ -1,4 +1,4 @@
-/** What may be listed, before anything of it was read but its name: uploads, and the sessions that they are of. */
+/** Candidates for a list: uploads and their sessions, identified by name before any content is read. */
 import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
@@ -8,22 +8,22 @@ import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 import type { Describe } from './describe-stored.ts';
 
-/** Something that may be listed. */
+/** An upload or a session that a list may contain. */
 export interface Candidate {
   readonly key: RecordingKey;
   readonly id: string;
-  /** Fixed-width time, then node: sorts by time. */
+  /** Time with a fixed width, then the node. Sorts by time. */
   readonly order: string;
-  /** Session that the name of an object assigns the upload to. Anybody can write such a name: see {@link isPart}. */
+  /** Session mark in the object name. Every writer of the store can forge the name: see {@link isPart}. */
   readonly mark: string | undefined;
   describe(): Promise<DescribedPart | undefined>;
-  /** As the store lists it; undefined when it is elsewhere. */
+  /** Entry of the store listing; undefined if the upload is not in this store. */
   readonly stored: StoredRecording | undefined;
-  /** Other uploads of the same session. They are later ones, and not listed themselves. */
+  /** Other, later uploads of the same session. A list does not show them separately. */
   readonly others: readonly Candidate[];
 }
 
-/** A recording that is not in the store: a session that another recorder has open, or what is in another store. */
+/** A recording outside this store: an open session of another recorder, or a recording in another store. */
 export interface RemoteRecording {
   readonly key: RecordingKey;
   readonly sessionMark: string | undefined;
@@ -52,7 +52,7 @@ function candidateOf(
   return { key, id: recordingId(key), order: orderOf(key), mark, describe, stored: undefined, others: [] };
 }
 
-/** What is in the store. There may be a million, of which most are never asked for more than their time. */
+/** Candidate of a stored recording. Derives all names on demand, because a store may hold a million recordings. */
 export function storedCandidate(stored: StoredRecording, describe: Describe): Candidate {
   return new StoredCandidate(stored, describe);
 }
@@ -91,7 +91,11 @@ class StoredCandidate implements Candidate {
   }
 }
 
-/** @param sorted newest first. @returns the same order; the first upload of a session represents all of them. */
+/**
+ * Joins the uploads of each session. The first upload represents the session.
+ * @param sorted candidates, newest first
+ * @returns sessions in the same order
+ */
 export async function groupSessions(sorted: readonly Candidate[]): Promise<readonly Candidate[]> {
   const uploads = uploadsByMark(sorted);
   if (uploads.size === 0) return sorted;
@@ -109,10 +113,10 @@ export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
 /** Maximum number of uploads with one mark. If there are more, none of them is joined and each is listed. */
 const MAX_PARTS = 1000;
-/** Uploads of one session that are read at a time. */
+/** Uploads of one session that are read concurrently. */
 const PARTS_BATCH = 32;
 
-/** Reads the uploads of each session once. */
+/** Returns a function that reads the uploads of each session once. */
 export function createPartFinder(byMark: ReadonlyMap<string, readonly Candidate[]>): FindParts {
   const known = new Map<string, Promise<readonly Candidate[]>>();
   return async ({ mark }) => {
@@ -135,8 +139,8 @@ async function provenParts(uploads: readonly Candidate[]): Promise<readonly Cand
 }
 
 /**
- * True if the description of an upload names the session of `mark`, and that description is signed by a trusted key. Where
- * nothing checks signatures, the description is sufficient.
+ * True if the description of an upload names the session of `mark`, and a trusted key signed that description. Without
+ * signature checks, the description is sufficient.
  */
 function isPart(described: DescribedPart | undefined, mark: string | undefined): boolean {
   if (described === undefined) return false;
@@ -160,14 +164,14 @@ export function isNamed({ id: own, others }: Candidate, id: string): boolean {
   return own === id || others.some((other) => other.id === id);
 }
 
-/** Of each session that may have several: its uploads, in the order they come. */
+/** Groups uploads by session mark, in the given order. */
 export function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
   const sessions = new Map<string, Candidate[]>();
   for (const candidate of sorted) addUpload(sessions, candidate);
   return sessions;
 }
 
-/** The same, one after the other. */
+/** Adds an upload to the group of its mark. */
 export function addUpload(sessions: Map<string, Candidate[]>, upload: Candidate): void {
   if (upload.mark === undefined) return;
   const known = sessions.get(upload.mark);
@@ -185,8 +189,8 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
 }
 
 /**
- * One upload of a session whose others are not to be seen is joined with nothing: that says what is missing. What it says of its
- * place in the session lets whoever sees the others put them together.
+ * Describes a session with one visible upload. The description states the missing bytes. The place of the upload in its
+ * session lets a viewer with access to the other uploads join them.
  */
 async function asWhole(
   described: DescribedPart | undefined,
@@ -209,7 +213,7 @@ async function asWhole(
     ...(problem === undefined ? {} : { problem }),
   };
   const { recording } = entry;
-  // what was joined has said it
+  // `joinParts` already includes the problem and the continuation.
   const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
   const told = more.filter((each) => each !== undefined).join('; ');
   return {
@@ -227,7 +231,7 @@ export function newestFirst(left: Candidate, right: Candidate): number {
   return left.order < right.order ? 1 : -1;
 }
 
-/** What is live here is so elsewhere too while it moves into the store. */
+/** Removes candidates that are also live. While a recording moves into the store, both lists contain it. */
 export function withoutCopies(
   live: readonly Candidate[],
   elsewhere: readonly Candidate[],

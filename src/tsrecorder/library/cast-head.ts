@@ -1,6 +1,4 @@
-/**
- * The first line of a cast: checked when it is uploaded, stamped with who uploaded it, and read back for the list.
- */
+/** The header line of a cast: checked at upload, stamped with the uploader, and read again for lists. */
 import { TailcastError } from '../../errors.ts';
 import { hasReversedResize, parseCastHeader, type ParsedCastHeader } from '../../wire/asciicast/header.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -12,23 +10,23 @@ import type {
   ResizeOrder,
 } from '../../wire/recorder-api/recording.ts';
 
-/** What the header line says about a recording. */
+/** Contents of the header line. */
 export interface CastHead extends Pick<
   Recording,
   'width' | 'height' | 'command' | 'kind' | 'source' | 'destination' | 'kubernetes'
 > {
-  /** Of asciicast. */
+  /** Version of asciicast. */
   readonly version: 2 | 3;
-  /** Order of the numbers in resize events as far as the header tells. */
+  /** Order of the two numbers in resize events, as far as the header shows it. */
   readonly resizeOrder: ResizeOrder;
 }
 
 /**
- * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node that uploads. Keys of these names that the
- * uploader sent are replaced; every other byte is kept, so that unknown keys and 64-bit integers survive.
+ * Checks the header of an upload and adds `dstNode` and `dstNodeID`, the node of the uploader. Values of the uploader
+ * for these keys are replaced. All other bytes stay the same, so that unknown keys and 64-bit integers survive.
  *
- * @returns the line to store, ending in a line feed.
- * @throws TailcastError `UPLOAD_MALFORMED` when the line is no asciicast header.
+ * @returns the line to store, with a line feed at its end
+ * @throws TailcastError `UPLOAD_MALFORMED` if the line is not an asciicast header
  */
 export function stampHead(line: string, uploader: RecordingNode): string {
   const object = readJsonObject(line);
@@ -45,7 +43,7 @@ export function stampHead(line: string, uploader: RecordingNode): string {
   return `${stamped}\n`;
 }
 
-/** The header in `line`, or undefined if it is none. */
+/** Returns the parsed header, or undefined if the line is not a header. */
 export function parseHead(line: string): CastHead | undefined {
   try {
     return readHead(parseCastHeader(line));

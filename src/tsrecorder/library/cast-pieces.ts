@@ -1,6 +1,6 @@
 /**
- * Where the bytes of a cast are: most casts are one file, but one that was brought in parts, or is still growing, is
- * several files one after another.
+ * Maps the bytes of a cast to files. Most casts are one file. A cast with several parts, or a cast that still grows,
+ * consists of several files.
  */
 import { open, type FileHandle } from 'node:fs/promises';
 import { settledWithin } from '../../async/within.ts';
@@ -15,21 +15,21 @@ import type { ReadableStore } from '../store/store.ts';
 /** Bytes `[start, end())` of one file. */
 export interface CastPiece {
   readonly start: number;
-  /** May rise while `live` is set. */
+  /** Current end. It may rise while `live` is set. */
   end(): number;
-  /** A range of the file. */
+  /** Reads a range of the file. */
   read(range: ByteRange): AsyncIterable<Uint8Array>;
-  /** The session whose file it is, while that is not in the store. */
+  /** Session that writes the file; undefined if the file is in the store. */
   readonly live: LiveRecording | undefined;
 }
 
-/** The files of one upload. */
+/** Files of one upload. */
 export interface PartFiles {
   readonly cast: Omit<CastPiece, 'start'>;
   readonly notes: (() => AsyncIterable<Uint8Array>) | undefined;
 }
 
-/** An upload that is in the store. */
+/** Returns the files of an upload in the store. */
 export function storedFiles(
   store: ReadableStore,
   key: RecordingKey,
@@ -42,7 +42,7 @@ export function storedFiles(
   };
 }
 
-/** An upload that is in the spool, or moves from there into the store while it is read. */
+/** Returns the files of an upload in the spool. The upload may move into the store during a read. */
 export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFiles {
   return {
     cast: {
@@ -54,7 +54,7 @@ export function spooledFiles(store: ReadableStore, live: LiveRecording): PartFil
   };
 }
 
-/** @returns undefined when the recording has moved into the store meanwhile. */
+/** Opens a spool file. @returns undefined if the recording has moved into the store */
 export async function openSpool(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, 'r');
@@ -83,13 +83,14 @@ async function* readSpooled(
   }
 }
 
-/** How long a reader waits for a recording that moves into the store. */
+/** Maximum wait of a reader for a recording that moves into the store, in milliseconds. */
 export const STORED_WAIT_MS = 5000;
 
 /**
- * The key of a recording that has left the spool. It is not always its own: another recording may have had that one.
+ * Returns the key of a recording that has left the spool. The key may differ from the original one if another recording
+ * already had it.
  *
- * @throws TailcastError `RECORDING_UNKNOWN`
+ * @throws TailcastError `RECORDING_UNKNOWN` if the recording is not in the store
  */
 async function storedKey({ stored }: LiveRecording): Promise<RecordingKey> {
   const key = (await settledWithin(STORED_WAIT_MS, stored)) ? await stored : undefined;
@@ -101,12 +102,12 @@ export function pieceBytes({ start, end }: Pick<CastPiece, 'start' | 'end'>): nu
   return Math.max(0, end() - start);
 }
 
-/** Length of the cast that the pieces make. */
+/** Returns the length of the joined cast, in bytes. */
 export function piecesBytes(pieces: readonly CastPiece[]): number {
   return pieces.reduce((sum, piece) => sum + pieceBytes(piece), 0);
 }
 
-/** A range of the cast that the pieces make. */
+/** Reads a range of the joined cast. */
 export async function* readPieces(
   pieces: readonly CastPiece[],
   range: ByteRange,

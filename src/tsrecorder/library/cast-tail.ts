@@ -1,26 +1,33 @@
-/** The time of a cast's last event: from its last line, because casts may be gigabytes long. */
+/** Reads the time of the last event from the end of a cast, because casts may be gigabytes long. */
 import { isCastComment, parseCastEvent } from '../../wire/asciicast/event.ts';
 import { readLines } from '../../wire/lines.ts';
 import { WireError } from '../../wire/wire-error.ts';
 
 const FIRST_LOOK_BYTES = 16_384;
 const LONGEST_LOOK_BYTES = 16_777_216;
-/** Times of version 3 are intervals: all events are read, up to so many bytes of a cast. */
+/**
+ * Maximum size of a version 3 cast whose events are summed, in bytes. Times of version 3 are intervals, so the sum
+ * needs every event.
+ */
 const MAX_SUMMED_BYTES = 67_108_864;
 const LINE_FEED = 0x0a;
 const decoder = new TextDecoder();
 
-/** What the end of a cast says. */
+/** Facts from the end of a cast. */
 export interface CastTail {
-  /** Time of the last event; undefined when there is none, it cannot be read, or the cast is too long for that. */
+  /**
+   * Time of the last event; undefined if there is no event, the event is unreadable, or the cast is too long to sum.
+   */
   readonly durationSeconds: number | undefined;
-  /** Whether the file ends in a line feed. */
+  /** True if the file ends with a line feed. */
   readonly endsWhole: boolean;
 }
 
 /**
- * @param read bytes `[start, end)` of the cast.
- * @param bytes its length.
+ * Reads the end of a cast.
+ *
+ * @param read returns the bytes `[start, end)` of the cast
+ * @param bytes length of the cast
  */
 export async function readCastTail(
   read: (start: number, end: number) => Promise<Uint8Array>,
@@ -38,7 +45,7 @@ export async function readCastTail(
   }
 }
 
-/** The last line that is not blank and stands whole in `tail`, line feeds on both sides: so never the header. */
+/** Returns the last non-blank line of `tail` with a line feed on both sides. This excludes the header. */
 function lastLine(tail: Uint8Array): Uint8Array | undefined {
   for (let end = tail.lastIndexOf(LINE_FEED); end > 0;) {
     const before = tail.lastIndexOf(LINE_FEED, end - 1);
@@ -50,7 +57,7 @@ function lastLine(tail: Uint8Array): Uint8Array | undefined {
   return undefined;
 }
 
-/** The sum of the intervals of version 3; of a cut last line nothing counts. */
+/** Returns the sum of the intervals of a version 3 cast. An incomplete last line does not count. */
 async function summedSeconds(
   read: (start: number, end: number) => Promise<Uint8Array>,
   bytes: number,

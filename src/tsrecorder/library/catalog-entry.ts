@@ -1,25 +1,25 @@
-/** One recording as the catalogue finds it. */
+/** A recording in the catalogue. */
 import type { RecordingKey } from '../store/key.ts';
 import type { CastPiece } from './cast-pieces.ts';
 import type { LiveRecording } from './live-recording.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
 
-/** A recording and where its bytes are. */
+/** A recording and the location of its bytes. */
 export interface CatalogEntry {
   readonly recording: Recording;
-  /** Of the first of its uploads. */
+  /** Key of the first upload. */
   readonly key: RecordingKey;
   readonly resizeOrder: ResizeOrder;
-  /** Keys of all its uploads in the order of `pieces`, if there are several. */
+  /** Keys of all uploads in the order of `pieces`; undefined if there is only one. */
   readonly parts?: readonly RecordingKey[];
-  /** Its cast, in order. Only the last one may grow. */
+  /** Pieces of the cast, in order. Only the last piece may grow. */
   readonly pieces: readonly CastPiece[];
-  /** The session that the last piece is of; undefined when that is in the store, or with another recorder. */
+  /** Session of the last piece; undefined if that piece is in the store or at another recorder. */
   readonly live: LiveRecording | undefined;
-  /** The notes of all its uploads, once it does not grow any more; undefined when there is one upload. */
+  /** Reads the notes of all uploads of a finished recording; undefined if there is only one upload. */
   readonly joinedNotes?: () => AsyncIterable<Uint8Array>;
-  /** Its uploads may not all be seen by the same people: what it is depends on who looks. */
+  /** True if some viewers may see only some of the uploads. The recording then depends on the viewer. */
   readonly isSeenApart?: true;
-  /** Changes when the cast does; undefined while it grows. */
+  /** Changes with the cast; undefined while the cast grows. */
   readonly version: string | undefined;
 }

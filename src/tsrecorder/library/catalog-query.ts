@@ -1,4 +1,4 @@
-/** What a list may be narrowed to. Pure. */
+/** Filters of a list. Pure functions. */
 import type { ListSort } from '../../search/search-index.ts';
 import type { Recording, RecordingKind } from '../../wire/recorder-api/recording.ts';
 import {
@@ -9,9 +9,12 @@ import {
   type TrustLevel,
 } from '../../wire/recorder-api/recording-status.ts';
 
-/** What to list. Texts must be equal, except `text`, which must occur. */
+/** Filters of a list. Texts must be equal, except `text`, which matches substrings. */
 export interface CatalogQuery {
-  /** Searched in command, user, nodes, pod, namespace, container, id and all that is said of state, result and trust; any case. */
+  /**
+   * Case-insensitive substring of: command, user, tags, nodes, pod, namespace, container, id, problem, result, or trust
+   * reason.
+   */
   readonly text?: string;
   /** Name or id of the source or the destination. */
   readonly node?: string;
@@ -24,17 +27,17 @@ export interface CatalogQuery {
   readonly state?: RecordingState;
   readonly result?: RecordingResult;
   readonly trust?: TrustLevel;
-  /** Nanoseconds since the epoch: not before `from`, before `to`. */
+  /** Time range in nanoseconds since the epoch: `from` is inclusive, `to` is exclusive. */
   readonly from?: bigint;
   readonly to?: bigint;
-  /** What comes first. Default: newest. Any other takes an index. */
+  /** Sort order. Default: newest. Every other order requires an index. */
   readonly sort?: ListSort;
   readonly limit: number;
-  /** `next` of the page before, of a list that was sorted the same. */
+  /** `next` of the previous page, from a list with the same sort order. */
   readonly cursor?: string;
 }
 
-/** Whether a recording is what is asked for, apart from its time. */
+/** True if a recording matches all filters except the time range. */
 export function matches(recording: Recording, query: CatalogQuery): boolean {
   const { source, destination, kubernetes } = recording;
   const nodes = [source.node, source.nodeId, destination.node, destination.nodeId];
@@ -61,7 +64,7 @@ function containsText(recording: Recording, text: string | undefined): boolean {
   return searchedNames(recording).some((value) => value.includes(wanted));
 }
 
-/** All that a text is looked for in, line by line: what a list finds occurs in it. */
+/** Returns all texts that the `text` filter searches, in lower case, one per line. */
 export function searchedText(recording: Recording): string {
   return searchedNames(recording).join('\n');
 }
@@ -72,7 +75,7 @@ function searchedNames(recording: Recording): readonly string[] {
     id,
     command,
     problem,
-    // a number is in ids and times as well: exit codes have a field of their own
+    // Exit codes have a filter of their own, and their digits also occur in ids and times.
     exitCodeOf(result) === undefined ? resultText(recording) : recording.resultMessage,
     trustReason,
     source.user,

@@ -1,6 +1,6 @@
 /**
- * Finds recordings. What is in the store and what still is in a spool is the truth, and every answer is derived from it. Only
- * what a list shows is kept in memory, and only as much as the cache may hold. An index makes it fast, and no answer another.
+ * The catalogue of recordings. Every response derives from the store and the spools. Memory holds only the data of
+ * lists, up to the size of the cache. An index makes responses faster and does not change them.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -41,57 +41,68 @@ import { parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
-  /** Newest first, or as was asked. May be shorter than `limit` although there is a `next`. */
+  /** Newest first, or in the requested order. May have fewer than `limit` entries although `next` is set. */
   readonly recordings: readonly Recording[];
-  /** Id of a recording within the scope, or a place in a list that is sorted otherwise: the page goes on behind it. */
+  /**
+   * Cursor of the next page: the id of a recording within the scope, or a position in a list with another sort order.
+   */
   readonly next?: string;
 }
 
 export interface Catalog {
   /**
-   * @param scope what there is for whoever asks: the rest is not even looked at. Default: everything.
-   * @throws TailcastError `USAGE` for a sort that takes an index, where there is none to be asked; `SEARCH_BUSY`, `SEARCH_UNAVAILABLE`
+   * Returns one page.
+   *
+   * @param scope recordings that the viewer may see; others are not read. Default: everything
+   * @throws TailcastError `USAGE` if the sort order requires an index and no index is ready; `SEARCH_BUSY`,
+   *   `SEARCH_UNAVAILABLE`
    */
   list(query: CatalogQuery, scope?: Scope): Promise<CatalogPage>;
   /**
-   * @param scope as above.
-   * @returns undefined when there is no such recording, whatever `id` is.
+   * Returns the entry of a recording.
+   *
+   * @param scope recordings that the viewer may see. Default: everything
+   * @returns undefined for an unknown or invalid `id`
    */
   find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
   /**
-   * Lists the store before anybody asks, so that the first to ask need not wait for that; with `scopes` reads who may see what, too.
+   * Lists the store in advance, so that the first request is fast. With `scopes`, also reads the marks that determine
+   * the access of viewers.
    */
-  /** What of `ids` is there and within the scope, as an index of all of it has found them. */
+  /**
+   * Returns the recordings of `ids` that exist and are within the scope. The ids are results of an index over all
+   * recordings.
+   */
   shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
-  /** What the store holds, as the last answers saw it. */
+  /** Returns the most recent listing of the store. */
   stored(): Promise<readonly StoredRecording[]>;
   prepare(options: { readonly scopes: boolean; readonly log: Pick<Logger, 'warn'> }): void;
-  /** Something was put into the store by this process. */
+  /** Called when this process has added a recording to the store. */
   changed(): void;
 }
 
 export interface CatalogOptions {
   readonly store: ReadableStore;
   readonly live: () => readonly LiveRecording[];
-  /** What is elsewhere. */
+  /** Lists recordings outside the store. */
   readonly remote?: () => Promise<readonly RemoteRecording[]>;
-  /** How long a listing of the store may be used: how late recordings of other writers show. */
+  /** Maximum age of a store listing, in milliseconds. Recordings of other writers appear after at most this time. */
   readonly refreshMs: number;
-  /** Descriptions kept in memory. */
+  /** Maximum number of descriptions in memory. */
   readonly maxCached: number;
-  /** Default: nothing is said about trust. */
+  /** Checks signatures. Default: recordings have no trust level. */
   readonly trustOf?: TrustOf;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
-  /** If there is one, and as soon as there is. */
+  /** Returns the index; undefined until the index is open. */
   readonly index?: () => SessionIndex | undefined;
 }
 
-/** Recordings described for one page at most; then the page ends and says where to go on. */
+/** Maximum number of recordings that are described for one page. The page then ends with a cursor. */
 const MAX_SCANNED = 5000;
 const SCAN_BATCH = 32;
 
-/** One per store. */
+/** Creates the catalogue of a store. */
 export function createCatalog(options: CatalogOptions): Catalog {
   return new StoreCatalog(options);
 }
@@ -147,7 +158,7 @@ class StoreCatalog implements Catalog {
     }
     const known = await this.#candidateOfId(id);
     if (known !== undefined) return describeCandidate(known);
-    // newer than the listing
+    // The recording is newer than the listing.
     const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
     return (await this.#describe({ key, hasSidecar }))?.entry;
   }
@@ -164,7 +175,7 @@ class StoreCatalog implements Catalog {
     return Promise.all(
       ids.map(async (id) => {
         const found = await candidateOf(id);
-        // a later upload of a session is no session
+        // A later upload of a session is not a session of its own.
         return found?.id === id ? (await describeCandidate(found))?.recording : undefined;
       }),
     );
@@ -178,7 +189,7 @@ class StoreCatalog implements Catalog {
     this.#listings
       .prepare()
       .then(async ({ scopes }) => {
-        // an index knows that without anybody reading it
+        // With an index, the marks come from the index.
         if (wantsScopes && this.#options.index === undefined) await scopes();
       })
       .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
@@ -188,11 +199,12 @@ class StoreCatalog implements Catalog {
     this.#listings.forget();
   }
 
-  /** Undefined when there is no index, or none to be relied on. */
+  /** Returns undefined if there is no index, or if the index is too far behind. */
   async #indexed(scope: Scope): Promise<IndexedState | undefined> {
     const index = this.#options.index?.();
     if (index === undefined) return undefined;
-    // NOTE: in this order: what moves on meanwhile is in both, never in none
+    // NOTE: the order matters. A recording that moves into the store meanwhile appears in both lists, and never in
+    // neither.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
     return besideIndex(index, live, listing, scope, this.#beside);
@@ -205,9 +217,10 @@ class StoreCatalog implements Catalog {
       .map((recording) => liveCandidate(store, recording));
   }
 
-  /** Those that are looked at for a page: one more, if there is. Newest first, each session once. */
+  /** Returns the candidates of one page plus one more, newest first, each session once. */
   async #named(query: CatalogQuery, scope: Scope): Promise<readonly Candidate[]> {
-    // NOTE: live ones first: a recording that moves into the store meanwhile is then in both, never in none
+    // NOTE: live recordings come first. A recording that moves into the store meanwhile appears in both lists, and
+    // never in neither.
     const live = this.#live(scope);
     const listing = await this.#listings.recent();
     const range = { ...rangeOf(query), limit: MAX_SCANNED + 1 };
@@ -222,7 +235,9 @@ class StoreCatalog implements Catalog {
     return namedSessions({ all, candidate, byMark }, beside, range);
   }
 
-  /** One of all, whichever of its uploads `id` names. In a store of many recordings that is most of what is asked. */
+  /**
+   * Finds the session of which `id` names an upload, without a scope. Most requests to large stores use this function.
+   */
   async #candidateOfId(id: string): Promise<Candidate | undefined> {
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
@@ -231,7 +246,7 @@ class StoreCatalog implements Catalog {
     return sessionWith(named, live, listing.byMark);
   }
 
-  /** The same among what is within the scope: what is hidden is as unknown as what there is not. */
+  /** Finds the same within a scope. Hidden and missing recordings give the same result. */
   async #candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
     const state = await this.#indexed(scope);
     const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
@@ -247,13 +262,17 @@ class StoreCatalog implements Catalog {
   }
 }
 
-/** An index that cannot be asked is as none. */
+/** Treats an unavailable index like a missing one. */
 function unlessBusy(error: unknown): undefined {
   if (error instanceof TailcastError && error.code.startsWith('SEARCH_')) return undefined;
   throw error;
 }
 
-/** @param all newest first: one more than is looked at, if there is. */
+/**
+ * Describes candidates until the page is full.
+ *
+ * @param all newest first, one more than the maximum if there are more
+ */
 async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<CatalogPage> {
   const recordings: Recording[] = [];
   const scannable = all.slice(0, MAX_SCANNED);
@@ -275,9 +294,9 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
 }
 
 /**
- * What is in a store, for the catalogue of another one.
- * @param maxCached descriptions kept in memory
- * @param trustOf default: nothing is said about trust
+ * Lists the recordings of one store for the catalogue of another store.
+ * @param maxCached maximum number of descriptions in memory
+ * @param trustOf checks signatures. Default: recordings have no trust level
  */
 export function storedElsewhere(
   store: ReadableStore,

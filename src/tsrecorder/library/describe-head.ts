@@ -1,10 +1,10 @@
-/** What is known of a recording before anything of its output. */
+/** Facts about a recording that are known before its output. */
 import { parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import { replaceSecrets } from '../../secrets.ts';
 import type { CastHead } from './cast-head.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
-/** The part of a recording that its key and its header tell. */
+/** Returns the fields of a recording that come from its key and its header. */
 export function describeHead(
   key: RecordingKey,
   head: CastHead,
@@ -24,7 +24,7 @@ export function describeHead(
   };
 }
 
-/** A key's time with exactly three fraction digits. */
+/** Returns the time of a key with exactly three fraction digits. */
 function isoMilliseconds(time: string): string {
   return new Date(Number((parseTime(time) ?? 0n) / 1_000_000n)).toISOString();
 }

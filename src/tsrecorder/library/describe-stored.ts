@@ -1,4 +1,4 @@
-/** Describes recordings from what the store holds of them. */
+/** Describes recordings in the store. */
 import { replaceSecrets } from '../../secrets.ts';
 import { TailcastError, errorReason } from '../../errors.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
@@ -16,16 +16,20 @@ import { newerSidecar, parseSidecar, type Sidecar } from './sidecar.ts';
 import { recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
 import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../store/store.ts';
 
-/** Whether a sidecar is signed by a recorder that counts. @param key name of the cast, and `bytes` its length */
+/**
+ * Returns the trust level of a sidecar: whether a trusted recorder signed it.
+ * @param key name of the cast
+ * @param bytes length of the cast
+ */
 export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
- * Unreadable recordings are described as damaged. A description is cached until the cast is replaced, unless the store failed.
- *
- * @param maxCached descriptions kept in memory.
- * @param trustOf default: nothing is said about trust.
+ * Creates a function that describes recordings. Unreadable recordings get the state `damaged`. The cache keeps a
+ * description until the cast is replaced, unless the store failed.
+ * @param maxCached maximum number of descriptions in memory
+ * @param trustOf checks signatures. Default: recordings have no trust level
  */
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
   const cache = new Map<string, { readonly of: string; readonly described: DescribedPart }>();
@@ -41,9 +45,9 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
     try {
       described = await describeStored(store, key, stat, version, hasSidecar, trustOf);
     } catch (error) {
-      // removed while it was read
+      // The recording was removed during the read.
       if (isUnknown(error) && (await store.stat(key, 'cast')) === undefined) return undefined;
-      // a fault of this program says nothing about the recording, and must not pass for damage
+      // A programming error is not damage of the recording.
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorReason(error)}`;
       const recording = describeDamaged(key, stat.bytes, problem);
@@ -53,7 +57,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
         version,
         trustOf ? { ...recording, ...untrusted(problem) } : recording,
       );
-      // a store or a disk that fails says nothing about the recording
+      // A failure of the store or the disk is not damage of the recording, so the result is not cached.
       if (error instanceof Error && 'code' in error) return described;
     }
     const [oldest] = cache.keys();
@@ -67,7 +71,7 @@ function untrusted(trustReason: string): Trust {
   return { trust: 'unverified', trustReason };
 }
 
-/** What a recording is now; undefined: gone. */
+/** Returns the current version of a recording, or undefined if the recording was removed. */
 export async function storedVersion(
   store: ReadableStore,
   { key, hasSidecar, stat: listed }: StoredRecording,
@@ -76,7 +80,7 @@ export async function storedVersion(
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
 
-/** The same as far as listing the store tells it. */
+/** Returns the same version if the store listing is sufficient, otherwise undefined. */
 export function listedVersion({ stat, hasSidecar }: StoredRecording): string | undefined {
   return stat === undefined ? undefined : versionOf(stat, hasSidecar);
 }
@@ -89,7 +93,7 @@ function isUnknown(error: unknown): boolean {
   return error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN';
 }
 
-/** As a recording that is a session of its own. */
+/** Describes a recording as a session with a single upload. */
 function describeAlone(
   store: ReadableStore,
   key: RecordingKey,
@@ -131,7 +135,7 @@ async function describeStored(
     };
   }
   const line = await readFirstLine(store, key, stat.bytes);
-  // a document may have several lines
+  // JSON documents may have several lines.
   const beginning = line.trim() === '{' ? await readText(store, key, 'cast', BEGINNING_BYTES) : line;
   if (isVersion1(beginning)) return await describeVersion1(store, key, stat.bytes, version, trust);
   const head = parseHead(line);
@@ -149,7 +153,7 @@ async function describeStored(
   return describeAlone(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
-/** A file of asciicast version 1: everybody who reads it gets the same as version 2. */
+/** Describes a file of asciicast version 1. Every reader gets the file converted to version 2. */
 async function describeVersion1(
   store: ReadableStore,
   key: RecordingKey,
@@ -187,7 +191,7 @@ async function describeVersion1(
 const BEGINNING_BYTES = 4096;
 export const MAX_SIDECAR_BYTES = 8_388_608;
 
-/** Id, key and length are those of the cast that is there, whatever the sidecar says. */
+/** Describes a recording from its sidecar. Id, key and length come from the stored cast, not from the sidecar. */
 function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, bytes: number): Recording {
   const changed = cast.bytes !== bytes;
   return {
@@ -200,7 +204,7 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
   };
 }
 
-/** A recording without a sidecar: of the reference, or copied in. */
+/** Describes a recording without a sidecar: a recording of the reference, or a copied one. */
 async function describeForeign(
   key: RecordingKey,
   head: CastHead,
@@ -218,7 +222,7 @@ async function describeForeign(
   };
 }
 
-/** A recording of which nothing can be read but its name. */
+/** Describes a recording of which only the name is readable. */
 export function describeDamaged(key: RecordingKey, bytes: number, problem: string): Recording {
   return {
     ...describeHead(key, {

@@ -1,12 +1,12 @@
 /**
- * What a program wrote, byte for byte: the text of a cast, and in place of text that is not what was written the exact bytes
- * that the notes have.
+ * Reconstructs the exact output of a program: the text of a cast, and the exact bytes from the notes where the output
+ * was not valid text.
  *
  * ```
- *   notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
- *   cast          "text" │ "\ufffd\ufffd" │        "text" │
- *                     ▼          ▼               ▼
- *   output         text       0f 9c …         text
+ * notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
+ * cast          "text" │ "\ufffd\ufffd" │        "text" │
+ * ▼          ▼               ▼
+ * output         text       0f 9c …         text
  * ```
  */
 import { decodeBase64 } from '../../wire/base64.ts';
@@ -19,11 +19,11 @@ import { gapText } from './gap-text.ts';
 
 export interface ExactSources {
   readonly cast: AsyncIterable<Uint8Array>;
-  /** Undefined where none were kept. */
+  /** Undefined if the recording has no notes. */
   readonly notes: AsyncIterable<Uint8Array> | undefined;
 }
 
-/** An annotation, and the byte of the cast before which it stands. */
+/** An annotation, and the byte of the cast that follows it. */
 interface Note {
   readonly at: number;
   readonly annotation: Annotation;
@@ -35,11 +35,12 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 /**
- * The output of one stream, in pieces; `stderr` of a session with a terminal is nothing. Holds one line of the cast and a few notes.
+ * Returns the output of one stream in chunks. `stderr` of a session with a terminal is empty. Memory holds one line of
+ * the cast and a few notes.
  *
- * @param onProblem called with a sentence for everything that keeps what is given out from being all that was written: at most once for
- * each kind of problem, gaps one by one
- * @throws WireError for a cast that is none
+ * @param onProblem called with a sentence for each reason why the result differs from the original output: once per
+ *   kind of problem, and once per gap
+ * @throws WireError if the cast is invalid
  */
 export async function* exactOutput(
   { cast, notes }: ExactSources,
@@ -65,7 +66,7 @@ export async function* exactOutput(
   said.finish();
 }
 
-/** What notes say of the output that follows them, and of all of it. */
+/** State from the notes: the stream of the next output, its exact bytes, and the outcome of the session. */
 class Said {
   stream: 'stdout' | 'stderr' = 'stdout';
   readonly #onProblem: (text: string) => void;
@@ -100,7 +101,7 @@ class Said {
     }
   }
 
-  /** What was written where the cast has `text`. */
+  /** Returns the original bytes of the text `text` in the cast. */
   bytesOf(text: string): Uint8Array {
     const exact = this.#exact;
     this.#exact = undefined;
@@ -109,7 +110,7 @@ class Said {
     return encoder.encode(text);
   }
 
-  /** Says what all of it is not. */
+  /** Reports the problems of the complete output. */
   finish(): void {
     if (this.#isLossy)
       this.#onProblem(
@@ -139,7 +140,7 @@ async function* notesIn(
   }
 }
 
-/** Exact bytes are decoded once, where they are used. */
+/** Matched without parsing, so that exact bytes are decoded only once. */
 const RAW = /^\{"kind":"raw","base64":"([A-Za-z0-9+/=]*)"\}$/;
 
 function annotationOf(text: string | undefined): Annotation | undefined {

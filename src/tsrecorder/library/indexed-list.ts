@@ -1,6 +1,6 @@
 /**
- * Lists recordings with the help of an index: it names those that match, and what is not in it (yet) is looked at as without
- * one. The answer is the same; the index may only narrow.
+ * Lists recordings with an index. The index names the matches. Sessions that the index lacks are read directly. The
+ * result is the same as without an index.
  */
 import { z } from 'zod';
 import type { FieldTerm, Term } from '../../search/query.ts';
@@ -24,18 +24,18 @@ import type { SessionIndex } from './session-index.ts';
 import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
-/** Recordings that are looked at besides the index; with more it is not worth it. */
+/** Maximum number of recordings that are read in addition to the index. With more, the index has no benefit. */
 const MAX_BESIDE = 2000;
-/** How often the index is asked for one page. More is only needed when much of what it finds is gone. */
+/** Maximum number of index queries for one page. Several are necessary only if many results no longer exist. */
 export const MAX_ASKED = 50;
 
-/** What there is at one moment. */
+/** Snapshot of the index and the listings. */
 export interface IndexedState {
   readonly index: SessionIndex;
   readonly listing: Listing;
-  /** Sessions that are looked at besides the index, within the scope, newest first. */
+  /** Sessions within the scope that are read in addition to the index, newest first. */
   readonly beside: readonly Candidate[];
-  /** Uploads of all sessions that are looked at besides the index, whoever may see them. */
+  /** Ids of all uploads of sessions that are read in addition to the index, independent of the scope. */
   readonly covered: ReadonlySet<string>;
 }
 
@@ -45,9 +45,10 @@ export interface IndexedListOptions {
 }
 
 /**
- * Which sessions have to be looked at besides the index. @returns undefined when there are too many, or nobody knows.
+ * Finds the sessions that must be read in addition to the index.
  *
- * @param live those of this recorder
+ * @param live sessions of this recorder
+ * @returns undefined if there are too many, or if their number is unknown
  */
 export async function besideIndex(
   index: SessionIndex,
@@ -70,7 +71,7 @@ export async function besideIndex(
   return { index, listing, covered, beside: await groupSessions(visible.toSorted(newestFirst)) };
 }
 
-/** A page. @returns undefined when the index cannot be asked for it. */
+/** Returns a page, or undefined if the query requires a list without the index. */
 export async function listIndexed(
   state: IndexedState,
   query: CatalogQuery,
@@ -87,7 +88,7 @@ export async function listIndexed(
   const add = (recording: Recording | undefined): void => {
     if (recording !== undefined && matches(recording, query)) found.push(recording);
   };
-  /** Those that are not in the index and newer than `order`. */
+  /** Adds the sessions outside the index that are newer than `order`. */
   const addBeside = async (order: string): Promise<void> => {
     for (
       let next = beside.at(-1);
@@ -119,7 +120,10 @@ export async function listIndexed(
   return found.length <= query.limit || last === undefined ? { recordings } : { recordings, next: last.id };
 }
 
-/** Whether the index finds a session for somebody: so that what is hidden takes as long as what there is not. */
+/**
+ * True if the index finds a session within the scope. The lookup takes the same time for hidden and for missing
+ * sessions.
+ */
 export async function isFound(
   { index, listing }: IndexedState,
   id: string,
@@ -133,7 +137,10 @@ export async function isFound(
   return sessions.some((found) => found.id === session);
 }
 
-/** The session of an upload that is in the store, of what is within the scope. Decided by what the recordings say now. */
+/**
+ * Returns the session of a stored upload, if it is within the scope. The check uses the current content of the
+ * recordings.
+ */
 export async function storedSession(
   listing: Listing,
   id: string,
@@ -155,7 +162,13 @@ async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<
   });
 }
 
-/** What a session of the index is now; undefined: not in the store, no session, looked at elsewhere, or not to be seen. */
+/**
+ * Returns the current recording of an index result. Returns undefined if the recording is:
+ * - no longer in the store
+ * - a later part of a session
+ * - covered by a read outside the index
+ * - outside the scope
+ */
 export async function recordingOf(
   { listing, covered }: IndexedState,
   { id, version, recording }: ListedSession,
@@ -177,7 +190,7 @@ export async function recordingOf(
 
 const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== undefined);
 
-/** Undefined: it is about what an index does not have. */
+/** Returns the index query, or undefined if the index cannot represent it. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
   const { node, user, tag, namespace: ns, pod, container, kind, text = '', from, to, limit } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
@@ -213,7 +226,7 @@ function termOf(field: FieldTerm['field'], value: string): Term {
   return { isNot: false, kind: 'field', field, value, isPrefix: false };
 }
 
-/** A scope in terms of the index. */
+/** Converts a scope to terms of the index. */
 export function termsOf(scope: Scope): ViewerTerms {
   if (scope === 'everything') return scope;
   return scope.flatMap((mark): readonly ViewerTerm[] => {

@@ -1,22 +1,22 @@
 /**
- * Makes one journal of those of a session's parts, as if the session had been one upload: each note stands once, at its
- * offset in the joined cast.
+ * Joins the journals of all parts of a session. The result is the journal of a single upload: each note occurs once, at
+ * its offset in the joined cast.
  */
 import { pieceBytes, type CastPiece, type PartFiles } from './cast-pieces.ts';
 import { readLines } from '../../wire/lines.ts';
 import type { SessionPart } from './session-part.ts';
 import { encodeEnd, moveNote, parseJournalLine, type JournalLine } from '../spool/spool-journal.ts';
 
-/** What a joined recording has of one part. */
+/** Contribution of one part to a joined recording. */
 export interface JoinedPart {
   readonly part: SessionPart;
   readonly files: Pick<PartFiles, 'notes'>;
   readonly cast: CastPiece;
-  /** Byte of the session from which on the part is used. */
+  /** First byte of the session that comes from this part. */
   readonly from: number;
 }
 
-/** A line of a part's journal; `position` is the byte of the session at which a note began. */
+/** A line of a part's journal. `position` is the byte of the session where the note began. */
 export interface PlacedLine {
   readonly line: string;
   readonly parsed: JournalLine | undefined;
@@ -25,7 +25,7 @@ export interface PlacedLine {
 
 const decoder = new TextDecoder();
 
-/** The journal of one part, in batches as they are read. */
+/** Reads the journal of one part in batches. */
 export async function* readPlaced({
   part,
   files: { notes },
@@ -43,7 +43,11 @@ export async function* readPlaced({
   for await (const lines of readLines(notes())) yield lines.map(place);
 }
 
-/** @param parts in the order of their bytes; what is joined does not grow any more. */
+/**
+ * Joins the journals of finished parts.
+ *
+ * @param parts in the order of their bytes
+ */
 export async function* joinNotes(parts: readonly JoinedPart[]): AsyncGenerator<Uint8Array> {
   let castBytes = 0;
   for (const [index, joined] of parts.entries()) {
@@ -55,7 +59,7 @@ export async function* joinNotes(parts: readonly JoinedPart[]): AsyncGenerator<U
         case 'meta':
           return index === 0 ? `${line}\n` : '';
         case 'note':
-          // what a continuation repeats is with the part that has the beginning
+          // The part with the original note already contains repetitions of a continuation.
           if (index > 0 && (parsed.note.size === 0 || position < from)) return '';
           return `${moveNote(line, parsed.note.at - cast.start + before)}\n`;
         case 'end':

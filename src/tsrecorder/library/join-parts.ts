@@ -1,6 +1,6 @@
 /**
- * Makes one recording of the parts of a session: see `session-part.ts`. Each byte of the session is taken from the first
- * part that has it, so that nothing is shown twice; what no part has is said.
+ * Joins the parts of a session: see `session-part.ts`. Each byte comes from the first part that has it, so that no
+ * output occurs twice. The recording states which bytes are missing.
  */
 import { piecesBytes, type PartFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
@@ -10,22 +10,24 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** One part, described by itself. */
+/** One part and its own description. */
 export interface DescribedPart {
   readonly entry: CatalogEntry;
   readonly part: SessionPart;
-  /** Mark of the session, if a recorder has computed it. */
+  /** Mark of the session; undefined if no recorder has computed it. */
   readonly mark?: string;
   readonly files: PartFiles;
-  /** Byte of the session up to which the part reaches. */
+  /** Byte of the session where the part ends. */
   readonly bodyEnd: number;
-  /** Output that the gateway says is missing, places. */
+  /** Number of gaps that the gateway reported. */
   readonly gapCount: number;
 }
 
 /**
- * @param parts of one session, at least one, in any order.
- * @param first whose id and time the recording has.
+ * Joins parts into one recording.
+ *
+ * @param parts parts of one session in any order, at least one
+ * @param first entry with the id and the time of the recording
  */
 export async function joinParts(
   parts: readonly [DescribedPart, ...DescribedPart[]],
@@ -88,7 +90,7 @@ function joinRecordings(
   } = first;
   const recordings = parts.map(({ entry }) => entry.recording);
   const { state, problem } = recordings.at(-1) ?? first;
-  // the last part may bring no more than the word that the session is over
+  // The last part may contain only the final annotation.
   const knowing = state === 'running' ? [] : recordings;
   const timed = knowing.findLast(({ durationSeconds }) => durationSeconds !== undefined);
   const { result, resultMessage } = knowing.findLast((part) => part.result !== undefined) ?? {};
@@ -113,7 +115,7 @@ function joinRecordings(
   };
 }
 
-/** As little as that of the part that is trusted least. */
+/** Returns the lowest trust level of all parts. */
 function trustOfParts(parts: readonly Recording[]): Partial<Trust> {
   const of = (level: Recording['trust']): Recording | undefined => parts.find(({ trust }) => trust === level);
   const { trust, trustReason } = of('failed') ?? of('unverified') ?? of(undefined) ?? of('verified') ?? {};
@@ -123,7 +125,7 @@ function trustOfParts(parts: readonly Recording[]): Partial<Trust> {
   };
 }
 
-/** What a list says of a part that was cut: nobody told this recorder whether the session went on. */
+/** Returns a note on an interrupted part: this recorder does not know whether the session continued. */
 export function goesOn(last: DescribedPart | undefined): readonly string[] {
   const after = last?.part.after ?? [];
   return last?.entry.recording.state !== 'interrupted' || after.length === 0
@@ -136,18 +138,18 @@ function namely(addresses: readonly string[]): string {
 }
 
 /**
- * Where in a part's cast the byte `bodyOffset` of its session stands. Both are between two lines: only whole lines are
- * acknowledged, and only these are kept.
+ * Returns the offset of session byte `bodyOffset` in the cast of a part. Both offsets are at the start of a line,
+ * because recorders acknowledge and keep only complete lines.
  */
 async function castOffsetOf(described: DescribedPart, bodyOffset: number): Promise<number> {
   const { headerBytes, headerEnd } = described.part;
   if (bodyOffset <= headerEnd) return headerBytes;
-  /** Bytes of the session before the offset that are not in the cast: what the header line is longer, and notes. */
+  /** Bytes of the session before the offset that the cast lacks: the longer header line, and notes. */
   let elsewhere = headerEnd - headerBytes;
   for await (const lines of readPlaced(described)) {
     for (const { parsed, position } of lines) {
       if (parsed?.kind !== 'note') continue;
-      // if that one is not before the offset, nor is any later one
+      // Later notes are behind the offset, too.
       if (position >= bodyOffset) return bodyOffset - elsewhere;
       elsewhere += parsed.note.size;
     }

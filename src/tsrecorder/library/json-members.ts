@@ -1,11 +1,11 @@
 /**
- * Finds the top-level members of a JSON object without changing a byte of it.
+ * Finds the top-level fields of a JSON object without changing the text.
  *
- * Headers and events carry 64-bit integers that `JSON.parse` would round, and keys we do not know. So they are never
- * re-serialised: members are located, cut out and appended as text.
+ * Headers and events contain unknown keys, and 64-bit integers that `JSON.parse` would round. For this reason, the text
+ * is never serialised again. Fields are located, cut out and appended as text.
  */
 
-/** One top-level member. Offsets are UTF-16 indexes into the text: `[start, end)` is the whole member, without commas. */
+/** A top-level field. Offsets are UTF-16 indexes of the text. `[start, end)` is the complete field without commas. */
 export interface JsonMember {
   readonly name: string;
   readonly start: number;
@@ -13,16 +13,20 @@ export interface JsonMember {
   readonly end: number;
 }
 
-/** The text of one JSON object, checked, with its members located. */
+/** Valid text of one JSON object, with the positions of its fields. */
 export interface JsonObjectText {
-  /** Without surrounding white space: starts with `{`, ends with `}`. */
+  /** Text without surrounding white space. It starts with `{` and ends with `}`. */
   readonly text: string;
-  /** What `JSON.parse` makes of it. Numbers beyond 2^53 are rounded here and exact in `text`. */
+  /** Result of `JSON.parse`. Integers above 2^53 are rounded here and exact in `text`. */
   readonly value: ReadonlyMap<string, unknown>;
   readonly members: readonly JsonMember[];
 }
 
-/** @returns undefined when `text` is not one JSON object (RFC 8259), or names a member twice. */
+/**
+ * Parses `text` and locates the fields.
+ *
+ * @returns undefined if `text` is not one JSON object (RFC 8259), or has a duplicate field
+ */
 export function readJsonObject(text: string): JsonObjectText | undefined {
   const trimmed = text.trim();
   let parsed: unknown;
@@ -38,8 +42,8 @@ export function readJsonObject(text: string): JsonObjectText | undefined {
 }
 
 /**
- * The same object with `replacements` set to the given strings or raw JSON texts: an existing member keeps its place, a
- * new one goes to the end. Every other byte stays as it was.
+ * Sets fields to raw JSON texts. An existing field keeps its position, and a new field is appended. All other bytes
+ * stay the same.
  */
 export function spliceMembers(object: JsonObjectText, replacements: ReadonlyMap<string, string>): string {
   const parts: string[] = [];
@@ -63,7 +67,7 @@ export function spliceMembers(object: JsonObjectText, replacements: ReadonlyMap<
   return parts.join('');
 }
 
-/** `text` is known to be a valid JSON object, so only strings and nesting need care. */
+/** Locates the fields. `text` is valid JSON, so only strings and nesting need attention. */
 function locateMembers(text: string): JsonMember[] {
   const members: JsonMember[] = [];
   let position = skipSpace(text, 1);
@@ -84,7 +88,7 @@ function skipSpace(text: string, position: number): number {
   return position;
 }
 
-/** Jumps from quote to quote, because strings may be megabytes long. */
+/** Skips from quote to quote, because strings may be megabytes long. */
 function skipString(text: string, start: number): number {
   for (let quote = text.indexOf('"', start + 1); ; quote = text.indexOf('"', quote + 1)) {
     let backslashes = 0;

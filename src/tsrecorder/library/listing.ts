@@ -1,4 +1,6 @@
-/** What is in the store and with other recorders, by name: listed again when it may have changed, and kept for as long as it has not. */
+/**
+ * Listings of the store and of other recorders. A listing is renewed when it is too old, and reused if nothing changed.
+ */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import {
@@ -16,30 +18,30 @@ import { createScopes, type ScopeIndex } from './scope.ts';
 import { recordingId } from '../store/key.ts';
 import { isSameObject, type ReadableStore, type StoredRecording } from '../store/store.ts';
 
-/** What is in the store or with other recorders at a moment. */
+/** Contents of the store and of other recorders at one moment. */
 export interface Listing {
-  /** What the store listed, newest first. */
+  /** Recordings of the store, newest first. */
   readonly stored: readonly StoredRecording[];
-  /** What is known of one of these. */
+  /** Returns the candidate of a stored recording. */
   readonly candidate: (stored: StoredRecording) => Candidate;
-  /** What the store holds of an id. */
+  /** Finds a stored recording by its id. */
   find(id: string): Candidate | undefined;
-  /** What is with other recorders alone, newest first. */
+  /** Recordings that only other recorders have, newest first. */
   readonly remote: readonly Candidate[];
-  /** Of each session that may have several uploads: these, newest first. */
+  /** Uploads of each session with a mark, newest first. */
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
-  /** What is with other recorders, put together when it is first asked for. */
+  /** Sessions with recordings of other recorders. Computed at the first call. */
   readonly beside: () => Promise<BesideUploads>;
-  /** By whom the recordings may be seen. */
+  /** Index of recordings by their access marks. Computed at the first call. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
 
 export interface Listings {
-  /** As it was `refreshMs` ago at most. */
+  /** Returns a listing that is at most `refreshMs` old. */
   recent(): Promise<Listing>;
-  /** Lists, for whoever asks next: that one has it looked through for what has changed since. */
+  /** Lists in advance. The next request still lists again, to find later changes. */
   prepare(): Promise<Listing>;
-  /** The next one is made anew. */
+  /** Discards the listing, so that the next request lists again. */
   forget(): void;
 }
 
@@ -50,11 +52,11 @@ export interface ListingsOptions {
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   readonly describe: Describe;
-  /** These are not what they were when the store was listed before, or were not there. */
+  /** Called with ids of recordings that were added or changed since the previous listing. */
   readonly onChanged: (ids: readonly string[]) => void;
 }
 
-/** Told at a time of what has changed. */
+/** Maximum number of changed ids per call of `onChanged`. */
 const CHANGED_PAGE = 500;
 
 export function createListings(options: ListingsOptions): Listings {
@@ -64,9 +66,9 @@ export function createListings(options: ListingsOptions): Listings {
   let listing: Listing | undefined;
   let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
 
-  /** When nothing has changed, what was found the last time. */
+  /** Lists again. Returns the previous listing if nothing changed. */
   async function listAgain(): Promise<Listing> {
-    // NOTE: open sessions first, for the same reason as those that are live here
+    // NOTE: open sessions come first, for the same reason as live sessions of this recorder.
     const open = (await remote?.()) ?? [];
     const stored = await store.list();
     if (
@@ -87,13 +89,13 @@ export function createListings(options: ListingsOptions): Listings {
     return listing;
   }
 
-  // one that begins later shows what was there when it was asked for
+  // A request during a running listing waits for the next one, so that it sees all earlier recordings.
   const listInTurn = createSharedStep(createSequence(), listAgain);
 
   function list(at: number): Promise<Listing> {
     const fresh = { at, found: listInTurn() };
     last = fresh;
-    // a failed listing is not kept
+    // Failed listings are not cached.
     fresh.found.catch(() => {
       if (last === fresh) last = undefined;
     });
@@ -109,7 +111,7 @@ export function createListings(options: ListingsOptions): Listings {
   };
 }
 
-/** Who may see what, of candidates that are read once each. */
+/** Creates a function that indexes candidates by access marks. Each candidate is read once. */
 export function createCandidateScopes(): (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>> {
   return createScopes<Candidate>(async (candidate) => {
     const { recording } = (await candidate.describe())?.entry ?? {};
@@ -160,7 +162,7 @@ async function createListing(
   };
 }
 
-/** Newest first. */
+/** Returns all candidates, newest first. */
 async function allOf(
   newest: readonly StoredRecording[],
   remote: readonly Candidate[],
@@ -175,7 +177,7 @@ async function allOf(
   return remote.length === 0 ? all : sortInTurns(all, newestFirst, turns);
 }
 
-/** Of each session that may have several uploads: these, newest first. */
+/** Groups the uploads of each session with a mark, newest first. */
 async function uploadsOf(
   marked: readonly Candidate[],
   remote: readonly Candidate[],

@@ -1,4 +1,4 @@
-/** A recording that is still in the spool, as those who list and read see it. */
+/** A recording in the spool, for lists and readers. */
 import type { SpoolPaths, SpoolPosition } from '../spool/spool-file.ts';
 import type { RecordingKey } from '../store/key.ts';
 import type { Recording, ResizeOrder } from '../../wire/recorder-api/recording.ts';
@@ -11,12 +11,14 @@ export interface LiveRecording {
   readonly paths: SpoolPaths;
   readonly resizeOrder: ResizeOrder;
   readonly part: SessionPart;
-  /** Up to where it is durable. */
+  /** Returns the durable length. */
   durable(): SpoolPosition;
-  /** Whether more may come. */
+  /** True while the recording may grow. */
   isOpen(): boolean;
-  /** Resolves with its key in the store when the store has it, and with undefined when there is nothing of it to store. */
+  /**
+   * Resolves with the key in the store after the move into the store, or with undefined if there is nothing to store.
+   */
   readonly stored: Promise<RecordingKey | undefined>;
-  /** Calls `wake` when one of the two above may have changed. @returns how to stop that. */
+  /** Calls `wake` when `durable` or `isOpen` may have changed. @returns a function that stops the calls */
   watch(wake: () => void): () => void;
 }

@@ -1,4 +1,4 @@
-/** A list that is made of names: what may be on a page, in a time that depends on the page and not on how much there is. */
+/** Selects the sessions of one page by name. The cost depends on the size of the page, not on the size of the store. */
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import {
   addUpload,
@@ -15,26 +15,26 @@ import { firstOf } from './newest.ts';
 import type { ScopeIndex } from './scope.ts';
 import { formatTime, orderOf, parseRecordingId, type RecordingKey } from '../store/key.ts';
 
-/** Uploads, newest first, and what they are. */
+/** Uploads, newest first, with their candidates. */
 export interface NamedUploads<T extends { readonly key: RecordingKey }> {
   readonly all: readonly T[];
   readonly candidate: (upload: T) => Candidate;
-  /** Of each session that may have several: these, newest first. */
+  /** Uploads of each session with a mark, newest first. */
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
 }
 
 export interface NamedRange {
-  /** Order of the first that is too new; none: undefined. */
+  /** Order of the first upload that is too new; undefined for no limit. */
   readonly before: string | undefined;
-  /** Order of the last that is not too old. */
+  /** Order of the oldest upload within the range. */
   readonly from: string;
   readonly limit: number;
 }
 
-/** What comes after the query's cursor, within its times. */
+/** Returns the range behind the cursor of the query and within its times. */
 export function rangeOf({ from, to, cursor }: CatalogQuery): Omit<NamedRange, 'limit'> {
   const after = cursor === undefined ? undefined : parseRecordingId(cursor);
-  // the order of a recording begins with its time
+  // The order of a recording starts with its time.
   const ends = [
     ...(to === undefined ? [] : [formatTime(to)]),
     ...(after === undefined ? [] : [orderOf(after)]),
@@ -42,11 +42,11 @@ export function rangeOf({ from, to, cursor }: CatalogQuery): Omit<NamedRange, 'l
   return { before: ends.toSorted()[0], from: from === undefined ? '' : formatTime(from) };
 }
 
-/** What is not among the uploads that are listed, or is known better than there. */
+/** Uploads outside the list, or uploads with newer facts than the list has. */
 export interface BesideUploads {
   readonly ids: ReadonlySet<string>;
   readonly marks: ReadonlySet<string>;
-  /** Their sessions, with what of these is listed. Newest first. */
+  /** Their sessions, including listed uploads, newest first. */
   readonly sessions: readonly Candidate[];
 }
 
@@ -59,7 +59,7 @@ export async function besideUploads(
   return { ids: new Set(beside.map(({ id }) => id)), marks, sessions };
 }
 
-/** Newest first, each session once: the first upload of a session stands for all of them. */
+/** Returns sessions, newest first. The first upload represents the session. */
 export async function namedSessions<T extends { readonly key: RecordingKey }>(
   { all, candidate, byMark }: NamedUploads<T>,
   { ids, marks, sessions }: BesideUploads,
@@ -93,7 +93,7 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
   return found;
 }
 
-/** Sessions of which at least one upload is `beside` others. Newest first. */
+/** Returns the sessions with at least one upload in `beside`, newest first. */
 async function sessionsOf(
   beside: readonly Candidate[],
   marks: ReadonlySet<string>,
@@ -106,7 +106,7 @@ async function sessionsOf(
   return groupSessions(uploads.toSorted(newestFirst));
 }
 
-/** The session of an upload. */
+/** Returns the session of an upload. */
 export async function sessionWith(
   named: Candidate | undefined,
   live: readonly Candidate[],
@@ -118,7 +118,7 @@ export async function sessionWith(
   return sessions.find((session) => isNamed(session, named.id));
 }
 
-/** What somebody may see. */
+/** Returns the uploads within a scope. */
 export async function visibleUploads(
   scopes: ScopeIndex<Candidate>,
   scope: readonly string[],
@@ -133,7 +133,7 @@ export async function visibleUploads(
   return { all, candidate: (upload) => upload, byMark };
 }
 
-/** @param all newest first */
+/** Finds an upload by its id. @param all newest first */
 export function findNamed(all: readonly Candidate[], id: string): Candidate | undefined {
   const key = parseRecordingId(id);
   if (key === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** Lists of a million recordings, newest first: what is where in them, and how one becomes the next. */
+/** Sorted lists of up to a million recordings: binary search and incremental updates. */
 import { compareLists, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { newestKeyFirst, splitRecordingId } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
@@ -9,7 +9,9 @@ export function newestStored(left: StoredRecording, right: StoredRecording): num
   return newestKeyFirst(left.key, right.key);
 }
 
-/** Index of the first that `isBehind`, as all behind it are; the end when none is. */
+/**
+ * Returns the index of the first item for which `isBehind` is true, or the length. All later items must be behind, too.
+ */
 export function firstOf<T extends object>(
   list: readonly T[],
   isBehind: (item: T) => boolean,
@@ -26,12 +28,15 @@ export function firstOf<T extends object>(
   return low;
 }
 
-/** Index of a recording; -1 when it is not there, whatever `id` is. @param near where it may be: so who asks in order asks little */
+/**
+ * Returns the index of a recording, or -1 for an unknown or invalid `id`.
+ * @param near expected index. It makes lookups in list order cheap
+ */
 export function indexOfId(newest: Newest, id: string, near = 0): number {
   const key = splitRecordingId(id);
   if (key === undefined) return -1;
   const isBehind = (recording: StoredRecording): boolean => newestKeyFirst(recording.key, key) >= 0;
-  // a moment may be written in several ways
+  // One time has several spellings.
   for (let at = firstOf(newest, isBehind, reach(newest, isBehind, near)); ; at += 1) {
     const found = newest[at]?.key;
     if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
@@ -39,7 +44,7 @@ export function indexOfId(newest: Newest, id: string, near = 0): number {
   }
 }
 
-/** Between which two the first that `isBehind` is, found in steps that double. */
+/** Returns a range that contains the first item behind. The search doubles its steps. */
 function reach(
   newest: Newest,
   isBehind: (recording: StoredRecording) => boolean,
@@ -59,18 +64,18 @@ function reach(
   return isBack ? [Math.max(0, at), from] : [from, Math.min(newest.length, at)];
 }
 
-/** What a store lists, sorted, and what has changed since it was listed before. */
+/** Sorted listing of a store, and the changes since the previous listing. */
 export interface Arranged {
-  /** As the store gave it. */
+  /** Listing in the order of the store. */
   readonly listed: readonly StoredRecording[];
   readonly newest: Newest;
-  /** Of these: uploads of sessions that may have several. */
+  /** Recordings of `newest` with a session mark. */
   readonly marked: Newest;
   readonly added: Newest;
   readonly removed: readonly StoredRecording[];
 }
 
-/** Costs what has changed, and a look at each of the others. */
+/** Sorts a listing. The cost is one comparison per unchanged recording, plus sorting the changes. */
 export async function arrange(
   listed: readonly StoredRecording[],
   before: Arranged | undefined,

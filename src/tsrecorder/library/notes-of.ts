@@ -1,7 +1,7 @@
 import type { ReadableStore } from '../store/store.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 
-/** The notes of a recording that is over, of all its uploads; undefined when it has none. */
+/** Returns the notes of all uploads of a finished recording, or undefined if there are none. */
 export async function notesOf(
   { key, joinedNotes }: CatalogEntry,
   store: Pick<ReadableStore, 'stat' | 'read'>,

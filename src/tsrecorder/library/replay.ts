@@ -1,4 +1,4 @@
-/** The bytes of a recording as a reader wants them: a range, everything, or everything and then what still comes. */
+/** Reads recordings: a range, all bytes, or all bytes and then new output. */
 import type { FileHandle } from 'node:fs/promises';
 import { parseCastEvent } from '../../wire/asciicast/event.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -9,19 +9,19 @@ import { readJsonObject, spliceMembers } from './json-members.ts';
 import { readLines } from '../../wire/lines.ts';
 import type { ByteRange } from '../files/file-range.ts';
 
-/** A range of a cast. Of a live one only what is durable can be read. */
+/** Reads a range of a cast. Only the durable bytes of a live cast are readable. */
 export function readCast({ pieces }: CatalogEntry, range: ByteRange): AsyncIterable<Uint8Array> {
   return readPieces(pieces, range);
 }
 
-/** Length of a cast. Of a live one: what is durable now. */
+/** Returns the length of a cast, in bytes. A live cast counts up to its durable end. */
 export function castBytes({ pieces }: CatalogEntry): number {
   return piecesBytes(pieces);
 }
 
 /**
- * A cast from its beginning, and of a live one what is added until the session is over. The reader sets the pace:
- * nothing is read ahead.
+ * Reads a cast from its start. Follows a live cast until the session ends. The reader sets the pace: there is no
+ * read-ahead.
  */
 export async function* followCast(entry: CatalogEntry, signal: AbortSignal): AsyncGenerator<Uint8Array> {
   const { live, pieces } = entry;
@@ -31,13 +31,13 @@ export async function* followCast(entry: CatalogEntry, signal: AbortSignal): Asy
     return;
   }
   yield* readPieces(pieces.slice(0, -1), { start: 0, end: Infinity });
-  // kept open: the file may move into the store and lose its name meanwhile
+  // The file stays open, because it may move into the store and lose its name.
   const file = await openSpool(live.paths.cast);
   if (file === undefined) yield* last.read({ start: last.start, end: last.end() });
   else yield* followSpool(file, live, last.start, signal);
 }
 
-/** @param file is closed at the end. */
+/** Follows a file of the spool. @param file closed at the end */
 async function* followSpool(
   file: FileHandle,
   live: LiveRecording,
@@ -66,14 +66,14 @@ async function* followSpool(
   }
 }
 
-/** What a player needs to know to show a recording right. */
+/** Facts that a player needs to display a recording correctly. */
 export interface Presentation {
   readonly rowsFirst: boolean;
-  /** Recorded without a terminal: no size, and line feeds that no terminal driver has completed. */
+  /** True if the session had no terminal. The recording then has no size, and its line feeds lack carriage returns. */
   readonly withoutTerminal: boolean;
 }
 
-/** How to present a recording, or undefined if its cast can be shown as it is. */
+/** Returns how to present a recording, or undefined if its cast is displayable without changes. */
 export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presentation | undefined {
   const rowsFirst = resizeOrder === 'rowsFirst';
   const withoutTerminal = recording.width === 0 || recording.height === 0;
@@ -81,8 +81,8 @@ export function presentationOf({ recording, resizeOrder }: CatalogEntry): Presen
 }
 
 /**
- * The cast as a terminal shows it right: resize events as `COLSxROWS`; without a terminal a size of 80x24, and carriage
- * returns before line feeds. Lines come whole; one line is held in memory.
+ * Adapts a cast for a terminal. Resize events become `COLSxROWS`. Without a terminal, the size becomes 80x24 and line
+ * feeds get carriage returns. Every chunk ends with a complete line. Memory holds one line.
  */
 export async function* presentCast(
   chunks: AsyncIterable<Uint8Array>,
@@ -102,7 +102,7 @@ export async function* presentCast(
 }
 
 const LINE_FEED = Buffer.from('\n');
-/** An event up to its code. */
+/** Start of an event, up to its code. */
 const EVENT_CODE = /^\[\s*([-+.\deE]+)\s*,\s*"([or])"/;
 const RESIZE_DATA = /"(\d+)x(\d+)"\s*\]\s*$/;
 
@@ -134,7 +134,7 @@ function presentEvent(line: Uint8Array, { rowsFirst, withoutTerminal }: Presenta
 }
 
 interface Changes {
-  /** Resolves as soon as `reached` holds, or the signal aborts. */
+  /** Resolves when `reached` returns true or the signal aborts. */
   next(reached: () => boolean): Promise<void>;
   stop(): void;
 }

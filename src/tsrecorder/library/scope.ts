@@ -1,14 +1,14 @@
 /**
- * What somebody may see of the recordings. Held against a recording before anything else is asked of it, so that no answer,
- * no page and no time that an answer takes depends on what is hidden.
+ * Access scopes of viewers. The scope check comes first, so that no response, page or response time depends on hidden
+ * recordings.
  */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
-/** Everything, or the recordings that have one of these marks. */
+/** Everything, or the recordings with at least one of these marks. */
 export type Scope = 'everything' | readonly string[];
 
-/** What is kept of a recording to know who may see it. */
+/** A recording in an index of access marks. */
 export interface Marked {
   readonly id: string;
   /** Sorts by time. */
@@ -17,17 +17,20 @@ export interface Marked {
 
 const CONCURRENCY = 32;
 
-/** `namespace:<name>`, `user:<login>`, and each tag (`tag:<name>`) of whose session it was. */
+/** Returns `namespace:<name>`, `user:<login>`, and the tags (`tag:<name>`) of the source of a session. */
 function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
   return [
     ...(kubernetes === undefined ? [] : [`namespace:${kubernetes.namespace}`]),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
-    // a header is written by an uploader: its tags are not to pass for the two above
+    // Uploaders write the header. A forged tag must not look like a namespace or a user.
     ...(source.tags ?? []).filter((tag) => tag.startsWith('tag:')),
   ];
 }
 
-/** Whether nobody may see one of these, all uploads of one session, and not another. A damaged one is for those who see everything. */
+/**
+ * True if every scope includes either all of these uploads of one session, or none of them. Damaged uploads are visible
+ * only to unrestricted viewers.
+ */
 export function areSeenAlike(
   uploads: readonly Pick<Recording, 'kubernetes' | 'source' | 'state'>[],
 ): boolean {
@@ -41,16 +44,17 @@ export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' |
   return scope === 'everything' || marksOf(recording).some((mark) => scope.includes(mark));
 }
 
-/** Finds recordings by their marks in a time that depends on those that are found alone. */
+/** Finds recordings by their marks. The cost depends only on the number of results. */
 export interface ScopeIndex<T extends Marked> {
-  /** Newest first. */
+  /** Returns the recordings within a scope, newest first. */
   within(scope: readonly string[]): Promise<readonly T[]>;
 }
 
 /**
- * Reads the marks of recordings, each once: they never change.
+ * Reads the marks of each recording once, because marks never change.
  *
- * @param describe what is there, or undefined when it is gone or cannot be read: then nobody restricted sees it
+ * @param describe returns the recording, or undefined for a missing or unreadable one. Such a recording is invisible to
+ *   restricted viewers
  */
 export function createScopes<T extends Marked>(
   describe: (recording: T) => Promise<Pick<Recording, 'kubernetes' | 'source'> | undefined>,
@@ -89,13 +93,13 @@ export function createScopes<T extends Marked>(
         else marked.push(recording);
       }
     }
-    // what is gone from the store is forgotten
+    // This drops the marks of removed recordings.
     known = fresh;
     return { within: (scope) => union(scope.map((mark) => byMark.get(mark) ?? [])) };
   };
 }
 
-/** @param lists newest first, each */
+/** Merges lists without duplicates. @param lists each newest first */
 async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promise<readonly T[]> {
   const [only = [], ...more] = lists.filter(({ length }) => length > 0);
   if (more.length === 0) return only;
@@ -108,7 +112,7 @@ async function union<T extends Marked>(lists: readonly (readonly T[])[]): Promis
     }
   const sorted = await sortInTurns(all, newestMarked, turns);
   const found: T[] = [];
-  /** Those of one moment, which may stand between each other. */
+  /** Recordings with the same time. Duplicates are not always adjacent. */
   const moment = new Set<T>();
   let order = '';
   for (const recording of sorted) {

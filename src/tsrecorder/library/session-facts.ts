@@ -1,6 +1,6 @@
 /**
- * What the object lines of an upload say about the session, kept small however many there are. Fed while the upload
- * runs, and again from the journal after a crash.
+ * Facts from the object lines of an upload, in bounded memory. The input comes from a running upload, or from the
+ * journal after a crash.
  */
 import { parseAnnotation, type EndAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
@@ -11,7 +11,7 @@ import {
 } from '../../wire/recorder-api/recording-status.ts';
 import type { JournalNote } from '../spool/spool-journal.ts';
 
-/** Output that is missing from the cast, and where. */
+/** Missing output and its position in the cast. */
 export interface RecordingGap {
   /** Offset in the cast. */
   readonly at: number;
@@ -21,29 +21,29 @@ export interface RecordingGap {
 
 export interface SessionFacts {
   note(note: JournalNote): void;
-  /** Exact bytes of an output line. */
+  /** Counts a note with the exact bytes of an output line. */
   exactOutput(): void;
-  /** The `session` annotation as JSON text, verbatim; undefined for uploads without annotations. */
+  /** The `session` annotation as unchanged JSON text; undefined for uploads without annotations. */
   readonly session: string | undefined;
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
-  /** The gateway's own word on how the session ended. */
+  /** Outcome of the session as reported by the gateway. */
   readonly outcome: EndAnnotation['outcome'] | undefined;
   readonly reason: string | undefined;
   /** True if the gateway reported output, recorded or not. */
   readonly hasOutput: boolean;
-  /** The first of them; `gapCount` counts all. */
+  /** The first gaps. `gapCount` counts all of them. */
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
   readonly noteCount: number;
-  /** Object lines that are no annotations. They are kept with the notes all the same. */
+  /** Number of invalid annotations. The notes still contain them. */
   readonly oddCount: number;
 }
 
 const MAX_GAPS = 100;
 const MAX_TEXT = 1000;
 
-/** One per upload. */
+/** Creates the facts of one upload. */
 export function createSessionFacts(): SessionFacts {
   let session: string | undefined;
   let exitCode: number | undefined;
@@ -54,7 +54,7 @@ export function createSessionFacts(): SessionFacts {
   let noteCount = 0;
   let oddCount = 0;
 
-  /** @throws WireError for anything but an annotation. */
+  /** @throws WireError if the line is not an annotation */
   function take(at: number, line: string): void {
     const annotation = parseAnnotation(line);
     switch (annotation.kind) {
@@ -87,7 +87,7 @@ export function createSessionFacts(): SessionFacts {
     },
     note({ at, text }) {
       noteCount += 1;
-      // exact bytes of an output line: as many and as long as the output, and of no interest here
+      // Notes with exact bytes are as large as the output and contain no facts.
       if (text?.startsWith('{"kind":"raw",') === true) return;
       try {
         take(at, text ?? '');
@@ -127,14 +127,14 @@ export function createSessionFacts(): SessionFacts {
   };
 }
 
-/** The state of an upload that is over. `clean`: its end came from the uploader. */
+/** Returns the final state of an upload. `clean`: the uploader ended the upload. */
 export function finalState(facts: SessionFacts, clean: boolean): RecordingState {
   if (facts.outcome === 'violated') return 'violated';
   const isProven = clean && (facts.outcome === undefined || facts.outcome === 'completed');
   return isProven && !endsUnknown(facts) ? 'completed' : 'interrupted';
 }
 
-/** The result of an upload that is over. */
+/** Returns the final result of an upload. */
 export function finalResult(facts: SessionFacts): RecordedResult {
   const { exitCode, exitMessage, outcome } = facts;
   const message = exitMessage === undefined ? {} : { resultMessage: exitMessage };
@@ -143,17 +143,20 @@ export function finalResult(facts: SessionFacts): RecordedResult {
   return hasFailed(facts) && !endsUnknown(facts) ? { result: 'failed to start', ...message } : {};
 }
 
-/** The API server reported a failure instead of an exit code. */
+/** True if the API server reported a failure instead of an exit code. */
 function hasFailed({ exitCode, exitMessage, outcome }: SessionFacts): boolean {
   return outcome === 'completed' && exitCode === undefined && exitMessage !== undefined;
 }
 
-/** A command with output was running when the API server reported the failure: nobody knows how the command ended. */
+/**
+ * True if the API server reported the failure after the command had written output. The exit status of the command is
+ * then unknown.
+ */
 function endsUnknown(facts: SessionFacts): boolean {
   return hasFailed(facts) && facts.hasOutput;
 }
 
-/** One sentence on what is wrong with a recording, or undefined. `cutReason`: why the upload ended, if it was cut. */
+/** Returns one sentence about the problems of a recording, or undefined. `cutReason`: reason of an interruption. */
 export function problemOf(
   facts: SessionFacts,
   oddLines: number,

@@ -1,7 +1,7 @@
-/** What a catalogue asks of an index, if there is one. */
+/** The interface of an index that a catalogue uses. */
 import type { ListAsk, ListedSessions } from '../../search/search-index.ts';
 
-/** Ids, of which one may count twice. */
+/** Ids. `size` may count an id twice. */
 export interface PendingIds extends Iterable<string> {
   readonly size: number;
   has(id: string): boolean;
@@ -9,11 +9,11 @@ export interface PendingIds extends Iterable<string> {
 
 export interface SessionIndex {
   /**
-   * Recordings of the store that are not in the index as they are now; undefined: nobody knows. What is neither in here nor in the
-   * index is not in the store.
+   * Returns recordings whose current version is not in the index, or undefined if they are unknown. Every other
+   * recording of the store is in the index.
    */
   pending(): PendingIds | undefined;
-  /** The store lists these, and did not before, or not so. */
+  /** Called with recordings that are new or changed in the store. */
   changed(ids: readonly string[]): void;
   /** @throws TailcastError `SEARCH_BUSY`, `SEARCH_UNAVAILABLE` */
   list(ask: ListAsk): Promise<ListedSessions>;

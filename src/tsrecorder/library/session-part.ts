@@ -1,31 +1,35 @@
 /**
- * Sessions that were brought in several uploads.
+ * Sessions with several uploads.
  *
- * A gateway that loses its recorder goes on at another one, from the last byte that was acknowledged. The other recorder
- * has nothing of what came before, so it begins a recording of its own: a part, which repeats the header line and knows
- * at which byte of the session it begins. Parts may overlap (a byte was durable, its acknowledgement was lost) but never
- * disagree: all of them are copies of one stream. Whoever sees all parts shows one recording: see `join-parts.ts`.
+ * A gateway that loses its recorder continues at another recorder, from the last acknowledged byte. The other recorder
+ * lacks the earlier bytes, so it starts a recording of its own, a *part*. The part repeats the header line and stores
+ * its offset in the session. Parts may overlap, because an acknowledgement of durable bytes may get lost. Overlapping
+ * bytes are equal, because all parts are copies of one stream. A reader with access to all parts shows one recording:
+ * see `join-parts.ts`.
  */
 import { createHash } from 'node:crypto';
 
 export interface SessionPart {
-  /** What the uploader calls the session, or the id of the recording. */
+  /** Name of the session from the uploader, or the id of the recording. */
   readonly session: string;
-  /** Counts the uploads of the session, from 1. */
+  /** Number of the upload in its session, starting with 1. */
   readonly number: number;
-  /** Body bytes of the session before this part. */
+  /** Number of body bytes of the session before this part. */
   readonly offset: number;
   /** Length of the header line in the stored cast. */
   readonly headerBytes: number;
-  /** Byte of the session that follows the header line: its uploaded length, or the offset. */
+  /** Byte of the session that follows the header line: the uploaded length of the header line, or `offset`. */
   readonly headerEnd: number;
-  /** Address of the recorder that had the session before, as the uploader has it. */
+  /** Address of the previous recorder of the session, as reported by the uploader. */
   readonly before?: string;
-  /** Of a part that was cut: where the uploader would have gone on, in order. */
+  /** Addresses where the uploader would continue an interrupted part, in order. */
   readonly after?: readonly string[];
 }
 
-/** Equal for the parts of one session, and only for these: two nodes that name the same session have two. */
+/**
+ * Returns the mark of a session. Equal for the parts of one session. Different for different nodes, even with the same
+ * session name.
+ */
 export function sessionMark(nodeId: string, session: string): string {
   return createHash('sha256')
     .update(JSON.stringify([nodeId, session]))

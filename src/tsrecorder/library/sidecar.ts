@@ -1,6 +1,6 @@
 /**
- * The JSON document beside a stored cast: everything about a recording that asciicast cannot hold, and everything a list
- * needs, so that listing reads no casts. A recording without one (of the reference, or copied in) is read from its cast.
+ * The JSON document next to a stored cast. It contains facts that asciicast lacks, and all fields of a list, so that
+ * lists read no casts. Without a sidecar (recordings of the reference, or copied ones), the facts come from the cast.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -14,7 +14,7 @@ import {
 import type { RecordingGap } from './session-facts.ts';
 import type { SessionPart } from './session-part.ts';
 
-/** Of the sidecars that are written. */
+/** Version of new sidecars. */
 const SIDECAR_VERSION = 1;
 
 export interface Sidecar {
@@ -29,18 +29,18 @@ export interface Sidecar {
     readonly protocol: 'v1' | 'v2';
     /** IP address of the uploader. */
     readonly address: string;
-    /** Body bytes that the cast and the notes stand for. */
+    /** Number of body bytes that the cast and the notes represent. */
     readonly bodyBytes: number;
-    /** When the upload ended: RFC 3339 in UTC. */
+    /** End of the upload: RFC 3339 in UTC. */
     readonly endedAt: string;
   };
-  /** Which part of its session this is; most sessions have one. */
+  /** Place of this part in its session; undefined for most sessions. */
   readonly part?: SessionPart;
-  /** The gateway's `session` annotation, verbatim. */
+  /** The unchanged `session` annotation of the gateway. */
   readonly session?: unknown;
   readonly gaps: readonly RecordingGap[];
   readonly gapCount: number;
-  /** Object lines of the upload; they stand in the notes file beside the cast. */
+  /** Number of object lines of the upload. The notes file next to the cast contains them. */
   readonly noteCount: number;
 }
 
@@ -51,7 +51,7 @@ export const RESULT_SCHEMA = z.custom<RecordingResult>(
   `is not ${RESULT_VALUES}`,
 );
 
-/** A recording as it is written down. */
+/** Schema of a stored recording. */
 export const RECORDING_SCHEMA = z.object({
   id: z.string(),
   key: z.string(),
@@ -105,9 +105,7 @@ const schema = z.object({
   noteCount: z.number(),
 }) satisfies z.ZodType<Sidecar>;
 
-/**
- * The document, one member per line. `session` is JSON text that is kept as it is.
- */
+/** Encodes the document with one field per line. The JSON text `session` is copied unchanged. */
 export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string | undefined): string {
   const members = Object.entries({ ...sidecar }).map(
     ([name, value]) => `  ${JSON.stringify(name)}: ${JSON.stringify(value)}`,
@@ -116,14 +114,14 @@ export function encodeSidecar(sidecar: Omit<Sidecar, 'session'>, session: string
   return `{\n${members.join(',\n')}\n}\n`;
 }
 
-/** @returns undefined when the text is no sidecar of a version that we know. */
+/** Parses a sidecar. @returns undefined if the text is not a sidecar of a supported version */
 export function parseSidecar(text: string): Sidecar | undefined {
   return schema.safeParse(jsonOrUndefined(text)).data;
 }
 
 const anyVersion = z.looseObject({ tailcast: z.int().min(SIDECAR_VERSION + 1) });
 
-/** What to say of a sidecar that a newer recorder wrote; undefined when it is none. */
+/** Returns the problem of a sidecar from a newer recorder, or undefined for other texts. */
 export function newerSidecar(text: string): string | undefined {
   const version = anyVersion.safeParse(jsonOrUndefined(text)).data?.tailcast;
   if (version === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** Lists recordings by something else than newest first, which an index alone can. */
+/** Lists recordings in an order other than newest first. This requires an index. */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { ListAsk, ListPosition, ListSort } from '../../search/search-index.ts';
@@ -19,7 +19,7 @@ interface Placed {
 const POSITION = z.strictObject({ order: z.string(), value: z.number().exactOptional() });
 
 /**
- * A page. What is not in the index as it is now is looked at, and put between what is.
+ * Returns a page. Sessions that the index lacks are read and merged into the result.
  *
  * @throws TailcastError `USAGE` for an empty name; `SEARCH_BUSY`, `SEARCH_UNAVAILABLE`
  */
@@ -38,7 +38,7 @@ export async function listSorted(
   const add = (placed: Placed): void => {
     if (placed.recording !== undefined && matches(placed.recording, query)) found.push(placed);
   };
-  /** Those that are not in the index and come before `at`. */
+  /** Adds the sessions outside the index that come before `at`. */
   const addBeside = (at: ListPosition | undefined): void => {
     for (
       let next = waiting.at(-1);
@@ -70,7 +70,7 @@ export async function listSorted(
   if (isWhole) addBeside(undefined);
   const page = found.slice(0, limit);
   const recordings = page.flatMap(({ recording }) => (recording === undefined ? [] : [recording]));
-  // what was looked at and is gone need not be looked at again
+  // The next page must not read removed recordings again.
   const last = found.length > limit ? page.at(-1)?.at : isWhole ? undefined : after;
   return last === undefined ? { recordings } : { recordings, next: JSON.stringify(last) };
 }
@@ -81,7 +81,7 @@ function parseCursor(cursor: string): ListPosition {
   return position;
 }
 
-/** What is not in the index, of the times that are asked for and behind `begin`; the first one last. */
+/** Returns the sessions outside the index within the requested times and behind `begin`, in reverse order. */
 async function placedBeside(
   { beside }: IndexedState,
   sort: Sort,
@@ -105,7 +105,7 @@ function positionOf(sort: Sort, order: string, value: number | undefined): ListP
   return sort === 'oldest' || value === undefined ? { order } : { order, value };
 }
 
-/** Below 0: the left one comes first. */
+/** Returns a negative number if the left position comes first. */
 function compare(sort: Sort, left: ListPosition, right: ListPosition): number {
   if (left.value !== right.value) {
     if (left.value === undefined) return 1;
