@@ -1,4 +1,4 @@
-/** `tailcast alerts test`: a dry run of rules against the index of a recorder, and a message to their webhooks. */
+/** `tailcast alerts test`: a dry run of rules against the index of a recorder, and a test message to their webhooks. */
 import { randomUUID } from 'node:crypto';
 import { loadAlerts } from '../compose/alert-settings.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -15,7 +15,7 @@ import { askSearch } from './search.ts';
 const SHOWN = 20;
 
 /**
- * @returns the exit code: 0 what was tried worked, 1 a webhook did not take its message
+ * @returns the exit code: 0 if every test passed, 1 if a webhook rejected its message
  * @throws TailcastError `CONFIG_INVALID` for the file, `USAGE`, `RECORDER_UNREACHABLE`
  */
 export async function testAlerts(

@@ -1,4 +1,4 @@
-/** The options that say which recordings a command reads. */
+/** Options that select the recordings of a command. */
 import type { Command } from 'commander';
 
 export function addArchiveOptions(command: Command): Command {
@@ -19,14 +19,14 @@ export function addArchiveOptions(command: Command): Command {
     );
 }
 
-/** The options that name a gateway instead of a recorder. */
+/** Adds the options that name a gateway instead of a recorder. */
 export function addContextOptions(command: Command): Command {
   return command
     .option('--context <name>', 'use the gateway of this kubeconfig context')
     .option('--kubeconfig <file>', 'kubeconfig of that context; default: the file that kubectl uses');
 }
 
-/** Of an option that may be given several times. */
+/** Collects the values of an option that may be given several times. */
 function oneMore(value: string, before: readonly string[] = []): readonly string[] {
   return [...before, value];
 }

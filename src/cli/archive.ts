@@ -1,44 +1,44 @@
-/** What `ls` and `play` know of an archive, whatever it is kept in. */
+/** Interface of an archive for `ls` and `play`, independent of its storage. */
 import { createHash } from 'node:crypto';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import type { CastBytes } from '../screen/cast-lines.ts';
 
-/** Longest line a cast may have here; our recorder writes far shorter ones. */
+/** Maximum length of a line in a cast, in bytes. Recorders of tailcast write far shorter lines. */
 export const MAX_LINE_BYTES = 64 * 1024 * 1024;
 
-/** What `ls` narrows the list to, as query parameters of the read API. */
+/** Filters of `ls`, as query parameters of the read API. */
 export type ArchiveQuery = Readonly<Record<string, string>>;
 
-/** What a recording is exported from. */
+/** Sources of an export of a recording. */
 export interface ExportSources extends BundleSources {
-  /** JSON. Undefined where there is none. */
+  /** JSON document; undefined if the recording has none. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
 export interface Archive {
-  /** Newest first; asks for further pages as they are needed. */
+  /** Recordings, newest first. Requests more pages when they are needed. */
   list(query: ArchiveQuery): AsyncIterable<ListedRecording>;
-  /** The recording with this id, the only one whose id begins so, or the newest for `latest`. */
+  /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
   find(id: string): Promise<ListedRecording>;
-  /** The cast, line by line. With `follow`, a running session's lines as they come, until it ends. */
+  /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */
   lines(recording: ListedRecording, options: { readonly follow: boolean }): AsyncIterable<string>;
-  /** The bytes of the cast, from anywhere. */
+  /** Bytes of the cast, with random access. */
   bytes(recording: ListedRecording): CastBytes;
-  /** Gives `use` everything that is known about a recording that is over. */
+  /** Calls `use` with all sources of a finished recording. */
   withSources<T>(recording: ListedRecording, use: (sources: ExportSources) => Promise<T>): Promise<T>;
 }
 
-/** Shortest number of digits of a short id. */
+/** Minimum number of digits of a short id. */
 const SHORT_ID = 6;
 
-/** The short name of a recording for people: the first digits of the SHA-256 of its id. */
+/** Short name of a recording for users: the first digits of the SHA-256 of its id. */
 export function shortId(id: string, digits = SHORT_ID): string {
   return createHash('sha256').update(id).digest('hex').slice(0, digits);
 }
 
-/** Short ids with as many digits as tell these recordings apart. */
+/** Short ids with enough digits to be unique among these recordings. */
 export function shortIds(ids: readonly string[]): ReadonlyMap<string, string> {
   const distinct = new Set(ids).size;
   let digits = SHORT_ID;
@@ -47,9 +47,9 @@ export function shortIds(ids: readonly string[]): ReadonlyMap<string, string> {
 }
 
 /**
- * Finds by id, by its beginning, by the beginning of its time, by a short id, or `latest`.
+ * Finds a recording by its id, a prefix of its id, a prefix of its time, a short id, or `latest`.
  *
- * @throws TailcastError `RECORDING_UNKNOWN`; `USAGE` when several recordings match
+ * @throws TailcastError `RECORDING_UNKNOWN`; `USAGE` if several recordings match
  */
 export async function findRecording(archive: Pick<Archive, 'list'>, id: string): Promise<ListedRecording> {
   const found: ListedRecording[] = [];

@@ -1,4 +1,4 @@
-/** A cast in a file of the person who plays it. */
+/** A cast in a local file of the user. */
 import { createReadStream } from 'node:fs';
 import { open, readFile, stat } from 'node:fs/promises';
 import type { CastBytes } from '../screen/cast-lines.ts';
@@ -14,7 +14,12 @@ export interface CastFile {
 
 const BEGINNING_BYTES = 4096;
 
-/** Opens a file of any version. @returns undefined when there is no such file. @throws WireError for a damaged file of version 1. */
+/**
+ * Opens a file of any version of the format.
+ *
+ * @returns undefined if there is no such file
+ * @throws WireError for a damaged file of version 1
+ */
 export async function openCastFile(path: string): Promise<CastFile | undefined> {
   if ((await stat(path).catch(() => undefined))?.isFile() !== true) return undefined;
   const file = await open(path);

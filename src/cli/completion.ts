@@ -1,22 +1,19 @@
 /**
- * Shell completion. One function says what may come next; every shell asks it through `tailcast __complete`, in the
- * protocol that kubectl speaks with its plugins: a line per candidate, `word<TAB>what it is`, then `:` and 4, or 0 where
- * file names belong.
+ * Shell completion. All shells run `tailcast __complete`, in the protocol of kubectl plugins: one line per candidate,
+ * `word<TAB>description`, then `:` and the directive. The directive is 4, or 0 if the shell may complete file names.
  */
 import type { Command } from 'commander';
 import { TailcastError } from '../errors.ts';
 
 const NO_FILES = ':4';
 const FILES = ':0';
-/** Placeholders of values that are files or folders. */
+/** Placeholders of values that are files or directories. */
 const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];
 
-/**
- * The candidates for the last of `words`, and the directive; words are those after the program's name.
- */
+/** Returns the candidates for the last of `words`, and the directive. `words` starts after the name of the program. */
 export function completions(program: Command, words: readonly string[]): readonly string[] {
   const current = words.at(-1) ?? '';
   const { command, waiting, position } = walk(program, words.slice(0, -1));
@@ -52,9 +49,9 @@ export function completions(program: Command, words: readonly string[]): readonl
 
 interface Walk {
   readonly command: Command;
-  /** The placeholder of the option whose value comes next. */
+  /** Placeholder of the option whose value comes next; undefined if an argument comes next. */
   readonly waiting: string | undefined;
-  /** How many arguments of the command are there already. */
+  /** Number of arguments of the command before the current word. */
   readonly position: number;
 }
 
@@ -76,7 +73,7 @@ function walk(program: Command, words: readonly string[]): Walk {
   return { command, waiting, position };
 }
 
-/** Values are known where the placeholder lists them: `<off|require>`. */
+/** Candidates for a value. They are known if the placeholder lists them: `<off|require>`. */
 function valuesOf(placeholder: string, current: string): readonly string[] {
   const inside = placeholder.replace(/^<(.*)>$/, '$1');
   if (/^[\w-]+(\|[\w-]+)+$/.test(inside)) {
@@ -101,9 +98,9 @@ function matching(
 }
 
 /**
- * The script that a shell loads.
+ * Returns the completion script of a shell.
  *
- * @throws TailcastError `USAGE` for a shell that there is none for
+ * @throws TailcastError `USAGE` for an unsupported shell
  */
 export function completionScript(shell: string): string {
   switch (shell) {

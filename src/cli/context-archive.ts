@@ -1,4 +1,4 @@
-/** The archive behind a kubeconfig's context: the portal of the gateway that the context leads to. */
+/** The archive behind a kubeconfig context: the portal of the gateway in the context. */
 import { homedir } from 'node:os';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { CommandContext } from '../config/command-context.ts';
@@ -8,17 +8,17 @@ import { kubeconfigPaths, readKubeconfigContext, type KubeconfigContext } from '
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 
-/** Path of the portal (`portal/page-headers`), below the server of a context. */
+/** Path of the portal (`portal/page-headers`) below the server of a context. */
 const PORTAL = '-/recordings/';
 
-/** As kubectl's options of these names; neither: the current context of the files that kubectl reads. */
+/** Options with the meaning of kubectl's options of the same names. Default: the current context of kubectl's files. */
 export interface ContextOptions {
   readonly kubeconfig: string | undefined;
   readonly context: string | undefined;
 }
 
 /**
- * Opens the recordings that the gateway of a context shows.
+ * Opens the recordings in the portal of a context's gateway.
  *
  * @throws as {@link contextAddress}
  */
@@ -30,12 +30,12 @@ export async function openContextArchive(
 }
 
 /**
- * Where the gateway of a context shows recordings, which has been asked. No credentials are sent: a gateway knows callers by
- * the tailnet. From now on the process trusts the authority of the context.
+ * Returns the address of the portal in a context's gateway, after a test request. The function sends no credentials,
+ * because a gateway identifies callers by their tailnet address. Afterwards the process trusts the CA of the context.
  *
- * @returns an address as that of a recorder, which ends with a slash
- * @throws TailcastError `CONFIG_INVALID` when the kubeconfig is at fault, `RECORDER_UNREACHABLE` or `USAGE` when what
- *   answers there is no gateway that shows recordings
+ * @returns an address in the form of a recorder's address, which ends with a slash
+ * @throws TailcastError `CONFIG_INVALID` if the kubeconfig is invalid, `RECORDER_UNREACHABLE` or `USAGE` if the server
+ *   is not a gateway with a portal
  */
 export async function contextAddress(
   { kubeconfig, context: name }: ContextOptions,
@@ -71,7 +71,9 @@ function portalOf({ name, cluster }: KubeconfigContext): string {
   return new URL(PORTAL, server.endsWith('/') ? server : `${server}/`).href;
 }
 
-/** `fetch` has no authority of its own, so that of the context is trusted by the process, which calls nobody else. */
+/**
+ * Makes the process trust the CA of the context, because `fetch` has no CA option. The process calls no other server.
+ */
 async function trustAuthority(context: KubeconfigContext): Promise<void> {
   const {
     name,

@@ -1,4 +1,4 @@
-/** `tailcast coverage`: which sessions the API server let happen, and which of them have no recording. */
+/** `tailcast coverage`: compares the sessions in an audit log of the API server with the recordings. */
 import { createReadStream } from 'node:fs';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -13,13 +13,15 @@ import { openArchive } from './open-archive.ts';
 import { print, printJson, printTable } from './output.ts';
 
 /**
- * - `recorded`: there is a recording of this very session
- * - `unrecorded`: it came through a gateway, and could have been recorded, and is not
- * - `direct`: nothing in the audit log says that it came through a gateway: past it, or through one without `auditExtras`
- * - `unrecordable`: it came through a gateway, and is of a kind that is never recorded
+ * Result for one session:
+ * - `recorded`: there is a recording of exactly this session
+ * - `unrecorded`: the session came through a gateway and could have been recorded, but has no recording
+ * - `direct`: the audit log does not show that the session came through a gateway; it came directly, or through a
+ *   gateway without `auditExtras`
+ * - `unrecordable`: the session came through a gateway, and its kind is never recorded
  *
- * In noauth mode the audit log has no sign of a gateway but the audit id of a recorded session, so there a session is
- * `recorded` or `direct`.
+ * In noauth mode the audit id of a recorded session is the only sign of a gateway in the audit log. Every session is
+ * then `recorded` or `direct`.
  */
 export type Coverage = 'recorded' | 'unrecorded' | 'direct' | 'unrecordable';
 
@@ -29,13 +31,15 @@ export interface CoveredSession extends AuditedSession {
 
 const RECORDABLE: ReadonlySet<string> = new Set(['exec', 'attach']);
 
-/** What a recording says of its session. */
+/** Facts about a session from its recording. */
 export interface RecordedSession {
-  /** The gateway's id. */
+  /** Session id of the gateway. */
   readonly id: string;
-  /** Whether the gateway impersonated the user: else the session ran under whatever name the client's credentials have. */
+  /**
+   * True if the gateway impersonated the user. Otherwise the session ran under the name in the client's credentials.
+   */
   readonly isImpersonated: boolean;
-  /** Login name of a person, name of a tagged node. */
+  /** Login name of a person, or name of a tagged node. */
   readonly user: string;
   /** `exec` or `attach`. */
   readonly subresource: string;
@@ -44,23 +48,26 @@ export interface RecordedSession {
 }
 
 /**
- * A recording whose session cannot be found in the audit log, so that its line there counts as one without a recording.
- * `chosen`: in noauth mode the client had brought an audit id of its own, and somebody who chooses ids could have one recording
- * cover something else. `none`: its producer gave it no id. `unsigned`: no trusted recorder signed it, so anybody with write
- * access to the store could have made it.
+ * A recording whose session is not in the audit log. The session's line in the log then counts as a session without a
+ * recording.
+ * - `chosen`: in noauth mode the client chose the audit id. A client that chooses ids could make one recording cover
+ *   another session.
+ * - `none`: the producer of the recording gave no id.
+ * - `unsigned`: no trusted recorder signed the recording, so every process with write access to the store could have
+ *   made it.
  */
 export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'> {
-  /** The recording. */
+  /** Id of the recording. */
   readonly id: string;
   readonly time: string;
   readonly because: 'chosen' | 'none' | 'unsigned';
 }
 
 /**
- * Joins by the gateway's id of a session, which is the audit id, the extra, and `connectionID` of the recording. An audit
- * id alone proves little, because the API server takes it from whoever asks: so a recording must also be of the same place
- * and, where the gateway said who it is, of the same user. It covers one session only, and that is the first one, because
- * ids cannot be known beforehand. Pure.
+ * Matches sessions and recordings by the gateway's session id: the audit id, the audit extra, and `connectionID` of the
+ * recording. The API server accepts audit ids from clients, so an audit id proves little. The recording must also have
+ * the same target and, if the gateway named the user, the same user. A recording covers only the first matching
+ * session, because a client cannot know an id in advance. Pure.
  */
 export function judgeCoverage(
   sessions: Iterable<AuditedSession>,
@@ -68,7 +75,7 @@ export function judgeCoverage(
 ): readonly CoveredSession[] {
   const byId = new Map(Array.from(recordings, (recording) => [recording.id, recording]));
   const distinct = new Map<string, AuditedSession>();
-  // the events of one session share the time at which it was asked for
+  // the events of one session share the time of the request
   for (const session of sessions) distinct.set(`${session.time} ${session.auditId} ${session.user}`, session);
   const inOrder = [...distinct.values()].toSorted((a, b) => a.time.localeCompare(b.time));
   return inOrder.map((session) => {
@@ -96,10 +103,10 @@ function gapOf({ gatewayId, subresource }: AuditedSession): Coverage {
 }
 
 /**
- * Prints the sessions that are missing, one line each, or all of them as JSON objects with `--json`.
+ * Prints one line for each missing session, or all sessions as JSON objects with `--json`.
  *
- * @returns the exit code: 0 when every session that can be recorded is, 1 otherwise
- * @throws TailcastError `AUDIT_LOG_UNUSABLE` when a log is none, is empty or was cut: then nothing can be said,
+ * @returns the exit code: 0 if every recordable session is recorded, 1 otherwise
+ * @throws TailcastError `AUDIT_LOG_UNUSABLE` for an invalid, empty or truncated log, which allows no conclusion,
  *   `RECORDER_UNREACHABLE`
  */
 export async function reportCoverage(
@@ -180,7 +187,7 @@ async function readSessions(path: string): Promise<readonly AuditedSession[]> {
   return sessions;
 }
 
-/** What the first line of each recording says. */
+/** Reads the facts in the first line of each recording. */
 async function readRecordedSessions(
   archive: Archive,
 ): Promise<{ readonly recorded: readonly RecordedSession[]; readonly untied: readonly UntiedRecording[] }> {
@@ -214,7 +221,7 @@ async function readRecordedSession(
       const auditId = extra.get(AUDIT_ID_KEY);
       const at = { id: recording.id, time: recording.startedAt };
       const { trust = 'verified', trustReason } = recording;
-      // without a key the store is taken at its word
+      // without a key, recordings of the store count without verification
       if (trust !== 'verified' && trustReason !== NO_KEY_NAMED)
         return { ...at, because: 'unsigned', ...about };
       if (id !== '' && (auditId === undefined || auditId === id))
@@ -223,7 +230,7 @@ async function readRecordedSession(
       return { ...at, because, ...about };
     }
   } catch {
-    // a recording whose beginning cannot be read proves nothing
+    // a recording with an unreadable first line proves nothing
   }
   return undefined;
 }

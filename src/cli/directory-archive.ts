@@ -1,4 +1,4 @@
-/** The archive of `--store`: a recorder's directory or bucket, read without a recorder. Nothing in it is written. */
+/** The archive of `--store`: the directory or bucket of a recorder, read without the recorder. Never writes to it. */
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
@@ -22,12 +22,16 @@ const PAGE_SIZE = 200;
 
 const MAX_CACHED = 10_000;
 
-/** The public keys of recorders that count, by id. */
+/** Trusted public keys of recorders, by id. */
 export type TrustedKeys = ReadonlyMap<string, PublicKey>;
 
 const NO_KEYS: TrustedKeys = new Map();
 
-/** The archive in a store that is open. @param trusted without keys, each recording is unverified */
+/**
+ * Returns the archive in an open store.
+ *
+ * @param trusted without keys, each recording is unverified
+ */
 export function openStoreArchive(
   store: EvidenceStore,
   signal: AbortSignal,
@@ -36,16 +40,19 @@ export function openStoreArchive(
   return openJoinedArchive(store, [], signal, trusted);
 }
 
-/** What the signature of a recording proves. A key that is only in the store proves nothing: who writes there can add one. */
+/**
+ * Returns the verification of signatures. A key that is only in the store proves nothing, because every writer of the
+ * store can add one.
+ */
 function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
   if (trusted.size === 0) return {};
   return { trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted) };
 }
 
-/** Reason of a recording whose signature nobody checked. */
+/** Reason for an unverified recording without a named key. */
 export const NO_KEY_NAMED = 'no key of a recorder is named (--recorder-keys)';
 
-/** Without a key, nothing in a store is proven. */
+/** Marks a recording as unverified, because no key was named. */
 function withTrust(recording: Recording): Recording {
   if (recording.trust !== undefined) return recording;
   return {
@@ -56,10 +63,10 @@ function withTrust(recording: Recording): Recording {
 }
 
 /**
- * The archive in several places at once: a session whose parts are in several of them is one recording.
+ * Returns the archive of several places. A session with parts in several places is one recording.
  *
- * @param store one of them.
- * @param elsewhere what is in the others; a recording that several have is shown once.
+ * @param store one of the stores
+ * @param elsewhere content of the other places; a recording in several places is listed once
  * @param trusted without keys, each recording of a store is unverified
  */
 export function openJoinedArchive(
@@ -115,13 +122,13 @@ export function openJoinedArchive(
   return archive;
 }
 
-/** @param text RFC 3339; undefined: no bound. */
+/** @param text RFC 3339; undefined: no bound */
 function timeOf(name: 'from' | 'to', text: string | undefined): Pick<CatalogQuery, 'from' | 'to'> {
   const nanoseconds = text === undefined ? undefined : parseTime(text);
   return nanoseconds === undefined ? {} : { [name]: nanoseconds };
 }
 
-/** What several sources know of; the first one that has a session is believed. */
+/** Merges the sessions of several sources. The first source with a session provides its facts. */
 async function mergeRemotes(
   sources: readonly (() => Promise<readonly RemoteRecording[]>)[],
 ): Promise<readonly RemoteRecording[]> {
@@ -130,7 +137,7 @@ async function mergeRemotes(
   return [...byId.values()];
 }
 
-/** What is in a store that is open, for {@link openJoinedArchive}. */
+/** Returns the content of an open store, for {@link openJoinedArchive}. */
 export function elsewhereInStore(
   store: EvidenceStore,
   trusted: TrustedKeys = NO_KEYS,

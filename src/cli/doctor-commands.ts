@@ -13,7 +13,7 @@ import { formatFailure } from './failure-text.ts';
 import { print } from './output.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 
-/** `doctor <role>` takes the role's own settings, so that it looks at what the role would use. */
+/** Adds `doctor`. `doctor <role>` accepts all settings of the role, so that it checks the configuration of the role. */
 export function addDoctor(program: Command, context: CommandContext, outcome: { code: number }): void {
   const doctor = program
     .command('doctor')

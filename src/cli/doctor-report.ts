@@ -1,4 +1,4 @@
-/** What `tailcast doctor` prints: one line per check, and below it what to do. Pure. */
+/** Output of `tailcast doctor`: one line per check, followed by the remedy. Pure. */
 import type { CheckFinding, Status } from '../doctor/checks.ts';
 import { plain } from './output.ts';
 

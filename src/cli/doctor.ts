@@ -7,15 +7,15 @@ import { VERSION } from '../version.ts';
 export interface DoctorRun {
   readonly role: 'gateway' | 'recorder' | 'operator';
   readonly json: boolean;
-  /** `signal` aborts when the run is over. */
+  /** Returns the checks. `signal` aborts at the end of the run. */
   readonly checks: (signal: AbortSignal) => Promise<readonly Check[]>;
 }
 
 /**
- * `tailcast doctor <role>`: runs the checks and prints each as it is known.
+ * `tailcast doctor <role>`: runs the checks and prints each result immediately.
  *
- * @returns the exit code: 0 nothing failed (there may be warnings), 1 something did
- * @throws TailcastError when the settings do not describe something that could be checked
+ * @returns the exit code: 0 if no check failed (warnings are allowed), 1 otherwise
+ * @throws TailcastError if the settings are invalid
  */
 export async function examineRole(run: DoctorRun, context: CommandContext): Promise<0 | 1> {
   const over = new AbortController();

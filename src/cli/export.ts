@@ -1,4 +1,4 @@
-/** `tailcast export`: a recording as a file to keep or to hand on. */
+/** `tailcast export`: writes a recording to a file. */
 import { createWriteStream } from 'node:fs';
 import { readFile, rename, rm, stat } from 'node:fs/promises';
 import { once } from 'node:events';
@@ -32,10 +32,10 @@ const MAX_PROBLEMS = 20;
 type ExportFormat = (typeof EXPORT_FORMATS)[number];
 
 /**
- * Writes the file whole or not at all, and never over another one.
+ * Writes the complete file or nothing. Never overwrites a file.
  *
- * @returns the exit code: 1 when bytes of the output are missing in it
- * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`.
+ * @returns the exit code: 1 if bytes of the output are missing
+ * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDER_UNREACHABLE`, `PLAY_INDEX_UNAVAILABLE`
  */
 export async function writeExport(
   id: string,
@@ -67,7 +67,7 @@ export async function writeExport(
 
 type Put = (piece: string | Uint8Array) => Promise<void>;
 
-/** A file or a pipe gets the bytes as they are; a terminal gets what cannot drive it. */
+/** A file or a pipe gets the raw bytes; a terminal gets filtered text. */
 function printerOf(format: ExportFormat, { stdout }: CommandContext): Put {
   if (stdout.isTTY !== true) return (piece) => printRaw(stdout, piece);
   const decoder = new TextDecoder();
@@ -106,7 +106,7 @@ async function* contentOf(
   }
 }
 
-/** Why what was exported is not all that was written: the first of them, and how many there are. */
+/** Reasons why an export is incomplete: the first reason, and the number of all reasons. */
 class Problems {
   readonly #texts: string[] = [];
   #count = 0;
@@ -116,7 +116,11 @@ class Problems {
     if (this.#count <= MAX_PROBLEMS) this.#texts.push(text);
   }
 
-  /** @returns the exit code */
+  /**
+   * Prints the problems.
+   *
+   * @returns the exit code
+   */
   async told({ stderr }: CommandContext): Promise<number> {
     for (const text of this.#texts) await print(stderr, `${plain(text)}\n`);
     if (this.#count > MAX_PROBLEMS) await print(stderr, `and ${this.#count - MAX_PROBLEMS} more\n`);
@@ -124,7 +128,7 @@ class Problems {
   }
 }
 
-/** A line for each row, the time before it. */
+/** One line for each row, which starts with its time. */
 function* transcriptText(document: Uint8Array | undefined, problems: Problems): Generator<string> {
   if (document === undefined)
     throw new TailcastError('PLAY_INDEX_UNAVAILABLE', 'there is no transcript of it');
@@ -145,7 +149,7 @@ async function readPage(): Promise<string> {
   });
 }
 
-/** For a person who waits. */
+/** Shows the progress on a terminal. */
 function progressAt({ stderr }: CommandContext): (share: number) => void {
   const isTerminal = 'isTTY' in stderr && stderr.isTTY === true;
   let shown = -1;
@@ -158,10 +162,10 @@ function progressAt({ stderr }: CommandContext): (share: number) => void {
   };
 }
 
-/** @throws TailcastError `USAGE` when the file cannot be made */
+/** @throws TailcastError `USAGE` if the file cannot be created */
 async function writeWhole(target: string, write: (put: Put) => Promise<void>): Promise<void> {
   const draft = `${target}.part`;
-  // a recording is only for the person who exports it
+  // only the user who exports a recording may read it
   const file = createWriteStream(draft, { mode: 0o600, flags: 'wx' });
   try {
     await once(file, 'open').catch((error: unknown) => {
@@ -175,7 +179,7 @@ async function writeWhole(target: string, write: (put: Put) => Promise<void>): P
     await once(file, 'close');
     await rename(draft, target);
   } catch (error) {
-    // the draft of another export is not ours to remove
+    // an existing draft belongs to another export
     if (!file.pending) await rm(draft, { force: true });
     file.destroy();
     throw error;

@@ -1,11 +1,11 @@
-/** The one formatter of errors for people: what happened with which value, what to do, the code. Pure. */
+/** The only formatter of errors for users: what happened, the value that caused it, the advice, the code. Pure. */
 import { TailcastError, adviceOn, errorText } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { ERROR_ADVICE } from './error-advice.ts';
 
 /**
- * The lines that a command writes to stderr for an error that ended it. Details in several lines stay several lines. A
- * defect of tailcast shows its stack as well.
+ * Returns the lines on stderr for an error that stopped a command. A multi-line detail keeps its lines. A defect of
+ * tailcast also shows its stack.
  */
 export function formatFailure(error: unknown): string {
   if (error instanceof TailcastError) {

@@ -17,15 +17,18 @@ import { print } from './output.ts';
 
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
 const LOOKUP_MS = 5000;
-/** What the reference writes too: one user for all tailnet clusters, whose token nobody reads. */
+/**
+ * Name of the user in the kubeconfig, equal to the name in the reference (Tailscale's CLI). All tailnet clusters share
+ * it, and its token is unused.
+ */
 const USER_NAME = 'tailscale-auth';
 const USER_TOKEN = 'unused';
 
 /**
- * `tailcast kubeconfig <host…>`: adds cluster, user and context for each gateway and makes the first context current.
+ * `tailcast kubeconfig <host…>`: adds a cluster, a user and a context for each gateway, and selects the first context.
  *
- * @param hosts URLs, names or addresses; a name without dots and an address are looked up in the tailnet.
- * @throws TailcastError `USAGE` or `CONFIG_INVALID`.
+ * @param hosts URLs, names or addresses; names without dots and addresses are looked up in the tailnet
+ * @throws TailcastError `USAGE` or `CONFIG_INVALID`
  */
 export async function writeGatewayKubeconfig(
   hosts: readonly string[],
@@ -88,7 +91,7 @@ async function entriesOf(
   return entries;
 }
 
-/** The host, with the port where that is not the default. */
+/** The host, with its port unless it is the default. */
 function nameOf({ hostname, host, port }: URL): string {
   return port === '' ? hostname.replaceAll(/^\[|\]$/g, '') : host;
 }
@@ -109,8 +112,8 @@ async function serverUrl(host: string, options: Readonly<Record<string, unknown>
 }
 
 /**
- * Certificates are for full names, so that is what goes into the file: a single label and an address are looked up. An
- * address that is nobody's in the tailnet, or that nobody can be asked about, stays what it is.
+ * Returns the full name of a host, because certificates contain only full names. The tailnet resolves a single label or
+ * an address. An address without a node in the tailnet, or without a reachable tailscaled, stays unchanged.
  */
 async function fullName(host: string, options: Readonly<Record<string, unknown>>): Promise<string> {
   const address = isIP(host);

@@ -8,12 +8,12 @@ import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTab
 import type { CommandContext } from '../config/command-context.ts';
 
 const FILTERS = ['user', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
-/** Recordings that are read at most when they are to be sorted by something else than time. */
+/** Maximum number of recordings that are read for a sort order other than time. */
 const MAX_SORTED = 100_000;
 
 interface Column {
   readonly text: (recording: ListedRecording) => string;
-  /** By what it is sorted. Default: its text. */
+  /** Sort key. Default: the text of the cell. */
   readonly order?: (recording: ListedRecording) => number;
 }
 
@@ -49,9 +49,9 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['problem', { text: ({ problem = '' }) => problem }],
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);
-/** What a terminal shows without `--wide` or `--columns`. */
+/** Default columns on a terminal, without `--wide` or `--columns`. */
 const SHORT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'state', 'result', 'command'];
-/** Columns that are cut where a terminal is too narrow. */
+/** Columns that are truncated on a narrow terminal. */
 const CUT_COLUMNS: ReadonlySet<string> = new Set([
   'who',
   'where',
@@ -63,16 +63,16 @@ const CUT_COLUMNS: ReadonlySet<string> = new Set([
 ]);
 const DEFAULT_COLUMNS = ['id', 'started', 'who', 'where', 'length', 'size', 'state', 'result', 'command'];
 
-/** Shown as well if a recording is listed that no trusted recorder signed. */
+/** Additional default column if the list contains a recording without a trusted signature. */
 const TRUST_COLUMN = 'trust';
 
-/** What can be named with `--columns` and `--sort`. */
+/** Valid names for `--columns` and `--sort`. */
 const COLUMN_NAMES: readonly string[] = [...COLUMNS.keys()];
 
 /**
- * `tailcast ls`: the newest recordings, one line each, or one JSON object each with `--json`.
+ * `tailcast ls`: prints the newest recordings, one line each, or one JSON object each with `--json`.
  *
- * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`.
+ * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`
  */
 export async function printRecordings(
   options: Readonly<Record<string, unknown>>,
@@ -113,20 +113,20 @@ interface Layout {
   readonly isShort: boolean;
 }
 
-/** @throws TailcastError `USAGE` for a column that does not exist */
+/** @throws TailcastError `USAGE` for an unknown column */
 function layoutOf(options: Readonly<Record<string, unknown>>, { stdout }: CommandContext): Layout {
-  // a program that reads the list gets all of each cell
+  // a program that reads the list gets complete cells
   const isShort = stdout.isTTY === true && options['wide'] !== true && options['columns'] === undefined;
   return { columns: columnsOf(isShort ? SHORT_COLUMNS.join(',') : options['columns']), isShort };
 }
 
-/** A terminal has no space for an empty column. */
+/** Removes an empty column on a terminal to save space. */
 function withoutResult(layout: Layout, shown: readonly ListedRecording[]): Layout {
   if (!layout.isShort || shown.some(({ result }) => result !== undefined)) return layout;
   return { ...layout, columns: layout.columns.filter(([name]) => name !== 'result') };
 }
 
-/** If a recording is listed that no trusted recorder signed, the default columns say so. */
+/** Adds the column {@link TRUST_COLUMN} if the list contains a recording without a trusted signature. */
 function withTrust(layout: Layout, shown: readonly ListedRecording[]): Layout {
   if (shown.every(({ trust }) => trust === undefined || trust === 'verified')) return layout;
   const column = [TRUST_COLUMN, columnOf(TRUST_COLUMN, '--columns')] as const;
@@ -186,7 +186,7 @@ function columnsOf(given: unknown): readonly (readonly [string, Column])[] {
   return names.map((name) => [name, columnOf(name, '--columns')]);
 }
 
-/** Undefined: the newest first, as they come. */
+/** Returns the sort order; undefined for the order of the archive, newest first. */
 function sortOf(given: unknown): ((left: ListedRecording, right: ListedRecording) => number) | undefined {
   if (typeof given !== 'string' || given === '-started') return undefined;
   const isDown = given.startsWith('-');
@@ -203,7 +203,7 @@ function columnOf(name: string, option: string): Column {
   return column;
 }
 
-/** Colours are for people at a terminal who have not said that they want none (no-color.org). */
+/** True for a terminal, unless the user disabled colours (no-color.org). */
 function hasColours({ stdout, environment }: CommandContext): boolean {
   return stdout.isTTY === true && (environment.get('NO_COLOR') ?? '') === '';
 }
@@ -212,7 +212,7 @@ const RED = 31;
 const GREEN = 32;
 const YELLOW = 33;
 
-/** Failures and running sessions have colours, as on the page. */
+/** Colour of failures and running sessions, equal to the colours of the page. */
 function colourOf(column: string, cell: string): number | undefined {
   if (column === 'result') return cell === '' || cell === '0' ? undefined : YELLOW;
   if (column === TRUST_COLUMN) return cell === '' || cell === 'verified' ? undefined : RED;

@@ -1,4 +1,4 @@
-/** Which archive a command reads: the one it was told, or the one of this person's demo. */
+/** Opens the archive of a command: the named archive, or the archive of the user's demo. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -15,13 +15,14 @@ import type { ContextOptions } from './context-archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 import { readRoleSettings } from './role-options.ts';
 
-/** What the demo leaves in its directory so that the tools find it. */
+/** File in the directory of the demo that names its recorder and store. */
 const DEMO_NOTE = z.object({ recorder: z.string(), store: z.string() });
 
 /**
- * Opens the archive that the options, the environment or a demo of this person name.
+ * Opens the archive that the options, the environment or the user's demo name.
  *
- * @throws TailcastError `USAGE` when nobody names one, `RECORDER_UNREACHABLE` when it does not answer.
+ * @throws TailcastError `USAGE` if none of them names an archive, `RECORDER_UNREACHABLE` if the recorder does not
+ *   respond
  */
 export async function openArchive(
   options: Readonly<Record<string, unknown>>,
@@ -52,9 +53,9 @@ export async function openArchive(
 }
 
 /**
- * The address of the recorder that the options, the environment or a demo of this person name.
+ * Returns the address of the recorder that the options, the environment or the user's demo name.
  *
- * @throws TailcastError `USAGE` when nobody names one.
+ * @throws TailcastError `USAGE` if none of them names a recorder
  */
 export async function recorderAddress(
   options: Readonly<Record<string, unknown>>,
@@ -81,9 +82,10 @@ async function addressOf(
 }
 
 /**
- * The same for what the portal of a gateway answers as well: the address of a recorder, or of the portal of the context that is named.
+ * Returns the address of a recorder, or of the portal in the named context. For requests that recorders and portals
+ * both support.
  *
- * @throws TailcastError `USAGE` when nobody names one, and as {@link openArchive} for a context.
+ * @throws TailcastError `USAGE` if there is no address, and the errors of {@link openArchive} for a context
  */
 export async function recorderOrContextAddress(
   options: Readonly<Record<string, unknown>>,
@@ -97,7 +99,10 @@ export async function recorderOrContextAddress(
   return contextAddress(named, context);
 }
 
-/** The context that is asked, if one is: the one named, or for a plugin of kubectl the one that kubectl would use. */
+/**
+ * Returns the options of the context: of the named context or, in a kubectl plugin, of kubectl's current context.
+ * Undefined if the command uses no context.
+ */
 function contextOptions(
   options: Readonly<Record<string, unknown>>,
   { programName }: CommandContext,
@@ -126,7 +131,11 @@ async function openStore(
   return openStoreArchive(await readableStore(store, context), context.signal, trusted);
 }
 
-/** The public keys of the recorders that the options or the environment name. @throws TailcastError `CONFIG_INVALID` */
+/**
+ * Returns the public keys of recorders that the options or the environment name.
+ *
+ * @throws TailcastError `CONFIG_INVALID`
+ */
 async function trustedKeys(
   options: Readonly<Record<string, unknown>>,
   { environment }: CommandContext,
@@ -141,7 +150,7 @@ async function readableStore(store: string, { environment }: CommandContext): Pr
   return (await openStoreForTool({ ...readRoleSettings(RECORDER_SETTINGS, {}, environment), store })).store;
 }
 
-/** Several stores and recorders, whose parts of sessions are put together. */
+/** Opens several stores and recorders, and joins the parts of sessions. */
 async function openPlaces(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
@@ -161,7 +170,7 @@ async function openPlaces(
   return openJoinedArchive(first, [...elsewhere, ...recorders], context.signal, trusted);
 }
 
-/** Where everything is at recorders. */
+/** Empty store, for archives that consist only of recorders. */
 const NO_STORE: EvidenceStore = {
   list: async () => [],
   stat: async () => undefined,
@@ -179,7 +188,7 @@ async function answers(base: string): Promise<boolean> {
   return probe?.ok === true;
 }
 
-/** What the demo of this person left for the tools; undefined when there was none. */
+/** Returns the note of the user's demo; undefined if there is no demo. */
 export async function readDemoNote(
   environment: ReadonlyMap<string, string>,
 ): Promise<z.infer<typeof DEMO_NOTE> | undefined> {
@@ -197,7 +206,7 @@ function recorderOf(
   return textOf(options['recorder']) ?? environment.get('TAILCAST_RECORDER');
 }
 
-/** Of an option that may be given several times, the first. */
+/** Returns the first value of a repeated option. */
 function textOf(value: unknown): string | undefined {
   return textsOf(value)[0];
 }

@@ -1,6 +1,6 @@
 /**
- * The only module of `src/cli` that writes to stdout and stderr. Text from recorders, stores, tailscaled and kubeconfigs is
- * data: written as it is, it could move the cursor, set the clipboard, or show another line than it is.
+ * The only module of `src/cli` that writes to stdout and stderr. Text from recorders, stores, tailscaled and
+ * kubeconfigs is untrusted. Unfiltered, such text could move the cursor, set the clipboard, or imitate other lines.
  */
 import type { Writable } from 'node:stream';
 import type { CommandContext } from '../config/command-context.ts';
@@ -8,14 +8,14 @@ import { safeLine, safeLines, UNSAFE_CHARACTERS } from '../safe-text.ts';
 import { cellWidth } from '../terminal/cell-width.ts';
 
 /**
- * Writes text, of which only line feeds and tabs control the terminal; every other control becomes `�`.
- * A field of a record goes through {@link plain} first, so that it cannot begin a line.
+ * Writes text. Only line feeds and tabs control the terminal; other control characters become `�`. Pass each field of a
+ * record through {@link plain} first, so that a field cannot start a new line.
  */
 export function print(stream: Writable, text: string): Promise<void> {
   return write(stream, safeLines(text));
 }
 
-/** Writes one JSON value and a line feed. What a terminal would obey is escaped, so that the value stays the same. */
+/** Writes one JSON value and a line feed. Control characters of terminals are escaped, so the value stays the same. */
 export function printJson(stream: Writable, value: unknown, indent?: number): Promise<void> {
   const json = JSON.stringify(value, undefined, indent) ?? 'null';
   return write(
@@ -31,17 +31,17 @@ function escaped(text: string): string {
   ).join('');
 }
 
-/** Writes text over the last line of a terminal, e.g. progress. */
+/** Replaces the last line of a terminal, for example to show progress. */
 export function printOver(stream: Writable, text: string): Promise<void> {
   return write(stream, `\r${plain(text)}\x1b[K`);
 }
 
-/** Writes bytes, or control sequences that `createTerminalFilter` let through, as they are. */
+/** Writes bytes unchanged: exported data, or control sequences that passed `createTerminalFilter`. */
 export function printRaw(stream: Writable, data: string | Uint8Array): Promise<void> {
   return write(stream, data);
 }
 
-/** Writes and waits for the reader when it is slow; a reader that went away (`| head`) is not an error. */
+/** Writes, and waits for a slow reader. A reader that closes the pipe (`| head`) is not an error. */
 async function write(stream: Writable, data: string | Uint8Array): Promise<void> {
   if (stream.write(data) || stream.destroyed) return;
   await new Promise<void>((resolve) => {
@@ -53,20 +53,23 @@ async function write(stream: Writable, data: string | Uint8Array): Promise<void>
 export interface Table {
   readonly header: readonly string[];
   readonly rows: readonly (readonly string[])[];
-  /** The SGR colour of a cell, e.g. 31; undefined: none. Default: no colours. */
+  /** Returns the SGR colour of a cell, for example 31, or undefined. Default: no colours. */
   readonly colour?: ((cell: string, column: number) => number | undefined) | undefined;
-  /** Columns of the terminal; the widest cells are cut until the table fits. Default: nothing is cut. */
+  /** Columns of the terminal. The widest cells are truncated until the table fits. Default: no limit. */
   readonly width?: number | undefined;
-  /** Columns of the table that may be cut, by number. */
+  /** Numbers of the columns that may be truncated. */
   readonly cut?: ReadonlySet<number>;
 }
 
-/** Writes columns as wide as their widest cell, two spaces apart; the last column is not padded. Cells may hold any text. */
+/**
+ * Writes columns as wide as their widest cell, separated by two spaces. The last column is not padded. Cells may
+ * contain any text.
+ */
 export function printTable(stream: Writable, table: Table): Promise<void> {
   return write(stream, formatTable(table));
 }
 
-/** Writes a table through the pager of a person at a terminal, if there is one. */
+/** Writes a table through the pager of an interactive user, if there is one. */
 export async function printPagedTable({ stdout, page }: CommandContext, table: Table): Promise<void> {
   const text = formatTable(table);
   if (stdout.isTTY !== true || page === undefined || !(await page(text))) await write(stdout, text);
@@ -89,10 +92,10 @@ function formatTable({ header, rows, colour, width, cut = new Set() }: Table): s
   return lines.map((row, at) => format(row, at === 0)).join('');
 }
 
-/** A column is not cut below this width. */
+/** Minimum width of a truncated column. */
 const LEAST_WIDTH = 6;
 
-/** Makes the widest of the columns that may be cut narrower until all of them fit. */
+/** Reduces the widest of the columns in `cut` until all columns fit. */
 function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void {
   const gaps = 2 * (widths.length - 1);
   for (let over = widths.reduce((sum, each) => sum + each, gaps) - width; over > 0; over -= 1) {
@@ -105,14 +108,14 @@ function shrink(widths: number[], width: number, cut: ReadonlySet<number>): void
   }
 }
 
-/** Columns that a text takes in a terminal. */
+/** Width of a text in a terminal, in columns. */
 function textWidth(text: string): number {
   let width = 0;
   for (const character of text) width += cellWidth(character.codePointAt(0) ?? 0);
   return width;
 }
 
-/** The text, cut at `columns` with `…` as its last character when it is wider. */
+/** Truncates a text to `columns`. The last character of a truncated text is `…`. */
 function cutText(text: string, columns: number): string {
   if (textWidth(text) <= columns) return text;
   let shown = '';
@@ -125,7 +128,7 @@ function cutText(text: string, columns: number): string {
   return `${shown}…`;
 }
 
-/** `95.2` → `1m35s`; one unit below the largest. */
+/** `95.2` → `1m35s`: the largest unit and the next smaller unit. */
 export function formatDuration(seconds: number): string {
   if (seconds < 10) return `${seconds.toFixed(1)}s`;
   const whole = Math.round(seconds);
@@ -134,7 +137,7 @@ export function formatDuration(seconds: number): string {
   return `${Math.floor(whole / 3600)}h${Math.floor((whole % 3600) / 60)}m`;
 }
 
-/** `12m ago` for a time of the last 30 days, else the date. @param text RFC 3339 */
+/** `12m ago` for a time in the last 30 days, otherwise the date. @param text RFC 3339 */
 export function formatAge(text: string, nowMs: number): string {
   const seconds = Math.floor((nowMs - Date.parse(text)) / 1000);
   if (!(seconds >= 0) || seconds >= 30 * 86_400) return text.slice(0, 10);
@@ -151,7 +154,7 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 ? bytes : (bytes / 1024 ** unit).toFixed(1)} ${units[unit] ?? ''}`;
 }
 
-/** One line of text without anything that a terminal obeys or hides. */
+/** Returns one line of text without characters that control a terminal or are invisible. */
 export function plain(text: string): string {
   return safeLine(text);
 }

@@ -1,6 +1,6 @@
 /**
- * Playing with keys: pause, seek, speed, go to a time, find. The terminal is that of the person: what is recorded goes there
- * through the filter, and the last row says where the recording stands while it is paused or something is typed.
+ * Interactive playback: pause, seek, speed, go to a time, find. Recorded output passes the filter before it reaches the
+ * user's terminal. The last row shows the position during a pause, or the text that the user types.
  */
 import type { Readable, Writable } from 'node:stream';
 import { stoppedText, clockText, parseClock } from '../screen/clock-text.ts';
@@ -17,23 +17,23 @@ import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } f
 
 export interface KeyedPlayOptions {
   readonly cast: CastBytes;
-  /** Time of the last event, if it is known. */
+  /** Time of the last event; undefined if unknown. */
   readonly seconds: number | undefined;
   readonly from: number;
   readonly speed: number;
-  /** Long pauses pass quickly. */
+  /** True if long pauses are shortened. */
   readonly skipsIdle: boolean;
-  /** True: writes recorded output as it is. False: only what is safe for the terminal of the viewer. */
+  /** True: writes unfiltered output. False: only output that is safe for the viewer's terminal. */
   readonly isRaw: boolean;
   readonly keys: Readable & { setRawMode?(raw: boolean): unknown };
   readonly screen: Writable & { readonly rows?: number };
   readonly signal: AbortSignal;
-  /** Called with the size of the recorded terminal before anything is shown. */
+  /** Called once with the size of the recorded terminal, before the first output. */
   readonly onSize: (size: ScreenSize) => Promise<void>;
 }
 
 const TICK_MS = 25;
-/** Seconds that keys go on or back. */
+/** Seconds that each key seeks forwards or backwards. */
 const STEPS: ReadonlyMap<string, number> = new Map([
   ['\x1b[D', -5],
   ['\x1b[C', 5],
@@ -41,20 +41,20 @@ const STEPS: ReadonlyMap<string, number> = new Map([
   ['\x1b[1;2C', 60],
 ]);
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
-/** A jump to what was found ends a little after it. */
+/** A jump to a match stops this many seconds after the match, so that the match is visible. */
 const AFTER_SECONDS = 0.05;
-/** Longest recording that is read for the notice about invisible characters, in bytes. */
+/** Maximum size of a recording that is read for the notice about invisible characters, in bytes. */
 const MAX_NOTICE_BYTES = 8 * 1024 ** 2;
 const FIND_LIMITS = { maxText: 64 * 1024 ** 2, maxRows: 1_000_000 };
 
-/** Resolves when it is quit, or over and quit. @throws WireError when the first line is no header. */
+/** Resolves when the user quits. @throws WireError if the first line is not a valid header */
 export async function playWithKeys(options: KeyedPlayOptions): Promise<void> {
   const player = await KeyedPlayer.open(options);
   if (player.size !== undefined) await options.onSize(player.size);
   await player.run();
 }
 
-/** A key, or what stands for one: `\x1b[D` is one key. */
+/** One key press, which may be an escape sequence: `\x1b[D` is one key. */
 // oxlint-disable-next-line no-control-regex -- keys send controls
 const KEY = /\x1b\[[0-9;]*[A-Za-z]|[^]/gu;
 
@@ -62,12 +62,12 @@ class KeyedPlayer {
   readonly #options: KeyedPlayOptions;
   readonly #playback: Playback;
   #filter: OutputFilter;
-  /** What is being typed behind `g` or `/`. */
+  /** Input of the user after `g` or `/`. */
   #typing: { readonly kind: 'g' | '/'; text: string } | undefined;
   #wanted = '';
   #transcript: Promise<TranscriptDocument> | undefined;
   #note = '';
-  /** The state is not said meanwhile. */
+  /** True while a frame is drawn. The status row is hidden meanwhile. */
   #isDrawing = false;
   readonly #over = Promise.withResolvers<void>();
 
@@ -97,7 +97,7 @@ class KeyedPlayer {
       seconds,
       terminal: {
         write: (text) => printRaw(screen, this.#filter.push(text)),
-        // the terminal of the person has its own size
+        // the terminal of the user keeps its size
         resize: () => undefined,
         end: () => printRaw(screen, this.#filter.end()),
         reset: async () => {
@@ -144,7 +144,7 @@ class KeyedPlayer {
     }
   }
 
-  /** What the viewer could not see. A long recording is not read again for it. */
+  /** Returns the notice about invisible characters. Long recordings get none, because they are not read twice. */
   async #hiddenNotice(): Promise<string> {
     if (this.#transcript === undefined && this.#options.cast.bytes > MAX_NOTICE_BYTES) return '';
     const { hidden } = await this.#readTranscript();
@@ -214,7 +214,7 @@ class KeyedPlayer {
     this.#tell('');
   }
 
-  /** Goes on from a clean picture: the last row had the state on it. */
+  /** Redraws the screen without the status row, and continues. */
   async #resume(): Promise<void> {
     const { position, ended } = this.#playback.state;
     if (!ended) await this.#drawAt(position);
@@ -228,7 +228,7 @@ class KeyedPlayer {
     this.#settle();
   }
 
-  /** Draws everything up to a moment, from the beginning. */
+  /** Draws all output up to a time, from the start of the recording. */
   async #drawAt(seconds: number): Promise<void> {
     this.#isDrawing = true;
     await this.#playback.seek(0);
@@ -273,7 +273,7 @@ class KeyedPlayer {
     this.#settle();
   }
 
-  /** The last row says where it stands, while nothing moves. */
+  /** Shows the position in the last row while playback is paused. */
   #settle(): void {
     const { position, seconds, playing, waiting, ended, problem } = this.#playback.state;
     if (playing || waiting || this.#isDrawing) return;

@@ -17,10 +17,11 @@ import { playWithKeys } from './play-keys.ts';
 import { createTerminalFilter, RAW_OUTPUT, TERMINAL_RESET, type OutputFilter } from './safe-terminal.ts';
 
 /**
- * `tailcast play`: writes a recording to the terminal with its own timing; with keys for whoever sits at one.
+ * `tailcast play`: writes a recording to the terminal with its original timing. An interactive terminal gets keyboard
+ * controls.
  *
- * @param id an id or its beginning, `latest`, or the path of a `.cast` file.
- * @throws TailcastError `RECORDING_UNKNOWN`, `RECORDING_MALFORMED` or `RECORDER_UNREACHABLE`.
+ * @param id an id or its prefix, `latest`, or the path of a `.cast` file
+ * @throws TailcastError `RECORDING_UNKNOWN`, `RECORDING_MALFORMED` or `RECORDER_UNREACHABLE`
  */
 export async function playRecording(
   id: string,
@@ -33,7 +34,7 @@ export async function playRecording(
   const keyed = await openKeyed(id, options, context);
   if (keyed !== undefined) {
     await playKeyed(id, keyed, { ...options, from }, context);
-    // the keyboard player clears the screen
+    // print first, because the keyboard player clears the screen
     await printNotices(found, options, context);
     return;
   }
@@ -41,7 +42,11 @@ export async function playRecording(
   if (options['follow'] === true) await printNotices(found, options, context);
 }
 
-/** Prints what is missing in a recording or wrong with it. @returns its id, or the path of a file, about which nothing is known */
+/**
+ * Prints missing parts and problems of a recording. Files have no such facts.
+ *
+ * @returns its id, or the path of the file
+ */
 async function printNotices(
   id: string,
   options: Readonly<Record<string, unknown>>,
@@ -55,7 +60,7 @@ async function printNotices(
   return recording.id;
 }
 
-/** Plays without keys, each change at its time. */
+/** Plays without keyboard controls, each event at its time. */
 async function playTimed(
   id: string,
   from: number,
@@ -105,7 +110,7 @@ async function refuseBeyond(
     );
 }
 
-/** Time of the last event; undefined while the session runs. */
+/** Time of the last event; undefined for a running session. */
 async function secondsOf(
   id: string,
   options: Readonly<Record<string, unknown>>,
@@ -126,7 +131,7 @@ async function secondsOf(
   return last;
 }
 
-/** With `--fit` asks the terminal for the size of the recording; else says when it is too small. */
+/** With `--fit`, requests the recorded size from the terminal. Otherwise warns if the terminal is too small. */
 async function fit(
   { columns, rows }: ScreenSize,
   options: Readonly<Record<string, unknown>>,
@@ -151,7 +156,7 @@ async function restoreSize(
     await printRaw(stdout, `\x1b[8;${rows};${columns}t`);
 }
 
-/** Passes lines on, and counts what is invisible in them. */
+/** Yields the lines unchanged, and counts invisible characters. */
 async function* readAlso(lines: AsyncIterable<string>, text: CastText): AsyncGenerator<string> {
   for await (const line of lines) {
     text.line(line);
@@ -160,7 +165,7 @@ async function* readAlso(lines: AsyncIterable<string>, text: CastText): AsyncGen
   text.end();
 }
 
-/** @throws TailcastError `USAGE` for what is no time. */
+/** @throws TailcastError `USAGE` for an invalid time */
 function fromOf(given: unknown): number {
   if (typeof given !== 'string') return 0;
   const seconds = parseClock(given);
@@ -176,7 +181,7 @@ interface Keyed {
   readonly close: () => Promise<void>;
 }
 
-/** Undefined when there is no person with a terminal, or the session is to be followed. */
+/** Opens the terminal for keyboard controls; undefined without an interactive terminal or with `--follow`. */
 async function openKeyed(
   id: string,
   options: Readonly<Record<string, unknown>>,
@@ -239,7 +244,7 @@ async function openLines(
   return archive.lines(recording, { follow: options['follow'] === true });
 }
 
-/** Output for the terminal, with the seconds after the start at which each piece is due. */
+/** Output for the terminal, with its due time in seconds after the start of playback. */
 async function* outputs(
   lines: AsyncIterable<string>,
   options: Readonly<Record<string, unknown>> & { readonly from: number },
@@ -267,7 +272,7 @@ async function* outputs(
     const action = read(line);
     if (action?.kind === 'bad') throw new WireError('malformed', 'a line is not an asciicast event');
     if (action?.kind !== 'output') continue;
-    // output before `from` is shown at once: the screen is then the screen of that moment
+    // output before `from` is due immediately, so the screen shows the state at `from`
     due = action.seconds < from ? 0 : clock(action.seconds - from);
     yield { due, output: filter.push(action.text) };
   }

@@ -23,7 +23,7 @@ import { print } from './output.ts';
 import { EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
-/** Failures that are more than "it failed". */
+/** Exit codes of errors other than 1. */
 const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
   ['USAGE', 2],
   ['CONFIG_INVALID', 2],
@@ -31,11 +31,11 @@ const EXIT_CODES: ReadonlyMap<ErrorCode, number> = new Map([
 ]);
 
 /**
- * Runs one invocation of `tailcast`. Every failure that a person can do something about ends as one sentence on
- * standard error; only a defect shows a stack.
+ * Runs one invocation of `tailcast`. An expected failure prints an error message to stderr. Only a defect shows a
+ * stack.
  *
- * @param args the arguments without `node` and the script.
- * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C.
+ * @param args the arguments without `node` and the script
+ * @returns the exit code: 0 done, 1 failed, 2 wrong usage, 3 no result, 130 stopped by Ctrl-C
  */
 export async function runProgram(args: readonly string[], context: CommandContext): Promise<number> {
   const outcome = { code: 0 };
@@ -56,7 +56,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
   }
 }
 
-/** @throws TailcastError `USAGE` when help is wanted for a command that does not exist */
+/** @throws TailcastError `USAGE` if the user requests help for an unknown command */
 function checkHelp(program: Command, args: readonly string[]): void {
   let command = program;
   let isHelp = false;
@@ -70,7 +70,7 @@ function checkHelp(program: Command, args: readonly string[]): void {
   }
 }
 
-/** The whole command line; what a command says by its exit code goes into `outcome`. */
+/** Returns the complete command line. Commands with several exit codes write theirs to `outcome`. */
 export function createProgram(context: CommandContext, outcome: { code: number }): Command {
   const program = new Command(context.programName ?? 'tailcast')
     .description('Kubernetes API-server proxy and session recorder for tailnets')
@@ -100,7 +100,7 @@ export function createProgram(context: CommandContext, outcome: { code: number }
 
 type AddCommand = (name: string, description: string) => Command;
 
-/** The long-running roles. Each loads its own code only when it is run. */
+/** Adds the long-running roles. The code of a role is loaded when it runs. */
 function addRoles(command: AddCommand, context: CommandContext): void {
   const { environment } = context;
   addSettingOptions(
@@ -163,7 +163,7 @@ function addRoles(command: AddCommand, context: CommandContext): void {
   });
 }
 
-/** The tools of the people who use recordings and clusters. */
+/** Adds the tools for recordings and clusters. */
 function addTools(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   addArchiveOptions(command('ls', 'list recordings, newest first'))
     .option('--limit <n>', 'maximum number of recordings', argument(wholeNumber(1, 100_000)), 50)
@@ -230,7 +230,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     });
 }
 
-/** `search` says by its exit code whether anything was found, as grep does. */
+/** Adds `search`. Its exit code is that of grep: 0 for a match, 1 for none. */
 function addSearch(
   program: Command,
   command: AddCommand,
@@ -249,7 +249,7 @@ function addSearch(
         outcome.code = await searchRecordings(words, options, context);
       } catch (error) {
         if (!(error instanceof TailcastError)) throw error;
-        // that nothing could be asked is not that nothing was found
+        // a failed search must not look like a search without matches
         await print(context.stderr, formatFailure(error));
         outcome.code = 2;
       }
@@ -257,7 +257,7 @@ function addSearch(
   addIndex(program, context, outcome);
 }
 
-/** `verify` says by its exit code what it found. */
+/** Adds `verify`. Its exit code is the verdict. */
 function addVerify(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   const { environment } = context;
   const { s3Endpoint, s3Region } = RECORDER_SETTINGS;
@@ -299,7 +299,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     });
 }
 
-/** `coverage` says by its exit code whether anything is missing. */
+/** Adds `coverage`. Its exit code is 1 if recordings are missing. */
 function addCoverage(command: AddCommand, context: CommandContext, outcome: { code: number }): void {
   addArchiveOptions(command('coverage', 'compare the API server’s audit log with the recordings'))
     .argument('<audit-log...>', 'audit logs of the API server, one JSON object per line')
@@ -349,7 +349,7 @@ function addRetention(command: AddCommand, context: CommandContext): void {
     });
 }
 
-/** Questions about what a gateway would do, and the rights it needs for it. */
+/** Adds `policy`: the decisions of a gateway, and its RBAC rules. */
 function addPolicy(command: AddCommand, context: CommandContext): void {
   const policy = command('policy', 'explain decisions of a gateway, and print the rights of its account');
   policy

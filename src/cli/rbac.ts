@@ -1,4 +1,4 @@
-/** `tailcast policy rbac`: the rights of a gateway's account, for `kubectl apply -f -`. */
+/** `tailcast policy rbac`: prints the RBAC rules of a gateway's account, for `kubectl apply -f -`. */
 import { stringify } from 'yaml';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
@@ -8,7 +8,7 @@ import { print } from './output.ts';
 /** Kubernetes names of objects: RFC 1123 labels joined by dots. */
 const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
-/** @throws TailcastError `USAGE` for a name that Kubernetes would not take */
+/** @throws TailcastError `USAGE` for an invalid Kubernetes name */
 export async function printRbac(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,

@@ -1,4 +1,4 @@
-/** The archive of `--recorder`: a running recorder's read API. */
+/** The archive of `--recorder`: the read API of a running recorder. */
 import { STATUS_CODES } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
@@ -32,9 +32,9 @@ const FAILURE = z.object({
 const PAGE = z.object({ recordings: z.array(z.unknown()), next: z.string().nullish() });
 
 /**
- * Opens nothing yet: every call asks the recorder.
+ * Returns the archive without a request; each call sends one to the recorder.
  *
- * @throws TailcastError `USAGE` when `base` is no http address; the archive's calls throw `RECORDER_UNREACHABLE`.
+ * @throws TailcastError `USAGE` if `base` is not an HTTP address; the archive's calls throw `RECORDER_UNREACHABLE`
  */
 export function openRecorderArchive(base: string, signal: AbortSignal): Archive {
   if (!URL.canParse(base) || !/^https?:/.test(base)) {
@@ -70,10 +70,10 @@ export function openRecorderArchive(base: string, signal: AbortSignal): Archive 
   return archive;
 }
 
-/** What the read API gives out about a recording. */
+/** Sources of a recording in the read API. */
 function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal): ExportSources {
   const path = `recordings/${encodeURIComponent(recording.id)}`;
-  /** Undefined when there is no such thing; waits while it is made. */
+  /** Returns undefined for 404. Retries while the recorder prepares the document. */
   const get = async (name: string, query: ArchiveQuery): Promise<Response | undefined> => {
     for (;;) {
       const response = await optional(requestApi(base, `${path}/${name}`, query, signal));
@@ -133,7 +133,10 @@ type ListedPart = z.infer<typeof LISTED>;
 const LISTED_PAGE = z.object({ recordings: z.array(LISTED), next: z.string().nullish() });
 const PAGE_SIZE = 500;
 
-/** Everything that a recorder has, for an archive that is in several places. Sessions that are open are not continued there. */
+/**
+ * Returns the content of a recorder, for an archive of several places. Open sessions are not continued at this
+ * recorder.
+ */
 export function elsewhereAtRecorder(
   base: string,
   signal: AbortSignal,
@@ -162,7 +165,7 @@ function describeListed(
   signal: AbortSignal,
 ): DescribedPart {
   const { part: place, problem: _, ...about } = listed;
-  // what is missing is told again, of what all of them have together
+  // the joined archive reports missing parts, because another place may have them
   const { state, problem } = place ?? listed;
   const recording = { ...about, state, ...(problem === undefined ? {} : { problem }) };
   const path = `recordings/${encodeURIComponent(recording.id)}`;
@@ -214,7 +217,7 @@ function describeListed(
 }
 
 /**
- * Asks the read API for a JSON document.
+ * Requests a JSON document from the read API.
  *
  * @throws TailcastError as {@link requestApi}; `RECORDER_UNREACHABLE` for a document that `schema` rejects
  */
@@ -249,9 +252,10 @@ export function decodeDocument<Schema extends z.ZodType>(
 }
 
 /**
- * The response of the read API.
+ * Sends a request to the read API.
  *
- * @throws TailcastError `RECORDER_UNREACHABLE`, `RECORDING_UNKNOWN` for 404, `USAGE` for 400, or the code that the recorder names
+ * @throws TailcastError `RECORDER_UNREACHABLE`, `RECORDING_UNKNOWN` for 404, `USAGE` for 400, or the code in the
+ *   recorder's response
  */
 export async function requestApi(
   base: string,
@@ -277,7 +281,7 @@ async function failureOf(response: Response, base: string): Promise<TailcastErro
   const body = (await response.text().catch(() => '')).slice(0, MAX_FAILURE);
   const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(body)).data ?? {};
   const cause = details?.causes?.find(({ reason }) => reason === 'TailcastCode')?.message;
-  // the text of another server, e.g. the page of a proxy, is not for a terminal
+  // text of another server, for example the page of a proxy, must not control the terminal
   const said = message === undefined ? undefined : plain(message);
   if (status === 400) return new TailcastError('USAGE', said?.replace(/^wrong usage: /, ''));
   if (status === 404) return new TailcastError('RECORDING_UNKNOWN', said);
@@ -298,7 +302,7 @@ function isErrorCode(code: string | undefined): code is ErrorCode {
   return code !== undefined && Object.hasOwn(ERROR_TABLE, code);
 }
 
-/** The bytes of a response as they come. @throws TailcastError `RECORDER_UNREACHABLE` */
+/** Yields the bytes of a response body. @throws TailcastError `RECORDER_UNREACHABLE` */
 export async function* readBody(
   response: Response,
   base: string,
@@ -316,7 +320,7 @@ async function collect(response: Response, base: string, signal?: AbortSignal): 
   return Buffer.concat(await Array.fromAsync(readBody(response, base, signal)));
 }
 
-/** Bytes of the body of an error that are read. */
+/** Maximum size of an error body, in bytes. */
 const MAX_FAILURE = 16_384;
 
 function asUnreachable(error: unknown, base: string, signal: AbortSignal | undefined): unknown {

@@ -1,10 +1,9 @@
 /**
- * When each event of a recording is shown: pure arithmetic, no timers.
+ * Returns a function from the recorded time of an event, in seconds, to its due time in seconds after the start of
+ * playback. Events with an earlier time than their predecessor are due immediately. Pure: no timers.
  *
- * @param options.speed factor, 2 = twice as fast.
- * @param options.idleLimitSeconds pauses longer than this are cut to it; undefined keeps them.
- * @returns a function from the event's recorded time (seconds) to the moment it is due (seconds since the replay began).
- *   Times that go back are shown at once.
+ * @param options.speed factor, 2 = twice as fast
+ * @param options.idleLimitSeconds maximum length of a pause; undefined keeps all pauses
  */
 export function createReplayClock(options: {
   readonly speed: number;

@@ -1,6 +1,6 @@
 /**
- * `tailcast retention`: what a policy would remove, and holds, which need the evidence key of a recorder. Removing is left to recorders:
- * they have the log.
+ * `tailcast retention`: prints the removals of a policy, and manages holds, which need the evidence key of a recorder.
+ * Only recorders remove recordings, because removals need an entry in their evidence log.
  */
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
 import type { CommandContext } from '../config/command-context.ts';
@@ -18,7 +18,7 @@ import { formatBytes, print, printJson, printTable } from './output.ts';
 const DAY_MS = 86_400_000;
 
 /**
- * Holds and releases what the options name, then prints the plan for the store, a directory or a bucket.
+ * Sets and releases the holds in the options, then prints the plan for the store, which is a directory or a bucket.
  *
  * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `STORE_FAILED`
  */
@@ -38,7 +38,9 @@ export async function manageRetention(
   }
 }
 
-/** The keys that are named. @throws TailcastError `USAGE` if a change needs a key and none is named */
+/**
+ * Returns the signer of the named keys. @throws TailcastError `USAGE` if a change needs a key and the options name none
+ */
 async function signerOf(
   { evidenceKey, recorderKeys }: Pick<RecorderConfig, 'evidenceKey' | 'recorderKeys'>,
   changes: boolean,
@@ -79,7 +81,10 @@ async function manage(
   else await printPlan(plan, context);
 }
 
-/** Ids, beginnings of ids and `latest`, as the other commands take them. A removed recording can still be released by its id. */
+/**
+ * Resolves ids, prefixes of ids and `latest`. The id of a removed recording stays valid, so that its hold can be
+ * released.
+ */
 async function idsOf(
   given: readonly unknown[],
   store: RecordingStore,

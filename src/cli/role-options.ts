@@ -13,10 +13,10 @@ import {
   type SettingValues,
 } from '../config/settings.ts';
 
-/** Variables that the command line tools read themselves. */
+/** Variables of the command-line tools, in addition to the settings. */
 const TOOL_VARIABLES = ['TAILCAST_CONFIG', 'TAILCAST_RECORDER', 'TAILCAST_STORE'] as const;
 
-/** Gives `command` one option per setting, plus `--config`, and lists defaults and variables in its help. */
+/** Adds one option per setting, plus `--config`. The help lists defaults and variables. */
 export function addSettingOptions(command: Command, table: SettingTable): Command {
   command.option(
     '--config <file>',
@@ -36,10 +36,10 @@ export function addSettingOptions(command: Command, table: SettingTable): Comman
 }
 
 /**
- * The settings of one run.
+ * Reads the settings of one run.
  *
  * @param checks rules about several settings
- * @throws TailcastError `CONFIG_INVALID` with every problem.
+ * @throws TailcastError `CONFIG_INVALID` with all problems
  */
 export function readRoleSettings<Table extends SettingTable>(
   table: Table,
@@ -60,7 +60,7 @@ export function readRoleSettings<Table extends SettingTable>(
   return readSettings(table, sources, checks);
 }
 
-/** A file that cannot be used is one problem among the others. */
+/** Reads the configuration file. An unusable file is reported with the other problems. */
 function readFileOf(path: string | undefined): Pick<SettingSources, 'file' | 'problems'> {
   if (path === undefined) return { file: undefined };
   try {

@@ -1,22 +1,27 @@
 /**
- * Makes recorded output safe to show on the terminal of the person who plays it back.
+ * Makes recorded output safe for the terminal of the viewer.
  *
- * A recording is data written by whoever held the shell. Written raw to a terminal it could set the clipboard (OSC 52),
- * change the title, hide links, or ask the terminal questions whose answers are typed into the player's own shell.
- * This filter lets through text, cursor movement, colours and screen modes (ECMA-48 control sequences of a known
- * list), and drops everything else: control strings, device queries, window operations, and escapes that are not on the
- * list. It holds a partial sequence until it is complete, so a sequence cut by a chunk boundary cannot pass. A control string
- * that the session never ended is text, as in every other view.
+ * The user of the recorded shell controls its output. Raw output could set the clipboard (OSC 52), change the title,
+ * hide links, or send queries whose responses the terminal types into the viewer's shell. This filter passes text, and
+ * the cursor movements, colours and screen modes on a fixed list of ECMA-48 control sequences. It drops control
+ * strings, device queries, window operations, and escapes that are not on the list. It buffers a partial sequence until
+ * the sequence is complete, so that a chunk boundary cannot smuggle one through. An unterminated control string at the
+ * end of the session is shown as text, as in every other view.
  */
 import { MAX_SIZE } from '../terminal/size.ts';
 import { ControlFilter } from '../terminal/control-filter.ts';
 
 /** Final bytes of control sequences (CSI … X) that only move, erase, colour or scroll. */
 const SAFE_CSI_FINALS = new Set('@ABCDEFGHIJKLMPSTXZ`abdefghlmrsu');
-/** Single-character escapes that are harmless: save/restore cursor, index, keypad modes, charset (with one byte more). */
+/**
+ * Single-character escapes that are harmless: save/restore cursor, index, keypad modes, charset (with one more byte).
+ */
 const SAFE_ESCAPES = new Set('78DEMH=>c');
 const CHARSET_ESCAPES = new Set('()*+-./');
-/** Private modes a replay may set; mouse reporting and focus events would make the terminal type. */
+/**
+ * Private modes that playback may set. Mouse reporting and focus events are excluded, because they make the terminal
+ * send input.
+ */
 const SAFE_PRIVATE_MODES = new Set([
   '1',
   '3',
@@ -32,13 +37,13 @@ const SAFE_PRIVATE_MODES = new Set([
   '1049',
   '2026',
 ]);
-/** Turns recorded output into output for a terminal. */
+/** Converts recorded output to output for a terminal. */
 export type OutputFilter = Pick<ControlFilter, 'push' | 'end'>;
 
-/** Recorded output as it is. */
+/** Unfiltered output. */
 export const RAW_OUTPUT: OutputFilter = { push: (text) => text, end: () => '' };
 
-/** @param isLines true if the session had no terminal: its output is shown as lines. */
+/** @param isLines true if the session had no terminal; its output is then shown as lines */
 export function createTerminalFilter(isLines: boolean): ControlFilter {
   return new ControlFilter({
     ...MAX_SIZE,
@@ -49,7 +54,7 @@ export function createTerminalFilter(isLines: boolean): ControlFilter {
   });
 }
 
-/** Undoes what a replay may have left behind: colours, hidden cursor, alternate screen, scroll region, charset. */
+/** Resets the terminal after playback: colours, hidden cursor, alternate screen, scroll region, charset. */
 export const TERMINAL_RESET = '\x1b[?2026l\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[r\x1b[0m\x1b(B\x0f';
 
 function isSafe(name: string, parameters: string): boolean {

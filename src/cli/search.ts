@@ -1,4 +1,4 @@
-/** `tailcast search` and `tailcast index`: what a recorder's index knows, and whether it is right. */
+/** `tailcast search` and `tailcast index`: queries to the search index of a recorder, and its management. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -53,7 +53,7 @@ const FOUND = z.object({
     }),
   ),
   next: z.string().optional(),
-  // who may not see everything is told its state alone
+  // restricted viewers get only the state of the index
   index: INDEX.partial().required({ state: true }),
 });
 type Found = z.infer<typeof FOUND>;
@@ -62,10 +62,10 @@ type FoundSession = Found['sessions'][number];
 const PAGE_SIZE = 50;
 
 /**
- * Prints sessions that match, newest first, with where they do; one JSON object a line with `--json`.
+ * Prints matching sessions with their matches, newest first. With `--json`, one JSON object per line.
  *
- * @returns the exit code, as grep's: 0 something was found, 1 nothing; what is thrown is 2.
- * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`.
+ * @returns the exit code of grep: 0 for a match, 1 for none; an exception is 2
+ * @throws TailcastError `USAGE` or `RECORDER_UNREACHABLE`
  */
 export async function searchRecordings(
   words: readonly string[],
@@ -103,9 +103,9 @@ export async function searchRecordings(
 }
 
 /**
- * One page of what a recorder finds.
+ * Requests one page of search results.
  *
- * @param ask parameters of the question
+ * @param ask query parameters
  * @throws TailcastError `RECORDER_UNREACHABLE`, `USAGE`
  */
 export async function askSearch(
@@ -116,7 +116,7 @@ export async function askSearch(
   return fetchJson(base, 'search', ask, signal, FOUND);
 }
 
-/** Prints how far the index of a recorder is. @returns the exit code: 0 it is complete, 1 it is not. */
+/** Prints the progress of a recorder's index. @returns the exit code: 0 if the index is complete, 1 otherwise */
 export async function showIndexStatus(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
@@ -140,7 +140,10 @@ export async function showIndexStatus(
   return index.state === 'ready' ? 0 : 1;
 }
 
-/** Has a recorder build its index anew, and says how far it is. @returns the exit code: 0 it was built, or begun with `--no-wait`. */
+/**
+ * Starts a rebuild of a recorder's index and prints its progress. @returns the exit code: 0 if it was rebuilt, or
+ * started with `--no-wait`
+ */
 export async function rebuildIndex(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
@@ -161,7 +164,7 @@ export async function rebuildIndex(
   }
 }
 
-/** Has a recorder hold its index against its store. @returns the exit code: 0 it is right, 1 it is not. */
+/** Makes a recorder compare its index with its store. @returns the exit code: 0 if both agree, 1 otherwise */
 export async function checkIndex(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
@@ -201,7 +204,7 @@ const FAULTS: ReadonlyMap<string, string> = new Map([
 const ASK_AGAIN_MS = 1000;
 const MAX_LINE = 65_536;
 
-/** A mistake is told at once, without a recorder. */
+/** Parses the query locally, so that a syntax error needs no recorder. */
 function checkQuery(query: string): Query {
   try {
     return parseQuery(query, 0);

@@ -1,4 +1,4 @@
-/** `tailcast verify`: whether an archive is what was recorded, and if not, what is wrong and where. */
+/** `tailcast verify`: checks that an archive is unchanged, and reports the location of each problem. */
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { CleanUp } from '../compose/clean-up.ts';
 import { openStoreForTool, type StoreConfig } from '../compose/recorder-store.ts';
@@ -21,16 +21,16 @@ import { elsewhereInStore, openJoinedArchive } from './directory-archive.ts';
 import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 
-/** 2 is wrong usage. */
+/** Exit codes by verdict. Code 2 is wrong usage. */
 const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
 const HOUR_MS = 3_600_000;
 
 /**
- * Prints what is wrong with the stores, directories or buckets, one line each, or one JSON object with `--json`. A session that went on
- * at a recorder with another store is whole when all its parts are in one of the stores.
+ * Prints the problems of the stores, which are directories or buckets: one line each, or one JSON object with `--json`.
+ * A session that continued at a recorder with another store is complete if all its parts are in one of the stores.
  *
- * @returns the exit code, see {@link EXIT_CODES}.
- * @throws TailcastError `USAGE` when a store, a key or the checkpoint cannot be read.
+ * @returns the exit code, see {@link EXIT_CODES}
+ * @throws TailcastError `USAGE` if a store, a key or the checkpoint cannot be read
  */
 export async function verifyArchive(
   configs: readonly (StoreConfig & { readonly store: string })[],
@@ -57,7 +57,7 @@ export async function verifyArchive(
   });
   const joint = ids.length === 0 ? all : onlyAbout(all, ids);
   const target = options['saveCheckpoint'];
-  // a checkpoint of a log that is at fault, or a stranger's, would hide that from then on
+  // a checkpoint of a damaged or foreign log would hide the problem in later runs
   if (typeof target === 'string') {
     const heads = all.reports.flatMap((report) => report.heads);
     if (all.ok) await writeFile(target, encodeCheckpoint(heads, new Date().toISOString()));
@@ -69,12 +69,12 @@ export async function verifyArchive(
   return EXIT_CODES[joint.verdict];
 }
 
-/** Which words are stores, and which are ids of recordings in them. Without a store: that of the environment or the demo. */
+/** Separates stores from recording ids. Without a store, uses the store of the environment or the demo. */
 export async function splitWords(
   words: readonly string[],
   environment: ReadonlyMap<string, string>,
 ): Promise<{ readonly stores: readonly string[]; readonly ids: readonly string[] }> {
-  // an id has no slash, and a short one is no folder here unless somebody made it
+  // an id has no slash, and a short id is a directory only if a user created one
   const isStore = async (word: string): Promise<boolean> =>
     word.includes('/') || (await stat(word).catch(() => undefined)) !== undefined;
   const marked = await Promise.all(words.map(async (word) => ({ word, isOne: await isStore(word) })));
@@ -107,7 +107,7 @@ async function resolveIds(
   return ids;
 }
 
-/** The findings about these recordings and about the logs, and the verdict on them. */
+/** Restricts the findings to these recordings and the logs, and computes their verdict. */
 function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
   const isAbout = ({ recording }: Finding): boolean => recording === undefined || ids.includes(recording);
   const findings = [...joint.reports.flatMap((report) => report.findings), ...joint.findings].filter(isAbout);
@@ -140,7 +140,7 @@ async function printRecordings(
 
 type Configs = readonly { readonly store: string }[];
 
-/** Of one store its report, of several an object with all of them. */
+/** The report of one store, or an object with the reports of several stores. */
 function asJson({ verdict, ok, findings, reports }: JointReport, configs: Configs): unknown {
   const told = reports.map(({ parts: _parts, isOurs: _isOurs, ...report }) => report);
   const [only] = told;
@@ -210,7 +210,7 @@ function describe({ severity, code, message, recording, log, entry, object, byte
   return plain(`${severity === 'fault' ? 'FAULT ' : 'notice'} ${code}: ${message}${where}`);
 }
 
-/** @param given paths of PEM files, or raw keys in base64 */
+/** @param given paths of PEM files, or raw keys in Base64 */
 async function readKeys(given: unknown): Promise<readonly PublicKey[]> {
   const names = Array.isArray(given) ? given.map(String) : [];
   return Promise.all(
