@@ -1,4 +1,4 @@
-/** The reviews that the settings ask for, over connections to the API server of their own. */
+/** Access reviews, over separate connections to the API server. */
 import { z } from 'zod';
 import { createApiClient } from '../doctor/api-client.ts';
 import { TailcastError } from '../errors.ts';
@@ -11,8 +11,8 @@ const ANSWER = z.looseObject({
 });
 
 /**
- * @returns undefined when the settings want none
- * @throws TailcastError `CONFIG_INVALID` in noauth mode, where the API server takes nobody's word for who is calling
+ * @returns undefined if the settings disable reviews
+ * @throws TailcastError `CONFIG_INVALID` in noauth mode, where the gateway has no impersonated user to review
  */
 export function openAccessReviews(
   config: { readonly accessReview: boolean; readonly mode: 'auth' | 'noauth' },

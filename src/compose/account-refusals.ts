@@ -1,11 +1,11 @@
-/** The gateway's requests about its own account, over connections of their own. */
+/** Reviews of the gateway's own account, over separate connections. */
 import { createApiClient } from '../doctor/api-client.ts';
 import { ACCOUNT_REVIEW, accountRefusal } from '../kube/account-refusal.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { AUDIT_EXTRA } from '../kube/audit-extras.ts';
 import { createAccountRefusals, type AccountRefusals } from '../proxy/gate/account-refusals.ts';
 
-/** @param auditExtras true if requests have extras, so that the account needs the right to set them as well */
+/** @param auditExtras true if requests have extras; the account then needs the right to set them */
 export function openAccountRefusals(
   { auditExtras }: { readonly auditExtras: boolean },
   apiServer: ApiServer,

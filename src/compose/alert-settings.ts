@@ -1,4 +1,4 @@
-/** The alerts of a recorder: from their file, and the files it names. */
+/** The alerts of a recorder, from their file and the files that it names. */
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { readConfigFile } from '../config/file.ts';
@@ -11,20 +11,20 @@ import type { RecorderSearchOptions } from '../tsrecorder/search/recorder-search
 import { scopeOf, type ViewRule } from '../tsrecorder/serving/viewing.ts';
 import type { RecorderOptions } from './recorder-options.ts';
 
-/** What the standard that signatures follow asks for. */
+/** Minimum key length of the signature standard (Standard Webhooks), in bytes. */
 const MIN_KEY_BYTES = 24;
 const MAX_KEY_BYTES = 64;
 
 export interface AlertSurroundings {
-  /** Who may see what; undefined: of a recorder elsewhere, which decides. */
+  /** Rules for viewers. Undefined for a remote recorder, which applies its own rules. */
   readonly viewers: readonly ViewRule[] | undefined;
   readonly searchText: RecorderSearchOptions['text'] | undefined;
 }
 
 /**
- * Reads the file of alerts; the files it names are beside it unless they have whole paths.
+ * Reads the file of alerts. Relative paths in it are relative to its directory.
  *
- * @throws TailcastError `CONFIG_INVALID` naming file, key and what to do
+ * @throws TailcastError `CONFIG_INVALID` with file, key and advice
  */
 export async function loadAlerts(
   path: string,
@@ -68,7 +68,7 @@ export function assertAlertsIndexed({ alerts, search }: Pick<RecorderConfig, 'al
     );
 }
 
-/** The option of a recorder. @throws TailcastError `CONFIG_INVALID` */
+/** Returns the option of a recorder. @throws TailcastError `CONFIG_INVALID` */
 export async function recorderAlerts(
   { alerts, search, searchText }: Pick<RecorderConfig, 'alerts' | 'search' | 'searchText'>,
   viewers: readonly ViewRule[],
@@ -78,7 +78,7 @@ export async function recorderAlerts(
   return { alerts: await loadAlerts(alerts, { viewers, searchText }) };
 }
 
-/** A key on each line, the first for new receivers; `whsec_` before one says what it is. */
+/** Parses one key per line, with an optional prefix `whsec_`. The first key is for new receivers. */
 function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
   const lines = text
     .split('\n')
@@ -94,7 +94,7 @@ function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
   return areKeys && keys.length > 0 ? keys : undefined;
 }
 
-/** A webhook sees what its viewer does. */
+/** Returns the scope of a webhook: the recordings that its viewer may see. */
 function scopeFor(
   { viewer }: WrittenWebhook,
   viewers: readonly ViewRule[] | undefined,

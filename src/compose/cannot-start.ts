@@ -1,10 +1,10 @@
-/** A role that cannot start says so in a sentence that names the thing. */
+/** Error messages for roles that cannot start. */
 import { TailcastError, errorText } from '../errors.ts';
 
 /**
- * What was thrown while a role started, as one of our errors: those are left as they are.
+ * Converts an error during the start of a role to a `TailcastError`. A `TailcastError` is returned unchanged.
  *
- * @param folders where it keeps files: what fails while a file is written says nothing of where
+ * @param folders directories of the role, for errors of writes that do not name a file
  */
 export function cannotStart(
   role: 'gateway' | 'recorder',

@@ -1,16 +1,16 @@
-/** What is done, last come first, when something ends: the platform's `AsyncDisposableStack`, which Node 22 has not. */
+/** Runs deferred actions in reverse order. Replaces `AsyncDisposableStack`, which Node 22 does not have. */
 export class CleanUp implements AsyncDisposable {
   #actions: (() => unknown)[] = [];
 
-  /** `action` runs when everything ends; it may be asynchronous. */
+  /** Registers an action, which may be asynchronous. */
   defer(action: () => unknown): void {
     this.#actions.push(action);
   }
 
   /**
-   * Runs what was deferred, each action once, whatever becomes of the others.
+   * Runs each deferred action once, even if others fail.
    *
-   * @throws what the first failing action threw
+   * @throws the error of the first failing action
    */
   async disposeAsync(): Promise<void> {
     const problems: unknown[] = [];

@@ -1,4 +1,4 @@
-/** Which checks a role needs, wired to the same settings, sockets and addresses that the role itself would use. */
+/** The checks of `tailcast doctor` for each role, with the settings, sockets and addresses of the role. */
 import { once as onceEmitted } from 'node:events';
 import { existsSync } from 'node:fs';
 import { connect } from 'node:net';
@@ -44,20 +44,20 @@ import {
 
 export interface DoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
-  /** Ends everything; it must abort in the end, because the tailnet is watched until then. */
+  /** Stops everything. Abort it in the end, because the watch of the tailnet runs until then. */
   readonly signal: AbortSignal;
-  /** Only look at the grants of this node. */
+  /** Limits the check of the grants to this node. */
   readonly caller: string | undefined;
   readonly unixMs?: () => number;
 }
 
 const MIB = 1024 ** 2;
-/** As the recorder's own limit. */
+/** Equal to the limit of the recorder. */
 const MIN_FREE_BYTES = 64 * MIB;
-/** Certificates and a few drafts. */
+/** Space for certificates and a few drafts. */
 const STATE_BYTES = 8 * MIB;
 
-/** The checks of `tailcast doctor gateway`, in the order in which a set-up is built. */
+/** The checks of `tailcast doctor gateway`, in the order of an installation. */
 export async function gatewayChecks(
   config: GatewayConfig,
   options: DoctorOptions,
@@ -164,18 +164,18 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
   ];
 }
 
-/** Who is asked for the time: the store itself, or AWS in general. */
+/** Server for the clock check: the endpoint of the store, or an AWS endpoint. */
 function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
   return s3Endpoint ?? new URL(`https://s3.${s3Region ?? 'us-east-1'}.amazonaws.com/`);
 }
 
-/** Where the spool may be: where somebody has named, or beside a folder of recordings or in it. */
+/** Possible spool directories: the directory in the settings, or a directory next to or inside a store directory. */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];
   return isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
 }
 
-/** Where the index is, and how it is looked at. */
+/** Location of the index, and how to read it. */
 function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchFacts {
   const { search, searchUrl, searchName } = config;
   if (!search || searchUrl === undefined)
@@ -191,7 +191,7 @@ function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchF
   };
 }
 
-/** Where the index is, or will be. */
+/** Directory of the index. The directory may not exist yet. */
 function indexIn(spools: readonly string[]): string | undefined {
   const places = spools.map(indexDirectory);
   return places.find((place) => existsSync(place)) ?? places[0];
@@ -254,13 +254,13 @@ function callerGrants(
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
     whois: (address: string, signal: AbortSignal) =>
-      // A PROXY header names the tailnet address, and so does kernel networking: asked without a port.
+      // PROXY headers and kernel networking contain the tailnet address, so the query needs no port
       tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal),
   };
   return (signal) => readGrants(facts, signal);
 }
 
-/** Two checks look at the same answer. */
+/** Shares one response between two checks. */
 function onceGiven<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
   let result: Promise<T> | undefined;
   return (signal) => (result ??= load(signal));

@@ -12,9 +12,9 @@ import { SmallRole } from './small-role.ts';
 const HOST = '::';
 
 /**
- * `tailcast forwarder`: carries connections into the tailnet until the signal.
+ * `tailcast forwarder`: forwards connections into the tailnet until the signal.
  *
- * @throws TailcastError `CONFIG_INVALID` when there is nothing to carry, `START_FAILED` when it cannot listen
+ * @throws TailcastError `CONFIG_INVALID` without targets, `START_FAILED` if it cannot listen
  */
 export async function runForwarder(config: ForwarderConfig, context: CommandContext): Promise<void> {
   const { target, ports, socket } = config;

@@ -1,4 +1,4 @@
-/** The rules for settings of a gateway that need each other. */
+/** Rules about combinations of gateway settings. */
 import type { GATEWAY_SETTINGS } from '../config/gateway.ts';
 import { readableFiles } from '../config/readable-files.ts';
 import type { SettingCheck } from '../config/settings.ts';

@@ -1,4 +1,4 @@
-/** The gate, as the settings and the policy want it. */
+/** The gate of a gateway, from its settings and its policy. */
 import { randomUUID } from 'node:crypto';
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { ApiServer } from '../kube/api-server.ts';
@@ -9,7 +9,7 @@ import { callerName } from '../tailnet/identity.ts';
 import { openAccessReviews } from './access-review.ts';
 import type { Tailnet } from './tailnet.ts';
 
-/** Opens the one gate of a gateway. */
+/** Opens the only gate of a gateway. */
 export function openGate(parts: {
   readonly config: GatewayConfig;
   readonly policy: Policy;
@@ -42,7 +42,10 @@ export function openGate(parts: {
   });
 }
 
-/** A static identity is everybody's who can connect, so no page may reach it under a name of its own. */
+/**
+ * Accepted host names. With a static identity every connection has this identity, so a web page must not reach the
+ * gateway under a host name of its own.
+ */
 function hostNamesOf({
   hostNames,
   identity,

@@ -1,4 +1,4 @@
-/** The policy of a gateway: from its file, and explained for one request. */
+/** The policy of a gateway: loads its file, and explains it for one request. */
 import { readConfigFile } from '../config/file.ts';
 import { TailcastError } from '../errors.ts';
 import { parseTarget } from '../kube/canonical-target.ts';
@@ -15,7 +15,7 @@ import {
   type PolicyClass,
 } from '../proxy/gate/policy.ts';
 
-/** @throws TailcastError `CONFIG_INVALID` naming every problem of the file */
+/** @throws TailcastError `CONFIG_INVALID` with all problems of the file */
 export function loadPolicy(path: string | undefined): Policy {
   if (path === undefined) return DEFAULT_POLICY;
   return parsePolicy(readConfigFile(path).entries, path);
@@ -30,10 +30,10 @@ export interface ExplainOptions {
 }
 
 /**
- * What the gateway would do with a request, line by line: how it is read, what class it is of, and what happens to it for
- * callers whose recording is enforced and for the others.
+ * Explains a request line by line: its parsed form, its class, and its handling for callers with and without enforced
+ * recording.
  *
- * @throws TailcastError `CONFIG_INVALID` for the file; a request that is refused is an explanation, not an error
+ * @throws TailcastError `CONFIG_INVALID` for the file. A rejected request is a normal explanation.
  */
 export function explainRequest({ method, target: raw, upgrade, file }: ExplainOptions): readonly string[] {
   const policy = loadPolicy(file);

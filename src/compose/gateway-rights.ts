@@ -1,6 +1,7 @@
 /**
- * Looks at start-up whether the gateway's own account may do more than impersonate: then a request that lost its
- * impersonation would not be refused but answered. Only a warning: an administrator may have reasons, and may be told.
+ * Checks at the start that the gateway's account may only impersonate. If the account had more rights, the API server
+ * would accept a request that lost its impersonation headers. The result is only a warning, because an administrator
+ * may have reasons for more rights.
  */
 import { createApiClient } from '../doctor/api-client.ts';
 import { runChecks } from '../doctor/checks.ts';
@@ -15,7 +16,7 @@ export interface RightsOptions {
   readonly log: Logger;
 }
 
-/** Resolves when it has said what there is to say; never rejects. */
+/** Resolves after the check; never rejects. */
 export async function warnOfRights(options: RightsOptions, signal: AbortSignal): Promise<void> {
   const { apiServer, mode, podName, log } = options;
   if (mode === 'noauth') return;
@@ -34,6 +35,6 @@ export async function warnOfRights(options: RightsOptions, signal: AbortSignal):
       }
     }
   } catch {
-    // the gateway has ended
+    // the gateway is stopping
   }
 }

@@ -1,4 +1,4 @@
-/** Builds the gateway role: the only place that knows all of its parts. */
+/** Builds the gateway role. The only module that knows all parts of it. */
 import { openAccountRefusals } from './account-refusals.ts';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -47,37 +47,37 @@ import {
   type Tailnet,
 } from './tailnet.ts';
 
-/** Maximum number of client connections. The ones above it, up to `SURPLUS_CONNECTIONS`, get 429. */
+/** Maximum number of client connections. Further connections, up to `SURPLUS_CONNECTIONS`, get 429. */
 const MAX_CONNECTIONS = 20_000;
-/** Connections above the limit that still get an answer that says so. */
+/** Connections above the limit that still get a response. */
 const SURPLUS_CONNECTIONS = 256;
-/** How often it is asked whether certificates are to be read again. */
+/** Interval of the checks for new certificates, in milliseconds. */
 const FOLLOW_EVERY_MS = 1000;
 
 export interface GatewayOptions {
   readonly config: GatewayConfig;
   readonly environment: ReadonlyMap<string, string>;
   readonly log: Logger;
-  /** Where the access log goes. */
+  /** Destination of the access log. */
   readonly accessSink: LineSink;
-  /** Used instead of the file that the configuration names. */
+  /** Replacement of the identity file in the settings. */
   readonly identity?: Identity;
-  /** Token that every request must bring. Default: none. */
+  /** Token that every request must contain. Default: none. */
   readonly callerToken?: string;
-  /** Default: metrics of its own. */
+  /** Default: a new registry. */
   readonly metrics?: Metrics;
-  /** Limits of one user that otherwise follow from the memory and `requestsPerUser`. */
+  /** Limits per user. Default: derived from the available memory and `requestsPerUser`. */
   readonly userLimits?: { readonly connections: number; readonly bytes: number };
 }
 
 export interface RunningGateway {
   readonly host: string;
   readonly port: number;
-  /** What clients must trust, when the certificate is self-signed. */
+  /** CA certificate for clients, if the gateway's certificate is self-signed. */
   readonly caPem: string | undefined;
   readonly apiServer: string;
   readonly opsAddress: { readonly host: string; readonly port: number } | undefined;
-  /** Drains for at most `limitMs` and then closes everything. */
+  /** Drains for at most `limitMs`, then closes everything. */
   close(limitMs: number): Promise<void>;
 }
 
@@ -106,9 +106,9 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
 }
 
 /**
- * Starts everything, or nothing: what was opened before a failure is closed again.
+ * Starts all parts. After a failure, closes the parts that were already open.
  *
- * @throws TailcastError naming what is wrong and how to mend it.
+ * @throws TailcastError with the cause and the fix
  */
 export async function startGateway(options: GatewayOptions): Promise<RunningGateway> {
   const stack = new CleanUp();
@@ -132,12 +132,12 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
   const apiServer = await openApiServer(config, options.environment, {
-    // an API server believes a certificate before it looks at what a request brings
+    // an API server prefers a client certificate to the credentials of a request
     anonymous: config.mode === 'noauth',
     onUnusable: (error) =>
       log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
   });
-  // where requests bring credentials of their own, and before the first request, nobody asks for what would look
+  // in this mode and before the first request, no other code checks for new certificates
   const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
   stack.defer(() => clearInterval(following));
   const tailnet = await openTailnet(options, abort.signal);
@@ -283,7 +283,7 @@ function openAccessLog(
   return accessLog;
 }
 
-/** What the settings leave open follows from the memory there is. */
+/** Derives the limits without a setting from the available memory. */
 function requestLimits({ config, userLimits }: GatewayOptions): {
   readonly requests: number;
   readonly users: UserLimits;
@@ -304,7 +304,7 @@ function requestLimits({ config, userLimits }: GatewayOptions): {
   };
 }
 
-/** The API server that the settings name: a kubeconfig, or the service account of the pod. */
+/** Opens the API server in the settings: a kubeconfig, or the service account of the pod. */
 export async function openApiServer(
   config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
   environment: ReadonlyMap<string, string>,
@@ -341,7 +341,7 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   }
   if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
   const tailnet = createLocalTailnet(config, { log, signal });
-  // Say now that the socket is missing, and not to the first user.
+  // Report a missing socket now instead of at the first request.
   for (const readiness of tailnet.checks) await readiness.check(AbortSignal.timeout(10_000));
   return tailnet;
 }

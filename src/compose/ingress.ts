@@ -1,4 +1,4 @@
-/** Builds the role that serves Ingresses with certificates of their own. */
+/** Builds the role that serves Ingresses with their own certificates. */
 import type { CommandContext } from '../config/command-context.ts';
 import type { IngressConfig } from '../config/ingress.ts';
 import { errorReason, TailcastError } from '../errors.ts';
@@ -14,15 +14,18 @@ import { createWhois } from '../tailnet/whois.ts';
 import { fileCheck, tailscaledCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
-/** What is under way when the signal comes may take so long to end. */
+/** Maximum time for requests in flight after the signal, in milliseconds. */
 const DRAIN_MS = 10_000;
-/** The address to which tailscaled forwards HTTP; the operator writes it into the serve configuration (`operator/ingress/table.ts`). */
+/**
+ * The target of tailscaled's HTTP forwarding. The operator writes it to the serve configuration
+ * (`operator/ingress/table.ts`).
+ */
 const HTTP_LISTEN: ListenAddress = { host: '127.0.0.1', port: 8080 };
 
 /**
  * `tailcast ingress`: serves until the signal.
  *
- * @throws TailcastError `START_FAILED` when it cannot listen
+ * @throws TailcastError `START_FAILED` if it cannot listen
  */
 export async function runIngress(config: IngressConfig, context: CommandContext): Promise<void> {
   await using role = new SmallRole(config, context);
@@ -37,7 +40,7 @@ export async function runIngress(config: IngressConfig, context: CommandContext)
   const { requests } = createIngressMetrics(registry, () => opened.server?.inFlight ?? 0);
   const server = createIngressServer({
     table: () => file.current,
-    // People of other tailnets are let in by the policy, or not.
+    // the policy decides about users of other tailnets
     identities: createWhois({ localApi, allowShared: true }),
     upstreams,
     onEnd: (outcome) => requests.inc({ outcome }),

@@ -1,4 +1,4 @@
-/** Opens the place where output survives the gateway until a recorder has it. */
+/** Opens the journal directory, in which output survives a restart of the gateway until a recorder has it. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GatewayConfig } from '../config/gateway.ts';
@@ -17,8 +17,8 @@ import type { Tailnet } from './tailnet.ts';
 const KEY_FILE = 'late.key';
 
 /**
- * The place of journals and key; undefined when nothing is kept on disk. The key is the credential `late.key` of systemd
- * (`LoadCredential=`, `LoadCredentialEncrypted=`) if there is one, and else a file in the state directory.
+ * Returns the directory of the journals and their key; undefined if journals are disabled. The key is the systemd
+ * credential `late.key` (`LoadCredential=`, `LoadCredentialEncrypted=`), or otherwise a file in the state directory.
  */
 export function journalPlace(
   { lateDirectory, lateKeyFile }: GatewayConfig,
@@ -39,9 +39,10 @@ function credentialOf(environment: ReadonlyMap<string, string>): string | undefi
 }
 
 /**
- * Undefined when it is switched off, or when nobody named a place and the usual one cannot be used: that is said once, and
- * output is kept in memory.
- * @throws TailcastError `CONFIG_INVALID` when a place that was named cannot be used
+ * Returns undefined if journals are disabled, or if the default directory is unusable. The gateway logs the second case
+ * once, and keeps output in memory.
+ *
+ * @throws TailcastError `CONFIG_INVALID` if a directory in the settings is unusable
  */
 export async function openJournals(parts: {
   readonly config: GatewayConfig;

@@ -1,4 +1,4 @@
-/** Reads a search index as a recorder does, for the doctor. */
+/** Reads a search index like a recorder does, for the doctor. */
 import { z } from 'zod';
 import { startIndexClient } from '../tsrecorder/search/index-client.ts';
 import { createSearchServer } from '../tsrecorder/search/opensearch/client.ts';
@@ -6,10 +6,10 @@ import { aliasOf, indexOf } from '../tsrecorder/search/opensearch/indices.ts';
 import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensearch/server-index.ts';
 
 /**
- * Reads the first session of it, in a process of its own. Changes nothing.
+ * Reads the first session of an index in a separate process. Changes nothing.
  *
- * @returns whether there is one
- * @throws Error with a sentence when this Node cannot, or the index is damaged
+ * @returns true if there is a session
+ * @throws Error with a sentence if this Node has no SQLite, or the index is damaged
  */
 export async function lookAtIndex(directory: string): Promise<boolean> {
   const index = await startIndexClient({ directory, mayWrite: false });
@@ -23,13 +23,13 @@ export async function lookAtIndex(directory: string): Promise<boolean> {
 const SERVER = z.object({
   version: z.object({ distribution: z.string().default('another'), number: z.string() }),
 });
-/** The oldest that the search is tested with. */
+/** Minimum major version of OpenSearch. */
 const MAJOR = 2;
 
 /**
- * The same of an index at a server. Changes nothing.
+ * Reads the first session of an index on a server. Changes nothing.
  *
- * @throws Error with a sentence when it cannot be reached, is no OpenSearch, or does not let this recorder read
+ * @throws Error with a sentence if the server is unreachable, is not OpenSearch, or denies the recorder read access
  */
 export async function lookAtServer(index: Omit<ServerIndex, 'which' | 'owner'>): Promise<boolean> {
   const server = createSearchServer(await readServerAccess(index));

@@ -10,9 +10,9 @@ import { fileCheck } from './readiness.ts';
 import { SmallRole } from './small-role.ts';
 
 /**
- * `tailcast nameserver`: answers until the signal.
+ * `tailcast nameserver`: responds to DNS queries until the signal.
  *
- * @throws TailcastError `START_FAILED` when it cannot listen
+ * @throws TailcastError `START_FAILED` if it cannot listen
  */
 export async function runNameserver(config: NameserverConfig, context: CommandContext): Promise<void> {
   await using role = new SmallRole(config, context);

@@ -1,4 +1,4 @@
-/** The checks of `tailcast doctor operator`, wired to the API server and the control server that the operator would use. */
+/** The checks of `tailcast doctor operator`, with the API server and the control server of the operator's settings. */
 import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { apiServerChecks } from '../doctor/api-server-checks.ts';
 import { once, type Check } from '../doctor/checks.ts';
@@ -18,16 +18,16 @@ import { createControl, kubeconfigOf } from './operator-peers.ts';
 
 export interface OperatorDoctorOptions {
   readonly environment: ReadonlyMap<string, string>;
-  /** Ends everything; it must abort in the end, because connections are kept until then. */
+  /** Stops everything. Abort it in the end, because connections stay open until then. */
   readonly signal: AbortSignal;
   readonly version: string;
-  /** Of this version. */
+  /** Image of this version. */
   readonly image: string;
   readonly unixMs?: () => number;
 }
 
 /**
- * In the order in which a set-up is built.
+ * Returns the checks in the order of an installation.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */

@@ -1,4 +1,4 @@
-/** The two that an operator talks to, as its settings name them: the API server, and the control server. */
+/** Clients of the operator from its settings: the API server and the control server. */
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -10,11 +10,11 @@ import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
 const TAILSCALE_API = 'https://api.tailscale.com';
-/** Directories in which deployments of the reference and ours mount the Secret. */
+/** Mount directories of the credentials in deployments of the reference (Tailscale's operator) and of tailcast. */
 const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as const;
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
-/** Files of a kubeconfig list. Undefined: the pod's own account. */
+/** Files of a kubeconfig list. Undefined for the pod's own account. */
 export function kubeconfigOf(
   { kubeconfig }: OperatorConfig,
   environment: ReadonlyMap<string, string>,
@@ -52,7 +52,7 @@ export function createControl(config: OperatorConfig): TailnetControl {
   });
 }
 
-/** Read each time, because mounted Secrets change under a running pod. */
+/** Reads a credential. Repeated for each use, because mounted Secrets change under a running pod. */
 async function readSecret({ control, credentials }: OperatorConfig, name: string): Promise<string> {
   const path = join(credentials ?? DEFAULT_CREDENTIALS[control], name);
   try {
@@ -64,7 +64,7 @@ async function readSecret({ control, credentials }: OperatorConfig, name: string
   }
 }
 
-/** Without the slash that URLs of an origin end with. */
+/** Returns a URL of an origin without its trailing slash. */
 function address(url: URL): string {
   return url.href.replace(/\/+$/, '');
 }

@@ -53,7 +53,7 @@ import {
 import { createTailnets } from '../operator/tailnets.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 
-/** A pod may take its grace period, and a control server that does not answer is asked again for a while. */
+/** Maximum duration of `--cleanup`. It covers the grace period of pods and retries of the control server. */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
 /** Maximum number of resources that are reconciled at the same time. */
 const WORKERS = 16;
@@ -61,9 +61,9 @@ const WORKERS = 16;
 const RESYNC_MS = 600_000;
 
 /**
- * `tailcast operator`: runs until the signal, or prints and ends with `dryRun`.
+ * `tailcast operator`: runs until the signal. With `dryRun`, prints its plan and exits.
  *
- * @param image of this version: what nodes run when nobody names another.
+ * @param image default image of nodes: the image of this version
  * @throws TailcastError `CONFIG_INVALID`
  */
 export async function runOperator(
@@ -110,7 +110,9 @@ export async function runOperator(
   resort.close();
 }
 
-/** As with the reference, whose recorders take uploads from everybody. */
+/**
+ * Warns that recorders accept uploads of all nodes, which is also the default of the reference (Tailscale's operator).
+ */
 function warnOfUploads({ config, log }: Pick<Parts, 'config' | 'log'>): void {
   if (config.recorderUploaders.length > 0) return;
   log.warn(
@@ -127,7 +129,7 @@ interface Parts {
   readonly control: TailnetControl;
   readonly metrics: OperatorMetrics;
   readonly options: SpecOptions;
-  /** Reconcilers take down what they are called for. */
+  /** True if reconcilers must delete all their objects. */
   readonly leaving?: boolean;
 }
 
@@ -153,7 +155,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
           checks: [
             {
               name: 'api server',
-              // Any answer will do; this is the cheapest question that the operator may ask.
+              // Every response proves the connection, so this sends the cheapest request.
               check: async (use) =>
                 void (await client.get(
                   KINDS.lease,
@@ -196,7 +198,7 @@ function whileLeading(
   return runWhileLeading(leader, lead, signal);
 }
 
-/** `--cleanup`: only the one that leads may, so an operator that still runs is waited for. */
+/** Runs `--cleanup`. It needs the Lease, so it waits until any running operator releases it. */
 function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
   const { client, log } = parts;
   const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(client));
@@ -206,7 +208,7 @@ function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
   return whileLeading(parts, lead, signal);
 }
 
-/** What would be done for every resource that is there now. */
+/** Prints the plan for every existing resource. */
 async function printAll(parts: Parts, print: (text: string) => void, signal: AbortSignal): Promise<void> {
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
@@ -261,7 +263,7 @@ function controllersOf(
   const specs = new Map([
     ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
   ]);
-  // Classes first: a dry run shows what follows them.
+  // Classes come first, because a dry run also prints the objects that depend on them.
   if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
     specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
   if (reconciled.connectors)
@@ -280,7 +282,7 @@ function controllersOf(
   return specs;
 }
 
-/** The settings of all reconcilers and their watches. */
+/** Settings of all reconcilers and their watches. */
 type Choices = ServiceChoices &
   IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
 
@@ -300,7 +302,7 @@ function choicesOf(config: OperatorConfig, namespace: string): Choices {
   };
 }
 
-/** ProxyGroups of all types. Groups that the operator does not serve get a condition that says so. */
+/** Controllers for ProxyGroups of all types. Unsupported groups get a condition with the reason. */
 function groupControllers(
   deps: ReconcilerDeps,
   choices: Choices,
@@ -345,7 +347,7 @@ function networksOf({ ingressAddresses }: OperatorConfig): readonly Network[] {
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {
   return {
     namespace,
-    // The one that the control server's adapter names takes its place for each Recorder.
+    // A login server from the adapter of the control server replaces this default for each Recorder.
     loginServer: TAILSCALE_LOGIN,
     defaultTags: config.defaultTags,
     allowedTags: config.allowedTags,

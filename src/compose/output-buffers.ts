@@ -1,11 +1,11 @@
-/** Buffers for the output of sessions that waits, as the settings bound them. */
+/** Buffers for pending output of sessions, with the limits in the settings. */
 import { tmpdir } from 'node:os';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import type { Metrics } from '../observe/metrics.ts';
 import { createElasticBuffers, type ElasticBuffers } from '../proxy/session/elastic-buffers.ts';
 
-/** Maximum of pending output in files, of all sessions of the process, in multiples of the maximum of one session. */
+/** Maximum pending output in files for all sessions of the process, as a multiple of the maximum of one session. */
 const SESSIONS_ON_DISK = 4;
 
 /** Opens the buffers of pending output, and their metrics. */

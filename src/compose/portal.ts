@@ -1,4 +1,4 @@
-/** The portal of a gateway, and which recorders it asks. */
+/** The portal of a gateway, and the choice of its recorders. */
 import type { GatewayConfig } from '../config/gateway.ts';
 import { TailcastError } from '../errors.ts';
 import { createPortal, type PortalDeps } from '../portal/portal.ts';
@@ -11,8 +11,8 @@ import { PLAYER_DIRECTORY } from './player-directory.ts';
 import type { Tailnet } from './tailnet.ts';
 
 /**
- * @returns nothing when the settings want none
- * @throws TailcastError `CONFIG_INVALID` naming what is no recorder
+ * @returns undefined if the settings disable the portal
+ * @throws TailcastError `CONFIG_INVALID` with the invalid recorder
  */
 export async function openPortal(
   config: Pick<GatewayConfig, 'portal' | 'portalRecorders' | 'portalPort'>,
@@ -34,9 +34,9 @@ export async function openPortal(
 }
 
 /**
- * Says which recorders the portal asks for somebody, as `ip:port`, in order of preference.
+ * Returns the recorders of a caller for the portal, as `ip:port`, in order of preference.
  *
- * @throws TailcastError `CONFIG_INVALID` naming what is no recorder
+ * @throws TailcastError `CONFIG_INVALID` with the invalid recorder
  */
 export function createRecorderChoice(
   config: Pick<GatewayConfig, 'portalRecorders' | 'portalPort'>,
@@ -44,7 +44,8 @@ export function createRecorderChoice(
 ): PortalDeps['recordersFor'] {
   const named = splitRecorders(config.portalRecorders);
   return async (caller) => {
-    // an address in the settings says where viewers are served; grants and tags say where uploads go
+    // addresses in the settings belong to the listener for viewers; addresses from grants and tags belong to the
+    // listener for uploads
     const exact = named?.addresses ?? [];
     const asked = named === undefined ? recordersOf(caller) : { recorders: [], recorderTags: named.tags };
     const uploads = await findRecorders(asked, directory, new AbortController().signal);
@@ -72,7 +73,7 @@ function withPort(address: string, port: number | undefined): string {
   return port === undefined ? address : address.replace(/:\d+$/, `:${port}`);
 }
 
-/** What is recorded of somebody is where they find it. */
+/** Recorders in the caller's grants, which have the caller's own sessions. */
 function recordersOf({ recording }: Pick<Caller, 'recording'>): Parameters<typeof findRecorders>[0] {
   return recording.mode === 'off' ? { recorders: [], recorderTags: [] } : recording;
 }

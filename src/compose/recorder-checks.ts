@@ -1,4 +1,4 @@
-/** The rules for settings of a recorder that need each other. */
+/** Rules about combinations of recorder settings. */
 import type { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readableFiles } from '../config/readable-files.ts';
 import type { SettingCheck } from '../config/settings.ts';

@@ -1,4 +1,4 @@
-/** Who uploads to a recorder and who looks, as its settings say. */
+/** Identities of uploaders and viewers of a recorder, from its settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
@@ -10,11 +10,11 @@ import { createWhois } from '../tailnet/whois.ts';
 import type { IdentifyUploader } from '../tsrecorder/serving/uploads.ts';
 import type { IdentifyViewer } from '../tsrecorder/serving/viewer-access.ts';
 
-/** Questions to tailscaled at a time, of its connections that are 8 in all. */
+/** Maximum concurrent requests to tailscaled for uploaders. tailscaled accepts 8 in all. */
 const UPLOADER_QUESTIONS = 4;
 const VIEWER_QUESTIONS = 2;
 
-/** Accepts uploads from this machine only, as one node. */
+/** Accepts uploads only from this machine, all as one node. */
 export function loopbackUploader(node: {
   readonly nodeId: string;
   readonly nodeName: string;
@@ -27,7 +27,7 @@ export function loopbackUploader(node: {
     );
 }
 
-/** @throws TailcastError `CONFIG_INVALID` for settings that identity=loopback cannot protect */
+/** @throws TailcastError `CONFIG_INVALID` for settings that are unsafe with identity=loopback */
 export function assertLoopbackRecorder({
   identity,
   listen,
@@ -44,7 +44,7 @@ export function assertLoopbackRecorder({
   }
 }
 
-/** Who uploads and who looks, as the settings say: by tailscaled, or everybody on this machine. */
+/** Returns the identification of uploaders and viewers: by tailscaled, or as all callers on this machine. */
 export function openIdentities(
   config: Pick<
     RecorderConfig,
@@ -63,7 +63,7 @@ export function openIdentities(
     return { identify, identifyViewer, checks: [] };
   }
   const localApi = createLocalApi({ socketPath: config.socket ?? '' });
-  // whoever wants to look at something must not keep anybody from recording: each has a line of its own
+  // separate queues, so that viewers cannot delay recording
   const uploaders = createWhois({ localApi, maxConcurrent: UPLOADER_QUESTIONS });
   const viewers = createWhois({ localApi, maxConcurrent: VIEWER_QUESTIONS });
   const identify: IdentifyUploader = async (peer, signal) => {
@@ -80,7 +80,7 @@ export function openIdentities(
   return { identify, identifyViewer, checks: [{ name: 'tailscaled', check }] };
 }
 
-/** @param mustKnow whether a viewer of whom tailscaled knows nothing is refused: without rules there is no reason to. */
+/** @param mustKnow true if viewers without an identity are rejected; without rules for viewers they are accepted */
 function createViewerWhois(whois: IdentitySource, mustKnow: boolean): IdentifyViewer {
   return async ({ address, port }, signal) => {
     try {

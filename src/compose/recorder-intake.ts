@@ -1,4 +1,4 @@
-/** The part of a recorder that works on one spool: takes sessions in, brings them into the store, and knows what there is. */
+/** The part of a recorder that owns one spool: accepts sessions, moves them to the store, and lists them. */
 import { openSharedBucket, type SharedBucket } from '../tsrecorder/checkpoint/shared-bucket.ts';
 import { openRecorderEvents, type RecorderEvents } from '../tsrecorder/events/recorder-events.ts';
 import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
@@ -30,19 +30,19 @@ export interface Intake {
   readonly finisher: Finisher;
   readonly catalog: Catalog;
   readonly evidence: SessionEvidence;
-  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  /** Keys of trusted recorders, by id. Includes the key of this recorder. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: RecorderEvents;
   readonly metrics: RecorderMetrics;
   readonly issueTime: () => string;
   readonly shared: SharedBucket | undefined;
-  /** Free bytes, in the store or in the spool; 0 while the store exceeds its limit. */
+  /** Free bytes in the store or in the spool; 0 while the store exceeds its limit. */
   readonly freeBytes: () => Promise<number | undefined>;
-  /** Told of what is stored, once the recorder listens. */
+  /** Receivers of notifications about stored recordings. Set after the recorder listens. */
   readonly told: { search?: RecorderSearch; /** By the last run of retention. */ isOverQuota?: boolean };
 }
 
-/** Opens it, and recovers what an earlier process has left in the spool. */
+/** Opens the intake, and recovers the sessions of an earlier process from the spool. */
 export async function openIntake(options: SettledOptions, store: RecordingStore): Promise<Intake> {
   const { spoolDirectory, limits, timing, log, clock, bucket } = options;
   const nowMs = (): number => clock.now();
@@ -120,7 +120,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   return { ...parts, metrics, issueTime, shared, freeBytes, told };
 }
 
-/** The keys that count: of this recorder, and of the others that the settings name. */
+/** Keys of this recorder and of the recorders in the settings. */
 function trustedKeys(
   { recorderKeys = [] }: SettledOptions,
   { key }: SessionEvidence,

@@ -1,4 +1,4 @@
-/** What a recorder is made of, how much it takes, how long it waits, and by which clocks. */
+/** Parts, limits, timeouts and clocks of a recorder. */
 import type { Registry } from 'prom-client';
 import type { ListenAddress } from '../listen.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -17,134 +17,140 @@ import type { Bucket } from '../tsrecorder/store/bucket.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 
 export interface RecorderOptions {
-  /** Port 0 takes a free one. */
+  /** Listen address. Port 0 selects a free port. */
   readonly listen: ListenAddress;
-  /** Where viewers are served instead, so that `listen` takes uploads alone. Default: `listen` serves both. */
+  /** Separate listen address for viewers; `listen` then accepts only uploads. Default: `listen` serves both. */
   readonly readListen?: ListenAddress;
-  /** The store, in the layout of the reference. Created if missing. With `bucket` only the place of the spool. */
+  /**
+   * Directory of the store, in the layout of the reference (Tailscale's tsrecorder). Created if missing. With `bucket`,
+   * only the default parent of the spool.
+   */
   readonly directory: string;
-  /** The store instead of the directory; other recorders may share it. */
+  /** Bucket as the store instead of the directory. Several recorders may share it. */
   readonly bucket?: Bucket;
   /**
-   * Uploads that are not in the store yet; each recorder has its own. Best on the file system of `directory`, where an
-   * upload moves into the store without being copied. Default: see `spool-place.ts`.
+   * Directory of uploads that are not in the store yet. Each recorder needs its own. On the file system of `directory`,
+   * uploads move to the store without a copy. Default: see `spool-place.ts`.
    */
   readonly spoolDirectory?: string;
-  /**
-   * Private key that signs the evidence. Default: one in the spool directory. Made if missing.
-   */
+  /** File of the private key that signs the evidence. Created if missing. Default: a file in the spool directory. */
   readonly evidenceKey?: string;
-  /** Keys of the other recorders that share the store. Default: only the key of this recorder counts. */
+  /** Public keys of other recorders with the same store. Default: none, so that only this recorder's key is trusted. */
   readonly recorderKeys?: readonly PublicKey[];
-  /** The built player; none if missing. */
+  /** Directory of the built player. Default: no player. */
   readonly playerDirectory?: string;
-  /** Host names under which page and API answer, beside loopback and the address of the connection. */
+  /** Host names of page and API, in addition to loopback and the address of the connection. */
   readonly hostNames?: readonly string[];
-  /** Who uploads: the tailnet's answer for the address, or a refusal. */
+  /** Identifies uploaders: returns the node of the address, or a refusal. */
   readonly identify: IdentifyUploader;
-  /** Who reads. Default: nobody is asked, and everybody may. */
+  /** Identifies viewers. Default: every viewer is accepted without identification. */
   readonly identifyViewer?: IdentifyViewer;
-  /** Who may see what; see `viewing.ts`. Default: everybody everything. */
+  /** Rules for viewers; see `viewing.ts`. Default: every viewer may see all recordings. */
   readonly viewers?: readonly ViewRule[];
-  /** Tags and stable node IDs of gateways that may say who looks through their portal. Default: none. */
+  /** Tags and stable node IDs of gateways whose portal may name the viewer. Default: none. */
   readonly trustedGateways?: readonly string[];
-  /** What is kept. Default: everything. */
+  /** Retention policy. Default: keep everything. */
   readonly retention?: RetentionPolicy;
-  /** Which text of recordings can be searched. Default: there is no index. */
+  /** Searchable text of recordings. Default: no index. */
   readonly searchText?: RecorderSearchOptions['text'];
-  /** Who has the index. Default: files in the spool. */
+  /** Server of the search index. Default: files in the spool. */
   readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
-  /** What is watched for in sessions that come in, where there is an index. Default: nothing. */
+  /** Alert rules for incoming sessions. They need an index. Default: none. */
   readonly alerts?: AlertSettings & Pick<AlertsOptions, 'onStep' | 'retry'>;
-  /** How uploaded events are kept. Default: batches. */
+  /** Layout of uploaded events. Default: batches. */
   readonly eventLayout?: EventLayout;
   readonly limits?: Partial<RecorderLimits>;
   readonly timing?: Partial<RecorderTiming>;
   readonly log: Logger;
   readonly clock?: RecorderClock;
-  /** Where metrics are registered. */
+  /** Registry of the metrics. */
   readonly registry?: Registry;
-  /** How new recordings are kept. Default: plain. */
+  /** Format of new recordings. Default: plain. */
   readonly archive?: ArchiveFormat;
-  /** Open what is sealed, and seal it where `archive` says so. */
+  /** Keys that open sealed recordings, and seal new ones if `archive` says so. */
   readonly sealKeys?: SealKeys;
-  /** Another store than the directory, e.g. one that fails in a test. */
+  /** Replacement of the directory store, for example a failing store in a test. */
   readonly store?: RecordingStore;
 }
 
 export interface RecorderLimits {
-  /** One session, all its connections together. */
+  /** Maximum size of one session, in bytes, over all its connections. */
   readonly maxSessionBytes: number;
-  /** One line of a cast. */
+  /** Maximum length of a line in a cast, in bytes. */
   readonly maxLineBytes: number;
   /**
-   * Bytes of one session that may wait for the disk before its uploader has to. NOTE: measured: with 8 MiB a flood is acknowledged in fewer,
-   * later pieces: its gateway waits, and it is shown at 0.75x of the rate.
+   * Maximum bytes of one session that wait for the disk. The uploader then waits. NOTE: with 8 MiB, fewer and later
+   * acknowledgements reduced the display rate of a flood to 0.75.
    */
   readonly maxPendingBytes: number;
-  /** The same for all sessions together. */
+  /** Maximum bytes of all sessions that wait for the disk. */
   readonly maxTotalPendingBytes: number;
-  /** Maximum number of sessions that are open, can be continued or wait for the store. One node may have as many as are free. */
+  /**
+   * Maximum number of sessions that are open, resumable or waiting for the store. One node may use as many as are free.
+   */
   readonly maxSessions: number;
-  /** Maximum number of connections per listener. One address may have as many as are free. */
+  /** Maximum number of connections per listener. One address may use as many as are free. */
   readonly maxConnections: number;
-  /** Maximum number of live views. One viewer may have as many as are free. */
+  /** Maximum number of live views. One viewer may use as many as are free. */
   readonly maxViewers: number;
   readonly maxEventBytes: number;
-  /** Maximum bytes of events in memory. Events of one node may take as many bytes as are free. */
+  /** Maximum bytes of events in memory. Events of one node may use as many bytes as are free. */
   readonly maxTotalEventBytes: number;
-  /** Free space in the store below which no new session begins. */
+  /** Minimum free space in the store for a new session, in bytes. */
   readonly minFreeBytes: number;
   /** HTTP/2 flow control windows. */
   readonly streamWindowBytes: number;
   readonly connectionWindowBytes: number;
-  /** Descriptions of recordings kept in memory. */
+  /** Maximum number of descriptions of recordings in memory. */
   readonly maxCachedRecordings: number;
-  /** Derived data that lets the player begin anywhere, on disk in the spool. */
+  /** Maximum size of the play indexes in the spool, in bytes. They let the player seek. */
   readonly maxPlayIndexBytes: number;
 }
 
 export interface RecorderTiming {
-  /** Longest time that received bytes wait for the next fsync. */
+  /** Maximum time from the receipt of bytes to the next fsync. */
   readonly commitWindowMs: number;
-  /** Longest silence between two ack frames. */
+  /** Maximum time between two ack frames. */
   readonly idleAckMs: number;
-  /** How long a cut upload that named its session may be continued. */
+  /** Time in which an interrupted upload with a session id can be resumed. */
   readonly resumeGraceMs: number;
   readonly identifyTimeoutMs: number;
   /** Maximum time from the start of an upload to the end of its header line. */
   readonly headerTimeoutMs: number;
   /** Maximum time for the body of an event. */
   readonly eventTimeoutMs: number;
-  /** For the first bytes of a connection and for the head of a request. */
+  /** Maximum time for the first bytes of a connection, and for the head of a request. */
   readonly headTimeoutMs: number;
-  /** How long a connection without a request stays open. */
+  /** Maximum idle time of a connection without a request. */
   readonly idleTimeoutMs: number;
-  /** How late recordings of other writers to the same store show in a list. */
+  /** Maximum delay until recordings of other writers of the store are listed. */
   readonly listRefreshMs: number;
-  /** Pause after the store has failed; doubles up to `maxStoreRetryMs`. */
+  /** Delay before a retry after a failure of the store; doubles up to `maxStoreRetryMs`. */
   readonly storeRetryMs: number;
   readonly maxStoreRetryMs: number;
-  /** How long an entry of the evidence log waits at most before it is published, while the store works. */
+  /** Maximum delay until an entry of the evidence log is published to a working store. */
   readonly publishMs: number;
-  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
+  /** Interval of log entries with the durable length of all open sessions, if a session has grown. */
   readonly markMs: number;
   readonly markAllMs: number;
-  /** How often the ends of other recorders' logs are written down. */
+  /** Interval of log entries with the heads of other recorders' logs. */
   readonly witnessMs: number;
-  /** How long a batch of events takes more. */
+  /** Time in which a batch of events accepts more events. */
   readonly eventBatchMs: number;
-  /** How often the retention policy is applied. */
+  /** Interval of the retention policy. */
   readonly retentionMs: number;
-  /** How long `close` waits for connections before it cuts them. */
+  /** Time that `close` waits for connections before it destroys them. */
   readonly closeGraceMs: number;
-  /** How late an added byte of an open session is copied to a shared bucket: what the loss of this machine loses. */
+  /**
+   * Maximum delay until new bytes of an open session are copied to a shared bucket. After a loss of this machine, later
+   * bytes are lost.
+   */
   readonly checkpointMs: number;
-  /** How long a recorder may be silent before another one takes over what it left in the bucket, or was about to tell. */
+  /** Time after which another recorder adopts the sessions and alerts of a silent recorder. */
   readonly leaseMs: number;
-  /** How old an unfinished multipart upload in the bucket is when it is given up. */
+  /** Age at which unfinished multipart uploads in the bucket are aborted. */
   readonly staleUploadMs: number;
-  /** How often live views are asked whether they are still there. */
+  /** Interval of pings to live views. */
   readonly pingMs: number;
 }
 
@@ -192,14 +198,14 @@ const DEFAULT_TIMING: RecorderTiming = {
 
 /** Clocks of the recorder. */
 export interface RecorderClock {
-  /** Milliseconds since the epoch, with a fraction if there is one. */
+  /** Milliseconds since the epoch, possibly with a fraction. */
   now(): number;
-  /** Milliseconds that never go back. */
+  /** Milliseconds of a monotonic clock. */
   monotonic(): number;
 }
 
 export const SYSTEM_CLOCK: RecorderClock = {
-  // finer by chance than the clock is: recorders that share a store must not want the same key in the same millisecond
+  // random fractions, so that recorders with a shared store do not choose the same key in the same millisecond
   now: () => Date.now() + Math.random(),
   monotonic: () => performance.now(),
 };
@@ -215,14 +221,14 @@ const DEFAULTS = {
   clock: SYSTEM_CLOCK,
 } as const satisfies Partial<RecorderOptions>;
 
-/** The options with everything that has a default. */
+/** The options with all defaults applied. */
 export type SettledOptions = RecorderOptions &
   Required<Pick<RecorderOptions, keyof typeof DEFAULTS | 'spoolDirectory'>> & {
     readonly limits: RecorderLimits;
     readonly timing: RecorderTiming;
   };
 
-/** Merges the defaults: here and nowhere else. */
+/** Applies the defaults. The only place that does so. */
 export function settleOptions(given: RecorderOptions, spoolDirectory: string): SettledOptions {
   return {
     ...DEFAULTS,

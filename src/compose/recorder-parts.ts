@@ -1,4 +1,4 @@
-/** Puts a recorder together: store, spool, intake, and the port it is reached on. */
+/** Assembles a recorder: store, spool, intake and listeners. */
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -40,22 +40,22 @@ import {
 } from './recorder-options.ts';
 
 export interface RunningRecorder {
-  /** Where uploads are taken. */
+  /** Address for uploads. */
   readonly address: ListenAddress;
-  /** The same: `http://host:port` */
+  /** Address for uploads as `http://host:port`. */
   readonly url: string;
-  /** Where viewers are served: the same, unless they have a listener of their own. */
+  /** Address for viewers; equal to `url` without a separate listener. */
   readonly readUrl: string;
   readonly catalog: Catalog;
-  /** Ends uploads with an error frame, brings them into the store or leaves them in the spool, and stops listening. */
+  /** Ends uploads with an error frame, stores them or leaves them in the spool, and stops listening. */
   close(): Promise<void>;
 }
 
 /**
- * Starts a recorder: finds the spools of an earlier process, then listens.
+ * Starts a recorder: recovers the spools of an earlier process, then listens.
  *
- * @throws TailcastError `CONFIG_INVALID` when the spool directory is in use, `STORE_FAILED` when the store cannot be
- *   written to; a system error when the address cannot be used.
+ * @throws TailcastError `CONFIG_INVALID` if the spool directory is in use, `STORE_FAILED` if the store is not writable;
+ *   a system error if the address is not available
  */
 export async function createRecorder(given: RecorderOptions): Promise<RunningRecorder> {
   const { directory, log } = given;
@@ -88,7 +88,7 @@ interface Parts extends Intake {
   readonly playIndexes: PlayIndexes;
 }
 
-/** Listens, until `close`. */
+/** Opens the listeners until `close`. */
 async function serve(
   options: SettledOptions,
   store: RecordingStore,
@@ -170,7 +170,7 @@ async function serve(
   };
 }
 
-/** Ends all uploads, and stores the ones that can be stored. */
+/** Ends all uploads, and stores as many as possible. */
 async function closeUploads({ ingest, group, finisher }: Parts): Promise<void> {
   await ingest.close();
   await group.flush();
@@ -221,7 +221,7 @@ function openSearch(
   });
 }
 
-/** Names a set of keys. */
+/** Returns a name for a set of keys. */
 function namesOf(keys: ReadonlyMap<string, unknown>): string {
   return createHash('sha256')
     .update([...keys.keys()].toSorted().join('\n'))
@@ -229,7 +229,7 @@ function namesOf(keys: ReadonlyMap<string, unknown>): string {
     .slice(0, 16);
 }
 
-/** Who this recorder is, among those that write one index: the same after a start. */
+/** Id of this recorder among the writers of one index. Stable across restarts. */
 function ownerOf(spoolDirectory: string): string {
   return createHash('sha256')
     .update(`${hostname()}\0${resolve(spoolDirectory)}`)

@@ -1,4 +1,4 @@
-/** Where a recorder keeps its recordings, as its settings say. */
+/** The store of a recorder, from its settings. */
 import { stat } from 'node:fs/promises';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError, errorText } from '../errors.ts';
@@ -14,19 +14,19 @@ import type { S3Settings } from '../tsrecorder/store/s3-client.ts';
 import type { BucketRules } from '../tsrecorder/store/s3-rules.ts';
 import { openSettingDirectory } from './setting-directory.ts';
 
-/** The settings that say it. */
+/** Settings of the store. */
 export type StoreConfig = Pick<
   RecorderConfig,
   'store' | 'spool' | 'sealKeys' | 's3Endpoint' | 's3Region' | 's3Encryption' | 's3Checksums' | 's3Retention'
 >;
 
-/** A bucket and what all names in it begin with. */
+/** A bucket, and the prefix of all its object names. */
 export interface BucketAddress {
   readonly bucket: string;
   readonly prefix: string;
 }
 
-/** `s3://bucket/prefix`; undefined for anything that is a directory. @throws TailcastError `CONFIG_INVALID` */
+/** Parses `s3://bucket/prefix`. Returns undefined for a directory. @throws TailcastError `CONFIG_INVALID` */
 export function parseBucketAddress(store: string): BucketAddress | undefined {
   if (!store.startsWith('s3://')) return undefined;
   const [, bucket = '', path = ''] = /^s3:\/\/([^/]*)\/?(.*)$/.exec(store) ?? [];
@@ -40,7 +40,7 @@ export function parseBucketAddress(store: string): BucketAddress | undefined {
   return { bucket, prefix: prefix === '' ? '' : `${prefix}/` };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` when there is no store, or a bucket without a spool */
+/** @throws TailcastError `CONFIG_INVALID` without a store, or for a bucket without a spool */
 export function assertStoreNamed({
   store,
   spool,
@@ -63,17 +63,18 @@ function noSpool(): TailcastError {
   return new TailcastError('CONFIG_INVALID', 'spool: a bucket needs a local directory as well (--spool)');
 }
 
-/** What the recorder is opened with. */
+/** An open store and its formats. */
 export interface OpenedStore {
   readonly options: Pick<RecorderOptions, 'directory' | 'spoolDirectory' | 'bucket'>;
-  /** To be called when the recorder is closed. */
+  /** Releases the store. Call it after the recorder is closed. */
   close(): void;
 }
 
 /**
- * Opens the store. A bucket that cannot be reached now is no reason not to take sessions; one that says no is.
+ * Opens the store. An unreachable bucket is accepted, so that the recorder can take sessions. A bucket that denies
+ * access is an error.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
 export async function openStore(config: StoreConfig, log: Logger): Promise<OpenedStore> {
   const { store, spool } = config;
@@ -101,10 +102,10 @@ export async function openStore(config: StoreConfig, log: Logger): Promise<Opene
 }
 
 /**
- * Opens the store for a tool, e.g. to verify it. Opening writes nothing, and needs no right to write, unless `change` says
- * that the tool is going to.
+ * Opens the store for a tool, for example `verify`. Opening never writes. It needs the right to write only with
+ * `change`.
  *
- * @throws TailcastError `USAGE` when there is no such directory, `CONFIG_INVALID` naming the setting.
+ * @throws TailcastError `USAGE` if the directory does not exist, `CONFIG_INVALID` with the name of the setting
  */
 export async function openStoreForTool(
   config: StoreConfig & { readonly store: string },
@@ -128,29 +129,32 @@ export async function openStoreForTool(
   return { store, close: () => bucket.close() };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` naming file and line */
+/** @throws TailcastError `CONFIG_INVALID` with file and line */
 export async function openSealKeys({
   sealKeys,
 }: Pick<StoreConfig, 'sealKeys'>): Promise<SealKeys | undefined> {
   return sealKeys === undefined ? undefined : loadSealKeys(sealKeys);
 }
 
-/** Why a bucket cannot be written to; `final`: only another configuration helps. */
+/** Reason why a bucket is not writable. `final`: only another configuration fixes it. */
 interface Refusal {
   readonly reason: string;
   readonly final: boolean;
 }
 
-/** What `tailcast doctor` asks of the bucket of `s3://…`. */
+/** Operations of `tailcast doctor` on a bucket. */
 export interface ExaminedBucket {
-  /** Days of object lock of new recordings. */
+  /** Object-lock retention of new recordings, in days. */
   readonly retentionDays: number;
-  /** Writes to it and removes what it wrote. @returns why that cannot be done, or undefined. */
+  /** Writes and removes a test object. @returns the reason of a failure, or undefined */
   write(): Promise<string | undefined>;
   rules(): Promise<BucketRules>;
 }
 
-/** Each question opens the bucket anew, so that nothing has to be closed. Rejects with `CONFIG_INVALID`. */
+/**
+ * Returns the operations on a bucket. Each call opens the bucket again, so nothing needs to be closed. Calls reject
+ * with `CONFIG_INVALID`.
+ */
 export function examineBucket(config: StoreConfig, address: BucketAddress): ExaminedBucket {
   return {
     retentionDays: config.s3Retention?.days ?? 0,
@@ -173,7 +177,7 @@ async function openBucket(
   config: StoreConfig,
   address: BucketAddress,
 ): Promise<{ readonly bucket: S3Bucket; readonly probe: () => Promise<Refusal | undefined> }> {
-  // the SDK is large: only those who need it load it
+  // the SDK is large, so it is loaded on demand
   const [s3Bucket, s3Client] = await Promise.all([
     import('../tsrecorder/store/s3-bucket.ts'),
     import('../tsrecorder/store/s3-client.ts'),
@@ -212,7 +216,7 @@ export function s3Settings(config: StoreConfig): Partial<S3Settings> {
   };
 }
 
-/** AWS names the region in its endpoints. */
+/** Returns the region in the host name of an AWS endpoint. */
 function regionOf(endpoint: URL | undefined): string | undefined {
   return /^s3[.-](?:dualstack\.)?([a-z0-9-]+)\.amazonaws\.com/.exec(endpoint?.hostname ?? '')?.[1];
 }

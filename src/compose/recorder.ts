@@ -22,7 +22,7 @@ import { searchServer } from './search-settings.ts';
 
 const START_CHECK_MS = 5000;
 
-/** `tailcast recorder`: runs until the signal, then finishes what can be finished. */
+/** `tailcast recorder`: runs until the signal, then completes pending work within its grace period. */
 export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
   const log = createLogger({ level: config.logLevel });
   collectEarly(true);
@@ -31,7 +31,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   const resort = openLastResort({ log, stop: context.signal, registry });
   const { signal } = resort;
   const { checks, ...identities } = openIdentities(config);
-  // a store that gives no answer must not keep the process from stopping; what is half started is as after a crash
+  // an unresponsive store must not block the exit; a partial start is recovered like a crash
   const starting = startRecorder(config, { ...identities, log, registry });
   const recorder = await Promise.race([starting, once(signal, 'abort').then(() => undefined)]);
   if (recorder === undefined) {
@@ -43,7 +43,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
       ? undefined
       : await openOpsServer({ ...config.opsListen, metrics: registry, checks }).catch(
           async (error: unknown) => {
-            // what listens already would keep this process alive
+            // open listeners would keep the process alive
             await recorder.close();
             resort.close();
             throw error;
@@ -73,7 +73,7 @@ export function assertViewersNamed({
   throw new TailcastError('CONFIG_INVALID', detail);
 }
 
-/** What is missing at the start may come yet, and is not waited for. */
+/** Logs the checks that fail at the start. The recorder does not wait for them. */
 async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
   for (const problem of await failuresOf(checks, START_CHECK_MS))
     log.warn({ problem }, 'sessions are refused until this is mended');
@@ -82,7 +82,7 @@ async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): P
 /**
  * Starts a recorder with the settings of the role.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the setting.
+ * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
 export async function startRecorder(
   config: RecorderConfig,

@@ -1,4 +1,4 @@
-/** The server with the index of a recorder's search, as the settings name it. */
+/** The search server of a recorder, from its settings. */
 import type { RecorderConfig } from '../config/recorder.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { readServerAccess } from '../tsrecorder/search/opensearch/server-index.ts';
@@ -9,14 +9,17 @@ export type SearchSettings = Pick<
   'search' | 'searchUrl' | 'searchName' | 'searchCa' | 'searchCredentials'
 >;
 
-/** Number of shards of a new index. One holds some 50 GB; an administrator can make the index first, with more. */
+/**
+ * Number of shards of a new index. One shard holds about 50 GB. For a larger index, an administrator can create the
+ * index with more shards.
+ */
 const SHARDS = 1;
 
 /**
- * Where the index is, if not in files. Reads what it names once, so that a mistake is said at the start: it is read again for each
- * process of the index.
+ * Returns the search server; undefined for an index in files. Reads the named files once, so that mistakes are reported
+ * at the start. Each process of the index reads them again.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the setting
+ * @throws TailcastError `CONFIG_INVALID` with the name of the setting
  */
 export async function searchServer(
   config: SearchSettings,
@@ -38,7 +41,7 @@ export async function searchServer(
   return server;
 }
 
-/** @throws TailcastError `CONFIG_INVALID` for settings of a search server that cannot be used together */
+/** @throws TailcastError `CONFIG_INVALID` for contradictory settings of a search server */
 export function assertSearchServer({
   search,
   searchUrl: url,

@@ -14,10 +14,10 @@ const REASONS: ReadonlyMap<unknown, string> = new Map([
 ]);
 
 /**
- * Creates the directory that a setting names, if it is missing, and checks that this process can write to it.
+ * Creates the directory of a setting if it is missing, and checks that the process can write to it.
  *
  * @param setting key of the setting, such as `stateDirectory`
- * @throws TailcastError `CONFIG_INVALID` naming the setting, the value and the fix
+ * @throws TailcastError `CONFIG_INVALID` with the setting, the value and the fix
  */
 export async function openSettingDirectory(setting: string, path: string): Promise<void> {
   try {
@@ -31,7 +31,7 @@ export async function openSettingDirectory(setting: string, path: string): Promi
   }
 }
 
-/** The same for those of several settings that have a value. */
+/** Does the same for each of the settings that has a value. */
 export async function openSettingDirectories<Key extends string>(
   config: Readonly<Record<Key, string | undefined>>,
   settings: readonly Key[],

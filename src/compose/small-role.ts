@@ -1,4 +1,4 @@
-/** What roles without sessions begin and end with: a log, metrics, what catches exceptions, and a port for the people who run them. */
+/** Common parts of roles without sessions: log, metrics, exception handler and operations port. */
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { ListenAddress } from '../listen.ts';
@@ -8,17 +8,17 @@ import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { CleanUp } from './clean-up.ts';
 
-/** What each of them can be told. */
+/** Common settings of these roles. */
 interface SmallRoleConfig {
   readonly logLevel: LogLevel;
   readonly opsListen: ListenAddress | undefined;
 }
 
-/** To be used with `await using`: what it has opened and what was deferred ends with it. */
+/** Use with `await using`: disposal closes the opened resources and runs the deferred actions. */
 export class SmallRole extends CleanUp {
   readonly log: Logger;
   readonly registry = new Registry();
-  /** Aborts when the role is to end. */
+  /** Aborts when the role must stop. */
   readonly signal: AbortSignal;
   readonly #opsListen: ListenAddress | undefined;
 
@@ -33,8 +33,8 @@ export class SmallRole extends CleanUp {
   }
 
   /**
-   * @returns where it listens; undefined when that is turned off
-   * @throws TailcastError `START_FAILED` when it cannot listen
+   * @returns the address of the operations port; undefined if the port is disabled
+   * @throws TailcastError `START_FAILED` if the role cannot listen
    */
   async openOps(checks: readonly ReadinessCheck[]): Promise<OpsServer['address'] | undefined> {
     if (this.#opsListen === undefined) return undefined;

@@ -26,10 +26,10 @@ export const STATIC_IDENTITY = z.strictObject({
 });
 
 /**
- * Reads the identity that `identity=static` gives to everybody: a user (`login`) or a tagged node (`tags`), with the
- * capabilities a tailnet policy would grant.
+ * Reads the identity of all callers with `identity=static`: a user (`login`) or a tagged node (`tags`), with the
+ * capabilities that a tailnet policy would grant.
  *
- * @throws TailcastError `CONFIG_INVALID` naming the file and the key.
+ * @throws TailcastError `CONFIG_INVALID` with file and key
  */
 export async function readStaticIdentity(path: string | undefined): Promise<Identity> {
   if (path === undefined) {

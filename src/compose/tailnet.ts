@@ -1,4 +1,4 @@
-/** The tailnet side of a role: who is calling, which certificate is served, and how recorders are reached. */
+/** The tailnet connection of a role: identities of callers, certificates, and connections to recorders. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -22,28 +22,28 @@ import { tailscaledCheck } from './readiness.ts';
 
 const KEEP_ALIVE_MS = 30_000;
 
-/** What the gateway gets from the tailnet. */
+/** Functions of the tailnet for a gateway. */
 export interface Tailnet {
   readonly identities: IdentitySource;
   /** Undefined with a static identity. */
   readonly localApi: LocalApi | undefined;
   readonly checks: readonly ReadinessCheck[];
-  /** `ip:port` of the recorders that carry one of the tags. */
+  /** Returns `ip:port` of the recorders with one of the tags. */
   readonly resolveRecorderTags: (tags: readonly string[]) => Promise<readonly string[]>;
-  /** Whether the node that has the address of an `ip:port` carries one of the tags. */
+  /** Returns true if the node with the address of an `ip:port` has one of the tags. */
   readonly carriesTag: (address: string, tags: readonly string[]) => Promise<boolean>;
   readonly dialRecorder: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Which node a recorder's address belongs to, as far as it is known. */
+  /** Returns the node of a recorder's address, or the address itself if the node is unknown. */
   readonly nodeOf: (address: string) => string;
 }
 
 export interface TailnetContext {
   readonly log: Logger;
-  /** Ends watching and questions under way. */
+  /** Stops watches and pending requests. */
   readonly signal: AbortSignal;
 }
 
-/** One identity for everybody on this machine; tags cannot be resolved, and recorders are dialled directly. */
+/** One identity for all callers on this machine. Tags cannot be resolved, and recorders are dialled directly. */
 export function createStaticTailnet(identity: Identity, listenHost: string): Tailnet {
   assertLoopbackListener(listenHost);
   return {
@@ -58,7 +58,7 @@ export function createStaticTailnet(identity: Identity, listenHost: string): Tai
   };
 }
 
-/** Identities, tags and, where asked for, connections from tailscaled. */
+/** Identities, tags and, if requested, connections from tailscaled. */
 export function createLocalTailnet(
   config: Pick<GatewayConfig, 'socket' | 'recorderDial'>,
   { log, signal }: TailnetContext,
@@ -89,10 +89,11 @@ export function createLocalTailnet(
 }
 
 /**
- * A userspace tailscaled forwards every tailnet port that the policy allows to the same port of 127.0.0.1. A listener
- * there that believes PROXY headers could be told any identity by whoever reaches that port past `tailscale serve`.
+ * Checks that the listener for PROXY headers is not an address that tailscaled forwards to. A userspace tailscaled
+ * forwards each permitted tailnet port to the same port of 127.0.0.1. Through such a port, peers could bypass
+ * `tailscale serve` and send a forged identity in a PROXY header.
  *
- * @throws TailcastError `CONFIG_INVALID` naming an address that only this machine can reach.
+ * @throws TailcastError `CONFIG_INVALID` with an address that only this machine can reach
  */
 export function assertPrivateProxyListener(host: string): void {
   const address = normaliseAddress(host);
@@ -103,15 +104,15 @@ export function assertPrivateProxyListener(host: string): void {
   );
 }
 
-/** Where tailscaled forwards to; `localhost` is one of them, whatever else it may be. */
+/** Targets of tailscaled's forwarding, including `localhost`. */
 const FORWARDED_TO: ReadonlySet<string> = new Set(['127.0.0.1', '::1']);
 
-/** Returns where the certificate comes from. tailscaled has one for the node that it identifies callers for. */
+/** Returns the source of the certificate. With identities from tailscaled, its certificate is the default. */
 export function tlsKindOf({ tls, identity }: Pick<GatewayConfig, 'tls' | 'identity'>): TlsKind {
   return tls ?? (identity === 'tailscale' ? 'tailscale' : 'self-signed');
 }
 
-/** The certificate source a configuration names; undefined when TLS ends in front of the gateway. */
+/** Opens the certificate source in the settings; undefined if a proxy in front of the gateway terminates TLS. */
 export async function openCertificates(
   config: Pick<GatewayConfig, 'tls' | 'identity' | 'tlsCert' | 'tlsKey' | 'tlsNames' | 'listen'>,
   stateDirectory: string,
@@ -142,7 +143,7 @@ export async function openCertificates(
         throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
       }
       const certificates = createLocalApiCertificates({ localApi, log, signal });
-      // The first issue may take a minute; better now than in the first handshake.
+      // The first issue may take a minute, so wait here instead of in the first handshake.
       await certificates.context(undefined);
       return certificates;
     }
@@ -176,7 +177,10 @@ function dialThrough(localApi: LocalApi): Tailnet['dialRecorder'] {
   };
 }
 
-/** Addresses of one node are one recorder; the map follows the tailnet, and a failure leaves the last one. */
+/**
+ * Follows the node of each address, because all addresses of a node are one recorder. After a failure the last map
+ * stays.
+ */
 async function rememberNodes(
   localApi: LocalApi,
   nodes: Map<string, string>,
