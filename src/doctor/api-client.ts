@@ -1,4 +1,7 @@
-/** A few questions to the API server, one connection each, bounded in time by the signal and in size. */
+/**
+ * Simple client for the API server. Each request uses one connection, with a limited size and the time limit of the
+ * signal.
+ */
 import { request } from 'node:https';
 import type { IncomingMessage } from 'node:http';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -8,18 +11,18 @@ import type { ApiServer } from '../kube/api-server.ts';
 
 export interface ApiAnswer {
   readonly status: number;
-  /** Parsed JSON, or undefined when it is none. */
+  /** Parsed JSON, or undefined for invalid JSON. */
   readonly body: unknown;
-  /** The answer's `Date`, in milliseconds since 1970. */
+  /** `Date` of the response, in milliseconds since 1970. */
   readonly dateMs: number | undefined;
-  /** When the question left and the answer's head arrived, on our clock. */
+  /** Times of the request and of the response head, on the local clock. */
   readonly askedAtMs: number;
   readonly answeredAtMs: number;
 }
 
 export interface ApiClient {
   get(path: string, signal: AbortSignal): Promise<ApiAnswer>;
-  /** @param as whom the API server is to take the question for; default: our own account */
+  /** @param as impersonated user; default: the account itself */
   post(path: string, body: unknown, signal: AbortSignal, as?: ImpersonationTarget): Promise<ApiAnswer>;
 }
 

@@ -1,4 +1,4 @@
-/** Does the API server answer, to whom does it think it talks, and do the clocks agree? */
+/** Checks that the API server responds, which account it sees, and that the clocks agree. */
 import { z } from 'zod';
 import { errorText } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
@@ -7,12 +7,12 @@ import { failed, ok, once, warning, type Check, type CheckVerdict } from './chec
 import { judgeClock } from './clock-check.ts';
 
 export interface ApiServerFacts {
-  /** Reads the kubeconfig or the service account. */
+  /** Opens the API server of the kubeconfig or the service account. */
   readonly open: () => Promise<ApiServer>;
   readonly unixMs: () => number;
 }
 
-/** What the API server said, asked once. */
+/** Responses of the API server; one request for all checks. */
 export interface ApiServerSource {
   readonly client: () => Promise<ApiClient>;
   readonly checks: readonly Check[];
@@ -20,7 +20,7 @@ export interface ApiServerSource {
 
 const VERSION = z.object({ gitVersion: z.string(), major: z.string(), minor: z.string() });
 const SELF = z.object({ status: z.object({ userInfo: z.object({ username: z.string() }) }) });
-/** kubectl speaks WebSocket to API servers from here on; nothing older is tested. */
+/** First minor version with kubectl over WebSocket. Older versions are untested. */
 const OLDEST_MINOR = 29;
 
 const UNREACHABLE =
@@ -68,7 +68,8 @@ function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
 
 function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
-    // The version is public by default; somebody closed it, or the credential is wrong: the next check tells.
+    // The version is public by default. A 401 or 403 here means restricted access or a wrong credential; the next check
+    // reports which.
     return ok(`${description}; the account may not read its version`);
   }
   const parsed = VERSION.safeParse(answer.body);
@@ -86,7 +87,7 @@ function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
   return ok(summary);
 }
 
-/** As whom the API server takes the account that asks; undefined where it does not say. */
+/** Returns the account's user name at the API server, or undefined if the server does not report it. */
 export async function usernameOf(client: ApiClient, signal: AbortSignal): Promise<string | undefined> {
   return SELF.safeParse((await askSelf(client, signal)).body).data?.status.userInfo.username;
 }
@@ -116,7 +117,7 @@ function judgeDate(answer: ApiAnswer | undefined): CheckVerdict {
   return judgeClock(dateMs === undefined ? undefined : { dateMs, askedAtMs, answeredAtMs }, 'the API server');
 }
 
-/** The usual reasons as sentences; the text of Node's own errors seldom says what to do. */
+/** Converts common errors to sentences with advice. Node's own messages rarely contain advice. */
 function explain(error: unknown): Error {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   const text = errorText(error);

@@ -1,18 +1,21 @@
-/** The bucket of a recorder: can it be written to, and what does it do with the recordings by itself? */
+/**
+ * Checks that a recorder can write to its bucket, and that object lock and lifecycle rules do not contradict its
+ * settings.
+ */
 import type { BucketRules, Known, LifecycleRule, LockRules } from '../tsrecorder/store/s3-rules.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
 
 export interface BucketPlace {
-  /** Put before every name. */
+  /** Prefix of all object names. */
   readonly prefix: string;
-  /** For which the recorder locks recordings; 0 for not at all. */
+  /** Object-lock retention in days; 0 disables it. */
   readonly retentionDays: number;
-  /** Tries to write; resolves with why that cannot be done, or undefined. */
+  /** Writes a test object. Resolves with the reason of a failure, or undefined. */
   readonly write: () => Promise<string | undefined>;
   readonly rules: () => Promise<BucketRules>;
 }
 
-/** One check each for writing, for object lock and for lifecycle rules. */
+/** Returns one check each for writing, object lock and lifecycle rules. */
 export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlace): readonly Check[] {
   const remedy =
     'check --store, --s3-endpoint and the credentials, which need the right to put and delete objects';

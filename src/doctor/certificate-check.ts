@@ -1,4 +1,4 @@
-/** Which certificate clients will see, for which names, and for how long. Nothing is made or renewed here. */
+/** Checks the certificate that clients will see, its names and its expiry. Never creates or renews a certificate. */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { X509Certificate } from 'node:crypto';
@@ -9,14 +9,14 @@ import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts'
 export type CertificatePlan =
   | { readonly kind: 'none' }
   | { readonly kind: 'files'; readonly certificatePath: string; readonly keyPath: string }
-  /** `directory` as `tailnet/self-signed` lays it out. */
+  /** `directory` has the layout of `tailnet/self-signed`. */
   | { readonly kind: 'self-signed'; readonly directory: string }
-  /** `load` may have to wait for the first issue. */
+  /** `load` may wait for the first issue. */
   | { readonly kind: 'tailscale'; readonly load: () => Promise<{ readonly leaf: X509Certificate }> };
 
 export interface CertificateFacts {
   readonly plan: CertificatePlan;
-  /** MagicDNS name that clients use, if it is known. */
+  /** MagicDNS name of the gateway; undefined if unknown. */
   readonly nodeName: () => Promise<string | undefined>;
   readonly unixMs: () => number;
 }
@@ -89,7 +89,7 @@ async function judge(
   const days = Math.trunc(leftMs / DAY_MS);
   const summary = `${plan.kind}, for ${names.join(', ')}, ${days} days left`;
   const remedy = REMEDIES[plan.kind];
-  // A self-signed one is made anew at the next start or renewal; an old one lying there does no harm.
+  // A self-signed certificate is renewed at the next start, so an expired one is harmless.
   if (plan.kind !== 'self-signed') {
     if (leftMs < 0) return failed(`${plan.kind}, for ${names.join(', ')}, expired ${-days} days ago`, remedy);
     if (leaf.validFromDate.getTime() > unixMs())

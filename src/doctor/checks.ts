@@ -1,27 +1,27 @@
 /**
- * What a check is, and how a list of them is run: one after the other, each with a time limit, and one that builds on
- * something broken is skipped instead of repeating the same failure in other words.
+ * Definition of a check, and the runner. Checks run sequentially with a time limit each. A check that depends on a
+ * failed check is skipped.
  */
 import { TailcastError, errorText } from '../errors.ts';
 
 export type Status = 'ok' | 'warning' | 'failed' | 'skipped';
 
-/** What a check found. Everything that is not in order says what to do. */
+/** Result of a check. Every problem has a remedy. */
 export type CheckVerdict =
   | { readonly status: 'ok' | 'skipped'; readonly summary: string }
   | { readonly status: 'warning' | 'failed'; readonly summary: string; readonly remedy: string };
 
 export interface Check {
-  /** Stable; `--json` and other checks' `needs` name it. */
+  /** Stable id in `--json` and in `needs` of other checks. */
   readonly id: string;
   readonly title: string;
-  /** Ids of earlier checks without which this one says nothing new. */
+  /** Ids of earlier checks. If one of them fails, this check is skipped. */
   readonly needs?: readonly string[];
   /** Default: 20 s. */
   readonly timeoutMs?: number;
-  /** May throw: that is a failure whose text is the error's. */
+  /** Runs the check. An exception is a failure with the text of the error. */
   run(signal: AbortSignal): Promise<CheckVerdict>;
-  /** What to do when `run` throws. */
+  /** Remedy if `run` throws. */
   readonly remedy: string;
 }
 
@@ -32,7 +32,7 @@ const TIMEOUT_MS = 20_000;
 /**
  * Runs the checks in order.
  *
- * @param onFinding told of each as it is known
+ * @param onFinding called with each result as soon as it is known
  * @throws the reason of `signal` when it aborts
  */
 export async function runChecks(
@@ -69,7 +69,7 @@ async function runOne(check: Check, signal: AbortSignal): Promise<CheckVerdict> 
     return await Promise.race([check.run(either), expired.promise]);
   } catch (error) {
     signal.throwIfAborted();
-    // The table's sentence says what the check's title says already.
+    // the sentence of the error table would repeat the title of the check
     const detail = error instanceof TailcastError ? error.detail : undefined;
     return failed(detail ?? errorText(error), check.remedy);
   } finally {
@@ -93,7 +93,7 @@ export function failed(summary: string, remedy: string): CheckVerdict {
   return { status: 'failed', summary, remedy };
 }
 
-/** `load` once; later calls get the same promise, failed or not. */
+/** Calls `load` once. Later calls return the same promise, even a rejected one. */
 export function once<T>(load: () => Promise<T>): () => Promise<T> {
   let result: Promise<T> | undefined;
   return () => (result ??= load());

@@ -1,7 +1,7 @@
-/** Does this machine's clock agree with that of a server it depends on? */
+/** Checks that the local clock agrees with the clock of a server. */
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
-/** When a server was asked, what time it said, and when the answer was here. Milliseconds since 1970. */
+/** Time of a request, `Date` of the response, and time of the response. In milliseconds since 1970. */
 export interface SeenTime {
   readonly dateMs: number;
   readonly askedAtMs: number;
@@ -10,7 +10,7 @@ export interface SeenTime {
 
 const WARNING_MS = 5_000;
 const FAILURE_MS = 60_000;
-/** `Date` says whole seconds. */
+/** Resolution of `Date`: one second. */
 const DATE_RESOLUTION_MS = 1000;
 const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, tokens and certificates';
 
@@ -18,7 +18,7 @@ const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, t
 export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerdict {
   if (seen === undefined) return ok(`${whose} does not report its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
-  // Its time lies in [date, date + 1 s), and was read at some moment between question and answer.
+  // The server read its clock between request and response, and its time is in [date, date + 1 s).
   const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
   const behind = dateMs - answeredAtMs;
   const offMs = Math.max(ahead, behind, 0);
@@ -31,8 +31,8 @@ export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerd
 }
 
 /**
- * Asks an HTTP server without credentials: what it answers does not matter, its `Date` does. Signatures of S3 requests are
- * refused when the clocks are a quarter of an hour apart, and object lock counts from ours.
+ * Compares the clock with `Date` in the response of an HTTP server. The request has no credentials, and its status does
+ * not matter. S3 rejects signatures if the clocks differ by 15 minutes, and object lock depends on the local clock.
  */
 export function serverClockCheck(url: URL, whose: string, unixMs: () => number): Check {
   return {

@@ -1,4 +1,4 @@
-/** Can a directory be written to, and how much fits into it? */
+/** Checks that a directory is writable, and its free space. */
 import { constants } from 'node:fs';
 import { access, open, rm, stat, statfs } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
@@ -7,18 +7,18 @@ import { errorText } from '../errors.ts';
 export type DirectoryState =
   | {
       readonly usable: true;
-      /** False when it will be made by whoever needs it first. */
+      /** False if the role will create the directory. */
       readonly exists: boolean;
       readonly freeBytes: number;
       readonly totalBytes: number;
-      /** Undefined where the file system has no such limit. */
+      /** Undefined if the file system has no limit on files. */
       readonly freeFiles: number | undefined;
     }
   | { readonly usable: false; readonly problem: string; readonly remedy: string };
 
 const PROBE = Buffer.from('tailcast doctor\n');
 
-/** Writes a small file, syncs it to disk and removes it; a directory that is missing is not made. */
+/** Writes a small file, syncs and removes it. Does not create a missing directory. */
 export async function directoryState(directory: string): Promise<DirectoryState> {
   try {
     const exists = await isDirectory(directory);

@@ -1,10 +1,10 @@
-/** Were the files in a folder written by a version that this one understands? See `folder-format`. */
+/** Checks that this version can read the files in a directory. See `folder-format`. */
 import { TailcastError } from '../errors.ts';
 import { failed, ok, skipped, type Check } from './checks.ts';
 
 /**
- * @param place.look whether the folder says what it holds; throws what keeps the role from starting
- * @param place.folder undefined: there is none
+ * @param place.look returns true if the directory has a format mark; throws the reason that prevents a start
+ * @param place.folder undefined if there is none
  */
 export function formatCheck(place: {
   readonly id: string;

@@ -1,6 +1,6 @@
 /**
- * Who may do what through this gateway, as tailscaled would say it when they call: the grants of the policy whose `dst`
- * is this node, read by the same code that decides about requests.
+ * Lists the permissions of callers: the grants of the tailnet policy whose `dst` is this node. The code that authorises
+ * requests evaluates them.
  */
 import { errorText, TailcastError } from '../errors.ts';
 import { reservedGroups } from '../impersonation/group-limit.ts';
@@ -9,7 +9,7 @@ import { parseKubernetesRules } from '../tailnet/capabilities.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
-/** A node that may call. */
+/** A node that may connect. */
 export interface NamedCaller {
   readonly name: string;
   readonly address: string;
@@ -18,11 +18,11 @@ export interface NamedCaller {
 export interface GrantFacts {
   readonly callers: () => Promise<readonly NamedCaller[]>;
   readonly whois: (address: string, signal: AbortSignal) => Promise<Identity>;
-  /** Only this caller, by name, first label or address. */
+  /** Restricts the list to this caller: its name, the first label of its name, or its address. */
   readonly only: string | undefined;
 }
 
-/** One caller's grants, or why there are none that can be used. */
+/** Grants of one caller, or the reason why there are none. */
 export type CallerGrant =
   | {
       readonly kind: 'granted';
@@ -39,7 +39,7 @@ const GRANT =
   'in the tailnet policy, add a grant whose dst is this node’s tag, with ip ["tcp:443"] and app ' +
   '"tailscale.com/cap/kubernetes": see docs/identity.md';
 
-/** @throws TailcastError when tailscaled cannot be asked */
+/** @throws TailcastError if tailscaled does not respond */
 export async function readGrants(facts: GrantFacts, signal: AbortSignal): Promise<readonly CallerGrant[]> {
   const { only } = facts;
   const callers = (await facts.callers())
@@ -66,14 +66,14 @@ async function readGrant(
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof TailcastError)) throw error;
-    // A node that tailscaled knows nothing about now cannot call; one whose answer is unusable is refused.
+    // A node that tailscaled does not know cannot connect. A node with an unusable response is rejected.
     if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', who: caller.name };
     if (error.code !== 'IDENTITY_MALFORMED') throw error;
     return { kind: 'malformed', who: caller.name, problem: errorText(error) };
   }
 }
 
-/** What the gateway would make of this caller. */
+/** Grants of a caller, as the gateway evaluates them. */
 export function grantOf(identity: Identity): CallerGrant {
   const who = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
   try {
@@ -119,7 +119,7 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
   }
   const granted = grants.filter((grant) => grant.kind === 'granted');
   if (granted.length === 0) {
-    // Not broken: callers that the network lets in are themselves, without groups. RBAC may name them.
+    // Callers without grants keep their own user name, without groups. RBAC may name them, so this is not a failure.
     return warning(
       `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,
       GRANT,

@@ -1,9 +1,9 @@
-/** What waits on disk for a recorder: see `recording/journal`. */
+/** Checks the pending output in journals; see `recording/journal`. */
 import type { JournalKey } from '../recording/journal/journal-key.ts';
 import { surveyJournals, type JournalCount } from '../recording/journal/journal-directory.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 
-/** @param place undefined: nothing is kept on disk */
+/** @param place undefined if journals are disabled */
 export function journalCheck(
   place: { readonly directory: string; readonly loadKey: () => Promise<JournalKey | undefined> } | undefined,
   needs: readonly string[] = [],

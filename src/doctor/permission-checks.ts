@@ -1,6 +1,6 @@
 /**
- * What the gateway's account may do: enough to impersonate, and nothing else. An account that can do more turns every
- * mistake in front of the API server into more than a refusal.
+ * Checks that the gateway's account may impersonate, and nothing else. With more rights, a defect in the gateway could
+ * grant access instead of a rejection.
  */
 import type { ApiClient } from './api-client.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from './checks.ts';
@@ -9,13 +9,13 @@ import { may, readRules, type Access, type Rule } from './reviews.ts';
 export interface PermissionFacts {
   readonly client: () => Promise<ApiClient>;
   readonly mode: 'auth' | 'noauth';
-  /** For the review of rules, which Kubernetes only gives per namespace. */
+  /** Namespace for the review of rules, which Kubernetes offers only per namespace. */
   readonly namespace: string;
-  /** Name of this pod: the Secrets that keep the node keys of its StatefulSet are called like its pods. */
+  /** Name of this pod. The Secrets with the node keys of its StatefulSet have the names of its pods. */
   readonly podName?: string | undefined;
 }
 
-/** Any of these makes the account worth stealing. */
+/** Dangerous rights of an account. */
 const DANGEROUS: readonly Access[] = [
   { verb: '*', group: '*', resource: '*' },
   { verb: 'get', group: '', resource: 'secrets' },
@@ -95,17 +95,17 @@ async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Prom
 }
 
 const PEOPLE: ReadonlySet<string> = new Set(['users', 'groups']);
-/** Constrained impersonation (KEP-5284) of users that are neither nodes nor service accounts. */
+/** Constrained impersonation (KEP-5284) of users other than nodes and service accounts. */
 const CONSTRAINED = 'impersonate:user-info';
 
 function isConstrainedTo(rules: readonly Rule[], resource: string): boolean {
   return rules.some(({ verbs, resources }) => verbs.includes(CONSTRAINED) && resources.includes(resource));
 }
 
-/** What every account may do, and what the gateway is for. */
+/** True for rights of every account, and for the rights that the gateway needs. */
 function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
-  // what it may do on behalf of somebody it may be, it may not do itself
+  // rights on behalf of an impersonated user are not rights of the account itself
   if (verbs.every((verb) => verb.startsWith('impersonate-on:'))) return true;
   const impersonates = verbs.every((verb) => verb === 'impersonate' || verb === CONSTRAINED);
   return (
@@ -113,7 +113,7 @@ function isHarmless({ verbs, resources }: Rule): boolean {
   );
 }
 
-/** The tailscale container of this pod has the same account, and keeps its node's key in a Secret. */
+/** True for the Secret of this pod's node key. The tailscale container of the pod uses the same account. */
 function isNodeState({ resources, resourceNames, verbs }: Rule, podName: string | undefined): boolean {
   const prefix = /^(.+-)\d+$/.exec(podName ?? '')?.[1];
   if (prefix === undefined || resources.some((resource) => resource !== 'secrets')) return false;

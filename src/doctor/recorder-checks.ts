@@ -1,4 +1,4 @@
-/** Do the recorders that grants name answer, and what can they do? */
+/** Checks that the recorders in grants respond, and their features. */
 import { connect, constants } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
@@ -11,14 +11,14 @@ export interface RecorderFacts {
   /** `ip:port` of the online nodes with one of the tags. */
   readonly resolveTags: (tags: readonly string[]) => Promise<readonly string[]>;
   readonly dial: (address: string, signal: AbortSignal) => Promise<Duplex>;
-  /** Addresses with equal answers are one recorder. */
+  /** Returns the node of an address. Addresses of one node are one recorder. */
   readonly nodeOf: (address: string) => string;
 }
 
-/** What a recorder said to `HEAD /v2/record`. */
+/** Response of a recorder to `HEAD /v2/record`. */
 export interface RecorderAnswer {
   readonly status: number;
-  /** True if it takes the uploads of tailcast's gateways. */
+  /** True if the recorder supports the upload protocol of tailcast. */
   readonly upgrades: boolean;
 }
 
@@ -79,7 +79,7 @@ function byNode({ nodeOf }: RecorderFacts, addresses: readonly string[]): readon
   return [...nodes.values()].slice(0, MAX_RECORDERS);
 }
 
-/** The first address that answers speaks for the node. */
+/** Probes the addresses of a node until one responds. */
 async function probeNode(
   facts: RecorderFacts,
   addresses: readonly string[],
@@ -117,7 +117,7 @@ function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   const working = [...good, ...plain].join('; ');
   if (bad.length > 0) {
     const summary = `${bad.join('; ')}${working === '' ? '' : `; working: ${working}`}`;
-    // With another recorder, sessions go there: not broken, but one failure away from it.
+    // Another recorder takes the sessions, so this is a warning: one more failure stops recording.
     return working === ''
       ? failed(enforced ? `${summary}: enforced sessions are refused` : summary, remedy)
       : warning(summary, remedy);
@@ -132,8 +132,9 @@ function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
 }
 
 /**
- * Asks a recorder over a connection which it owns from now on.
- * @throws Error when it does not speak HTTP/2, or the reason of `signal`
+ * Probes a recorder over a connection, and closes it afterwards.
+ *
+ * @throws Error if the peer does not support HTTP/2, or the reason of `signal`
  */
 export async function probeRecorder(socket: Duplex, signal: AbortSignal): Promise<RecorderAnswer> {
   const answer = Promise.withResolvers<RecorderAnswer>();

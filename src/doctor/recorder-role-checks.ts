@@ -1,11 +1,11 @@
-/** What only the recorder itself can be asked: who may upload, and does it answer on its own address? */
+/** Checks that only the recorder itself can run: uploaders, and the response on its own address. */
 import type { Duplex } from 'node:stream';
 import type { TailnetNode, TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { errorText } from '../errors.ts';
 import { failed, ok, skipped, warning, type Check } from './checks.ts';
 import { probeRecorder } from './recorder-checks.ts';
 
-/** Tags or stable node IDs that may upload; are there any such nodes? */
+/** Checks that nodes with these tags or stable node IDs exist. They may upload. */
 export function uploadersCheck(uploaders: readonly string[], status: () => Promise<TailnetStatus>): Check {
   return {
     id: 'uploaders',
@@ -32,7 +32,10 @@ export function uploadersCheck(uploaders: readonly string[], status: () => Promi
   };
 }
 
-/** Tags or stable node IDs of gateways whose portal may show recordings; at least one. Are there any such nodes? */
+/**
+ * Checks that nodes exist for these tags or stable node IDs of gateways with a trusted portal. The list has at least
+ * one element.
+ */
 export function trustedGatewaysCheck(
   gateways: readonly string[],
   status: () => Promise<TailnetStatus>,
@@ -59,7 +62,7 @@ function isNamed({ nodeId, tags }: TailnetNode, name: string): boolean {
   return nodeId === name || tags.includes(name);
 }
 
-/** @param dial connects to the address that the recorder listens on */
+/** @param dial connects to the listen address of the recorder */
 export function answersCheck(address: string, dial: (signal: AbortSignal) => Promise<Duplex>): Check {
   return {
     id: 'answers',
@@ -69,7 +72,7 @@ export function answersCheck(address: string, dial: (signal: AbortSignal) => Pro
       const socket = await dial(signal).catch((error: unknown) => errorText(error));
       if (typeof socket === 'string') return skipped(`not running on ${address} (${socket})`);
       const { status } = await probeRecorder(socket, signal);
-      // Nobody on the tailnet calls from this machine's own address, so a recorder that asks tailscaled refuses us.
+      // The local address has no tailnet identity, so a recorder with tailscaled rejects this request.
       return status === 200 || status === 403
         ? ok(`running on ${address}`)
         : failed(`the program on ${address} responds with ${status}`, this.remedy);

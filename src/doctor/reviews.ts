@@ -1,4 +1,4 @@
-/** What the API server says that the account which asks may do. */
+/** Self-reviews of access rights at the API server. */
 import { z } from 'zod';
 import type { ApiClient } from './api-client.ts';
 
@@ -19,18 +19,18 @@ const ACCESS = z.object({ status: z.object({ allowed: z.boolean() }) });
 
 export type Rule = z.infer<typeof RULES>['status']['resourceRules'][number];
 
-/** One thing that can be done; without a namespace: in all of them. */
+/** One action. Without a namespace: in all namespaces. */
 export interface Access {
   readonly verb: string;
   readonly group: string;
   readonly resource: string;
   readonly subresource?: string;
   readonly namespace?: string;
-  /** Of the object; without it: of all. */
+  /** Name of the object. Without it: all objects. */
   readonly name?: string;
 }
 
-/** Whether the account that asks may do something. */
+/** Returns true if the account may perform an action. */
 export async function may(client: ApiClient, access: Access, signal: AbortSignal): Promise<boolean> {
   const answer = await client.post(
     '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',
@@ -46,7 +46,7 @@ export async function may(client: ApiClient, access: Access, signal: AbortSignal
   return parsed.data.status.allowed;
 }
 
-/** What the account that asks may do in a namespace, as far as the API server can list it. */
+/** Returns the account's rights in a namespace, as far as the API server can list them. */
 export async function readRules(
   client: ApiClient,
   namespace: string,

@@ -1,13 +1,13 @@
-/** Can a search index be kept, and can the one that is there be read? */
+/** Checks that the search index is readable, and that the recorder can store one. */
 import { errorText } from '../errors.ts';
 import { failed, ok, skipped, type Check } from './checks.ts';
 
 export interface SearchFacts {
-  /** Where the index is, as people name it; undefined: sessions are not searched. */
+  /** Location of the index for messages; undefined if search is disabled. */
   readonly place: string | undefined;
-  /** Reads it, as the recorder's processes do. @returns whether there is anything in it */
+  /** Reads the index like the recorder does. @returns true if it has content */
   readonly look: (place: string) => Promise<boolean>;
-  /** What to do when it cannot be read. Default: of an index in files */
+  /** Remedy for an unreadable index. Default: the remedy for an index in files. */
   readonly remedy?: string;
 }
 

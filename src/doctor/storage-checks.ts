@@ -1,24 +1,24 @@
-/** Where recordings and state are kept: writable, and with room. */
+/** Checks that the directories of recordings and state are writable and have free space. */
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 import { directoryState, type DirectoryState } from './directory.ts';
 
 export interface StoragePlace {
   readonly id: string;
   readonly title: string;
-  /** Undefined: nobody named one. */
+  /** Undefined if the settings name none. */
   readonly directory: string | undefined;
-  /** The setting that names it, as a flag. */
+  /** Flag of the setting for the directory. */
   readonly flag: string;
-  /** Below this nothing new is taken. */
+  /** Minimum free space; below it the role accepts no new data. */
   readonly minFreeBytes: number;
-  /** The largest thing that may be written; less room than this is worth a warning. */
+  /** Size of the largest possible write; less free space is a warning. */
   readonly wantedBytes: number;
 }
 
 const MIN_FREE_SHARE = 0.05;
 const MIN_FREE_FILES = 1000;
 
-/** One check for the directory, one for the room in it. */
+/** Returns one check for the directory and one for its free space. */
 export function storageChecks(
   place: StoragePlace,
   examine: (directory: string) => Promise<DirectoryState> = directoryState,

@@ -1,12 +1,12 @@
-/** Is tailscaled there, connected, and this node what it should be? */
+/** Checks that tailscaled runs and is connected, and the properties of this node. */
 import type { TailnetStatus } from '../tailnet/tailnet-status.ts';
 import { failed, ok, warning, type Check } from './checks.ts';
 
 export interface TailnetFacts {
   readonly socketPath: string;
-  /** The daemon's status with all peers, asked once. */
+  /** Status of tailscaled with all peers; one request for all checks. */
   readonly status: () => Promise<TailnetStatus>;
-  /** The role expects PROXY headers from `tailscale serve`. */
+  /** True if the role expects PROXY headers from `tailscale serve`. */
   readonly proxyProtocol: boolean;
 }
 
@@ -19,7 +19,7 @@ const STATE_REMEDIES: ReadonlyMap<string, string> = new Map([
   ['NoState', 'wait; if the state does not change, read the log of tailscaled'],
 ]);
 
-/** `tailscale serve` writes PROXY headers since this version. */
+/** First version of tailscaled whose `tailscale serve` writes PROXY headers. */
 const PROXY_PROTOCOL_SINCE = { major: 1, minor: 92 };
 
 export function tailnetChecks(facts: TailnetFacts): readonly Check[] {

@@ -1,4 +1,4 @@
-/** What the cluster holds of the operator's, each kind read once. */
+/** The operator's objects in the cluster. Each kind is read once. */
 import { z } from 'zod';
 import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
@@ -9,7 +9,7 @@ import type { Condition } from '../../operator/workload/status.ts';
 import { groupIn, isOfInterest } from '../../operator/service/predicates.ts';
 import type { OperatorUses } from './rights.ts';
 
-/** What the operator makes nodes or pods for. */
+/** Kinds of resources for which the operator creates nodes or pods. */
 export type ParentKind =
   | 'Recorder'
   | 'ProxyGroup'
@@ -20,9 +20,12 @@ export type ParentKind =
   | 'Gateway';
 
 export interface ClusterView {
-  /** Those that ask for something, or have. Undefined where nobody is to see to them, or they cannot be read. */
+  /**
+   * Resources of a kind that request or have a proxy. Undefined if the use is switched off, or the objects are
+   * unreadable.
+   */
   parents(kind: ParentKind, signal: AbortSignal): Promise<readonly KubeObject[] | undefined>;
-  /** Whatever has these labels in the operator's namespace. */
+  /** Objects with these labels in the operator's namespace. */
   made(kind: ResourceKind, labelSelector: string, signal: AbortSignal): Promise<readonly KubeObject[]>;
   get: KubeClient['get'];
   classes(signal: AbortSignal): Promise<readonly KubeObject[]>;
@@ -32,7 +35,7 @@ export interface ViewOptions {
   readonly client: Pick<KubeClient, 'get' | 'list'>;
   readonly namespace: string;
   readonly uses: OperatorUses;
-  /** LoadBalancers that name no class are ours. */
+  /** True if the operator serves LoadBalancer Services without a class. */
   readonly takesUnclassed: boolean;
 }
 
@@ -91,12 +94,12 @@ export function createClusterView({ client, namespace, uses, takesUnclassed }: V
   };
 }
 
-/** Whether an Ingress is shown to be reached somewhere. */
+/** True if the status of an Ingress has an address. */
 export function isShown(object: KubeObject): boolean {
   return parseIngress(object).status.loadBalancer.ingress.length > 0;
 }
 
-/** Nothing, where the cluster does not know the kind: another check tells. */
+/** Returns an empty list if the cluster does not have the kind, because another check reports that. */
 async function listOrNone(
   client: Pick<KubeClient, 'list'>,
   kind: ResourceKind,

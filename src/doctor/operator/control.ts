@@ -1,18 +1,18 @@
-/** Does the control server answer, and may the operator's credentials do there what it will ask for? */
+/** Checks that the control server responds, and that it permits the requests of the operator's credentials. */
 import { errorText } from '../../errors.ts';
 import type { TailnetControl, TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { failed, ok, skipped, type Check } from '../checks.ts';
 
 export interface ControlFacts {
   readonly control: TailnetControl;
-  /** What resources get that name no tags. */
+  /** Tags of resources without tags of their own. */
   readonly defaultTags: readonly string[];
   readonly proxyGroups: boolean;
-  /** The nodes of the tailnet, asked once. */
+  /** Nodes of the tailnet; one request for all checks. */
   readonly nodes: () => Promise<readonly TailnetNodeEntry[]>;
 }
 
-/** Long enough to be taken back. */
+/** Lifetime of the test key, long enough to revoke it. */
 const KEY_LIFETIME_MS = 60_000;
 const REACH = 'check --control and --control-url, the network, and the files with the credentials';
 

@@ -1,4 +1,7 @@
-/** May the operator read the Secrets that Ingresses and Gateways name? It need not: the right is optional, and in a file of its own. */
+/**
+ * Checks that the operator can read the Secrets of Ingresses and Gateways. The right is optional, and has a file of its
+ * own.
+ */
 import { certificateNames } from '../../operator/gateway/listeners.ts';
 import { parseGateway } from '../../operator/gateway/resource.ts';
 import { parseIngress, wantsProxy } from '../../operator/ingress/resource.ts';
@@ -14,7 +17,7 @@ const GRANT =
   'give the account the right to get Secrets (kubectl apply -f deploy/rbac/ingress-secrets.yaml, or operator.ingresses.secrets in the chart; to limit it, bind that ClusterRole in single namespaces), or remove secretName';
 const GET_SECRETS = { verb: 'get', group: '', resource: 'secrets' } as const;
 
-/** As many questions as there are Secrets, at most, within the time of a check. */
+/** Maximum number of reviews, one per Secret, within the time of a check. */
 export function ingressSecretsCheck(facts: {
   readonly view: Pick<ClusterView, 'parents'>;
   readonly client: () => Promise<ApiClient>;
@@ -49,11 +52,14 @@ export function ingressSecretsCheck(facts: {
 interface Named {
   readonly namespace: string;
   readonly name: string;
-  /** The first that names it. */
+  /** First object that names the Secret. */
   readonly by: string;
 }
 
-/** Each once. Those of ProxyGroups are left out: no right makes a group serve them. */
+/**
+ * Secrets of the objects, without duplicates. Objects of ProxyGroups are skipped, because groups never serve these
+ * Secrets.
+ */
 function namedBy(ingresses: readonly KubeObject[], gateways: readonly KubeObject[]): readonly Named[] {
   const found = new Map<string, Named>();
   const note = ({ namespace = '' }: KubeObject['metadata'], names: readonly string[], by: string): void => {

@@ -1,4 +1,4 @@
-/** Does an operator lead, and is it of this version? */
+/** Checks that an operator has the Lease, and its version. */
 import { z } from 'zod';
 import { KINDS, type KubeObject } from '../../operator/kube-object.ts';
 import { failed, ok, skipped, warning, type Check, type CheckVerdict } from '../checks.ts';
@@ -9,7 +9,7 @@ export interface LeadingFacts {
   readonly namespace: string;
   readonly leaderElection: boolean;
   readonly leaseName: string;
-  /** Of this program, and its image. */
+  /** Version and image of this program. */
   readonly version: string;
   readonly image: string;
   readonly unixMs: () => number;
@@ -30,7 +30,7 @@ const podSchema = z.object({
   spec: z.object({ containers: z.array(z.object({ name: z.string(), image: z.string().default('') })) }),
 });
 
-/** How far two clocks that are kept may be apart. */
+/** Maximum difference between two synchronised clocks. */
 const SKEW_MS = 30_000;
 const START =
   'check that its pod runs and that its log contains “leading” (kubectl -n <namespace> get pods, logs)';
@@ -59,7 +59,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
       async run(signal) {
         const found = await lease(signal);
         const holder = found === undefined ? '' : leaseSchema.parse(found).spec.holderIdentity;
-        // The name of a pod and what tells its lives apart.
+        // The holder is the name of a pod, and an id that is unique per start.
         const [name = ''] = holder.split('_');
         const pod = name === '' ? undefined : await view.get(KINDS.pod, { namespace, name }, signal);
         if (pod === undefined)

@@ -1,4 +1,4 @@
-/** What is there and belongs to nobody any more: objects in the cluster, nodes in the tailnet. */
+/** Checks for orphans: objects in the cluster and nodes in the tailnet without a resource. */
 import type { TailnetNodeEntry } from '../../operator/auth-keys.ts';
 import { KINDS, labelValue, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { kindSelector, parentOf, typeSelector, type ParentType } from '../../operator/workload/workload.ts';
@@ -29,7 +29,7 @@ const MADE: readonly ResourceKind[] = [
   KINDS.role,
   KINDS.roleBinding,
 ];
-/** The operator's, and those that the reference has for groups. */
+/** Label prefix of the operator. The reference (Tailscale's operator) uses the same prefix for groups. */
 const MARK = 'tailscale.com/';
 
 export function leftoverChecks(facts: LeftoverFacts): readonly Check[] {
@@ -96,7 +96,7 @@ async function orphansOf(view: ClusterView, signal: AbortSignal): Promise<readon
   return left;
 }
 
-/** The state Secrets of all nodes, whatever they were made for. */
+/** State Secrets of all nodes, for every kind of resource. */
 async function statesOf(view: ClusterView, signal: AbortSignal): Promise<readonly KubeObject[]> {
   const selectors = [
     ...PARENT_TYPES.map(({ type }) => typeSelector(type)),

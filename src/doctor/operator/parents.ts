@@ -1,4 +1,4 @@
-/** What of the resources is not as it should be, by what they say themselves, and what to do about it. */
+/** Checks the conditions of all resources, and returns the remedies. */
 import type { KubeObject } from '../../operator/kube-object.ts';
 import type { Condition } from '../../operator/workload/status.ts';
 import { isReady, parseProxyClass } from '../../operator/proxy-class/resource.ts';
@@ -8,9 +8,9 @@ import { conditionsIn, isShown, nameOfObject, type ClusterView, type ParentKind 
 
 export interface ParentFacts {
   readonly view: ClusterView;
-  /** The operator's own. */
+  /** Namespace of the operator. */
   readonly namespace: string;
-  /** Class of those that name none; empty: none. */
+  /** Class of objects without a class; empty if there is no default. */
   readonly defaultClass: string;
   readonly unixMs: () => number;
 }
@@ -19,7 +19,7 @@ interface Kind {
   readonly kind: ParentKind;
   readonly id: string;
   readonly title: string;
-  /** Of which conditions all are to be true; undefined: it has none. */
+  /** Conditions that must all be true; undefined if the kind has no conditions. */
   readonly conditions: RegExp | undefined;
 }
 
@@ -33,7 +33,7 @@ const PARENTS: readonly Kind[] = [
   { kind: 'Ingress', id: 'ingresses', title: 'Ingresses', conditions: undefined },
 ];
 
-/** What has waited for so long waits for something that does not come by itself. */
+/** Time after which a waiting resource needs help. */
 const PATIENCE_MS = 5 * 60_000;
 const SHOWN = 5;
 const LOG = 'check that an operator leads, and read its log';
@@ -89,13 +89,13 @@ function parentCheck(parent: Kind, facts: ParentFacts): Check {
 interface Finding {
   readonly text: string;
   readonly remedy: string;
-  /** It may come by itself, or be meant so. */
+  /** True if the problem may still resolve itself or may be intended. */
   readonly isYoung: boolean;
 }
 
 function judge(findings: readonly Finding[], count: number): CheckVerdict {
   if (findings.length === 0) return ok(`${count} ready`);
-  // What has stood for long comes first, and its remedies.
+  // Old problems first, with their remedies.
   const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));
   const summary = some(ordered.map(({ text }) => text));
   const remedy = [...new Set(ordered.slice(0, SHOWN).map((finding) => finding.remedy))].join('; ');
@@ -147,7 +147,7 @@ function examineParent(
   return { text: `${name}: changed, and not reconciled since`, remedy: LOG, isYoung: true };
 }
 
-/** It says itself that something is under way. */
+/** True if the condition says that work is in progress. */
 function isWaiting({ reason, message }: Condition): boolean {
   return (
     /Pending$|Creating$|NotReady$|NotReadyToRouteTraffic$|PartiallyReady/.test(reason) ||
@@ -155,7 +155,7 @@ function isWaiting({ reason, message }: Condition): boolean {
   );
 }
 
-/** The first of them, and how many more there are. */
+/** The first text, and the number of the others. */
 export function some(texts: readonly string[]): string {
   const more = texts.length - SHOWN;
   return texts.slice(0, SHOWN).join('; ') + (more > 0 ? `; and ${more} more` : '');

@@ -1,4 +1,4 @@
-/** Does the API server know the kinds of resources that the operator is told to see to? */
+/** Checks that the API server has the CRDs of the operator's switched-on uses. */
 import { z } from 'zod';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
 import type { ApiClient } from '../api-client.ts';
@@ -13,7 +13,7 @@ const APPLY =
 const GROUPS = z.object({ versions: z.array(z.object({ version: z.string() })) });
 const RESOURCES = z.object({ resources: z.array(z.object({ name: z.string(), kind: z.string() })) });
 
-/** The plurals that the uses need. */
+/** Plural names of the kinds that the uses need. */
 function wantedOf({
   proxyGroups,
   services,
@@ -54,7 +54,10 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
   };
 }
 
-/** Its CRDs are not ours. The operator waits for them, so that they are missing stops nothing else. */
+/**
+ * Checks the Gateway API. Its CRDs are not part of tailcast. The operator waits for them, and all other uses work
+ * without them.
+ */
 async function judgeGatewayApi(
   api: ApiClient,
   verdict: CheckVerdict,
@@ -78,7 +81,7 @@ function judge(
 ): CheckVerdict {
   const names = new Set(served.map(({ name }) => name));
   const missing = wanted.filter((plural) => !names.has(plural));
-  // The operator says how things are going there; an API server that keeps it in the object itself would refuse that.
+  // The operator writes conditions to the status subresource; without this subresource, writes would fail
   const mute = wanted.filter((plural) => names.has(plural) && !names.has(`${plural}/status`));
   if (missing.length > 0) return failed(`not served: ${missing.join(', ')}`, APPLY);
   if (mute.length > 0) return failed(`served without status: ${mute.join(', ')}`, APPLY);

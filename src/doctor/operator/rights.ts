@@ -1,4 +1,6 @@
-/** May the operator's account do what each switched-on use needs? The rules themselves: `deploy/rbac/operator.yaml`. */
+/**
+ * Checks the rights of the operator's account for each switched-on use. `deploy/rbac/operator.yaml` contains the rules.
+ */
 import { errorText } from '../../errors.ts';
 import { GATEWAY_GROUP } from '../../operator/gateway/resource.ts';
 import { usernameOf } from '../api-server-checks.ts';
@@ -6,7 +8,7 @@ import type { ApiClient } from '../api-client.ts';
 import { failed, ok, warning, type Check } from '../checks.ts';
 import { may, readRules, type Access, type Rule } from '../reviews.ts';
 
-/** What the operator is told to see to; as its settings say it. */
+/** Switched-on uses, from the operator's settings. */
 export interface OperatorUses {
   readonly proxyGroups: boolean;
   readonly services: boolean;
@@ -19,17 +21,17 @@ export interface OperatorUses {
 
 export interface RightsFacts {
   readonly uses: OperatorUses;
-  /** The operator's own. */
+  /** Namespace of the operator. */
   readonly namespace: string;
   readonly client: () => Promise<ApiClient>;
 }
 
 /** Verbs on one kind of object. */
 export interface Right {
-  /** Undefined: in all of them. */
+  /** Undefined: all namespaces. */
   readonly namespace: string | undefined;
   readonly group: string;
-  /** With its subresource: `services/status`. */
+  /** Plural name, with the subresource if any: `services/status`. */
   readonly resource: string;
   readonly verbs: readonly string[];
 }
@@ -37,14 +39,14 @@ export interface Right {
 const READ = ['get', 'list', 'watch'] as const;
 const MAKE = [...READ, 'create', 'patch', 'delete'] as const;
 const CUSTOM = 'tailscale.com';
-/** Where events about resources go that have no namespace. */
+/** Namespace for events about cluster-scoped resources. */
 const EVENTS_OF_CLUSTER = 'default';
 const AT_ONCE = 8;
 
 const BIND =
   'apply deploy/rbac/operator.yaml again (and operator-gateways.yaml for gateways), or upgrade the chart; or leave unneeded kinds out of --controllers';
 
-/** Everything that the operator asks of the API server with these uses. */
+/** Returns all rights that the operator needs for these uses. */
 export function rightsFor(uses: OperatorUses, namespace: string): readonly Right[] {
   const { proxyGroups, services, ingresses, gateways, connectors, dnsConfigs, leaderElection } = uses;
   const egressGroups = proxyGroups && services;
@@ -68,7 +70,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
   return [
     ...custom('recorders', true),
     everywhere(CUSTOM, 'tailnets', ['get']),
-    // Proxies never have the tags of gateways, whoever serves those.
+    // Proxies must not get the tags of gateways, so every use lists ProxyGroups.
     everywhere(CUSTOM, 'proxygroups', ['list']),
     ...when(proxyGroups, ...custom('proxygroups', true)),
     ...when(connectors, ...custom('connectors')),
@@ -96,11 +98,11 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
       ),
       everywhere('', 'services', READ),
     ),
-    // Events about a Service, an Ingress or a Gateway are in its namespace.
+    // Events about a Service, an Ingress or a Gateway belong to its namespace.
     ...when(services || ingresses || gateways, everywhere('', 'events', ['create', 'patch'])),
     { ...own('', 'events', ['create', 'patch']), namespace: EVENTS_OF_CLUSTER },
     own('', 'events', ['get', 'create', 'patch']),
-    // Nobody may grant what he has not: pods may update their own Secrets.
+    // Kubernetes lets an account grant only its own rights, and pods need to update their own Secrets.
     own('', 'secrets', [...MAKE, 'update']),
     own('', 'serviceaccounts'),
     own('', 'pods', READ),
@@ -110,7 +112,7 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
     own('policy', 'poddisruptionbudgets'),
     ...when(services || ingresses || gateways || connectors || dnsConfigs, own('', 'services')),
     own('', 'configmaps'),
-    // Which Services of groups of type ingress somebody stands behind.
+    // For the ready backends of Services in ingress groups.
     ...when(egressGroups, everywhere('discovery.k8s.io', 'endpointslices', READ)),
     ...when(egressGroups, own('discovery.k8s.io', 'endpointslices', [...READ, 'create', 'patch'])),
     ...when(dnsConfigs && !egressGroups, own('discovery.k8s.io', 'endpointslices', READ)),
@@ -142,7 +144,7 @@ export function rightsCheck({ uses, namespace, client }: RightsFacts): Check {
   };
 }
 
-/** A sentence for each right that lacks verbs. */
+/** Returns one sentence for each right with missing verbs. */
 async function missingOf(
   client: ApiClient,
   rights: readonly Right[],
@@ -150,7 +152,7 @@ async function missingOf(
 ): Promise<readonly string[]> {
   const known = new Map<string, readonly Rule[]>();
   for (const namespace of new Set(rights.flatMap((right) => right.namespace ?? []))) {
-    // It saves a question for each verb; where it is not to be had, they are asked.
+    // The list of rules saves one review per verb. Without it, each verb is reviewed.
     const listed = await readRules(client, namespace, signal).catch((error: unknown) => errorText(error));
     known.set(namespace, typeof listed === 'string' ? [] : listed.rules);
   }
@@ -186,7 +188,10 @@ function accessOf({ namespace, group, resource }: Right, verb: string): Access {
   };
 }
 
-/** By Kubernetes' own rules, as far as the operator's accounts have them; what is not seen here is asked. */
+/**
+ * Evaluates RBAC rules as Kubernetes does, for the forms in the operator's roles. Other rights are reviewed
+ * individually.
+ */
 function grants({ verbs, apiGroups, resources, resourceNames }: Rule, right: Right, verb: string): boolean {
   const has = (list: readonly string[], wanted: string): boolean =>
     list.includes(wanted) || list.includes('*');
