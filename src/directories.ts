@@ -1,12 +1,12 @@
-/** Directories that settings name. */
+/** Creates directories. */
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Makes a directory and the parents that are missing. Node's `recursive` tries again without end where the system says of a
- * new entry in a directory that it is not there, as `/proc` does, and keeps a thread busy with it.
+ * Creates a directory and its missing parents. Node's `recursive` loops forever in file systems such as `/proc`, which
+ * report ENOENT for a new entry of an existing directory.
  *
- * @returns the first one that was made, from above; undefined when nothing was missing
+ * @returns the topmost created directory; undefined if nothing was missing
  * @throws a system error
  */
 export async function makeDirectories(path: string, mode = 0o700): Promise<string | undefined> {
@@ -17,13 +17,13 @@ export async function makeDirectories(path: string, mode = 0o700): Promise<strin
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
     if (!isMissing || parent === path) throw error;
     const first = await makeDirectories(parent, mode);
-    // no third try
+    // the second failure is final
     const isNew = await makeOne(path, mode);
     return first ?? (isNew ? path : undefined);
   }
 }
 
-/** @returns false when it is there */
+/** @returns false if the directory already exists */
 async function makeOne(path: string, mode: number): Promise<boolean> {
   try {
     await mkdir(path, { mode });
