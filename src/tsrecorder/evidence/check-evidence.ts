@@ -1,4 +1,4 @@
-/** Whether a stored recording is what its recorder signed, for whoever looks at it; and what its sidecar says of the session. */
+/** Checks whether a stored recording is what its recorder signed, and reads the session facts from its sidecar. */
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
@@ -8,24 +8,27 @@ import { parsePublicKey, type PublicKey } from './signing-key.ts';
 import type { SignedSidecar } from './signed-sidecar.ts';
 import { checkSigned } from './verify-recording.ts';
 
-/** What is read for it. */
+/** Part of a store that the check reads. */
 export type EvidenceStore = Pick<RecordingStore, 'list' | 'stat' | 'read' | 'readDocument'>;
 
 export interface CheckOptions {
   readonly store: EvidenceStore;
-  /** Of the recorder that answers; undefined where none does. */
+  /** Key of the recorder that runs the check; undefined outside a recorder. */
   readonly ownKey: PublicKey | undefined;
-  /** The keys of the recorders that count, by id. Default: only `ownKey` counts. */
+  /** Keys of trusted recorders, by id. Default: only `ownKey` is trusted. */
   readonly trusted?: ReadonlyMap<string, PublicKey>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
 }
 
-/** What was checked, and how that ended. */
+/** Result of a check. */
 export interface CheckedEvidence {
   /**
-   * `sound`: it is what a trusted key signed. `unverified`: it is what a key signed that is not trusted here, so anybody may have
-   * written it. `none`: it has no signature. `running`: the session is not over.
+   * - `sound`: a trusted key signed the recording.
+   * - `unverified`: an untrusted key signed the recording, so an attacker may have written it.
+   * - `faulty`: the recording differs from the signed one.
+   * - `none`: the recording has no signature.
+   * - `running`: the session is still open.
    */
   readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
   /** RFC 3339, UTC. */
@@ -33,31 +36,31 @@ export interface CheckedEvidence {
   readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
   readonly signedBy?: {
     readonly key: string;
-    /**
-     * Which key it is: of the recorder that answers, of another recorder that it trusts, one published in the store by anybody, or
-     * none that is known.
-     */
+    /** Owner of the key: this recorder, another trusted recorder, an unproven key from the store, or unknown. */
     readonly whose: 'this recorder' | 'trusted' | 'published' | 'unknown';
     readonly log: string;
     readonly entry: number;
-    /** Set if that recorder took the session over: the log of the recorder that began it, and the key that signed the copies. */
+    /**
+     * Set if the recorder took the session over: log and start entry of the first recorder, and the key that signed the
+     * copies.
+     */
     readonly adopted?: { readonly log: string; readonly entry: number; readonly key: string };
-    /** The key itself, if it is known: SubjectPublicKeyInfo, PEM. */
+    /** The public key, if known: SubjectPublicKeyInfo, PEM. */
     readonly pem?: string;
   };
 }
 
-/** What is known about a recording beside what it shows. */
+/** Facts about a recording in addition to its content. */
 export interface DescribedEvidence {
   readonly evidence: CheckedEvidence;
-  /** As the gateway wrote it down. */
+  /** `session` annotation of the gateway. */
   readonly session?: unknown;
   readonly gaps: Sidecar['gaps'];
   readonly gapCount: number;
   readonly parts: number;
 }
 
-/** Checks the recording, which reads all of it. */
+/** Describes and checks a recording. This reads the complete recording. */
 export async function describeEvidence(
   entry: CatalogEntry,
   options: CheckOptions,
@@ -75,7 +78,7 @@ export async function describeEvidence(
   };
 }
 
-/** The key of this id as it is published in the store. */
+/** Reads the key with this id from the store. */
 async function readPublishedKey(
   store: Pick<RecordingStore, 'readDocument'>,
   id: string,
@@ -85,7 +88,7 @@ async function readPublishedKey(
   return found?.id === id ? found : undefined;
 }
 
-/** Verdicts of parts, the one that decides about the session first. */
+/** Verdicts in the order in which they determine the verdict of the session. */
 const WORST_FIRST = ['faulty', 'none', 'unverified'] as const;
 
 /** Checks each upload of the recording. The first upload names the signer, and the worst upload decides. */

@@ -1,7 +1,7 @@
 /**
- * Keeps the log up to date on how much of each open session is durable, so that no more than a little of what was acknowledged
- * can go without being missed. Most marks are made in the background, many sessions to an entry; an acknowledgement waits for
- * one only when a session is quicker than that.
+ * Logs how many bytes of each open session are durable, so that a loss of acknowledged bytes is detectable, except for
+ * a small amount. Background entries cover many sessions at once. An acknowledgement waits for an entry only if its
+ * session grows faster.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -9,36 +9,37 @@ import type { EvidenceLog } from './evidence-log.ts';
 
 export interface DurableMarksOptions {
   readonly log: Logger;
-  /** How often the sessions that grew are marked. */
+  /** Interval of the entries for sessions that grew, in milliseconds. */
   readonly markMs: number;
-  /** How often all open sessions are, so that one that is open can be told from one that was forgotten. */
+  /**
+   * Interval of the entries for all open sessions, in milliseconds. They distinguish open sessions from forgotten ones.
+   */
   readonly markAllMs: number;
 }
 
 export interface DurableMarks {
   /**
-   * So many bytes of the body of a session that the log has are durable.
-   *
-   * @returns what their acknowledgement has to wait for; undefined: for nothing.
+   * Called when `bytes` body bytes of a logged session are durable.
+   * @returns a promise that the acknowledgement must await, or undefined
    */
   grew(recording: string, bytes: number): Promise<void> | undefined;
-  /** A session that the log has is open, and can be read. */
+  /** Called when a logged session is open and readable. */
   alive(recording: string): void;
-  /** It is over. */
+  /** Called when the session has ended. */
   forget(recording: string): void;
-  /** Marks what has grown, and stops. */
+  /** Logs the pending marks, and stops. */
   close(): Promise<void>;
 }
 
-/** Acknowledged bytes of a session beyond its last mark, at most. */
+/** Maximum number of acknowledged bytes of a session after its last mark. */
 const MAX_UNMARKED_BYTES = 4 * 1024 ** 2;
 
-/** One per log. */
+/** Creates the marks of one log. */
 export function createDurableMarks(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'showTail' | 'open'>,
   { log, markMs, markAllMs }: DurableMarksOptions,
 ): DurableMarks {
-  /** Durable bytes that the log does not have yet. */
+  /** Durable bytes that the log lacks. */
   const grown = new Map<string, number>();
   const alive = new Set<string>();
   let sinceAllMs = 0;
@@ -60,7 +61,7 @@ export function createDurableMarks(
     try {
       await mark(recordings);
     } catch (error) {
-      // the entry is there, and the next sync takes it along
+      // The entry is in memory, and the next sync writes it.
       log.warn({ error: errorText(error) }, 'the evidence log could not be written');
     }
   }
@@ -80,7 +81,7 @@ export function createDurableMarks(
       grown.set(recording, bytes);
       const unmarked = bytes - start.durable;
       if (unmarked > MAX_UNMARKED_BYTES) return mark([recording]);
-      // well before the limit, so that nobody has to wait
+      // Well before the limit, so that no acknowledgement has to wait.
       if (unmarked > MAX_UNMARKED_BYTES / 2) void markInBackground([recording]);
       return undefined;
     },

@@ -1,6 +1,6 @@
 /**
- * The log of this recorder: entries become durable in the journal at once and are published to the store in segments,
- * each signed. What cannot be published waits in the journal; nothing is ever left out.
+ * The log of this recorder. Entries become durable in the journal immediately. The recorder publishes them to the store
+ * in signed segments. Unpublished entries stay in the journal, so that none is ever omitted.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
@@ -30,35 +30,37 @@ import type { PublicKey, SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
   readonly store: DocumentStore;
-  /** File of the journal. */
+  /** Path of the journal file. */
   readonly path: string;
   readonly key: SigningKey;
-  /** Keys of other recorders whose logs count. Default: none but the own one. */
+  /** Keys of other trusted recorders. Default: only the own key is trusted. */
   readonly trusted?: readonly PublicKey[];
-  /** A new log's name, should there be none: 32 hexadecimal digits. */
+  /** Returns the name for a new log: 32 hexadecimal digits. */
   readonly randomId: () => string;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Longest time that an entry waits to be published while the store works. */
+  /** Maximum time until an entry is published while the store works, in milliseconds. */
   readonly publishMs: number;
-  /** How often the store is shown at most what waits to be published. */
+  /** Minimum interval between copies of the unpublished entries in the store, in milliseconds. */
   readonly tailMs: number;
-  /** How often the heads of other logs are read. */
+  /** Interval between reads of the heads of other logs, in milliseconds. */
   readonly witnessMs: number;
-  /** The log could not be published; it will be tried again. */
+  /** Called when publishing failed. The log retries. */
   readonly onFailure: () => void;
 }
 
 const MAX_SEGMENT_ENTRIES = 1000;
-/** What waits to be published is written again and again until then. */
+/** Maximum number of unpublished entries. Every new copy of the tail repeats all of them. */
 const MAX_TAIL_ENTRIES = 100;
-/** How long a start waits for a store that is slow, to learn whether its log is the newest. */
+/**
+ * Maximum wait at start for a slow store, in milliseconds. The store shows whether the journal is the newest version.
+ */
 const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum number of segments of another log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
-/** From the publishing of some sessions that began to that of the next ones. */
+/** Minimum interval between two announcements, in milliseconds. Sessions that start within it share a segment. */
 const ANNOUNCE_PAUSE_MS = 100;
 
 export class EvidenceLog {
@@ -78,7 +80,7 @@ export class EvidenceLog {
   #tailWanted = false;
   readonly #closing = new AbortController();
 
-  /** True if this process began the log. */
+  /** True if this process started the log. */
   readonly isNew: boolean;
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal, isNew: boolean) {
@@ -89,7 +91,7 @@ export class EvidenceLog {
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
   }
 
-  /** Opens the log; what was not published before is published soon. Does not need the store to work. */
+  /** Opens the log, and publishes pending entries soon. Works without the store. */
   static async open(options: EvidenceLogOptions): Promise<EvidenceLog> {
     const { journal, isNew, damaged } = await LogJournal.open(options.path, options.randomId());
     if (damaged)
@@ -106,7 +108,7 @@ export class EvidenceLog {
       isNew ? { kind: 'open', format: LOG_FORMAT, log: journal.log, key } : { kind: 'restart', key },
     );
     await journal.sync();
-    // the key and the log are there before anything that is signed
+    // The key and the log must be in the store before any signed recording.
     void log.#tryToPublish();
     return log;
   }
@@ -120,31 +122,30 @@ export class EvidenceLog {
     return this.#journal.log;
   }
 
-  /** Sessions that began and have not ended, by recording. */
+  /** Open sessions, by recording. */
   get open(): ReadonlyMap<string, OpenStart> {
     return this.#journal.open;
   }
 
-  /** The last statement about each recording that was held and is not removed. */
+  /** Last statement about each existing recording with a hold, now or earlier. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#journal.holds;
   }
 
-  /** The newest entry of another log that this log has seen, if a key that counts signed it. */
+  /** Newest known entry of another log, if a trusted key signed it. */
   witnessed(log: string): LogHead | undefined {
     return this.#journal.witnessed(log);
   }
 
-  /** How many entries the store does not have. */
+  /** Number of entries that are not in the store. */
   get unpublished(): number {
     return this.#journal.waiting;
   }
 
   /**
-   * Appends an entry, which counts once `sync` has resolved. What is durable may wait to be published until something else
-   * is: an object in the store for it alone would be one every few seconds.
-   *
-   * @returns its number.
+   * Appends an entry. The entry is valid after `sync` has resolved. Entries of kind `durable` wait for another entry,
+   * because each segment is one object in the store.
+   * @returns the number of the entry
    */
   append(event: LogEvent): number {
     const n = this.#journal.append(new Date(this.#options.nowMs()).toISOString(), event);
@@ -153,8 +154,8 @@ export class EvidenceLog {
   }
 
   /**
-   * Brings all entries so far into the store soon, and resolves when they are there, when the store has failed, or when that
-   * takes too long: what waits for it does not wait for a store that is not there.
+   * Publishes all entries soon. Resolves after success, after a failure of the store, or after `limitMs`, so that
+   * callers never wait for an unavailable store.
    */
   async announce(limitMs: number): Promise<void> {
     if (this.#failing || this.#closed) return;
@@ -162,24 +163,24 @@ export class EvidenceLog {
     await settledWithin(limitMs, this.#announcing);
   }
 
-  /** All that begin within a moment share a segment. */
+  /** Sessions that start within a short time share a segment. */
   async #announceSoon(): Promise<void> {
     const waitMs = this.#announcedAtMs + ANNOUNCE_PAUSE_MS - performance.now();
-    // a turn at least: what begins from here on has the next segment
+    // Wait at least one turn of the event loop. Later entries go into the next segment.
     await new Promise((resolve) => setTimeout(resolve, Math.max(0, waitMs)));
     this.#announcing = undefined;
     this.#announcedAtMs = performance.now();
     await this.#tryToPublish();
   }
 
-  /** Makes all entries so far durable. @throws a system error when the disk does not take them */
+  /** Makes all entries durable. @throws a system error if the disk write fails */
   sync(): Promise<void> {
     return this.#journal.sync();
   }
 
   /**
-   * Shows the store soon what is durable and waits to be published, so that a journal that is put back to an older copy is told
-   * from the newest one.
+   * Copies the durable unpublished entries to the store soon. The copy reveals a journal that was restored from an
+   * older backup.
    */
   showTail(): void {
     if (this.#closed) return;
@@ -193,7 +194,7 @@ export class EvidenceLog {
     const { store, key, tailMs } = this.#options;
     while (this.#tailWanted) {
       const waitMs = this.#tailedAtMs + tailMs - performance.now();
-      // a turn at least: what comes within it is shown too
+      // Wait at least one turn of the event loop. The copy then includes the entries of this turn.
       if (!(await pause(Math.max(0, waitMs), this.#closing.signal))) return;
       this.#tailWanted = false;
       this.#tailedAtMs = performance.now();
@@ -211,7 +212,10 @@ export class EvidenceLog {
     }
   }
 
-  /** Whether the store has more of this log than the journal: then that is an older copy, and goes on from there. */
+  /**
+   * Compares the journal with the store. If the store has more entries, the journal is an older copy and continues from
+   * the store.
+   */
   async #compare(): Promise<void> {
     const { store, key, log } = this.#options;
     const limit = AbortSignal.timeout(COMPARE_LIMIT_MS);
@@ -238,7 +242,7 @@ export class EvidenceLog {
     await this.#journal.goOnFrom(published);
   }
 
-  /** Brings all durable entries into the store. @throws TailcastError `STORE_FAILED` */
+  /** Publishes all durable entries. @throws TailcastError `STORE_FAILED` */
   async publish(): Promise<void> {
     while (this.#publishing !== undefined) await this.#publishing.catch(() => undefined);
     this.#publishing = this.#publishAll().finally(() => {
@@ -247,7 +251,7 @@ export class EvidenceLog {
     await this.#publishing;
   }
 
-  /** Publishes what can be published, and stops. */
+  /** Publishes the pending entries if possible, and stops. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closing.abort();
@@ -301,7 +305,7 @@ export class EvidenceLog {
       try {
         await store.putDocument(logSegmentName(this.id, first.n), Buffer.from(segment));
       } catch (error) {
-        // an answer that was lost, or that came after a crash: what is there decides
+        // The response was lost, or the process crashed before it arrived. The content of the store decides.
         this.#reconciled = false;
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         await this.#reconcile();
@@ -311,7 +315,7 @@ export class EvidenceLog {
     }
   }
 
-  /** Compares the store with the journal: what is already there need not be published, what is lost must be said. */
+  /** Compares the store with the journal. Entries in the store need no publishing, and lost segments are logged. */
   async #reconcile(): Promise<void> {
     const names = await this.#options.store.listDocuments(segmentPrefix(this.id));
     const ours = names.map(parseSegmentName).filter((segment) => segment !== undefined);
@@ -340,7 +344,7 @@ export class EvidenceLog {
     this.#reconciled = true;
   }
 
-  /** Records how far the logs of trusted recorders are, so that none of them can lose its end unseen. */
+  /** Logs the heads of the logs of trusted recorders, so that a truncation of these logs is detectable. */
   async #witness(): Promise<void> {
     const { store, nowMs, witnessMs } = this.#options;
     if (nowMs() - this.#witnessedAtMs < witnessMs) return;
@@ -380,8 +384,8 @@ export class EvidenceLog {
 }
 
 /**
- * What the store has of a log from `base` on, segments and tail, as far as each entry continues the one before and the end of
- * each is signed by `key`.
+ * Returns the entries of a log in the store, from `base` on: segments and tail. Each entry must continue the previous
+ * one, and `key` must have signed each segment.
  */
 async function readPublished(
   store: DocumentStore,
@@ -389,7 +393,7 @@ async function readPublished(
   base: { readonly n: number; readonly hash: string },
   key: SigningKey,
 ): Promise<readonly string[]> {
-  // the tail first: what it says is in later segments
+  // The tail comes first, because later segments contain its entries.
   const tail = await readText(store, tailName(log));
   const names = await store.listDocuments(segmentPrefix(log));
   const firsts = names

@@ -1,11 +1,11 @@
-/** What verification says. Plain data, JSON as it stands. */
+/** Findings of a verification. Plain data that is valid JSON. */
 
 /**
- * Stable names. Everything that begins with `log` is about a recorder's log, `cast`, `notes`, `sidecar` and `recording`
- * are about one recording.
+ * Stable names. Codes that start with `log` concern the log of a recorder. Codes that start with `cast`, `notes`,
+ * `sidecar` or `recording` concern one recording.
  */
 export type FindingCode =
-  /** Faults: something is not as it was. */
+  /** Faults: an object changed. */
   | 'log-entries-missing'
   | 'log-entry-changed'
   | 'log-entry-unreadable'
@@ -28,24 +28,24 @@ export type FindingCode =
   | 'archive-damaged'
   | 'recording-not-in-log'
   | 'recording-differs-from-log'
-  /** Another recorder took the session over, and the log of the first one does not have it. */
+  /** A recorder took the session over, and the log of the first recorder does not contain it. */
   | 'adoption-unproven'
   | 'removal-untrusted'
   | 'document-missing'
   | 'document-changed'
-  /** What came before a part of a session is in none of the stores. A notice when only one store was looked at. */
+  /** None of the stores has the bytes before a part. A notice if only one store was checked. */
   | 'part-missing'
-  /** Acknowledged bytes are gone. */
+  /** Acknowledged bytes are lost. */
   | 'lost'
   | 'unfinished-too-long'
-  /** Faults where evidence is required, notices elsewhere. */
+  /** Fault if evidence is required, otherwise a notice. */
   | 'no-evidence'
-  /** Notices: worth knowing, and nothing to worry about by themselves. */
+  /** Notices: no fault by themselves. */
   | 'unfinished'
   | 'end-pending'
-  /** Another recorder than the one that began the session finished and signed it. */
+  /** Another recorder finished and signed the session. */
   | 'adopted'
-  /** A session was cut, and what may have followed at another recorder is in none of the stores. */
+  /** None of the stores has a continuation of an interrupted session. */
   | 'part-after'
   | 'removal-pending'
   | 'no-trusted-key';
@@ -62,9 +62,9 @@ export interface Finding {
   readonly entry?: number;
   /** Name in the store. */
   readonly object?: string;
-  /** Offsets in that object: `start` inclusive, `end` exclusive. */
+  /** Offsets in that object: `start` is inclusive, `end` is exclusive. */
   readonly bytes?: { readonly start: number; readonly end: number };
-  /** The lines of these bytes, from 1, both inclusive. */
+  /** Lines of these bytes, starting with 1, both inclusive. */
   readonly lines?: { readonly first: number; readonly last: number };
 }
 

@@ -1,10 +1,13 @@
 /**
- * Legal holds: recordings that retention keeps, whatever the policy says.
+ * Legal holds: retention keeps these recordings regardless of the policy.
  *
- * A hold is a document `.holds/<recording>` with a signed statement; a release replaces it with a later one. Each recorder writes the
- * statements that it reads into its log, and keeps the last one of each recording in its journal. So somebody with write access to the
- * store can neither end a hold nor restore an earlier statement: a hold ends with a release that a trusted key signed, and with nothing else.
- * A document that no trusted key signed holds its recording too, because a removal cannot be undone; it is reported as unproven.
+ * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
+ * statement. Each recorder copies new statements into its log, and keeps the last statement of each recording in its
+ * journal. For this reason, an attacker with write access to the store can neither end a hold nor restore an earlier
+ * statement. Only a release with a trusted signature ends a hold.
+ *
+ * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
+ * reported as unproven.
  */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
@@ -15,28 +18,30 @@ import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
 import type { ReadLog } from './verify-logs.ts';
 
-/** A hold or its release, as the log has it. */
+/** A hold or its release in a log. */
 export interface HoldChange {
   readonly kind: 'held' | 'released';
   readonly recording: string;
-  /** When the statement was signed, as `Date.toISOString` writes it. Of two statements, the later one counts. */
+  /** Time of the signature, in the format of `Date.toISOString`. The later of two statements wins. */
   readonly at: string;
   readonly reason: string;
 }
 
-/** The last statement about a recording that a log has. */
+/** The last statement about a recording in a log. */
 export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
 
 /**
- * What proves a hold. `signed`: a statement of a trusted key. `unproven`: a document that no trusted key signed. `missing`: the log has
- * the hold, and the document is gone or was replaced.
+ * Proof of a hold:
+ * - `signed`: a statement of a trusted key
+ * - `unproven`: a document without a trusted signature
+ * - `missing`: the log contains the hold, and the document was removed or replaced
  */
 export type HoldProof = 'signed' | 'unproven' | 'missing';
 
 export interface Holds {
-  /** By recording. */
+  /** Proofs by recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;
-  /** Statements that the log does not have. */
+  /** Statements that the log lacks. */
   readonly changes: readonly HoldChange[];
   /** Recordings with a document about a hold or its release. */
   readonly listed: ReadonlySet<string>;
@@ -45,7 +50,7 @@ export interface Holds {
 const HOLDS_FOLDER = '.holds/';
 const PURPOSE: StatementPurpose = 'hold';
 const MAX_REASON = 1000;
-/** Maximum number of documents that are read; more count as unproven holds. */
+/** Maximum number of documents that are read. Further documents count as unproven holds. */
 const MAX_READ = 10_000;
 const READ_CONCURRENCY = 8;
 
@@ -58,7 +63,7 @@ const STATEMENT = z.strictObject({
 
 type HoldStore = Pick<DocumentStore, 'readDocument' | 'replaceDocument'> & Pick<RecordingStore, 'stat'>;
 
-/** Who signs a hold, and which keys may have signed the one that is there. */
+/** Signing key of a new hold, and trusted keys for an existing hold. */
 export interface HoldSigner {
   readonly key: SigningKey;
   readonly trusted: ReadonlyMap<string, PublicKey>;
@@ -66,7 +71,10 @@ export interface HoldSigner {
   readonly nowMs: number;
 }
 
-/** Keeps a recording from being removed. A hold that is there stays. @throws TailcastError `RECORDING_UNKNOWN`, `USAGE` */
+/**
+ * Protects a recording from removal. An existing hold stays unchanged.
+ * @throws TailcastError `RECORDING_UNKNOWN`, `USAGE`
+ */
 export function holdRecording(
   store: HoldStore,
   id: string,
@@ -101,7 +109,7 @@ async function changeHold(
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
   if (kind === 'held' && last?.kind === 'held') return;
-  // a clock that is behind must not make the statement older than the one that it replaces
+  // With a slow clock, the new statement would be older than the statement that it replaces.
   const atMs = Math.max(nowMs, last === undefined ? 0 : Date.parse(last.at) + 1);
   const statement = { kind, recording, at: new Date(atMs).toISOString(), reason };
   await store.replaceDocument(
@@ -110,7 +118,7 @@ async function changeHold(
   );
 }
 
-/** Forgets what is written about a recording that is gone. */
+/** Removes the document of a removed recording. */
 export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, id: string): Promise<void> {
   await store.removeDocument(HOLDS_FOLDER + id);
 }
@@ -118,7 +126,7 @@ export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, i
 /**
  * Reads all holds.
  *
- * @param logged the last statement about each recording that the log has
+ * @param logged last statement about each recording in the log
  * @throws TailcastError `STORE_FAILED`
  */
 export async function readHolds(
@@ -140,7 +148,7 @@ export async function readHolds(
         if (known?.kind !== 'held') proofs.set(recording, 'unproven');
         continue;
       }
-      // somebody has restored an earlier statement
+      // An attacker restored an earlier statement.
       if (known !== undefined && found.at < known.at) continue;
       if (known === undefined || found.at > known.at) changes.push(found);
       if (found.kind === 'held') proofs.set(recording, 'signed');
@@ -153,7 +161,7 @@ export async function readHolds(
   return { proofs, changes, listed: new Set(recordings) };
 }
 
-/** The last statement about each recording in the signed entries of logs. */
+/** Returns the last statement about each recording in the signed log entries. */
 export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<string, HoldChange> {
   const last = new Map<string, HoldChange>();
   for (const { entries, signed } of logs.values())

@@ -1,13 +1,13 @@
 /**
- * The hash chain over the lines of a file: cast or notes.
+ * Hash chain over the lines of a file (cast or notes).
  *
- * A file is cut into blocks of whole lines: a block ends with the first line that makes it at least `blockBytes` long.
- * The chain begins with 32 zero bytes, and each block makes it `SHA-256(chain ‖ SHA-256(block))`. The last value names
- * the whole file; the digests of the blocks, kept beside it, tell where a file is no longer what it was.
+ * A file is split into blocks of complete lines. A block ends with the first line that makes it at least `blockBytes`
+ * long. The chain starts with 32 zero bytes. Each block changes it to `SHA-256(chain ‖ SHA-256(block))`. The last value
+ * identifies the complete file. The digests of the blocks, stored next to the file, locate changes.
  */
 import { createHash, type Hash } from 'node:crypto';
 
-/** What is kept of a file in the log. */
+/** The seal of a file in the log. */
 export interface Seal {
   readonly bytes: number;
   readonly blockBytes: number;
@@ -18,14 +18,14 @@ export interface Seal {
 /** Length in bytes and SHA-256 (hexadecimal) of one block. */
 export type SealedBlock = readonly [bytes: number, sha256: string];
 
-/** What is kept beside the file. */
+/** The seal of a file in its sidecar. */
 export interface LineSeal extends Seal {
   readonly blocks: readonly SealedBlock[];
 }
 
 export interface Sealer {
   push(chunk: Uint8Array): void;
-  /** After the last chunk. What follows the last line feed is the last block, or the end of it. */
+  /** Returns the seal after the last chunk. Bytes after the last line feed belong to the last block. */
   finish(): LineSeal;
 }
 
@@ -33,12 +33,12 @@ const MAX_BLOCKS = 256;
 const MIN_BLOCK_BYTES = 4096;
 const LINE_FEED = 0x0a;
 
-/** A block length for a file of `bytes`: at most 256 blocks, so that what is kept of a file stays small. */
+/** Returns the block length for a file of `bytes` bytes. A file has at most 256 blocks, so that seals stay small. */
 export function blockBytesFor(bytes: number): number {
   return Math.max(MIN_BLOCK_BYTES, Math.ceil(bytes / MAX_BLOCKS));
 }
 
-/** One per file. Holds nothing of it. */
+/** Creates the sealer of one file. Memory holds no content. */
 export function createLineSealer(blockBytes: number): Sealer {
   const blocks: SealedBlock[] = [];
   let block: Hash | undefined;
@@ -76,7 +76,7 @@ export function createLineSealer(blockBytes: number): Sealer {
   };
 }
 
-/** The chain's value for these blocks, hexadecimal. */
+/** Returns the value of the chain after these blocks, in hexadecimal. */
 export function chainOf(blocks: readonly SealedBlock[]): string {
   let chain = EMPTY_CHAIN;
   for (const [, digest] of blocks) chain = extendChain(chain, Buffer.from(digest, 'hex'));

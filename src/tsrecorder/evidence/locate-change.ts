@@ -1,27 +1,27 @@
-/** Compares a file with its seal, and finds the place where it differs. */
+/** Compares a file with its seal, and locates the difference. */
 import { createHash } from 'node:crypto';
 import type { LineSeal, SealedBlock } from './line-seal.ts';
 
-/** Bytes of a file, all of them or a range. */
+/** Reads the bytes of a file, all of them or a range. */
 export type ReadBytes = (range?: {
   readonly start: number;
   readonly end: number;
 }) => AsyncIterable<Uint8Array>;
 
-/** Where a file is no longer what was sealed. Everything before and after is as it was. */
+/** Location of a change. The bytes before and after it are unchanged. */
 export interface LocatedChange {
-  /** In the file as it is; empty when bytes are only missing. */
+  /** Range in the current file; empty if bytes are only missing. */
   readonly start: number;
   readonly end: number;
   readonly firstLine: number;
   readonly lastLine: number;
-  /** Length of the file less the length that was sealed. */
+  /** Current length minus the sealed length. */
   readonly addedBytes: number;
 }
 
 const LINE_FEED = 0x0a;
 
-/** @returns undefined when the file is what was sealed. */
+/** Returns the location of the change, or undefined if the file matches its seal. */
 export async function locateChange(
   seal: Pick<LineSeal, 'bytes' | 'blocks'>,
   read: ReadBytes,
@@ -41,7 +41,7 @@ export async function locateChange(
   };
 }
 
-/** How many blocks are as they were, from the first one on, and the length of the file. */
+/** Returns the number of unchanged blocks at the start of the file, and the length of the file. */
 async function compareForward(
   blocks: readonly SealedBlock[],
   chunks: AsyncIterable<Uint8Array>,
@@ -70,7 +70,7 @@ async function compareForward(
   return { same, bytes };
 }
 
-/** Where the blocks that are as they were, counted from the end, begin. */
+/** Returns the offset of the unchanged blocks at the end of the file. */
 async function compareBackward(
   blocks: readonly SealedBlock[],
   range: { readonly start: number; readonly end: number },

@@ -1,9 +1,9 @@
 /**
- * The log of a recorder: what began, what ended, what was removed, in the order in which it happened. Pure.
+ * The log of a recorder: starts, ends and removals of recordings, in chronological order. Pure functions.
  *
- * One entry per line, a JSON object: `n` counts from 0, `prev` is the SHA-256 of the line before (without its line
- * feed; 64 zeros in the first entry). A segment is some consecutive entries and, as its last line, the recorder's
- * signature over the hash of the last entry, which stands for all entries up to there. See docs/evidence.md.
+ * Each line is one entry, a JSON object. `n` counts from 0. `prev` is the SHA-256 of the previous line without its line
+ * feed, and 64 zeros in the first entry. A segment consists of consecutive entries and a signature in its last line.
+ * The signature covers the hash of the last entry, and therefore all entries up to there. See docs/evidence.md.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -16,22 +16,22 @@ export interface LogHead {
   readonly log: string;
   /** Number of the last entry. */
   readonly n: number;
-  /** Its hash, hexadecimal. */
+  /** Hash of the last entry, in hexadecimal. */
   readonly hash: string;
 }
 
-/** Of the logs that are begun. */
+/** Format of new logs. */
 export const LOG_FORMAT = 1;
 
 export type LogEvent =
-  /** The first entry. `key` is the raw public key, base64. */
+  /** The first entry. `key` is the raw public key in base64. */
   | { readonly kind: 'open'; readonly format: typeof LOG_FORMAT; readonly log: string; readonly key: string }
-  /** Another process goes on with the log. */
+  /** Another process continues the log. */
   | { readonly kind: 'restart'; readonly key: string }
   /**
-   * A session began: its first bytes, up to byte `durable` of its body, are in the spool. `header`: SHA-256 of the stored
-   * header line with its line feed. In the log before the first ack. Recorders before this one wrote it before anything was
-   * in the spool, without `durable`.
+   * Start of a session: its first bytes, up to byte `durable` of its body, are in the spool. `header` is the SHA-256 of
+   * the stored header line with its line feed. The entry precedes the first acknowledgement. An entry without `durable`
+   * was written before any byte was in the spool.
    */
   | {
       readonly kind: 'start';
@@ -41,12 +41,20 @@ export type LogEvent =
       readonly nodeName: string;
       readonly address: string;
       readonly durable?: number;
-      /** Of a session that this recorder took over: the log of the other recorder, and the number of its start there. */
+      /**
+       * Set for a session that this recorder took over: log of the other recorder, and number of the start entry there.
+       */
       readonly adopted?: { readonly log: string; readonly start: number };
     }
-  /** Of sessions that are open, by the number of the entry of their start: so many bytes of the body are in the spool. */
+  /**
+   * Number of body bytes in the spool for each open session. Sessions are identified by the number of their start
+   * entry.
+   */
   | { readonly kind: 'durable'; readonly sessions: readonly (readonly [start: number, bytes: number])[] }
-  /** The spool holds less of a session than the log says: acknowledged bytes are gone. `found`: so many are there. */
+  /**
+   * The spool has fewer bytes of a session than the log, so acknowledged bytes are lost. `found` is the number of bytes
+   * left.
+   */
   | {
       readonly kind: 'lost';
       readonly start: number;
@@ -55,7 +63,7 @@ export type LogEvent =
       readonly found: number;
       readonly reason: string;
     }
-  /** The recording of a session is in the store. `start`: number of the entry of its start. */
+  /** The recording of a session is in the store. `start` is the number of its start entry. */
   | {
       readonly kind: 'end';
       readonly start: number;
@@ -63,19 +71,19 @@ export type LogEvent =
       readonly cast: Seal;
       readonly notes?: Seal;
     }
-  /** Nothing of a session was ever durable, so nothing was acknowledged: only of a start without `durable`. */
+  /** No byte of a session was ever durable, so no byte was acknowledged. Only for start entries without `durable`. */
   | { readonly kind: 'void'; readonly start: number; readonly recording: string; readonly reason: string }
-  /** A recording is about to be removed from the store, and why that is allowed. */
+  /** The recorder is about to remove a recording, for this reason. */
   | { readonly kind: 'removed'; readonly recording: string; readonly reason: string; readonly bytes: number }
-  /** A recording must stay from here on, as a signed statement of that time says. */
+  /** Hold of a recording. A signed statement with this time proves it. */
   | { readonly kind: 'held'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** A hold has ended, as a signed statement of that time says. */
+  /** End of a hold. A signed statement with this time proves it. */
   | { readonly kind: 'released'; readonly recording: string; readonly at: string; readonly reason: string }
-  /** How far another log was. */
+  /** Observed head of another log. */
   | { readonly kind: 'witness'; readonly head: LogHead }
-  /** A document was stored: a batch of events. */
+  /** Storage of a document: a batch of events. */
   | { readonly kind: 'document'; readonly name: string; readonly bytes: number; readonly sha256: string }
-  /** A document is about to be removed, and why that is allowed. */
+  /** The recorder is about to remove a document, for this reason. */
   | { readonly kind: 'documentRemoved'; readonly name: string; readonly reason: string };
 
 export interface LogEntry {
@@ -149,12 +157,12 @@ export interface SegmentSignature extends LogHead {
   readonly ed25519: string;
 }
 
-/** One line, without line feed. */
+/** Encodes an entry as one line without a line feed. */
 export function encodeEntry({ n, prev, time, event }: LogEntry): string {
   return JSON.stringify({ n, prev, time, event });
 }
 
-/** @returns undefined for anything that is no entry. */
+/** Parses an entry. @returns undefined for an invalid line */
 export function parseEntry(line: string): LogEntry | undefined {
   return parseWith(entrySchema, line);
 }
@@ -163,33 +171,38 @@ const newerOpen = z.looseObject({
   event: z.looseObject({ kind: z.literal('open'), format: z.int().min(LOG_FORMAT + 1) }),
 });
 
-/** What to say of a line with which a newer recorder began its log; undefined when it is none. */
+/** Returns the problem of a log from a newer recorder, or undefined for other lines. */
 export function newerLog(line: string): string | undefined {
   const format = parseWith(newerOpen, line)?.event.format;
   if (format === undefined) return undefined;
   return `a newer recorder began this log (format ${format}; this version reads ${LOG_FORMAT}): verify with that version`;
 }
 
-/** Hash of a line, without line feed: what the next entry names as `prev`. */
+/** Returns the hash of a line without its line feed. It is `prev` of the next entry. */
 export function hashLine(line: string): string {
   return createHash('sha256').update(line).digest('hex');
 }
 
-/** What the signature of a segment says. */
+/** Returns the signed message of a segment. */
 export function headMessage({ log, n, hash: last }: LogHead): string {
   return `tailcast log 1\n${log}\n${n}\n${last}\n`;
 }
 
-/** @param lines consecutive entries, without line feeds, at least one; `head` is the last of them. */
+/**
+ * Encodes a segment.
+ *
+ * @param lines consecutive entries without line feeds, at least one
+ * @param head position of the last entry
+ */
 export function encodeSegment(lines: readonly string[], head: LogHead, key: SigningKey): string {
   const { log, n, hash: last } = head;
   const signature = { log, n, hash: last, key: key.public.id, ed25519: key.sign(headMessage(head)) };
   return [...lines, JSON.stringify({ signature }), ''].join('\n');
 }
 
-/** A segment as it was read; nothing about it has been checked. */
+/** A parsed segment. Nothing has been verified. */
 export interface ParsedSegment {
-  /** All lines but the last. */
+  /** All lines except the last. */
   readonly lines: readonly string[];
   readonly signature: SegmentSignature | undefined;
 }
@@ -199,13 +212,13 @@ export function parseSegment(text: string): ParsedSegment {
   const [last, empty] = lines.splice(-2);
   const line = empty === '' ? (last ?? '') : '';
   const signature = parseWith(signatureSchema, line)?.signature;
-  // one text per signature, so that no byte of a segment can change unseen
+  // Each signature has exactly one encoding, so that every changed byte of a segment is detectable.
   if (signature === undefined || JSON.stringify({ signature }) !== line)
     return { lines, signature: undefined };
   return { lines, signature };
 }
 
-/** Where a segment is kept, by the number of its first entry. */
+/** Returns the name of the segment that starts with entry `first`. */
 export function logSegmentName(log: string, first: number): string {
   return `${LOGS_FOLDER}${log}/${String(first).padStart(12, '0')}.ndjson`;
 }
@@ -217,14 +230,14 @@ export function parseSegmentName(name: string): { readonly log: string; readonly
   return match === null ? undefined : { log, first: Number(first) };
 }
 
-/** Names of all segments of a log, or of all logs, begin so. */
+/** Returns the prefix of the segment names of one log, or of all logs. */
 export function segmentPrefix(log?: string): string {
   return log === undefined ? LOGS_FOLDER : `${LOGS_FOLDER}${log}/`;
 }
 
 /**
- * Where the end of a log is that is in no segment yet: a segment as well, and replaced by the next one. What it says is in the
- * segments later on.
+ * Returns the name of the tail of a log. The tail contains the entries after the last segment, in the format of a
+ * segment. Each new tail replaces the previous one. Later segments repeat its entries.
  */
 export function tailName(log: string): string {
   return `${TAILS_FOLDER}${log}.ndjson`;
@@ -235,7 +248,7 @@ export function parseTailName(name: string): string | undefined {
   return /^\.evidence\/tails\/([0-9a-f]{32})\.ndjson$/.exec(name)?.[1];
 }
 
-/** Where a public key is published. */
+/** Returns the name of a published public key. */
 export function keyName(id: string): string {
   return `${KEYS_FOLDER}${id}.pem`;
 }

@@ -1,4 +1,4 @@
-/** Everything that the logs of a store say, by what it is about. Pure. */
+/** Index of all log entries of a store, by subject. Pure functions. */
 import type { LogEvent } from './log-entry.ts';
 import type { ReadLog } from './verify-logs.ts';
 import type { LoggedEnd, LogIndex } from './verify-recording.ts';
@@ -8,15 +8,15 @@ export type LoggedStart = { readonly log: string; readonly n: number; readonly t
   { kind: 'start' }
 >;
 
-/** How a start went on. */
+/** Course of a session after its start. */
 interface Course {
-  /** Bytes of the body that were in the spool, at least. */
+  /** Minimum number of body bytes that were in the spool. */
   durable: number;
-  /** RFC 3339: the last word about it. */
+  /** Time of the last entry about the session, in RFC 3339. */
   seen: string;
-  /** As it was stored; undefined: it has not ended. */
+  /** Id of the stored recording; undefined while the session is open. */
   end?: string;
-  /** Nothing more will come. */
+  /** True if no further entries will follow. */
   closed: boolean;
 }
 
@@ -25,15 +25,15 @@ export interface Place {
   readonly n: number;
 }
 
-/** Everything that the logs say, by what it is about. */
+/** All log entries, by subject. */
 export interface Index extends LogIndex {
   readonly allStarts: readonly LoggedStart[];
   readonly ends: Map<string, LoggedEnd>;
   readonly starts: Map<string, Place>;
-  /** By `<log> <n of the start>`. */
+  /** Keyed by `<log> <n of the start>`. */
   readonly courses: Map<string, Course>;
   readonly losses: { readonly log: string; readonly n: number; readonly event: LossEvent }[];
-  /** By recording: where it says that it is removed. */
+  /** Removal entries, by recording. */
   readonly removals: Map<string, Place[]>;
   readonly documents: Map<string, { readonly log: string; readonly n: number; readonly sha256: string }>;
   readonly documentRemovals: Map<string, Place[]>;
@@ -41,7 +41,7 @@ export interface Index extends LogIndex {
 
 type LossEvent = Extract<LogEvent, { kind: 'lost' | 'void' }>;
 
-/** A log of which nothing is signed by a key that counts is not looked at. */
+/** Builds the index. Logs without any trusted signature are ignored. */
 export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
   const allStarts: LoggedStart[] = [];
   const index: Index = {
@@ -56,7 +56,7 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     documentRemovals: new Map(),
   };
   for (const { log, entries, signed } of logs.values()) {
-    // nothing in it is signed by a key that counts: it says nothing about what is ours
+    // No trusted key signed any entry, so the log proves nothing about our recordings.
     if (signed.size === 0) continue;
     for (const { n, time, event } of entries.values()) {
       if (event.kind === 'start') allStarts.push({ log, n, time, ...event });
@@ -65,19 +65,19 @@ export function indexLogs(logs: ReadonlyMap<string, ReadLog>): Index {
     }
   }
   for (const { log, n, adopted } of allStarts) {
-    // a log may only end a session of another one in words that are signed
+    // Only a signed entry may end a session of another log.
     if (adopted !== undefined && logs.get(log)?.signed.has(n) === true)
       followAdoption(index, { log, n }, adopted);
   }
   return index;
 }
 
-/** A recorder that says that there was nothing, of a session of which it said before that there was something, has lost it. */
+/** True if the entry reports lost bytes. A `void` entry is a loss if earlier entries reported durable bytes. */
 function isLoss(event: LossEvent, course: Course | undefined): boolean {
   return event.kind === 'lost' || (course?.durable ?? 0) > 0;
 }
 
-/** A session that another recorder took over ended where that one stored it, with the bytes that it found. */
+/** Applies the outcome of an adopted session to the session of the first recorder. */
 function followAdoption(
   { courses, losses }: Index,
   { log, n }: Place,
@@ -88,11 +88,11 @@ function followAdoption(
   if (course?.closed !== true || original === undefined || original.closed) return;
   Object.assign(original, { ...(course.end === undefined ? {} : { end: course.end }), closed: true });
   const isSaid = losses.some(({ log: of, event }) => of === log && event.start === n);
-  // the recorder that took it over has said what is missing
+  // The adopting recorder has already reported the missing bytes.
   if (isSaid) original.durable = 0;
 }
 
-/** What becomes of the sessions of a log. */
+/** Updates the course of a session. */
 function follow(
   { courses, losses }: Index,
   { log, n, time }: { readonly log: string; readonly n: number; readonly time: string },
@@ -114,7 +114,12 @@ function follow(
   }
 }
 
-/** @param signed an entry that is not can ask for what must be there, and allows nothing to be gone. */
+/**
+ * Adds an entry to the index.
+ *
+ * @param signed true if a trusted key signed the entry. Unsigned entries can require objects and never justify missing
+ *   ones
+ */
 function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): void {
   switch (event.kind) {
     case 'start':
@@ -144,7 +149,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
   }
 }
 
-/** An attacker who breaks a signature in the store does not get a recording removed without a fault. */
+/** Ignores unsigned removals. An attacker who breaks a signature in the store must not hide a removed recording. */
 function addRemoval(
   index: Index,
   at: Place,
@@ -154,7 +159,7 @@ function addRemoval(
   if (signed && event.reason !== 'unverified') addTo(index.removals, event.recording, at);
 }
 
-/** What is signed counts more than what is not. */
+/** Signed entries replace unsigned ones. */
 function addFirst<T>(map: Map<string, T>, name: string, value: T, signed: boolean): void {
   if (signed || !map.has(name)) map.set(name, value);
 }

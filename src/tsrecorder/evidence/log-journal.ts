@@ -1,6 +1,6 @@
 /**
- * The part of a recorder's log that is not in the store yet, in one append-only file. An entry counts once it is
- * durable here; from here it is published. The first line says where the published part ends.
+ * The journal: an append-only file with the unpublished part of a recorder's log. An entry is valid after it is durable
+ * here. The first line contains the end of the published part.
  */
 import { readFile, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -17,22 +17,22 @@ import {
 import type { LoggedHold } from './holds.ts';
 import { NO_HASH, encodeEntry, hashLine, parseEntry, type LogEvent, type LogHead } from './log-entry.ts';
 
-/** An entry, and its line without line feed. */
+/** An entry, and its line without the line feed. */
 export interface JournalEntry {
   readonly n: number;
   readonly event: LogEvent;
   readonly line: string;
-  /** Of the line. */
+  /** Hash of the line. */
   readonly hash: string;
 }
 
-/** A session that began and has not ended, as the log knows it. */
+/** An open session in the log. */
 export interface OpenStart {
-  /** Number of the entry of its start. */
+  /** Number of the start entry. */
   readonly n: number;
-  /** SHA-256 of its header line; undefined where the log does not say what is durable. */
+  /** SHA-256 of the header line; undefined if the log lacks the durable bytes. */
   readonly header: string | undefined;
-  /** So many bytes of its body are durable, or were. */
+  /** Number of body bytes that are durable according to the log. */
   readonly durable: number;
 }
 
@@ -42,26 +42,26 @@ const hash = z.string().regex(/^[0-9a-f]{64}$/);
 const baseSchema = z.strictObject({
   base: z.strictObject({
     log: z.string().regex(/^[0-9a-f]{32}$/),
-    /** Number of the next entry, and hash of the one before. */
+    /** Number of the next entry, and hash of the previous one. */
     n: number,
     hash,
-    /** Sessions that began and have not ended: number of the entry, recording, header and durable bytes. */
+    /** Open sessions: number of the entry, recording, header and durable bytes. */
     open: z.array(z.union([z.tuple([number, z.string()]), z.tuple([number, z.string(), hash, number])])),
-    /** The last statement about each recording that was held: recording, kind and time. */
+    /** Last statement about each recording with a hold: recording, kind and time. */
     holds: z.array(z.tuple([z.string(), z.enum(['held', 'released']), z.string()])),
-    /** How far this log has seen others: log, number of the entry, and its hash. */
+    /** Observed heads of other logs: log, number of the entry, and hash. */
     witnessed: z.array(z.tuple([z.string().regex(/^[0-9a-f]{32}$/), number, hash])),
   }),
 });
 
 type Base = z.infer<typeof baseSchema>['base'];
 
-/** What a journal holds when it is opened. */
+/** Content of a journal file. */
 interface Loaded {
   readonly base: Base;
   readonly entries: readonly JournalEntry[];
   readonly fileBytes: number;
-  /** The same in UTF-16 code units. */
+  /** Length in UTF-16 code units. */
   readonly textLength: number;
 }
 
@@ -70,7 +70,7 @@ export class LogJournal {
   readonly #path: string;
   #file: AppendFile;
   #base: Base;
-  /** Not published, in order: the first `#durable` of them are durable. */
+  /** Unpublished entries in order. The first `#durable` of them are durable. */
   #entries: JournalEntry[];
   #durable: number;
   #state: State;
@@ -89,9 +89,8 @@ export class LogJournal {
   }
 
   /**
-   * Opens the journal at `path`, or makes one for the log `newLog`.
-   *
-   * @returns `damaged` when there was a file that cannot be read, or not to its end: a copy of it is kept.
+   * Opens the journal at `path`, or creates one for the log `newLog`.
+   * @returns `damaged` if the file is unreadable, completely or at its end. A copy of it is kept
    */
   static async open(
     path: string,
@@ -107,7 +106,7 @@ export class LogJournal {
       const state = { open: [], holds: [], witnessed: [] };
       await replaceFile(path, encodeBase({ log: newLog, n: 0, hash: NO_HASH, ...state }));
     }
-    // a crash leaves a part of the last line, and no complete line after it
+    // A crash can truncate only the last line. Complete lines after an invalid one are damage.
     const isCut = loaded !== undefined && text?.indexOf('\n', loaded.textLength) !== -1;
     if (isCut) await keepDamaged(path);
     const current = loaded ?? load(await readFile(path, 'utf8'));
@@ -121,37 +120,37 @@ export class LogJournal {
     };
   }
 
-  /** Number of the entry that is published next, and the hash of the last one that is. */
+  /** Number of the next entry to publish, and hash of the last published entry. */
   get base(): { readonly n: number; readonly hash: string } {
     return this.#base;
   }
 
-  /** Sessions that began and have not ended, by recording. */
+  /** Open sessions, by recording. */
   get open(): ReadonlyMap<string, OpenStart> {
     return this.#state.open;
   }
 
-  /** The last statement about each recording that was held and is not removed. */
+  /** Last statement about each existing recording with a hold, now or earlier. */
   get holds(): ReadonlyMap<string, LoggedHold> {
     return this.#state.holds;
   }
 
-  /** The newest entry of another log that this log has seen. */
+  /** Newest known entry of another log. */
   witnessed(log: string): LogHead | undefined {
     return this.#state.witnessed.get(log);
   }
 
-  /** How many entries are not published, durable or not. */
+  /** Number of unpublished entries, durable or not. */
   get waiting(): number {
     return this.#entries.length;
   }
 
-  /** Durable entries that are not published, oldest first. */
+  /** Returns durable unpublished entries, oldest first. */
   unpublished(limit: number): readonly JournalEntry[] {
     return this.#entries.slice(0, Math.min(limit, this.#durable));
   }
 
-  /** Appends an entry; it counts once a later `sync` has resolved. @returns its number. */
+  /** Appends an entry. The entry is valid after a later `sync` has resolved. @returns the number of the entry */
   append(time: string, event: LogEvent): number {
     const last = this.#entries.at(-1);
     const n = last === undefined ? this.#base.n : last.n + 1;
@@ -162,15 +161,14 @@ export class LogJournal {
     return n;
   }
 
-  /** Makes everything appended before the call durable. Calls that wait share one fsync. */
+  /** Makes all earlier entries durable. Concurrent calls share one fsync. */
   sync(): Promise<void> {
     return this.#written();
   }
 
   /**
-   * Goes on from what the store has, which this journal once had too: it is an older copy of itself.
-   *
-   * @param lines entries from `base` on, each of which continues the one before.
+   * Continues from the entries in the store. The journal is an older copy of itself.
+   * @param lines entries from `base` on; each entry continues the previous one
    */
   goOnFrom(lines: readonly string[]): Promise<void> {
     return this.#exclusively(async () => {
@@ -185,7 +183,7 @@ export class LogJournal {
     });
   }
 
-  /** The first `count` entries are in the store: forgets them. */
+  /** Discards the first `count` entries, because they are in the store. */
   published(count: number): Promise<void> {
     return this.#exclusively(async () => {
       const gone = this.#entries.slice(0, count);
@@ -236,16 +234,16 @@ export class LogJournal {
   }
 }
 
-/** What follows from the entries so far. */
+/** State after all entries so far. */
 interface State {
-  /** Sessions that began and have not ended, by recording. */
+  /** Open sessions, by recording. */
   readonly open: Map<string, OpenStart>;
   readonly holds: Map<string, LoggedHold>;
-  /** The newest entry of each other log that this log has seen. */
+  /** Newest known entry of each other log. */
   readonly witnessed: Map<string, LogHead>;
 }
 
-/** Keeps track of holds and of other logs. */
+/** Updates holds and heads of other logs. */
 function followRest({ holds, witnessed }: State, event: LogEvent): void {
   if (event.kind === 'witness') witnessed.set(event.head.log, event.head);
   if (event.kind === 'removed') holds.delete(event.recording);
@@ -254,7 +252,7 @@ function followRest({ holds, witnessed }: State, event: LogEvent): void {
   holds.set(recording, { kind, at });
 }
 
-/** Keeps track of the open sessions and of the rest. */
+/** Updates the state with an entry. */
 function follow(state: State, { n, event }: JournalEntry): void {
   const { open } = state;
   followRest(state, event);
@@ -293,7 +291,7 @@ function encodeBase(base: Base): string {
   return `${JSON.stringify({ base })}\n`;
 }
 
-/** Whole lines that continue each other; the first that does not is where a crash was. */
+/** Reads the complete lines that continue each other. A crash caused the first line that does not. */
 function load(text: string): Loaded | undefined {
   const lines = text.split('\n').slice(0, -1);
   const base = parseBase(lines.shift() ?? '');
@@ -322,7 +320,7 @@ function parseBase(line: string): Base | undefined {
   }
 }
 
-/** Whole or not at all, durably. */
+/** Replaces a file atomically and durably. */
 async function replaceFile(path: string, content: string): Promise<void> {
   const draft = `${path}.part`;
   await removeFile(draft);

@@ -1,6 +1,6 @@
 /**
- * Holds what a spool has against what the log says was there: what was acknowledged and is gone is said, in the log and to
- * whoever reads this recorder's own.
+ * Compares the spool with the log. Acknowledged bytes that are missing are reported in the log of evidence and in the
+ * log messages.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from '../../observe/logger.ts';
@@ -8,23 +8,23 @@ import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { DurableMarks } from './durable-marks.ts';
 import type { EvidenceLog } from './evidence-log.ts';
 
-/** A session as it was found in the spool after a restart. */
+/** A session in the spool after a restart. */
 export interface SessionLookup {
   readonly recording: string;
-  /** The stored header line, with its line feed. */
+  /** Stored header line with its line feed. */
   readonly header: Uint8Array;
-  /** Bytes of the body that the spool has. */
+  /** Number of body bytes in the spool. */
   readonly durable: number;
 }
 
 export interface LostSessions {
-  /** @returns what is missing of a session, a sentence; undefined: nothing that the log knows of. */
+  /** Called for each session in the spool. @returns a sentence about missing bytes, or undefined */
   found(session: SessionLookup): string | undefined;
-  /** There is nothing in the spool of a session. */
+  /** Called for a session that is missing in the spool. */
   vanished(recording: string): void;
-  /** The copies of a session that was taken over have less than was durable. @returns what is missing, a sentence */
+  /** Called if the copies of an adopted session lack durable bytes. @returns a sentence about the missing bytes */
   short(recording: string, durable: number, found: number): string;
-  /** After a crash: of the sessions that the log says are open, only these are. Resolves when that is durable. */
+  /** Reports all other open sessions of the log as lost, after a crash. Resolves when the entries are durable. */
   settle(open: readonly RecordingKey[]): Promise<void>;
 }
 
@@ -34,7 +34,7 @@ const SPOOL_SHORT = 'its spool is shorter than it was';
 const SPOOL_OTHER = 'its spool holds another session';
 const COPY_SHORT = 'they were not in the bucket when its recorder was lost';
 
-/** One per log. */
+/** Creates the check of one log. */
 export function createLostSessions(
   evidence: Pick<EvidenceLog, 'append' | 'sync' | 'open'>,
   marks: Pick<DurableMarks, 'alive' | 'forget'>,
@@ -79,7 +79,7 @@ export function createLostSessions(
   };
 }
 
-/** Hexadecimal. */
+/** Returns the SHA-256 in hexadecimal. */
 export function sha256(content: string | Uint8Array): string {
   return createHash('sha256').update(content).digest('hex');
 }

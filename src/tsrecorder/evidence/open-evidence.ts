@@ -1,4 +1,4 @@
-/** Opens the evidence of a recorder: its log in the spool, and its key. */
+/** Opens the evidence of a recorder: the log in the spool, and the key. */
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { makeDirectory } from '../files/durable-files.ts';
@@ -11,16 +11,20 @@ import { loadSigningKey } from './signing-key.ts';
 
 export interface OpenEvidenceOptions extends Omit<SessionEvidenceOptions, 'path' | 'key' | 'randomId'> {
   readonly spoolDirectory: string;
-  /** Private key, made if missing. Default: the one in the spool. */
+  /** File of the private key, created if missing. Default: a file in the spool. */
   readonly keyFile: string | undefined;
 }
 
-/** Where a recorder has its key unless it is told otherwise. */
+/** Returns the default path of the key. */
 function keyInSpool(spoolDirectory: string): string {
   return join(spoolDirectory, 'evidence', 'key.pem');
 }
 
-/** @throws TailcastError `CONFIG_INVALID` when there is no usable key; a system error when the log cannot be kept. */
+/**
+ * Opens the evidence.
+ *
+ * @throws TailcastError `CONFIG_INVALID` if the key is unusable; a system error if the log is not writable
+ */
 export async function openEvidence({
   spoolDirectory,
   keyFile = keyInSpool(spoolDirectory),

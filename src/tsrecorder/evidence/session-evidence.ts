@@ -1,4 +1,4 @@
-/** What a recorder does about evidence while sessions begin, end and are removed. */
+/** Evidence of a recorder: log entries and signatures at the start, end and removal of sessions. */
 import { createDurableMarks } from './durable-marks.ts';
 import { createLostSessions, sha256, type LostSessions } from './lost-sessions.ts';
 import type { HoldChange, LoggedHold } from './holds.ts';
@@ -8,38 +8,38 @@ import type { LogEvent, LogHead } from './log-entry.ts';
 import { signSidecar, type SidecarEvidence } from './signed-sidecar.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** What the log says about the start of a session. */
+/** Contents of the start entry of a session. */
 export interface SessionStart {
   readonly recording: string;
-  /** The stored header line, with its line feed. */
+  /** Stored header line with its line feed. */
   readonly header: Uint8Array;
   readonly nodeId: string;
   readonly nodeName: string;
   readonly address: string;
-  /** So many bytes of the body are in the spool. */
+  /** Number of body bytes in the spool. */
   readonly durable: number;
-  /** Set if another recorder began the session and this one took it over. */
+  /** Set if this recorder took the session over. */
   readonly adopted?: Adoption;
 }
 
-/** A session of another recorder that this one took over from a shared bucket. */
+/** A session of another recorder, taken over from a shared bucket. */
 export interface Adoption {
-  /** The log of the other recorder, and the number of the entry where the session began. */
+  /** Log of the other recorder, and number of the start entry there. */
   readonly log: string;
   readonly start: number;
   /** Id of the key that signed the copies. */
   readonly key: string;
-  /** Bytes of the body that were durable, as that log says. */
+  /** Number of durable body bytes according to that log. */
   readonly durable: number;
 }
 
 export interface SealedFiles {
   readonly cast: LineSeal;
-  /** Undefined when there are no notes. */
+  /** Undefined if there are no notes. */
   readonly notes: LineSeal | undefined;
 }
 
-/** A recording that may go, and why. */
+/** A recording to remove, and the reason. */
 export interface Removal {
   readonly recording: string;
   readonly reason: string;
@@ -47,59 +47,61 @@ export interface Removal {
 }
 
 export interface SessionEvidence extends Omit<LostSessions, 'short'> {
-  /** Name of the log, and the key that signs it. */
+  /** Name of the log, and its signing key. */
   readonly log: string;
   readonly key: SigningKey;
-  /** Entries of the log that the store does not have. */
+  /** Number of log entries that are not in the store. */
   readonly unpublished: number;
-  /** Number of the entry where an open session began, and SHA-256 of its header line; undefined if the log has none. */
+  /** Returns the number of the start entry of an open session and the SHA-256 of its header line, or undefined. */
   startOf(recording: string): { readonly n: number; readonly header: string } | undefined;
   /**
-   * The first bytes of a session are in the spool. Resolves when that is durable, and in the store if that works: nothing of
-   * the session may be acknowledged before.
+   * Called when the first bytes of a session are in the spool. Resolves when the start entry is durable and, if
+   * possible, in the store. No byte of the session may be acknowledged before.
    */
   started(start: SessionStart): Promise<void>;
   /**
-   * The spool has a session that this recorder took over.
-   *
-   * @returns what is missing of it, a sentence; undefined if all that was durable is there.
+   * Called when the spool has a session that this recorder took over.
+   * @returns a sentence about missing bytes; undefined if all durable bytes are in the spool
    */
   adopted(session: SessionStart): string | undefined;
-  /** More is in the spool. @returns what its acknowledgement has to wait for; undefined: for nothing. */
+  /** Called when more bytes are in the spool. @returns a promise that the acknowledgement must await, or undefined */
   grew(recording: string, durable: number): Promise<void> | undefined;
-  /** Adds evidence and signature to a sidecar. A session of which the log knows no start gets one. */
+  /** Adds evidence and a signature to a sidecar. A session without a start entry gets one. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
-  /** The store has the recording of a session, under `storedAs`. Resolves when that is durable. */
+  /** Called when the recording is in the store under `storedAs`. Resolves when the entry is durable. */
   ended(recording: string, storedAs: string, files: SealedFiles): Promise<void>;
-  /** The last statement about each recording that was held, as the log of this recorder has it. */
+  /** Last statement about each recording with a hold, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** True if this process began the log, so that `holds` lacks what an earlier log of this recorder had. */
+  /** True if this process started the log. `holds` then lacks the statements of an earlier log. */
   readonly isNewLog: boolean;
-  /** Statements about holds were read. Resolves when they are in the store. */
+  /** Logs statements about holds. Resolves when they are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
-  /** Recordings are about to be removed. Resolves when that is in the store. */
+  /** Logs the removal of recordings in advance. Resolves when the entries are in the store. */
   removing(removals: readonly Removal[]): Promise<void>;
-  /** A document is about to be stored. Resolves when that is durable. */
+  /** Logs a document before it is stored. Resolves when the entry is durable. */
   documented(name: string, content: Uint8Array): Promise<void>;
-  /** Documents are about to be removed. Resolves when that is in the store. */
+  /** Logs the removal of documents in advance. Resolves when the entries are in the store. */
   removingDocuments(names: readonly string[], reason: string): Promise<void>;
-  /** The newest entry of another log that this recorder has seen, if a key that counts signed it. */
+  /** Newest known entry of another log, if a trusted key signed it. */
   witnessed(log: string): LogHead | undefined;
-  /** Brings the log into the store. */
+  /** Publishes the log to the store. */
   publish(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** How long an acknowledgement waits for a store that is slow. */
+/** Maximum wait of an acknowledgement for a slow store, in milliseconds. */
 const ANNOUNCE_LIMIT_MS = 2000;
 
 export interface SessionEvidenceOptions extends Omit<EvidenceLogOptions, 'tailMs'> {
-  /** How often the log says how much of the sessions that grew is durable, and of all that are open. */
+  /**
+   * Interval of the entries with durable bytes in milliseconds: for sessions that grew (`markMs`), and for all open
+   * sessions (`markAllMs`).
+   */
   readonly markMs: number;
   readonly markAllMs: number;
 }
 
-/** One per recorder. */
+/** Opens the evidence of one recorder. */
 export async function openSessionEvidence(options: SessionEvidenceOptions): Promise<SessionEvidence> {
   const log = await EvidenceLog.open({ ...options, tailMs: options.markMs });
   const marks = createDurableMarks(log, options);

@@ -1,5 +1,5 @@
 /**
- * A batch of events with the signature of its recorder as the last line. Pure.
+ * A batch of events. The last line is the signature of its recorder. Pure functions.
  *
  * ```
  * {"signature":{"key":"<key id>","ed25519":"<signature over `tailcast events 1\n<name>\n` and all bytes before this line>"}}
@@ -13,13 +13,18 @@ import { failed, unverified } from './trust.ts';
 
 const lastLine = z.strictObject({ signature: z.strictObject({ key: z.string(), ed25519: z.string() }) });
 
-/** @param lines whole lines. @param name of the document, so that no batch stands for another one. */
+/**
+ * Signs a batch.
+ *
+ * @param name name of the document. The signature covers it, so that one batch cannot replace another
+ * @param lines complete lines
+ */
 export function signBatch(name: string, lines: Uint8Array, key: SigningKey): Uint8Array {
   const signature = { key: key.public.id, ed25519: key.sign(messageOf(name, lines)) };
   return Buffer.concat([lines, Buffer.from(`${JSON.stringify({ signature })}\n`)]);
 }
 
-/** Takes a stored batch apart. @param trusted the keys of the recorders that count, by id */
+/** Reads and checks a stored batch. @param trusted keys of the trusted recorders, by id */
 export function readBatch(
   name: string,
   content: Uint8Array,

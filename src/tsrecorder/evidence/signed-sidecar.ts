@@ -1,30 +1,32 @@
 /**
- * The sidecar document with evidence: a member `evidence`, and as the last line of the document the signature over
- * everything before that line. Pure.
+ * A sidecar with evidence: a field `evidence`, and a signature in the last line over everything before that line. Pure
+ * functions.
  */
 import { z } from 'zod';
 import { signedMessage, splitSignature } from '../../wire/recorder-api/sidecar-signature.ts';
 import type { LineSeal } from './line-seal.ts';
 import type { SigningKey } from './signing-key.ts';
 
-/** The member `evidence`. */
+/** The field `evidence`. */
 export interface SidecarEvidence {
   /** Version of this format. */
   readonly format: 1;
-  /** The log that has the session's start, and the number of that entry. */
+  /** Log with the start entry of the session, and number of that entry. */
   readonly log: string;
   readonly start: number;
-  /** Set if another recorder began the session: its log, the number of the start there, and the key that signed the copies. */
+  /**
+   * Set if another recorder started the session: its log, the start entry there, and the key that signed the copies.
+   */
   readonly adopted?: { readonly log: string; readonly start: number; readonly key: string };
   readonly cast: LineSeal;
-  /** Absent when there are no notes. */
+  /** Missing if there are no notes. */
   readonly notes?: LineSeal;
 }
 
 export interface SignedSidecar {
   readonly evidence: SidecarEvidence;
   readonly keyId: string;
-  /** What was signed, and the signature in base64. */
+  /** Signed bytes, and the signature in base64. */
   readonly message: Uint8Array;
   readonly signature: string;
 }
@@ -48,7 +50,7 @@ const evidenceSchema = z.strictObject({
   notes: seal.exactOptional(),
 }) satisfies z.ZodType<SidecarEvidence>;
 
-/** @param document as `encodeSidecar` makes it. */
+/** Adds evidence and a signature. @param document result of `encodeSidecar` */
 export function signSidecar(document: string, evidence: SidecarEvidence, key: SigningKey): string {
   if (!document.endsWith(END)) throw new TypeError('this is not a sidecar');
   const body = `${document.slice(0, -END.length)},\n  "evidence": ${JSON.stringify(evidence)},\n`;
@@ -57,9 +59,8 @@ export function signSidecar(document: string, evidence: SidecarEvidence, key: Si
 }
 
 /**
- * Takes a sidecar apart; whether the signature is good is for the caller to say.
- *
- * @returns undefined when the document has no evidence that could be checked.
+ * Parses a sidecar. The caller must verify the signature.
+ * @returns undefined if the document has no usable evidence
  */
 export function parseSignedSidecar(document: string): SignedSidecar | undefined {
   const signed = splitSignature(document);
@@ -77,7 +78,7 @@ export function parseSignedSidecar(document: string): SignedSidecar | undefined 
   }
 }
 
-/** Whether the document claims to have evidence, readable or not. */
+/** True if the document has evidence, even if the evidence is unreadable. */
 export function mentionsEvidence(document: string): boolean {
   return /^ {2}"(?:evidence|signature)": /m.test(document);
 }

@@ -1,4 +1,4 @@
-/** Ed25519 (RFC 8032) keys: one private key per recorder, public keys for everybody who verifies. */
+/** Ed25519 keys (RFC 8032): one private key per recorder, and public keys for verification. */
 import {
   createHash,
   createPrivateKey,
@@ -15,21 +15,21 @@ import { TailcastError, errorText } from '../../errors.ts';
 import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 
 export interface PublicKey {
-  /** First 16 bytes of the SHA-256 of the raw key, hexadecimal. */
+  /** First 16 bytes of the SHA-256 of the raw key, in hexadecimal. */
   readonly id: string;
-  /** The raw key of 32 bytes, base64. */
+  /** The raw key of 32 bytes in base64. */
   readonly raw: string;
   /** SubjectPublicKeyInfo, PEM. */
   readonly pem: string;
-  /** Whether `signature` (base64) is this key's for `message`. */
+  /** True if this key created `signature` (base64) for `message`. */
   verifies(message: string | Uint8Array, signature: string): boolean;
 }
 
 export interface SigningKey {
   readonly public: PublicKey;
-  /** @returns the signature, base64. */
+  /** Returns the signature in base64. */
   sign(message: string | Uint8Array): string;
-  /** A secret that follows from the private key, another one for each purpose. */
+  /** Returns a secret that is derived from the private key, different for each purpose. */
   secret(purpose: string): Uint8Array;
 }
 
@@ -37,10 +37,9 @@ const RAW_KEY_BYTES = 32;
 const SIGNATURE_BYTES = 64;
 
 /**
- * The private key in `path` (PKCS#8 PEM, readable by nobody else).
- *
- * @param create make the key if there is no file.
- * @throws TailcastError `CONFIG_INVALID` when there is no usable key.
+ * Reads the private key from `path` (PKCS#8 PEM, mode 0600).
+ * @param create creates a key if the file is missing
+ * @throws TailcastError `CONFIG_INVALID` if the key is unusable
  */
 export async function loadSigningKey(path: string, create: boolean): Promise<SigningKey> {
   let pem: string;
@@ -59,12 +58,12 @@ export async function loadSigningKey(path: string, create: boolean): Promise<Sig
   }
 }
 
-/** A key that nobody keeps. */
+/** Generates a key in memory. */
 export function generateSigningKey(): SigningKey {
   return asSigningKey(generateKeyPairSync('ed25519').privateKey);
 }
 
-/** @param text PEM, or the raw key in base64. @returns undefined when it is no Ed25519 key. */
+/** Parses a public key. @param text PEM, or the raw key in base64. @returns undefined for an invalid key */
 export function parsePublicKey(text: string): PublicKey | undefined {
   try {
     const trimmed = text.trim();
@@ -79,9 +78,8 @@ export function parsePublicKey(text: string): PublicKey | undefined {
 }
 
 /**
- * The public keys in a file: PEM blocks, or raw keys in base64 on a line each.
- *
- * @throws TailcastError `CONFIG_INVALID` when the file cannot be read, or something in it is no Ed25519 key.
+ * Reads the public keys of a file: PEM blocks, or one raw base64 key per line.
+ * @throws TailcastError `CONFIG_INVALID` if the file is unreadable, or contains anything other than Ed25519 keys
  */
 export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {
@@ -115,14 +113,14 @@ function asPublicKey(key: KeyObject): PublicKey | undefined {
     pem: key.export({ format: 'pem', type: 'spki' }).toString(),
     verifies(message, signature) {
       const bytes = Buffer.from(signature, 'base64');
-      // one text per signature: base64 has several for the same bytes
+      // Base64 has several encodings for the same bytes. Only one of them is valid here.
       if (bytes.length !== SIGNATURE_BYTES || bytes.toString('base64') !== signature) return false;
       return verify(null, bytesOf(message), key, bytes);
     },
   };
 }
 
-/** Whole or not at all, durably. */
+/** Writes the file atomically and durably. */
 async function createKeyFile(path: string): Promise<string> {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ format: 'pem', type: 'pkcs8' }).toString();

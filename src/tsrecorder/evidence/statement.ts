@@ -1,6 +1,5 @@
 /**
- * Short signed documents of recorders in a store: who lives, who claims, how far a session was copied, who sends an alert, what is
- * held. Pure.
+ * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts and holds. Pure functions.
  *
  * ```
  * {"recorder":"…",…}
@@ -11,19 +10,21 @@ import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 
-/** The purpose is part of the signed bytes, so that no statement can stand for one of another purpose. */
+/** Purpose of a statement. The signature covers it, so that a statement is not valid for another purpose. */
 export type StatementPurpose = 'lease' | 'checkpoint' | 'alert' | 'hold';
 
 /** Maximum length of a statement, in bytes. */
 export const MAX_STATEMENT_BYTES = 16 * 1024;
 
-/** A statement that is signed by a trusted key. */
+/** A statement with a trusted signature. */
 export interface Statement<T> {
   readonly value: T;
   readonly keyId: string;
 }
 
-/** The reason why a statement proves nothing, one phrase. `isForged`: a trusted key is named and did not sign it. */
+/**
+ * Reason why a statement is invalid, as a phrase. `isForged`: the statement names a trusted key that did not sign it.
+ */
 export interface NoStatement {
   readonly problem: string;
   readonly isForged: boolean;
@@ -31,14 +32,14 @@ export interface NoStatement {
 
 const signatureSchema = z.strictObject({ key: z.string(), ed25519: z.string() });
 
-/** Returns the document, ending in a line feed. */
+/** Returns the signed document with a line feed at its end. */
 export function encodeStatement(purpose: StatementPurpose, value: object, key: SigningKey): string {
   const body = `${JSON.stringify(value)}\n`;
   const signature = { key: key.public.id, ed25519: key.sign(messageOf(purpose, body)) };
   return `${body}${JSON.stringify(signature)}\n`;
 }
 
-/** Reads a statement. @param trusted the keys that count, by id */
+/** Reads and verifies a statement. @param trusted trusted keys, by id */
 export function readStatement<T extends z.ZodType>(
   purpose: StatementPurpose,
   text: string,
@@ -61,7 +62,7 @@ export function readStatement<T extends z.ZodType>(
   return { value: value.data, keyId: signature.key };
 }
 
-/** Signs and reads statements of one purpose, whatever they say. */
+/** Creates functions that sign and read statements of one purpose. */
 export function createStatements(
   purpose: StatementPurpose,
   key: SigningKey,

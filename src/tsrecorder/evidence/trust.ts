@@ -1,13 +1,18 @@
-/** Whether a stored recording is signed by a recorder that counts, from its sidecar alone: cheap enough for a list. Pure. */
+/**
+ * Checks whether a trusted recorder signed a recording, using only its sidecar. Fast enough for lists. Pure functions.
+ */
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { parseSidecar } from '../library/sidecar.ts';
 import { mentionsEvidence, parseSignedSidecar } from './signed-sidecar.ts';
 import type { PublicKey } from './signing-key.ts';
 
 /**
- * @param text the sidecar, if there is one
- * @param key name of the cast in the store, and `bytes` its length
- * @param trusted the keys of the recorders that count, by id
+ * Returns the trust level of a recording.
+ *
+ * @param text sidecar of the recording; undefined if there is none
+ * @param key name of the cast in the store
+ * @param bytes length of the cast
+ * @param trusted keys of the trusted recorders, by id
  */
 export function trustOf(
   text: string | undefined,

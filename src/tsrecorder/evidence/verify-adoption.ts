@@ -1,10 +1,10 @@
-/** Compares a recording that one recorder took over with the log of the recorder that began the session. Pure. */
+/** Compares an adopted recording with the log of the recorder that started the session. Pure functions. */
 import { fault, notice, type Finding } from './finding.ts';
 import type { LogEvent } from './log-entry.ts';
 import type { SidecarEvidence } from './signed-sidecar.ts';
 import type { ReadLog } from './verify-logs.ts';
 
-/** @param start the entry where the recorder that signed the recording says that it began */
+/** Returns the findings. @param start start entry in the log of the recorder that signed the recording */
 export function checkAdoption(
   recording: string,
   { log: by, adopted }: SidecarEvidence,
@@ -36,7 +36,7 @@ export function checkAdoption(
   return [notice('adopted', `log ${by} adopted the session from log ${log} and signed it`, where)];
 }
 
-/** @returns undefined if the log has no such start that a key that counts has signed. */
+/** Returns the start entry, or undefined if the log has no start entry with this number and a trusted signature. */
 function startIn(log: ReadLog | undefined, entry: number): LogEvent | undefined {
   const event = log?.signed.has(entry) === true ? log.entries.get(entry)?.event : undefined;
   return event?.kind === 'start' ? event : undefined;

@@ -1,4 +1,4 @@
-/** Reads all logs of a store and checks them: that no entry is missing, changed, moved or signed by somebody else. */
+/** Reads and verifies all logs of a store. Detects missing, changed, moved and wrongly signed entries. */
 import type { DocumentStore } from '../store/document-store.ts';
 import { fault, notice, type Finding } from './finding.ts';
 import {
@@ -24,16 +24,16 @@ import { parsePublicKey, type PublicKey } from './signing-key.ts';
 
 export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
 
-/** A log as it stands in the store. */
+/** A log in the store. */
 export interface ReadLog {
   readonly log: string;
-  /** By number; what cannot be read is not there. */
+  /** Readable entries by number. */
   readonly entries: ReadonlyMap<number, LogEntry>;
-  /** Numbers of the entries that a key that counts has signed. With none the log is somebody else's. */
+  /** Numbers of the entries with a trusted signature. A log without any belongs to an unknown recorder. */
   readonly signed: ReadonlySet<number>;
-  /** Hash of each entry's line. */
+  /** Hash of the line of each entry. */
   readonly hashes: ReadonlyMap<number, string>;
-  /** Keys that signed it, by id. */
+  /** Ids of the keys that signed the log. */
   readonly keyIds: ReadonlySet<string>;
   readonly head: LogHead | undefined;
 }
@@ -44,14 +44,18 @@ export interface ReadLogs {
   readonly findings: readonly Finding[];
 }
 
-/** The public keys that count. */
+/** Trusted public keys. */
 export interface KeyRing {
-  /** The verifier named them; without that, those that are found in the store are taken. */
+  /** True if the verifier provided the keys. False if the keys come from the store. */
   readonly trusted: boolean;
   readonly byId: ReadonlyMap<string, PublicKey>;
 }
 
-/** @param trusted keys that the verifier knows; none: those in the store are taken, and a notice says so. */
+/**
+ * Reads and verifies all logs.
+ *
+ * @param trusted keys of the verifier. If empty, the keys come from the store, and a notice reports it
+ */
 export async function readLogs(store: DocumentReader, trusted: readonly PublicKey[]): Promise<ReadLogs> {
   const findings: Finding[] = [];
   const published = await readKeys(store, findings);
@@ -59,7 +63,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     trusted: trusted.length > 0,
     byId: trusted.length > 0 ? new Map(trusted.map((key) => [key.id, key])) : published,
   };
-  // before the segments: what a tail says is in later ones
+  // Tails come first, because later segments contain their entries.
   const tails = await readTails(store);
   const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
   for (const name of await store.listDocuments(segmentPrefix())) {
@@ -93,8 +97,8 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
 }
 
 /**
- * Reads one log from the segment that holds entry `n` up to its end, and checks it as {@link readLogs} does. Without entry `n`
- * the result is empty.
+ * Reads and checks one log, like {@link readLogs}, from the segment with entry `n` to its end. Without entry `n`, the
+ * result is empty.
  */
 export async function readLogFrom(
   store: DocumentReader,
@@ -103,7 +107,7 @@ export async function readLogFrom(
   keys: KeyRing,
 ): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = [];
-  // before the segments, as in `readLogs`
+  // The tail comes first, as in `readLogs`.
   const tail = await readText(store, tailName(log));
   const firsts = (await store.listDocuments(segmentPrefix(log)))
     .flatMap((name) => parseSegmentName(name)?.first ?? [])
@@ -119,7 +123,7 @@ export async function readLogFrom(
   return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };
 }
 
-/** Whether every head that somebody saw is still there. */
+/** Checks that every observed head still exists. */
 export function checkHeads(
   logs: ReadonlyMap<string, ReadLog>,
   heads: readonly SeenHead[],
@@ -140,11 +144,11 @@ export function checkHeads(
 
 export interface SeenHead {
   readonly head: LogHead;
-  /** Who saw it, to begin a sentence with. */
+  /** Name of the observer, as the start of a sentence. */
   readonly by: string;
 }
 
-/** What logs wrote down about each other. A stranger's log is no witness. */
+/** Returns the heads that logs contain about each other. Only signed entries count. */
 export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly SeenHead[] {
   return [...logs.values()].flatMap(({ log, entries, signed }) =>
     [...entries.values()].flatMap(({ n, event }) =>
@@ -153,7 +157,7 @@ export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly See
   );
 }
 
-/** By log. A name that is none of ours is nothing to us: what is in a tail is only worth something while it is new. */
+/** Reads the tails by log. Invalid names are ignored, because tails only complement the segments. */
 async function readTails(store: DocumentReader): Promise<ReadonlyMap<string, string>> {
   const tails = new Map<string, string>();
   for (const name of await store.listDocuments(TAIL_PREFIX)) {
@@ -176,7 +180,7 @@ async function readKeys(store: DocumentReader, findings: Finding[]): Promise<Rea
   return keys;
 }
 
-/** Follows one log from segment to segment. */
+/** Verifies one log, segment by segment. */
 class LogReader {
   readonly keyIds = new Set<string>();
   readonly #log: string;
@@ -190,13 +194,13 @@ class LogReader {
   #key: string | undefined;
   #head: LogHead | undefined;
 
-  /** @param first number of the entry that the reader begins with */
+  /** @param first number of the first entry to read */
   constructor(log: string, keys: KeyRing, findings: Finding[], first = 0) {
     this.#log = log;
     this.#keys = keys;
     this.#findings = findings;
     this.#next = first;
-    // nobody has read the entry before
+    // The previous entry is unknown.
     if (first > 0) this.#last = undefined;
   }
 
@@ -215,12 +219,12 @@ class LogReader {
     for (const [index, line] of lines.entries()) this.#takeLine(first + index, line, object);
     this.#next = first + Math.max(1, lines.length);
     this.#checkSignature(segment, first, object);
-    // one word that is not as it was, and the signature stands for none of them
+    // If one entry is faulty, the signature proves none of the entries.
     if (this.#findings.length > faults) return;
     for (const index of lines.keys()) this.#signed.add(first + index);
   }
 
-  /** Entries that are in no segment yet, maybe behind some that are in one by now. */
+  /** Reads the tail. Later segments may already contain some of its entries. */
   takeTail({ lines, signature }: ParsedSegment): void {
     const object = tailName(this.#log);
     const known = lines.findIndex((line) => (parseEntry(line)?.n ?? this.#next) >= this.#next);
@@ -272,7 +276,7 @@ class LogReader {
   #takeKey(n: number, raw: string, object: string): void {
     const key = parsePublicKey(raw)?.id;
     if (key === undefined) this.#fault('log-entry-unreadable', 'its key cannot be read', n, object);
-    // with keys of the verifier's own, a change from one of them to another is a rotation
+    // With keys of the verifier, a change between two of them is a key rotation.
     else if (this.#key !== undefined && key !== this.#key && !this.#keys.trusted) {
       const message = `from here on the log is signed by the key ${key}; if that was meant, name all keys`;
       this.#fault('log-key-changed', message, n, object);

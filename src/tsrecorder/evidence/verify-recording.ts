@@ -1,4 +1,4 @@
-/** Checks one stored recording against its sidecar, and its sidecar against the log. */
+/** Verifies a stored recording against its sidecar, and the sidecar against the log. */
 import { createHash } from 'node:crypto';
 import { errorReason, TailcastError } from '../../errors.ts';
 import { sessionMark } from '../library/session-part.ts';
@@ -20,12 +20,12 @@ import type { KeyRing, ReadLog } from './verify-logs.ts';
 
 export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
-/** What the logs say about recordings. */
+/** Log entries about recordings. */
 export interface LogIndex {
   readonly logs: ReadonlyMap<string, ReadLog>;
-  /** By recording, as it was stored. */
+  /** Keyed by the id of the stored recording. */
   readonly ends: ReadonlyMap<string, LoggedEnd>;
-  /** By recording. */
+  /** Keyed by recording. */
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
 
@@ -35,25 +35,25 @@ export interface LoggedEnd {
   readonly event: Extract<LogEvent, { kind: 'end' }>;
 }
 
-/** What a recording has of its session, as its recorder signed it. */
+/** Byte range of a recording in its session, as signed by its recorder. */
 export interface VerifiedPart {
   readonly recording: string;
-  /** Equal for all parts of one session, and only for these. */
+  /** Equal only for parts of the same session. */
   readonly session: string;
-  /** In bytes of the session. */
+  /** Offsets in the session, in bytes. */
   readonly from: number;
   readonly to: number;
-  /** Address of the recorder that had what came before. */
+  /** Address of the recorder with the previous bytes. */
   readonly before?: string;
-  /** It was cut, and its gateway would have gone on there. */
+  /** Addresses where the gateway would continue an interrupted part. */
   readonly after: readonly string[];
 }
 
 export interface CheckedRecording {
   readonly evidence: boolean;
-  /** Byte of its session up to which it reaches, as its recorder signed it. */
+  /** Offset in the session where the recording ends, as signed by its recorder. */
   readonly bodyBytes?: number;
-  /** Which bytes of which session it has. */
+  /** Byte range of the recording in its session. */
   readonly part?: VerifiedPart;
   readonly findings: readonly Finding[];
 }
@@ -62,21 +62,24 @@ const SUFFIX = { cast: '.cast', sidecar: '.json', notes: '.notes' } as const;
 const MAX_SIDECAR_BYTES = 8_388_608;
 const MAX_HEADER_BYTES = 8_388_608;
 
-/** What a recording is held against. */
+/** Data for the verification of a recording. */
 export interface RecordingContext extends LogIndex {
   readonly keys: KeyRing;
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
-  /** How long a session may be open without a sign that it is. */
+  /** Maximum time since the last sign of an open session, in milliseconds. */
   readonly unfinishedMs: number;
-  /** A recording without evidence is a fault. */
+  /** True if a recording without evidence is a fault. */
   readonly requireEvidence: boolean;
 }
 
-/** Entries of a log are published some seconds late; a recorder whose store fails now and then may need longer. */
+/**
+ * Grace period for log entries, in milliseconds. Recorders publish entries some seconds late, and later if the store
+ * sometimes fails.
+ */
 const PUBLISHING_MS = 120_000;
 
-/** Never throws for what is wrong with the recording. */
+/** Verifies a recording. Problems of the recording are findings and not exceptions. */
 export async function checkRecording(
   store: RecordingReader,
   { key, hasSidecar }: StoredRecording,
@@ -108,7 +111,7 @@ export async function checkRecording(
   }
 }
 
-/** Checks a recording by its own sidecar alone: that it is what its key signed. What the logs say of it is not looked at. */
+/** Verifies a recording only with its own sidecar. The logs are ignored. */
 export async function checkSigned(
   store: RecordingReader,
   key: RecordingKey,
@@ -258,7 +261,7 @@ class RecordingCheck {
     else this.#fault('notes-missing', 'the notes are missing', 'notes');
   }
 
-  /** The log must know the start, and if it knows the end, agree with the sidecar. */
+  /** Checks that the log contains the start, and that its end entry, if any, matches the sidecar. */
   async #checkLog(evidence: SidecarEvidence): Promise<void> {
     const log = this.#index.logs.get(evidence.log);
     const start = log?.entries.get(evidence.start);
@@ -298,7 +301,7 @@ class RecordingCheck {
     end: LoggedEnd | undefined,
     where: { readonly log: string; readonly entry: number },
   ): Promise<void> {
-    // the key of a recording that was taken when it was stored is another one than at its start
+    // If the key was already taken in the store, the recording has another id than at its start.
     const isIts =
       event.kind === 'start' &&
       (event.recording === this.#id || (end?.log === where.log && end.event.start === where.entry));
@@ -314,7 +317,7 @@ class RecordingCheck {
     }
   }
 
-  /** Without a sidecar there still is what the log says about the files. */
+  /** Verifies the files with the log if the sidecar is missing. */
   async #checkByLog(): Promise<void> {
     const end = this.#index.ends.get(this.#id);
     if (end === undefined) return;

@@ -1,10 +1,15 @@
-/** Sessions whose parts are in several stores: whether what came before each part, and what may have come after, is in one of them. Pure. */
+/**
+ * Checks sessions with parts in several stores: whether any store has the bytes before and after each part. Pure
+ * functions.
+ */
 import { fault, notice, type Finding } from './finding.ts';
 import type { VerifiedPart } from './verify-recording.ts';
 
 /**
- * @param parts of all stores together.
- * @param isAll there is no other store: what is missing is at fault. With one store of several nobody can know.
+ * Returns the findings.
+ *
+ * @param parts parts of all stores
+ * @param isAll true if there are no other stores. Missing bytes are then a fault, otherwise a notice
  */
 export function checkSessions(parts: readonly VerifiedPart[], isAll: boolean): readonly Finding[] {
   const sessions = Map.groupBy(parts, ({ session }) => session);
@@ -30,7 +35,7 @@ export function checkSessions(parts: readonly VerifiedPart[], isAll: boolean): r
   });
 }
 
-/** Nobody can know whether a session that was cut went on, but which recorders it would have gone to. */
+/** Reports possible continuations of an interrupted session. Only the addresses of the recorders are known. */
 function checkLast(session: readonly VerifiedPart[], reached: number, isAll: boolean): readonly Finding[] {
   const lasts = session.filter(({ to }) => to === reached);
   const [last] = lasts;

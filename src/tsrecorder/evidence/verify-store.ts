@@ -1,4 +1,4 @@
-/** Checks a whole store: its logs, its recordings, and that each knows of the other. Changes nothing. */
+/** Verifies a complete store: logs, recordings, and their consistency. Writes nothing. */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { recordingId, type RecordingKey } from '../store/key.ts';
@@ -22,49 +22,50 @@ export type VerifiedStore = RecordingReader & DocumentReader;
 
 export interface VerifyOptions {
   readonly store: VerifiedStore;
-  /** Keys that the verifier knows; none: those in the store are taken. */
+  /** Keys of the verifier. If empty, the keys come from the store. */
   readonly keys: readonly PublicKey[];
-  /** Heads that the verifier wrote down before. */
+  /** Heads that the verifier saved earlier. */
   readonly checkpoint: readonly LogHead[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
-  /** A recording without evidence, and a store without any, is at fault. Default: it is not judged. */
+  /** True if recordings without evidence, and stores without any, are faults. Default: false. */
   readonly requireEvidence?: boolean;
-  /** How long a session may be open without a sign of that in its log. Default: {@link UNFINISHED_MS}. */
+  /** Maximum time since the last sign of an open session, in milliseconds. Default: {@link UNFINISHED_MS}. */
   readonly unfinishedMs?: number;
-  /** Ends the work early. */
+  /** Aborts the verification. */
   readonly signal?: AbortSignal;
 }
 
-/** A recorder says of each open session once an hour that it is; a day without that is no long weekend. */
+/** A recorder logs each open session once per hour. One day allows for an outage. */
 export const UNFINISHED_MS = 86_400_000;
 
 /**
- * `sound`: all that has evidence is as it was, by keys that the verifier named. `faulty`: something is not. `lost`: acknowledged
- * bytes are gone, whatever else is at fault. `unjudged`: nothing was found, and there was nothing to hold it against: no key
- * was named, or none of these has signed a log here.
+ * - `sound`: everything with evidence is unchanged, according to keys of the verifier.
+ * - `faulty`: something changed.
+ * - `lost`: acknowledged bytes are lost, in addition to other faults.
+ * - `unjudged`: no faults, and no basis for a verdict: the verifier provided no key, or no log here is signed by one.
  */
 export type StoreVerdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
 
 export interface VerifyReport {
   readonly verdict: StoreVerdict;
-  /** The verdict is `sound`. */
+  /** True if the verdict is `sound`. */
   readonly ok: boolean;
-  /** A key that was named has signed a log here. */
+  /** True if a key of the verifier signed a log here. */
   readonly isOurs: boolean;
   readonly recordings: { readonly withEvidence: number; readonly withoutEvidence: number };
-  /** Sessions of which the log has the start only. */
+  /** Number of sessions with a start entry only. */
   readonly unfinished: number;
-  /** Recordings that were removed as the log says. */
+  /** Number of recordings that were removed according to the log. */
   readonly removed: number;
-  /** How far each log is: what a later verification can be held against. */
+  /** Head of each log, for comparison in a later verification. */
   readonly heads: readonly LogHead[];
-  /** Recordings that begin in the middle of their sessions, and those of the same sessions. */
+  /** Recordings that start in the middle of their sessions, and other parts of these sessions. */
   readonly parts: readonly VerifiedPart[];
   readonly findings: readonly Finding[];
 }
 
-/** @throws TailcastError `STORE_FAILED` when the store cannot be read. */
+/** Verifies a store. @throws TailcastError `STORE_FAILED` if the store is unreadable */
 export async function verifyStore(options: VerifyOptions): Promise<VerifyReport> {
   const { store, signal, requireEvidence = false, unfinishedMs = UNFINISHED_MS } = options;
   const { logs, keys, findings: logFindings } = await readLogs(store, options.keys);
@@ -110,20 +111,21 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   };
 }
 
-/** What several stores say together. */
+/** Result for several stores. */
 export interface JointReport {
   readonly verdict: StoreVerdict;
   readonly ok: boolean;
-  /** In the order of the stores. */
+  /** Reports in the order of the stores. */
   readonly reports: readonly VerifyReport[];
-  /** Of sessions whose parts are in several stores, or are missing. */
+  /** Findings about sessions with parts in several stores, or with missing parts. */
   readonly findings: readonly Finding[];
 }
 
 /**
- * Checks stores of recorders that took sessions over from each other: each by itself, and that no part of a session is missing.
+ * Verifies the stores of recorders that took over sessions from each other: each store separately, and the completeness
+ * of sessions.
  *
- * @throws TailcastError `STORE_FAILED` when a store cannot be read.
+ * @throws TailcastError `STORE_FAILED` if a store is unreadable
  */
 export async function verifyStores(
   stores: readonly VerifiedStore[],
@@ -144,7 +146,7 @@ export async function verifyStores(
   return { verdict, ok: verdict === 'sound', reports: settled, findings };
 }
 
-/** A checkpoint is of all stores: that one of them has not the log of another is no fault. */
+/** Drops faults about logs that are in another store. A checkpoint covers all stores. */
 function withoutLogsOfOthers(
   report: VerifyReport,
   logs: ReadonlySet<string>,
@@ -170,7 +172,7 @@ const checkpointSchema = z.object({
   heads: z.array(z.object({ log: z.string(), n: z.int().min(0), hash: z.string().regex(/^[0-9a-f]{64}$/) })),
 });
 
-/** What `encodeCheckpoint` wrote; a report of `verify --json` will do as well. @returns undefined if it is neither. */
+/** Parses the output of `encodeCheckpoint` or of `verify --json`. @returns undefined for other texts */
 export function parseCheckpoint(text: string): readonly LogHead[] | undefined {
   try {
     return checkpointSchema.parse(JSON.parse(text)).heads;
@@ -188,7 +190,7 @@ interface Absent {
   readonly removed: number;
 }
 
-/** A recording that is missing may have been removed while we looked: then the log says so by now. */
+/** Reads the logs again, because a missing recording may have been removed during the verification. */
 async function confirmAbsent(
   { store, keys: trusted }: VerifyOptions,
   first: Absent,
@@ -206,7 +208,7 @@ async function confirmAbsent(
   return { ...first, findings, removed: first.removed + first.findings.length - findings.length };
 }
 
-/** Recordings that the log has and the store has not. */
+/** Returns recordings that are in the log and missing in the store. */
 function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing): Absent {
   const findings: Finding[] = [];
   let removed = 0;
@@ -236,7 +238,7 @@ function checkAbsent(index: Index, present: ReadonlySet<string>, keys: KeyRing):
   return { findings, removed };
 }
 
-/** What recorders say themselves that they have lost. */
+/** Returns the losses that recorders reported. */
 function checkLosses({ losses }: Index): readonly Finding[] {
   return losses.map(({ log, n, event }) => {
     const { recording, reason } = event;
@@ -248,7 +250,7 @@ function checkLosses({ losses }: Index): readonly Finding[] {
   });
 }
 
-/** Whether each session that began came as far as its log says. */
+/** Checks that each started session has all bytes of its log. */
 function checkCourses(
   index: Index,
   bodies: ReadonlyMap<string, number>,
@@ -265,7 +267,7 @@ function checkCourses(
     const found = bodies.get(where.recording);
     const isShort = found !== undefined && found < course.durable;
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
-    // a recorder that still has the rest may bring it
+    // A recorder with the remaining bytes may still store them.
     if (isShort && !isKnown && (course.closed || isLate)) {
       const message = `${course.durable} bytes of it were acknowledged, and it holds ${found}`;
       findings.push(fault('lost', message, where));
