@@ -1,7 +1,7 @@
 /**
- * The signed statement next to the segments of an open session: how long the two files of its spool are, and their digests.
- * It names the recorder, the recording, and the entry of the published log where the session began. Segments may reach
- * further than the statement; only the bytes that it covers are proven.
+ * The signed statement next to the segments of an open session, with the lengths and digests of the two spool files. It
+ * names the recorder, the recording, and the start entry in the published log. Segments may be longer than stated; only
+ * the stated bytes are proven.
  */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
@@ -26,13 +26,13 @@ const CHECKPOINT_SCHEMA = z.strictObject({
   /** Name of the recorder in the bucket: the folder of the segments. */
   recorder: z.string(),
   recording: z.string(),
-  /** The log that has the start of the session, and the number of that entry. */
+  /** Log with the start of the session, and number of the start entry. */
   log: z.string().regex(/^[0-9a-f]{32}$/),
   start: z.int().min(0),
-  /** SHA-256 of the header line of the cast, and of the first line of the journal, with their line feeds. */
+  /** SHA-256 of the header line of the cast and of the first line of the journal, with their line feeds. */
   header: sha256,
   meta: sha256,
-  /** Bytes of the upload that the two files stand for. */
+  /** Number of upload bytes that the two files represent. */
   bodyBytes: z.int().min(0),
   cast: file,
   notes: file,
@@ -41,7 +41,8 @@ const CHECKPOINT_SCHEMA = z.strictObject({
 export type Checkpoint = z.infer<typeof CHECKPOINT_SCHEMA>;
 
 /**
- * Reads the statement of a session and checks its signature, and that it is about this session of this recorder.
+ * Reads the statement of a session. Verifies its signature and that the statement belongs to this session of this
+ * recorder.
  *
  * @throws TailcastError `STORE_FAILED`
  */
@@ -62,7 +63,7 @@ export async function readCheckpoint(
   return read;
 }
 
-/** Text of a small object. @returns undefined when there is none. @throws TailcastError `STORE_FAILED` */
+/** Reads a small object as text. @returns undefined if it is missing. @throws TailcastError `STORE_FAILED` */
 export async function readObject(bucket: Bucket, name: string): Promise<string | undefined> {
   try {
     const content = await Array.fromAsync(bucket.get(name, { start: 0, end: MAX_STATEMENT_BYTES }));

@@ -1,4 +1,4 @@
-/** Copies what open sessions have added into a shared bucket, and signs how far they are copied: see `segments.ts`. */
+/** Copies new bytes of open sessions to a shared bucket, and signs how much is copied: see `segments.ts`. */
 import { createHash, type Hash } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -15,7 +15,7 @@ import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind }
 
 export interface CopiesOptions {
   readonly bucket: Bucket;
-  /** Name of this recorder; it may change, then everything is copied anew. */
+  /** Returns the name of this recorder. After a change, everything is copied again. */
   readonly recorder: () => string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf'>;
   readonly live: () => readonly LiveRecording[];
@@ -25,35 +25,35 @@ export interface CopiesOptions {
 }
 
 export interface Copies {
-  /** Copies what was added since, and removes the copies of what is in the store now. */
+  /** Copies new bytes, and removes the copies of sessions that are in the store. */
   update(): Promise<void>;
 }
 
-/** A segment of this size is not written again. */
+/** Minimum size of a finished segment, in bytes. Finished segments are never rewritten. */
 const SEGMENT_BYTES = 1024 ** 2;
-/** The largest copy at a time. */
+/** Maximum size of one copied object, in bytes. */
 const MAX_COPY_BYTES = 4 * 1024 ** 2;
 const CONCURRENCY = 4;
 
-/** How far a file of a session is copied. */
+/** Progress of copying one file. */
 interface Progress {
-  /** Where the segment begins that may be written again. */
+  /** Start of the segment that may be rewritten. */
   start: number;
-  /** Up to where the file is copied. */
+  /** End of the copied bytes. */
   end: number;
-  /** Of the bytes up to there. */
+  /** Hash of the copied bytes. */
   readonly hash: Hash;
 }
 
 type SessionProgress = Record<SegmentKind, Progress> & {
   readonly recording: string;
-  /** Bytes of cast and journal that the signed statement covers. */
+  /** Bytes of cast and journal in the last signed statement. */
   signed: string;
   /** SHA-256 of the first line of the journal. */
   meta: string | undefined;
 };
 
-/** One per recorder with a shared bucket. */
+/** Creates the copies of a recorder with a shared bucket. */
 export function createCopies(options: CopiesOptions): Copies {
   const { bucket, recorder, log } = options;
   const progress = new Map<string, SessionProgress>();
@@ -71,7 +71,7 @@ export function createCopies(options: CopiesOptions): Copies {
         if (isSystemError(error, 'ENOENT')) return undefined;
         throw error;
       });
-      // the spool has moved into the store
+      // The spool has moved into the store.
       if (content === undefined || content.length < end - at.start) return;
       await bucket.put(segmentName(folder, kind, at.start), content);
       options.onBytes(content.length);
@@ -96,7 +96,7 @@ export function createCopies(options: CopiesOptions): Copies {
       };
       progress.set(folder, known);
     }
-    // NOTE: the journal first, as in the spool: a cast that is ahead of it could not be read
+    // NOTE: the journal comes first, as in the spool. A cast with more than its journal would be unreadable.
     await copyFile(folder, 'notes', live.paths.notes, notesBytes, known.notes);
     await copyFile(folder, 'cast', live.paths.cast, castBytes, known.cast);
     if (known.cast.end === castBytes && known.notes.end === notesBytes)
@@ -120,8 +120,8 @@ export function createCopies(options: CopiesOptions): Copies {
       const running = new Set(live.map(({ key }) => recordingId(key)));
       for (const [folder, { recording }] of progress) {
         if (open.has(folder)) continue;
-        // Under an earlier name of this recorder: these may be the only copies until the new ones are signed. `takeover.ts`
-        // removes them then.
+        // Copies under an earlier name of this recorder may be the only ones until the new ones are signed.
+        // `takeover.ts` removes them afterwards.
         if (!running.has(recording)) await removeFolder(bucket, folder);
         progress.delete(folder);
       }
@@ -129,7 +129,7 @@ export function createCopies(options: CopiesOptions): Copies {
   };
 }
 
-/** The log has no start of a session until its first bytes are durable: nothing was acknowledged before that. */
+/** Signs the copied bytes. Before the first durable bytes, the log has no start entry and nothing was acknowledged. */
 async function sign(
   { bucket, evidence }: CopiesOptions,
   owner: string,
@@ -159,7 +159,7 @@ async function sign(
   known.signed = reached;
 }
 
-/** @returns undefined when the spool has moved into the store. */
+/** Returns the digest, or undefined if the spool has moved into the store. */
 async function digestOfFirstLine(path: string): Promise<string | undefined> {
   const content = await readPart(path, 0, MAX_META_BYTES).catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT')) return undefined;

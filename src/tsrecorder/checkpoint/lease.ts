@@ -1,14 +1,14 @@
 /**
- * Which recorder owns which open sessions in a shared bucket, without locks and without conditional requests.
+ * Ownership of open sessions in a shared bucket, without locks and without conditional requests.
  *
- * Every recorder writes a signed lease to `.recorders/<name>` four times in a lease. A recorder is lost if its last lease
- * is older than that; another one may then claim what it left by writing its own name there, wait, and look whether the
- * claim still stands. A recorder that finds a signed claim on its name takes another name and copies its sessions anew:
- * they are then in the bucket twice, which does no harm, because both are copies of one stream. Ages are differences of
- * times that the store gave.
+ * Every recorder writes a signed lease to `.recorders/<name>` four times per lease duration. If the last write is older
+ * than the lease duration, the recorder is lost. Another recorder may then write its own name there as a claim, wait,
+ * and check that the claim still exists. A recorder that finds a signed claim on its name chooses a new name and copies
+ * its sessions again. The bucket then has two copies of the same streams, which is harmless. Ages are differences
+ * between timestamps of the store.
  *
- * Everybody with write access to the bucket can write these objects, so only leases and claims that a trusted key signed
- * count. A name without such a lease is not lost: nobody takes over what is below it.
+ * Every writer of the bucket can write these objects. Only leases and claims with a trusted signature are valid.
+ * Sessions under a name without a valid lease are never taken over.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -23,12 +23,12 @@ import { RECORDERS_FOLDER } from './segments.ts';
 
 export interface LeaseOptions {
   readonly bucket: Bucket;
-  /** The name is kept there, so that a restarted recorder finds its own. */
+  /** Directory of the file with the name. A restarted recorder keeps its name. */
   readonly spoolDirectory: string;
   readonly leaseMs: number;
-  /** Name of the evidence log of this recorder, and the key that signs it. */
+  /** Name of the evidence log of this recorder, and its signing key. */
   readonly evidence: { readonly log: string; readonly key: SigningKey };
-  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  /** Keys of the trusted recorders, including this one, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   /** Milliseconds of a monotonic clock. */
   readonly monotonicMs: () => number;
@@ -40,26 +40,26 @@ const MAX_LEASES = 1000;
 
 const leaseSchema = z.strictObject({
   recorder: z.string(),
-  /** The recorder that wrote it: the same, or the one that claims what the other left. */
+  /** Author of the lease: the recorder itself, or the recorder that claims its sessions. */
   owner: z.string(),
   /** Evidence log of the owner. */
   log: z.string(),
 });
 type SignedLease = z.infer<typeof leaseSchema>;
 
-/** The leases in the bucket at one moment. */
+/** Leases in the bucket at one moment. */
 export interface Leases {
-  /** Names of the recorders that live, this one's included. */
+  /** Names of the live recorders, including this one. */
   readonly live: ReadonlySet<string>;
-  /** Names whose signed lease, or the signed claim on it, is older than a lease. */
+  /** Names with an expired lease or claim. */
   readonly lost: ReadonlySet<string>;
   /** All names with a signed lease or claim. */
   readonly signed: ReadonlySet<string>;
-  /** Evidence logs of the recorders that live, this one's included. */
+  /** Evidence logs of the live recorders, including this one. */
   readonly liveLogs: ReadonlySet<string>;
 }
 
-/** One per recorder process. */
+/** The lease of a recorder process. */
 export class Lease {
   readonly #options: LeaseOptions;
   #name: string;
@@ -71,7 +71,7 @@ export class Lease {
     this.#isNew = name === undefined;
   }
 
-  /** Asks nothing of the bucket. */
+  /** Opens the lease without a request to the bucket. */
   static async open(options: LeaseOptions): Promise<Lease> {
     const text = await readFile(join(options.spoolDirectory, NAME_FILE), 'utf8').catch(() => '');
     const known = /^[0-9a-f]{16}$/.test(text) ? text : undefined;
@@ -80,27 +80,26 @@ export class Lease {
     return lease;
   }
 
-  /** Of this recorder. */
+  /** Name of this recorder. */
   get name(): string {
     return this.#name;
   }
 
   /**
-   * Says that this recorder lives.
-   *
-   * @returns false when another had claimed what this one left: it has a new name now.
+   * Renews the lease.
+   * @returns false if another recorder had claimed the sessions of this one, which then has a new name
    * @throws TailcastError `STORE_FAILED`
    */
   async renew(): Promise<boolean> {
     const { leaseMs, monotonicMs } = this.#options;
     const startedAt = monotonicMs();
     const found = this.#isNew ? undefined : await this.#read(this.#name);
-    // what no trusted key signed is no claim
+    // A claim without a trusted signature is invalid.
     const kept = this.#isNew || found === 'unproven' || found?.owner === this.#name;
     if (!kept) await this.#rename();
     await this.#write(this.#name, this.#name);
     this.#isNew = false;
-    // so slow that the claim of another may have come and been overwritten
+    // The renewal was so slow that it may have overwritten a claim of another recorder.
     const slow = monotonicMs() - startedAt > leaseMs / 4;
     if (kept && slow) {
       await this.#rename();
@@ -110,7 +109,7 @@ export class Lease {
     return kept && !slow;
   }
 
-  /** Reads all leases. To be called right after {@link renew}. */
+  /** Reads all leases. Must be called directly after {@link renew}. */
   async read(): Promise<Leases> {
     const written: { readonly name: string; readonly atMs: number; readonly lease: SignedLease }[] = [];
     let nowMs: number | undefined;
@@ -141,7 +140,10 @@ export class Lease {
     };
   }
 
-  /** Claims, or confirms a claim on, what `name` left. It stands if {@link holds} says so half a lease later. */
+  /**
+   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link holds} returns true half a lease
+   * later.
+   */
   claim(name: string): Promise<void> {
     return this.#write(name, this.#name);
   }
@@ -151,7 +153,7 @@ export class Lease {
     return lease !== undefined && lease !== 'unproven' && lease.owner === this.#name;
   }
 
-  /** Nothing is left of `name`. */
+  /** Removes the lease of a recorder without sessions. */
   forget(name: string): Promise<void> {
     return this.#options.bucket.remove(RECORDERS_FOLDER + name);
   }

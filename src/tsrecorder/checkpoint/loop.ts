@@ -1,4 +1,4 @@
-/** Something that is done again and again for as long as the process runs. */
+/** A task that repeats for the lifetime of the process. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 
@@ -8,7 +8,7 @@ export interface Loop {
   close(): Promise<void>;
 }
 
-/** Runs `step` every `intervalMs`, never twice at a time; a failure is logged and tried again with the next. */
+/** Runs `step` every `intervalMs`, without overlap. Failures are logged, and the next run retries. */
 export function createLoop(
   step: () => Promise<void>,
   intervalMs: number,

@@ -1,7 +1,7 @@
 /**
- * Decides whether the copies of an open session prove what they say: the statement next to them is signed by a trusted key, and
- * the published log of the recorder that signed it has the start of this session. Everything in the bucket may have been
- * written by somebody else; only signed bytes count.
+ * Verifies the copies of an open session. A trusted key must have signed the statement, and the published log of the
+ * signing recorder must contain the start of the session. An attacker may have written everything in the bucket, so
+ * only signed bytes are valid.
  */
 import type { LogEntry } from '../evidence/log-entry.ts';
 import type { Adoption, SessionEvidence } from '../evidence/session-evidence.ts';
@@ -12,13 +12,13 @@ import { recordingId } from '../store/key.ts';
 import { readCheckpoint, type Checkpoint } from './checkpoint.ts';
 import type { OpenSession } from './segments.ts';
 
-/** A session whose copies are signed, and whose start is in the log of the recorder that signed them. */
+/** A session with signed copies and a start entry in the log of the recorder that signed them. */
 export interface ProvenSession {
   readonly checkpoint: Checkpoint;
   readonly adoption: Adoption;
 }
 
-/** The reason why a session is not proven. `failed`: a trusted recorder signed something else. */
+/** Reason why a session is unproven. `failed`: a trusted recorder signed other bytes. */
 export interface Distrust {
   readonly trust: 'unverified' | 'failed';
   readonly reason: string;
@@ -30,17 +30,17 @@ export interface ProveOptions {
   readonly bucket: Bucket;
   readonly store: DocumentReader;
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** The newest entry of a log that this recorder has seen. */
+  /** Newest known entry of a log. */
   readonly evidence: Pick<SessionEvidence, 'witnessed'>;
 }
 
-/** A session that its recorder brought into the store before it was lost. */
+/** A session that its recorder stored before the recorder was lost. */
 export interface EndedSession {
   /** Id of the recording in the store. */
   readonly storedAs: string;
 }
 
-/** The bytes of the copies are not read: see `rebuild.ts`. @throws TailcastError `STORE_FAILED` */
+/** Verifies a session without reading its bytes: see `rebuild.ts`. @throws TailcastError `STORE_FAILED` */
 export async function proveSession(
   session: OpenSession,
   { bucket, store, trusted, evidence }: ProveOptions,
@@ -74,7 +74,7 @@ export async function proveSession(
   };
 }
 
-/** @returns the bytes that the log says were durable; if the session ended, the id of its recording. */
+/** @returns the number of durable bytes in the log, or the id of the recording if the session ended */
 function followCourse(entries: Iterable<LogEntry>, start: number, first: number): number | string {
   let durable = first;
   for (const { event } of entries) {

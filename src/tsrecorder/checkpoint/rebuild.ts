@@ -1,4 +1,4 @@
-/** Makes a spool of the proven copies of a session, so that it is finished like any other. */
+/** Rebuilds a spool from the proven copies of a session, so that the session is finished like any other. */
 import { createHash } from 'node:crypto';
 import { open, rename } from 'node:fs/promises';
 import { makeDirectory, removeFile, syncDirectory, writeAll } from '../files/durable-files.ts';
@@ -12,10 +12,9 @@ import { COPIES_CHANGED, type Distrust, type ProvenSession } from './prove.ts';
 import { readSegments, type OpenSession, type Segment } from './segments.ts';
 
 /**
- * Downloads the bytes that the signed statement covers, and compares them with its digests before the spool exists.
- *
- * @returns undefined once the spool is complete; the reason if the copies are not what was signed. Then nothing is left.
- * @throws TailcastError `STORE_FAILED`, or a system error; then it may be repeated.
+ * Downloads the signed bytes, and compares them with their digests before the spool exists.
+ * @returns undefined if the spool is complete, or the reason if the copies differ. In that case, no file remains
+ * @throws TailcastError `STORE_FAILED`, or a system error. The caller may retry
  */
 export async function rebuildSpool(
   bucket: Bucket,
@@ -35,7 +34,7 @@ export async function rebuildSpool(
     await removeFile(drafts.notes);
     return { trust: 'failed', reason: problem };
   }
-  // a spool is one that has a journal: from then on it says where it comes from, whatever happens to this process
+  // A spool exists from the moment when its journal exists. Its origin must be durable before that.
   await writeAdoption(adoptionPath(paths), adoption);
   await rename(drafts.cast, paths.cast);
   await syncDirectory(spoolDirectory);
@@ -44,7 +43,7 @@ export async function rebuildSpool(
   return undefined;
 }
 
-/** @returns what is wrong with the segments, a phrase. */
+/** Downloads segments to a file. @returns a problem of the segments as a phrase */
 async function download(
   bucket: Bucket,
   segments: readonly Segment[],
@@ -67,7 +66,7 @@ async function download(
   return read === bytes && hash.digest('hex') === sha256 ? undefined : COPIES_CHANGED;
 }
 
-/** The journal names the session whose start the log has, and the header line is the one that the log has. */
+/** Compares the journal with the session, and the header line with the log. */
 async function compareHeader(
   { key }: OpenSession,
   drafts: { readonly cast: string; readonly notes: string },

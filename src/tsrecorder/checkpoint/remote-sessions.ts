@@ -1,6 +1,6 @@
 /**
- * Shows the sessions that other recorders with the same bucket have open. A session without a signed statement is shown as
- * unverified, and is never joined with another one.
+ * Lists open sessions of other recorders with the same bucket. Sessions without a valid statement are unverified, and
+ * are never joined with others.
  */
 import { sha256 } from '../evidence/lost-sessions.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -26,25 +26,27 @@ import {
   type OpenSession,
 } from './segments.ts';
 
-/** Sessions whose beginning is remembered. */
+/** Maximum number of sessions whose start is cached. */
 const MAX_REMEMBERED = 2000;
-/** Maximum number of unverified sessions that are listed. */
+/** Maximum number of unverified sessions in a list. */
 const MAX_UNVERIFIED = 1000;
 const decoder = new TextDecoder();
 
 interface Beginning {
-  /** Changes when the beginning or the statement was written again. */
+  /** Changes if the start or the statement was rewritten. */
   readonly version: string;
   readonly meta: SpoolMeta;
   readonly head: CastHead;
-  /** The bytes that the statement covers; the reason if there is none that counts. */
+  /** Proven bytes, or the reason why the session is unproven. */
   readonly proven: { readonly castBytes: number; readonly notesBytes: number } | Distrust;
 }
 
 /**
- * @param own asks for the name of this recorder: its sessions are known better than from the bucket.
- * @param trusted the keys of the recorders that count, by id
- * @param distrustOf what a look at all bytes of a session has found, by its folder: see `takeover.ts`
+ * Creates a function that lists the sessions.
+ *
+ * @param own returns the name of this recorder, whose sessions are excluded
+ * @param trusted keys of the trusted recorders, by id
+ * @param distrustOf returns the result of a complete check, by folder: see `takeover.ts`
  */
 export function createRemoteSessions(
   bucket: Bucket,
@@ -84,7 +86,7 @@ export function createRemoteSessions(
       if (!isProven && unverified.size >= MAX_UNVERIFIED) continue;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
-        // parts are joined by their marks: a forged part must not become one of a genuine session
+        // Parts are joined by their marks. A forged part must not join a genuine session.
         sessionMark: isProven
           ? sessionMark(session.key.nodeId, describePart(beginning.meta).session)
           : undefined,
@@ -121,7 +123,7 @@ async function describe(
   };
 }
 
-/** Body bytes of the annotations that belong to the first `castBytes`. */
+/** Returns the number of body bytes of the annotations within the first `castBytes` bytes. */
 async function noteBytes({ notes }: PartFiles, castBytes: number): Promise<number> {
   let sum = 0;
   if (notes === undefined) return sum;

@@ -1,16 +1,16 @@
 /**
- * Names and order of the objects that hold what is known of open sessions, so that the loss of a whole machine loses
- * seconds of them and not all.
+ * Names and order of the objects that contain open sessions. With them, the loss of a machine loses only seconds of a
+ * session.
  *
  * ```
- * .open/<recorder>/<recording id>/notes-000000000000000   the journal of the spool from that byte on
- * .open/<recorder>/<recording id>/cast-000000000000000    the cast of the spool from that byte on
- * .open/<recorder>/<recording id>/proof                   signed: lengths and digests of both files, see `checkpoint.ts`
- * .recorders/<recorder>                                   signed, and written every quarter of a lease: see `lease.ts`
+ * .open/<recorder>/<recording id>/notes-000000000000000   journal of the spool from that byte on
+ * .open/<recorder>/<recording id>/cast-000000000000000    cast of the spool from that byte on
+ * .open/<recorder>/<recording id>/proof                   signed lengths and digests of both files, see `checkpoint.ts`
+ * .recorders/<recorder>                                   signed, written four times per lease duration: see `lease.ts`
  * ```
  *
- * A segment is written again as long as it is small, with what was added; then the next one begins. Put together in the
- * order of their names, the segments are the two files of the spool as they were.
+ * A small segment is rewritten with new bytes until it is large enough. Then the next segment starts. Joined in the
+ * order of their names, the segments are the two files of the spool.
  */
 import type { Bucket, BucketObject } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
@@ -23,23 +23,23 @@ export type SegmentKind = 'cast' | 'notes';
 
 export interface Segment {
   readonly name: string;
-  /** Offset in the file of its first byte. */
+  /** Offset of its first byte in the file. */
   readonly start: number;
   readonly bytes: number;
 }
 
-/** What the bucket holds of one open session. */
+/** Objects of one open session in the bucket. */
 export interface OpenSession {
   readonly recorder: string;
   readonly key: RecordingKey;
-  /** From the beginning, without a gap. */
+  /** Segments from the start, without gaps. */
   readonly cast: readonly Segment[];
   readonly notes: readonly Segment[];
-  /** The signed statement, if there is one. */
+  /** The signed statement; undefined if it is missing. */
   readonly proof: BucketObject | undefined;
 }
 
-/** Name prefix of all segments of a session. */
+/** Returns the name prefix of all segments of a session. */
 export function sessionFolder(recorder: string, key: RecordingKey): string {
   return `${OPEN_FOLDER}${recorder}/${recordingId(key)}/`;
 }
@@ -48,7 +48,7 @@ export function segmentName(folder: string, kind: SegmentKind, start: number): s
   return `${folder}${kind}-${String(start).padStart(15, '0')}`;
 }
 
-/** Name of the signed statement of a session. */
+/** Returns the name of the signed statement of a session. */
 export function proofName(folder: string): string {
   return `${folder}proof`;
 }
@@ -100,7 +100,7 @@ export function segmentsBytes(segments: readonly Segment[]): number {
   return last === undefined ? 0 : last.start + last.bytes;
 }
 
-/** Bytes `[start, end)` of the file that the segments are of. */
+/** Reads the bytes `[start, end)` of the joined file. */
 export async function* readSegments(
   bucket: Bucket,
   segments: readonly Segment[],
@@ -110,7 +110,7 @@ export async function* readSegments(
   for (const { name, start, bytes } of segments) {
     const end = Math.min(start + bytes, range.end);
     if (position >= end) continue;
-    // explicit ends: a segment may have grown since it was listed
+    // The ranges have explicit ends, because a segment may have grown since the listing.
     yield* bucket.get(name, { start: position - start, end: end - start });
     position = end;
   }
@@ -118,14 +118,14 @@ export async function* readSegments(
 
 export async function removeFolder(bucket: Bucket, folder: string): Promise<void> {
   for await (const { objects } of bucket.list({ prefix: folder })) {
-    // the end first: what is left of an interrupted removal is still a beginning
+    // The last object goes first, so that the rest of an interrupted removal still starts at byte 0.
     for (const { name } of objects.toReversed()) await bucket.remove(name);
   }
 }
 
 /**
- * Names are listed in order, so the segments are. They may overlap: a recorder that could not ask what it had begins
- * anew.
+ * Returns the segments up to the first gap. Listings are sorted by name, so the segments are in order. Segments may
+ * overlap, because a restarted recorder copies from the start.
  */
 function contiguous(segments: readonly Segment[]): readonly Segment[] {
   let reached = 0;

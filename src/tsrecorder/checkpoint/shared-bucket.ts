@@ -1,4 +1,4 @@
-/** What a recorder does for, and with, the other recorders on its bucket. */
+/** Tasks of a recorder in a bucket that several recorders share. */
 import { settledWithin } from '../../async/within.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -24,12 +24,12 @@ export interface SharedBucketOptions {
   readonly spoolDirectory: string;
   readonly ingest: () => Ingest;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'startOf' | 'publish' | 'witnessed'>;
-  /** The keys of the recorders that count, by id; this recorder's own is one of them. */
+  /** Keys of the trusted recorders, including this one, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly events: Pick<RecorderEvents, 'record'>;
   readonly checkpointMs: number;
   readonly leaseMs: number;
-  /** How old an unfinished multipart upload is when it is given up. */
+  /** Age after which unfinished multipart uploads are aborted, in milliseconds. */
   readonly staleUploadMs: number;
   readonly monotonicMs: () => number;
   /** Milliseconds since the epoch. */
@@ -39,15 +39,15 @@ export interface SharedBucketOptions {
 }
 
 export interface SharedBucket {
-  /** Sessions that other recorders have open. */
+  /** Lists open sessions of other recorders. */
   remote(): Promise<readonly RemoteRecording[]>;
-  /** Begins to copy, to take over and to sweep. */
+  /** Starts copying, takeovers and sweeps. */
   start(): void;
   close(): Promise<void>;
 }
 
 const SWEEPS_PER_STALE_TIME = 4;
-/** How long a stop waits for the bucket. */
+/** Maximum wait for the bucket at shutdown, in milliseconds. */
 const CLOSE_MS = 5000;
 
 export async function openSharedBucket(options: SharedBucketOptions): Promise<SharedBucket> {
@@ -94,7 +94,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
       (count) => {
         if (count > 0) log.info({ count }, 'unfinished uploads were given up');
       },
-      // not every store can list them
+      // Some stores cannot list unfinished uploads.
       (error: unknown) => log.info({ error: errorText(error) }, 'unfinished uploads could not be listed'),
     );
   }
@@ -103,14 +103,14 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     remote,
     start() {
       takingOver.start();
-      // the lease first: sessions of a recorder without one are not taken over
+      // The lease comes first, because other recorders do not take over sessions without a lease.
       started ??= takingOver.now().then(() => copying.start());
       sweep();
       timer = setInterval(sweep, options.staleUploadMs / SWEEPS_PER_STALE_TIME);
     },
     async close() {
       clearInterval(timer);
-      // this machine may be gone after the process is
+      // The machine may disappear after the process has stopped.
       const ended = started
         ?.then(() => copying.now())
         .then(() => Promise.all([copying.close(), takingOver.close()]));

@@ -1,6 +1,6 @@
 /**
- * Brings sessions into the store that a recorder left in the shared bucket: see `lease.ts` for who may, and `prove.ts` for
- * which. A session that is not proven stays where it is: nobody signs it, and nobody removes it.
+ * Stores sessions that a lost recorder left in the shared bucket. `lease.ts` decides which recorder does it, and
+ * `prove.ts` checks the sessions. Unproven sessions stay in the bucket: no recorder signs or removes them.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -22,10 +22,10 @@ import {
   type OpenSession,
 } from './segments.ts';
 
-/** A session in the bucket that no recorder takes over, and the reason. */
+/** An unproven session in the bucket, and the reason. */
 export interface UntrustedSession extends Distrust {
   readonly recording: string;
-  /** Where it is in the bucket. */
+  /** Name prefix of the session in the bucket. */
   readonly folder: string;
 }
 
@@ -33,29 +33,29 @@ export interface TakeoverOptions {
   readonly bucket: Bucket;
   readonly store: RecordingStore;
   readonly lease: Lease;
-  /** The log of this recorder; `publish` brings all of it into the store. */
+  /** Log of this recorder. `publish` writes all entries to the store. */
   readonly evidence: Pick<SessionEvidence, 'log' | 'publish' | 'witnessed'>;
-  /** The keys of the recorders that count, by id. */
+  /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly spoolDirectory: string;
   readonly live: () => readonly LiveRecording[];
-  /** Takes over a spool that was rebuilt. Resolves when the store has it. */
+  /** Adopts a rebuilt spool. Resolves when the recording is in the store. */
   readonly adopt: (key: RecordingKey) => Promise<void>;
   readonly leaseMs: number;
   readonly monotonicMs: () => number;
   readonly log: Logger;
   readonly onAdopted: () => void;
-  /** Called with all sessions that are not proven, after each look. */
+  /** Called after each pass with all unproven sessions. */
   readonly onUntrusted: (sessions: readonly UntrustedSession[]) => void;
 }
 
-/** How long a session that was not proven is not read again, in leases. The log of its recorder may be late. */
+/** Number of leases until an unproven session is checked again. The log of its recorder may be late. */
 const REMEMBERED_LEASES = 4;
 const NO_LEASE = 'its recorder has no signed lease in the bucket';
 
 const NOT_STORED = 'its recorder stored it, and the store does not have that recording';
 
-/** The reason why a session is not proven, for as long as its objects stay the same. */
+/** Reason why a session is unproven. Valid while its objects stay the same. */
 interface Remembered {
   readonly version: string;
   readonly atMs: number;
@@ -64,18 +64,18 @@ interface Remembered {
 
 type Proven = ProvenSession & { readonly session: OpenSession };
 
-/** What one look finds. */
+/** State of one pass. */
 interface Look {
   readonly sessions: readonly OpenSession[];
   readonly leases: Leases;
-  /** Ids of the sessions that this recorder has. */
+  /** Ids of the open sessions of this recorder. */
   readonly open: ReadonlySet<string>;
   readonly untrusted: UntrustedSession[];
 }
 
 /**
- * @returns a function that renews the lease of this recorder, looks once at what was left by this recorder or by lost
- *   ones, and takes over what may be taken over by now.
+ * Creates a function that makes one pass. It renews the lease of this recorder, checks the sessions of this recorder
+ * and of lost ones, and takes over those that are ready.
  */
 export function createTakeover(options: TakeoverOptions): () => Promise<void> {
   const takeover = new Takeover(options);
@@ -84,11 +84,11 @@ export function createTakeover(options: TakeoverOptions): () => Promise<void> {
 
 class Takeover {
   readonly #options: TakeoverOptions;
-  /** Sessions that are being brought into the store, by their folders. */
+  /** Folders of the sessions that are being stored. */
   readonly #adopting = new Set<string>();
-  /** What this recorder has claimed, and when. */
+  /** Names that this recorder has claimed, and the time of each claim. */
   readonly #claims = new Map<string, number>();
-  /** By folder. */
+  /** Keyed by folder. */
   readonly #distrusted = new Map<string, Remembered>();
 
   constructor(options: TakeoverOptions) {
@@ -114,13 +114,16 @@ class Takeover {
       if (await lease.holds(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
-    // nothing is left of them
+    // Lost recorders without sessions.
     for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
     this.#forgetGone(sessions);
     this.#options.onUntrusted(look.untrusted);
   }
 
-  /** @param left the sessions of a recorder that is this one, or does not live */
+  /**
+   * Handles the sessions of one owner.
+   * @param left sessions of this recorder, or of one that is not live
+   */
   async #takeFrom(owner: string, left: readonly OpenSession[], look: Look): Promise<void> {
     const { lease } = this.#options;
     const proven: Proven[] = [];
@@ -143,7 +146,7 @@ class Takeover {
     return log === this.#options.evidence.log;
   }
 
-  /** @returns undefined for a session that is not to be taken over, now or ever. */
+  /** Returns the proof of a session that may be taken over, or undefined. */
   async #proven(session: OpenSession, look: Look): Promise<Proven | undefined> {
     const { bucket, lease } = this.#options;
     const folder = sessionFolder(session.recorder, session.key);
@@ -162,7 +165,7 @@ class Takeover {
     }
     const { log } = found.checkpoint;
     if (isOpen) {
-      // of this recorder, under an earlier name: it is copied again under the present one
+      // A session of this recorder under an earlier name. It is copied again under the current name.
       const isCopied = look.sessions.some(
         ({ recorder, key, proof }) =>
           recorder === lease.name && proof !== undefined && recordingId(key) === recordingId(session.key),
@@ -170,7 +173,7 @@ class Takeover {
       if (this.#isOwn(log) && isCopied) await removeFolder(bucket, folder);
       return undefined;
     }
-    // of a recorder that lives under another name by now
+    // The recorder of this session is live under another name.
     if (!this.#isOwn(log) && look.leases.liveLogs.has(log)) return undefined;
     return { ...found, session };
   }
@@ -182,7 +185,7 @@ class Takeover {
     const known = this.#distrusted.get(folder);
     if (known?.version === version && monotonicMs() - known.atMs < REMEMBERED_LEASES * leaseMs)
       return known.distrust;
-    // what ended here is not taken over once more because the store does not know it yet
+    // Sessions that ended here must not be taken over again, so their end entries must be in the store first.
     await evidence.publish();
     const found = await proveSession(session, this.#options);
     if ('reason' in found) this.#distrust(session, found);
@@ -195,7 +198,7 @@ class Takeover {
     this.#distrusted.set(folder, { version: versionOf(session), atMs, distrust });
   }
 
-  /** A session that nobody has open any more. */
+  /** Stores a session without a live owner. */
   async #settle(proven: Proven, look: Look): Promise<void> {
     const { bucket, log, spoolDirectory, onAdopted, adopt } = this.#options;
     const { session, checkpoint } = proven;
@@ -231,7 +234,7 @@ class Takeover {
       .finally(() => this.#adopting.delete(folder));
   }
 
-  /** True if the store has at least so many bytes of a recording, signed by a key that counts. */
+  /** True if the store has at least `bytes` bytes of a recording with a trusted signature. */
   async #isStored(key: RecordingKey, bytes: number): Promise<boolean> {
     const { store, trusted } = this.#options;
     if ((await store.stat(key, 'cast')) === undefined) return false;
@@ -240,7 +243,7 @@ class Takeover {
     return (signature?.evidence.cast.bytes ?? -1) >= bytes;
   }
 
-  /** Claims what `name` left, and confirms the claim from then on. */
+  /** Claims the sessions of `name`, or renews the claim. Returns true if the claim is valid. */
   async #holdsClaim(name: string): Promise<boolean> {
     const { lease, leaseMs, monotonicMs } = this.#options;
     const since = this.#claims.get(name);
@@ -263,7 +266,7 @@ function untrustedOf({ recorder, key }: OpenSession, { trust, reason }: Distrust
   return { recording: recordingId(key), folder: sessionFolder(recorder, key), trust, reason };
 }
 
-/** Changes when an object of the session does, as far as a list shows. */
+/** Changes if the listing shows a change of any object of the session. */
 function versionOf({ proof, cast, notes }: OpenSession): string {
   return [proof?.modifiedAtMs, proof?.bytes, segmentsBytes(cast), segmentsBytes(notes)].join(' ');
 }

@@ -1,4 +1,4 @@
-/** Raises the alarm about sessions in the bucket that are not proven: a gauge, a log line and an event for each. */
+/** Reports unproven sessions in the bucket: a gauge, and a log line and an event for each session. */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecorderEvents } from '../events/recorder-events.ts';
@@ -13,10 +13,10 @@ export interface UntrustedReportOptions {
   readonly log: Logger;
 }
 
-/** Maximum number of sessions with a log line and an event. The gauge counts all of them. */
+/** Maximum number of sessions with a log line and an event. The gauge counts all sessions. */
 const MAX_REPORTED = 1000;
 
-/** @returns a function that takes all sessions that are not proven, again and again, and reports each of them once. */
+/** Creates a function that receives all unproven sessions after each pass, and reports each session once. */
 export function createUntrustedReport({
   events,
   metrics,
