@@ -1,6 +1,6 @@
 /**
- * Carries a retention plan out. What is removed stands in the evidence log, in the store, before it goes; what is held
- * stays.
+ * Executes a retention plan. Each removal is in the evidence log in the store before the removal. Recordings with a
+ * hold stay.
  */
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
@@ -37,9 +37,12 @@ import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/within.ts';
 
-/** A recording that is not in the store so long after it began never comes into it. */
+/**
+ * Maximum time from the start of a recording until it is in the store, in milliseconds. Alert marks of older missing
+ * recordings are removed.
+ */
 const NEVER_STORED_MS = 366 * 86_400_000;
-/** Maximum number of recordings whose size or user is read at a time. */
+/** Maximum number of recordings whose size or user is read concurrently. */
 const READ_CONCURRENCY = 8;
 /** Maximum number of recordings whose user is kept in memory between two runs; about 150 bytes each. */
 const MAX_KNOWN_USERS = 200_000;
@@ -59,19 +62,19 @@ export interface RetentionOptions {
     SessionEvidence,
     'removing' | 'removingDocuments' | 'holding' | 'holds' | 'isNewLog'
   >;
-  /** The keys of the recorders whose holds and releases count, by id; this recorder's own is one of them. */
+  /** Keys of the trusted recorders, including this one, by id. Only their holds and releases are valid. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
-  /** How often the policy is applied. */
+  /** Interval between runs, in milliseconds. */
   readonly everyMs: number;
   readonly log: Logger;
-  /** The policy was applied: what it removed is gone. */
+  /** Called after a run, with its changes. */
   readonly onApplied: (plan: RetentionChanges) => void;
   /** Called with the number of recordings that a hold without a signed statement in the store keeps. */
   readonly onUnprovenHolds: (count: number) => void;
-  /** It could not be applied to the end. */
+  /** Called when a run failed. */
   readonly onFailure: () => void;
 }
 
@@ -79,7 +82,7 @@ export interface Retention {
   close(): Promise<void>;
 }
 
-/** Applies the policy now and then. Without limits there is nothing to do. */
+/** Applies the policy periodically. Does nothing without limits. */
 export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
@@ -112,16 +115,15 @@ export function startRetention(options: RetentionOptions): Retention {
   };
 }
 
-/** A plan that says what proves each hold. */
+/** A plan with the proof of each hold. */
 export interface ShownRetentionPlan extends RetentionPlan {
   readonly held: readonly (PlannedRemoval & { readonly hold: HoldProof })[];
 }
 
 /**
- * Plans what the policy would remove now.
+ * Plans the removals of the policy at `nowMs`.
  *
- * @param keys of the recorders whose signatures count; without any, each hold is unproven and all recordings count as
- *   signed
+ * @param keys keys of the trusted recorders. Without keys, all holds are unproven and all recordings count as signed
  */
 export async function planStoreRetention(
   store: RecordingStore,
@@ -143,8 +145,7 @@ export async function planStoreRetention(
 
 /**
  * Creates a function that reads the users of recordings, and caches some of them until their recordings change.
- *
- * @param trusted keys that count, by id. Default: all recordings count as signed
+ * @param trusted trusted keys, by id. Default: all recordings count as signed
  */
 function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, PublicKey>): FindUsers {
   const describe = createDescriber(store, 1);
@@ -159,7 +160,7 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
         : await signedSource(store, key, trusted);
     if (source === undefined && trusted !== undefined) return undefined;
     const name = JSON.stringify([key.nodeId, source?.user ?? source?.nodeId ?? '']);
-    // one string for all recordings of a user
+    // All recordings of a user share one string to save memory.
     const shared = names.get(name) ?? name;
     names.set(shared, shared);
     return shared;
@@ -184,8 +185,7 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
 
 /**
  * Returns the source that a trusted key signed.
- *
- * @throws TailcastError `STORE_FAILED`: a recording is not unverified because the store fails
+ * @throws TailcastError `STORE_FAILED`. A failure of the store must not make a recording unverified
  */
 async function signedSource(
   store: RecordingStore,
@@ -200,7 +200,7 @@ async function signedSource(
   return isSigned ? parseSidecar(text)?.recording.source : undefined;
 }
 
-/** Those of the store that `isAsked`, with their sizes: not every store tells these when it is listed. */
+/** Returns the recordings for which `isAsked` returns true, with their sizes. Some stores do not list sizes. */
 async function keptRecordings(
   store: RecordingStore,
   isAsked: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
@@ -236,9 +236,10 @@ async function sizeOf(
 }
 
 /**
- * Removes what the policy removes.
- * @param signal ends the run before the next recording
- * @throws TailcastError `STORE_FAILED`, or the reason of `signal`; what has been removed then is in the log
+ * Applies the policy once.
+ *
+ * @param signal aborts the run before the next recording
+ * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals up to then
  */
 export async function applyRetention(
   options: RetentionOptions,
@@ -247,7 +248,7 @@ export async function applyRetention(
 ): Promise<RetentionChanges> {
   const { store, evidence, policy, nowMs } = options;
   const now = nowMs();
-  // without a limit to their sizes nobody has to know those of what stays
+  // Without a size limit, the sizes of other recordings are not needed.
   const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isAsked, signal);
@@ -269,12 +270,12 @@ export async function applyRetention(
   return plan;
 }
 
-/** Writes what is new of holds into the log, and reports those that are not proven. @returns what is held */
+/** Logs new statements about holds, and reports unproven holds. @returns all holds */
 async function settleHolds(
   { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
   signal: AbortSignal,
 ): Promise<Holds> {
-  // the log before this one may have been lost with its spool
+  // The previous log may have been lost together with its spool.
   const isAlone = evidence.isNewLog && evidence.holds.size === 0;
   const elsewhere = isAlone ? holdsInLogs((await readLogs(store, [...trusted.values()])).logs) : NO_HOLDS;
   const logged = new Map<string, LoggedHold>([...elsewhere, ...evidence.holds]);
@@ -286,7 +287,7 @@ async function settleHolds(
     if (proof === 'signed') continue;
     signal.throwIfAborted();
     const key = parseRecordingId(recording);
-    // another recorder may have removed it after the release
+    // Another recorder may have removed the recording after the release.
     if (key === undefined || (await store.stat(key, 'cast')) === undefined) continue;
     unproven += 1;
     if (unproven <= MAX_REPORTED) log.error({ recording, hold: proof }, UNPROVEN_HOLD);
@@ -295,7 +296,7 @@ async function settleHolds(
   return holds;
 }
 
-/** That an alert was told is known for as long as its recording is there. */
+/** Removes the marks of delivered alerts whose recordings are gone. */
 async function removeAlertMarks(
   store: RecordingStore,
   removed: ReadonlySet<string>,
@@ -319,7 +320,7 @@ async function removeAlertMarks(
   }
 }
 
-/** Batches of events grow old as recordings do. */
+/** Removes batches of events after the maximum age of recordings. */
 async function removeEvents({ store, evidence }: RetentionOptions, beforeMs: number): Promise<void> {
   const names = (await store.listDocuments(batchPrefix())).filter((name) => {
     const time = batchTime(name);

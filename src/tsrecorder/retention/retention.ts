@@ -1,16 +1,19 @@
-/** Which recordings may go, and why. Pure: nothing is removed here. */
+/** Plans which recordings to remove, and why. Pure functions. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 
-/** What a recorder keeps. Without limits it keeps everything. */
+/** Limits of a store. Without limits, all recordings stay. */
 export interface RetentionPolicy {
-  /** Recordings that began longer ago go. */
+  /** Maximum time since the start of a recording, in milliseconds. */
   readonly maxAgeMs?: number;
   /**
    * Maximum size of all recordings, in bytes. Above it, recordings without a trusted signature are removed first, then
    * the oldest recordings of the largest user.
    */
   readonly maxBytes?: number;
-  /** Recordings that were stored more recently are never removed because of `maxBytes`. Milliseconds; default 0. */
+  /**
+   * Minimum time since the storage of a recording, in milliseconds. Younger recordings are never removed because of
+   * `maxBytes`. Default: 0.
+   */
   readonly minAgeMs?: number;
 }
 
@@ -19,28 +22,28 @@ export interface KeptRecording {
   readonly id: string;
   /** Milliseconds since the epoch. */
   readonly startedAtMs: number;
-  /** When it was stored, in milliseconds since the epoch. */
+  /** Time of the storage, in milliseconds since the epoch. */
   readonly storedAtMs: number;
-  /** Cast, notes and sidecar. */
+  /** Size of cast, notes and sidecar. */
   readonly bytes: number;
 }
 
 /**
- * Returns a name for the user of each recording, in the same order; undefined without a trusted signature. A user of
- * two uploaders is two users, because the uploader chooses the name.
+ * Returns a name for the user of each recording, in the same order; undefined without a trusted signature. The same
+ * user name from two uploaders counts as two users, because the uploader chooses the name.
  */
 export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly (string | undefined)[]>;
 
 export interface PlannedRemoval extends KeptRecording {
-  /** `unverified`: because of the size, and no trusted key signed the recording. */
+  /** `unverified`: because of the size, and without a trusted signature. */
   readonly reason: 'age' | 'quota' | 'unverified';
 }
 
-/** What a policy changes. */
+/** Changes of one run. */
 export interface RetentionChanges {
-  /** Removals because of age first, then those because of the size; both oldest first per user. */
+  /** Removals by age first, then by size. Both are oldest first per user. */
   readonly remove: readonly PlannedRemoval[];
-  /** Recordings that would go, were they not held. */
+  /** Recordings that only a hold keeps. */
   readonly held: readonly PlannedRemoval[];
   /** True if the verified recordings that are held or younger than `minAgeMs` exceed `maxBytes`. */
   readonly overQuota: boolean;
@@ -50,7 +53,7 @@ export interface RetentionPlan extends RetentionChanges {
   readonly keptBytes: number;
 }
 
-/** Whether it is older than it may be. */
+/** True if the recording exceeds the maximum age. */
 export function isTooOld(
   { startedAtMs }: Pick<KeptRecording, 'startedAtMs'>,
   { maxAgeMs = Infinity }: RetentionPolicy,
@@ -61,8 +64,9 @@ export function isTooOld(
 
 /**
  * Plans removals.
- * @param holds ids of recordings that must stay, whatever the policy says.
- * @param findUsers called only if the recordings exceed `maxBytes`.
+ *
+ * @param holds ids of recordings that must stay, independent of the policy
+ * @param findUsers called only if the recordings exceed `maxBytes`
  */
 export async function planRetention(
   recordings: readonly KeptRecording[],
@@ -93,7 +97,7 @@ export async function planRetention(
     else plan(recording, 'age');
   }
   let unprovenBytes = 0;
-  // An attacker without a key can write these bytes: signed recordings are not removed because of them.
+  // An attacker without a key can write these bytes, so they must not cause the removal of signed recordings.
   const isOver = (): boolean => keptBytes - unprovenBytes > maxBytes;
   if (keptBytes > maxBytes) {
     const users = await findUsers(kept);
@@ -145,7 +149,7 @@ interface NextRemoval {
   remove(): void;
 }
 
-/** Returns recordings with a user for removal: each time the oldest one of the user with most bytes. */
+/** Returns recordings with a user for removal. Each call returns the oldest recording of the largest user. */
 function createShares(
   recordings: readonly KeptRecording[],
   users: readonly (string | undefined)[],
