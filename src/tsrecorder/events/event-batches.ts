@@ -1,6 +1,6 @@
 /**
- * Events, many to a document: one line each, kept durably in the spool until the batch is signed and stored. A batch is
- * over after a minute or when it is large, whichever comes first; its name begins with the time of its first event.
+ * Batches of events: documents with one event per line. A batch stays durable in the spool until it is signed and
+ * stored. A batch ends after `periodMs`, or when it is large enough. Its name starts with the time of its first event.
  *
  * ```
  * events/2026-07-29/2026-07-29T11:45:08.133861649Z_<recorder>.ndjson
@@ -17,55 +17,55 @@ import type { DocumentStore } from '../store/document-store.ts';
 import { parseTime } from '../store/key.ts';
 
 export interface EventBatchOptions {
-  /** For batches that are not stored yet; must exist. One recorder each. */
+  /** Existing directory for batches that are not stored yet. Each recorder needs its own. */
   readonly directory: string;
   readonly store: DocumentStore;
-  /** Makes names differ between recorders that share a store: letters and digits. */
+  /** Distinguishes the names of recorders with a common store: letters and digits. */
   readonly recorder: string;
-  /** How long a batch takes events. */
+  /** Maximum time that a batch accepts events, in milliseconds. */
   readonly periodMs: number;
   readonly maxBatchBytes: number;
-  /** Pause after the store has failed. */
+  /** Pause after a failure of the store, in milliseconds. */
   readonly retryMs: number;
-  /** Adds the signature of this recorder to a batch. The same batch must give the same bytes. */
+  /** Adds the signature of this recorder to a batch. Must be deterministic. */
   readonly sign: (name: string, lines: Uint8Array) => Uint8Array;
-  /** A batch is stored; called before its spool is removed. */
+  /** Called when a batch is stored, before the removal from the spool. */
   readonly onStored: (name: string, content: Uint8Array) => Promise<void>;
   readonly log: Logger;
-  /** The store has failed; it will be tried again. */
+  /** Called when the store failed. The recorder retries. */
   readonly onFailure: () => void;
 }
 
 export interface EventBatches {
   /**
-   * Resolves when the event is durable.
+   * Appends an event. Resolves when the event is durable.
    *
-   * @param time its receive time, as in a key
+   * @param time receive time, as in a key
    * @param event JSON text
    * @throws TailcastError `STORE_FAILED`
    */
   append(time: string, event: string): Promise<void>;
-  /** Batches that are not stored yet, by name. */
+  /** Returns the batches that are not stored yet, by name. */
   waiting(): Promise<ReadonlyMap<string, string>>;
-  /** Ends the batch that is open, and tries to store what is not. */
+  /** Ends the open batch, and tries to store all batches. */
   close(): Promise<void>;
 }
 
 const EVENTS_FOLDER = 'events/';
 const NAME = /^(\d{4}-\d{2}-\d{2})T[\d:.]+Z_[0-9a-z]+\.ndjson$/;
 
-/** Where batches of a day (`2026-07-29`), or of all days, are kept. */
+/** Returns the name prefix of batches of a day (`2026-07-29`), or of all batches. */
 export function batchPrefix(day?: string): string {
   return day === undefined ? EVENTS_FOLDER : `${EVENTS_FOLDER}${day}/`;
 }
 
-/** Nanoseconds since the epoch at which a batch began; undefined when the name is none of a batch. */
+/** Returns the start of a batch in nanoseconds since the epoch, or undefined for an invalid name. */
 export function batchTime(name: string): bigint | undefined {
   const file = name.slice(name.lastIndexOf('/') + 1);
   return NAME.test(file) ? parseTime(file.slice(0, file.indexOf('_'))) : undefined;
 }
 
-/** One per spool directory. What an earlier process left is stored first. */
+/** Opens the batches of a spool directory. Batches of an earlier process are stored first. */
 export async function openEventBatches(options: EventBatchOptions): Promise<EventBatches> {
   const batches = new Batches(options);
   await batches.recover();
@@ -75,7 +75,7 @@ export async function openEventBatches(options: EventBatchOptions): Promise<Even
 class Batches implements EventBatches {
   readonly #options: EventBatchOptions;
   #batch: AppendFile | undefined;
-  /** The file of the batch that is open or begins: it takes events, and is not stored yet. */
+  /** File of the open batch. It accepts events and is not stored yet. */
   #taking: string | undefined;
   #pending: string[] = [];
   #firstTime = '';
@@ -91,7 +91,7 @@ class Batches implements EventBatches {
 
   append(time: string, event: string): Promise<void> {
     if (this.#pending.length === 0) this.#firstTime = time;
-    // line feeds can only stand between the tokens of JSON
+    // In valid JSON, line feeds occur only between tokens.
     this.#pending.push(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`);
     return this.#written();
   }
@@ -108,7 +108,7 @@ class Batches implements EventBatches {
     });
   }
 
-  /** Cuts what a crash left to whole lines, and stores it. */
+  /** Truncates files to complete lines after a crash, and stores them. */
   async recover(): Promise<void> {
     for (const file of await this.#files()) {
       const path = join(this.#options.directory, file);
@@ -167,7 +167,7 @@ class Batches implements EventBatches {
     });
   }
 
-  /** Stores every batch that is over. Never rejects: what fails is tried again later. */
+  /** Stores every finished batch. Never rejects; failures are retried later. */
   async #storeOver(): Promise<void> {
     try {
       for (const file of await this.#files()) if (file !== this.#taking) await this.#store(file);
@@ -187,7 +187,7 @@ class Batches implements EventBatches {
     const { directory, store, sign, onStored } = this.#options;
     const path = join(directory, file);
     const lines = await readFile(path).catch((error: unknown) => {
-      // another call was faster
+      // Another call has stored the batch.
       if (isSystemError(error, 'ENOENT')) return undefined;
       throw error;
     });
@@ -198,7 +198,7 @@ class Batches implements EventBatches {
       try {
         await store.putDocument(name, content);
       } catch (error) {
-        // an answer that was lost, or that came after a crash
+        // The response of an earlier attempt was lost, or the process crashed before it arrived.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
         if ((await store.readDocument(name))?.length !== content.length) throw error;
       }
@@ -222,7 +222,7 @@ function batchName(file: string): string {
   return `${batchPrefix(file.slice(0, 10))}${file}`;
 }
 
-/** Undefined: it has been stored meanwhile, and is found there. */
+/** Returns the content, or undefined if the batch is already stored. */
 async function readUnlessGone(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8');

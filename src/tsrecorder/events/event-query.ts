@@ -1,4 +1,4 @@
-/** Finds events in batches: the newest first, stored or not. */
+/** Finds events in stored and pending batches, newest first. */
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { readBatch } from '../evidence/signed-batch.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -6,11 +6,11 @@ import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/j
 import type { DocumentStore } from '../store/document-store.ts';
 import { batchPrefix, batchTime, type EventBatches } from './event-batches.ts';
 
-/** What to find. Texts must be equal, except `text`, which must occur in the event's JSON. */
+/** Filters of events. Texts must be equal, except `text`, which matches substrings of the JSON. */
 export interface EventQuery {
   readonly text?: string;
   readonly type?: string;
-  /** Login name of the caller, or one of the node's tags. */
+  /** Login of the caller, or a tag of the node. */
   readonly user?: string;
   /** Name or id of the source or the destination. */
   readonly node?: string;
@@ -18,18 +18,21 @@ export interface EventQuery {
   readonly resource?: string;
   readonly verb?: string;
   readonly name?: string;
-  /** Nanoseconds since the epoch: not before `from` (default: 31 days back), before `to` (default: now). */
+  /**
+   * Time range in nanoseconds since the epoch: `from` is inclusive (default: 31 days ago), `to` is exclusive (default:
+   * now).
+   */
   readonly from?: bigint;
   readonly to?: bigint;
   readonly limit: number;
-  /** `next` of the page before. */
+  /** `next` of the previous page. */
   readonly cursor?: string;
 }
 
 export interface EventPage {
   /**
-   * JSON text of each stored event, newest first, with the members of a {@link Trust}. An event in the spool of this
-   * recorder has none.
+   * JSON text of each stored event, newest first, with the fields of a {@link Trust}. Events in the spool of this
+   * recorder have no trust level.
    */
   readonly events: readonly string[];
   readonly next?: string;
@@ -39,23 +42,28 @@ export interface EventSearch {
   find(query: EventQuery): Promise<EventPage>;
 }
 
-/** Batches read for one page at most; then the page ends and says where to go on. */
+/** Maximum number of batches that are read for one page. The page then ends with a cursor. */
 const MAX_SCANNED = 200;
 const DAY_MS = 86_400_000;
-/** How far back is looked when the query does not say, and at most. */
+/** Default and maximum age of events, in days. */
 const DEFAULT_DAYS = 31;
 const MAX_DAYS = 400;
-/** The longest that a batch takes events. */
+/** Maximum duration of a batch, in nanoseconds. */
 const LONGEST_BATCH_NS = 120_000_000_000n;
 
-/** @param trusted the keys of the recorders that count, by id. @param nowMs milliseconds since the epoch */
+/**
+ * Creates the search.
+ *
+ * @param trusted keys of the trusted recorders, by id
+ * @param nowMs returns milliseconds since the epoch
+ */
 export function createEventSearch(
   store: DocumentStore,
   batches: Pick<EventBatches, 'waiting'>,
   trusted: ReadonlyMap<string, PublicKey>,
   nowMs: () => number,
 ): EventSearch {
-  /** Names of batches, newest first: a day is listed when it is needed. */
+  /** Returns the names of batches, newest first. Each day is listed on demand. */
   async function* namesOf(query: EventQuery, waiting: ReadonlyMap<string, string>): AsyncGenerator<string> {
     const to = query.to === undefined ? nowMs() + DAY_MS : Number(query.to / 1_000_000n);
     const from =
@@ -118,7 +126,7 @@ function isInRange(name: string, { from, to }: EventQuery): boolean {
   return (from === undefined || time + LONGEST_BATCH_NS >= from) && (to === undefined || time < to);
 }
 
-/** Replaces members of that name in the event. */
+/** Adds the trust fields to an event. They replace fields of the same name. */
 function withTrust(object: JsonObjectText, { trust, trustReason = '' }: Trust): string {
   const members = { trust, ...(trust === 'verified' ? {} : { trustReason }) };
   return spliceMembers(
@@ -150,7 +158,7 @@ function matches({ value }: JsonObjectText, query: EventQuery): boolean {
   return found.every(([wanted, values]) => wanted === undefined || values.includes(wanted));
 }
 
-/** Times of events are whole seconds. */
+/** True if the event is within the time range. Timestamps of events are seconds. */
 function isAtTime(event: ReadonlyMap<string, unknown>, { from, to }: EventQuery): boolean {
   const seconds = event.get('timestamp');
   if (typeof seconds !== 'number' || !Number.isSafeInteger(seconds))

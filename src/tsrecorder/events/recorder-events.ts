@@ -1,4 +1,4 @@
-/** The events of a recorder: those that are uploaded, and what viewers do. */
+/** Events of a recorder: uploaded events, and accesses of viewers. */
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { makeDirectory } from '../files/durable-files.ts';
@@ -10,30 +10,30 @@ import type { RecordingStore } from '../store/store.ts';
 import { openEventBatches } from './event-batches.ts';
 import { createEventSearch, type EventSearch } from './event-query.ts';
 
-/** How uploaded events are kept: many to a document, or one object each as the reference does. */
+/** Layout of uploaded events: batches, or one object per event as in the reference. */
 export type EventLayout = 'batch' | 'reference';
 
 export interface RecorderEventsOptions {
   readonly store: RecordingStore;
   readonly spoolDirectory: string;
   readonly evidence: Pick<SessionEvidence, 'log' | 'key' | 'documented'>;
-  /** The keys of the recorders that count, by id. */
+  /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly layout: EventLayout;
-  /** A receive time, later than every one before. */
+  /** Returns a receive time that is later than all previous ones. */
   readonly issueTime: () => string;
   readonly nowMs: () => number;
   readonly periodMs: number;
   readonly retryMs: number;
   readonly log: Logger;
-  /** A batch could not be stored; it will be tried again. */
+  /** Called when a batch could not be stored. The recorder retries. */
   readonly onFailure: () => void;
 }
 
 export interface RecorderEvents {
-  /** Keeps an uploaded event. @throws TailcastError `STORE_FAILED` */
+  /** Stores an uploaded event. @throws TailcastError `STORE_FAILED` */
   put(key: RecordingKey, content: string): Promise<void>;
-  /** Keeps an event of the recorder's own. @throws TailcastError `STORE_FAILED` */
+  /** Stores an event of the recorder itself. @throws TailcastError `STORE_FAILED` */
   record(event: string): Promise<void>;
   readonly search: EventSearch;
   close(): Promise<void>;
@@ -41,7 +41,7 @@ export interface RecorderEvents {
 
 const MAX_BATCH_BYTES = 16 * 1024 ** 2;
 
-/** One per recorder. */
+/** Opens the events of one recorder. */
 export async function openRecorderEvents(options: RecorderEventsOptions): Promise<RecorderEvents> {
   const { store, evidence, issueTime } = options;
   const directory = join(options.spoolDirectory, 'events');
