@@ -1,4 +1,4 @@
-/** What a bundle is made of, read from a store: for tools that have no recorder to ask. */
+/** Contents of a bundle, read directly from a store, for tools without a recorder. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 import { placesOf } from './spool-indexes.ts';
 
 export interface StoredSources extends Omit<BundleSources, 'recording'> {
-  /** JSON. Undefined where there is none. */
+  /** JSON; undefined if there is no transcript. */
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
@@ -32,7 +32,7 @@ export interface StoredSourcesOptions {
 const gunzipped = promisify(gunzip);
 const ASK_AGAIN_MS = 100;
 
-/** Gives them to `use`, and takes away afterwards what was made for them on disk. */
+/** Calls `use` with the sources, and removes the temporary files afterwards. */
 export async function withStoredSources<T>(
   entry: CatalogEntry,
   { store, nowMs, signal, log }: StoredSourcesOptions,

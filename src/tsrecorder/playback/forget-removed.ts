@@ -2,7 +2,7 @@ import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { PlayIndexes } from './play-indexes.ts';
 
-/** What is derived from a recording goes with it. */
+/** Removes the play indexes of removed recordings. */
 export function forgetRemoved(
   playIndexes: PlayIndexes,
   removed: readonly { readonly id: string }[],

@@ -1,6 +1,6 @@
 /**
- * The thread in which a play index is made. Gets the cast piece by piece and answers each with whether it wants more;
- * screens of keyframes, the transcript and the index go into the files it is given.
+ * Thread that builds a play index. It receives the cast in chunks, and requests the next chunk after each one. It
+ * writes the index, the screens of keyframes and the transcript to files.
  */
 import { createWriteStream } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
@@ -11,12 +11,12 @@ import { errorText } from '../../errors.ts';
 import { z } from 'zod';
 import { buildPlayIndex, type KnownPlace } from '../../bundle/build-index.ts';
 
-/** What the thread is started with. */
+/** Input of the thread. */
 export interface ThreadTask {
-  /** Where the index is put, and one JSON string per keyframe, one per line. */
+  /** Output files: the index, and one JSON string with a keyframe per line. */
   readonly indexPath: string;
   readonly framesPath: string;
-  /** Where the text is put, compressed. */
+  /** Output file of the compressed transcript. */
   readonly transcriptPath: string;
   readonly places: readonly KnownPlace[];
 }
@@ -28,20 +28,20 @@ const threadTask = z.object({
   places: z.array(z.object({ offset: z.number(), kind: z.enum(['gap', 'part']), text: z.string() })),
 }) satisfies z.ZodType<ThreadTask>;
 
-/** To the thread: a piece of the cast, or its end. */
+/** Message to the thread: a chunk of the cast, or null at its end. */
 export type ThreadPiece = Uint8Array | null;
 
-/** From the thread. */
+/** Message from the thread. */
 export type ThreadAnswer =
-  /** It takes another piece. */
+  /** The thread can accept another chunk. */
   | { readonly kind: 'more' }
   | { readonly kind: 'done' }
   | { readonly kind: 'failed'; readonly reason: string };
 
-/** What is kept: the index, and where each frame lies in the other file. */
+/** A stored index, with the offsets of all keyframes in the other file. */
 export interface StoredIndex {
   readonly index: unknown;
-  /** Start of each frame's line, and the end of the last one. */
+  /** Start of each keyframe's line, and the end of the last one. */
   readonly frameOffsets: readonly number[];
 }
 

@@ -1,11 +1,11 @@
-/** Where output of a recording is missing, as its notes say. */
+/** Finds missing output of a recording in its notes. */
 import { parseAnnotation } from '../../wire/recorder-api/annotation.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { readLines } from '../../wire/lines.ts';
 import { gapText } from '../library/gap-text.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
 
-/** Output that is missing, by its place in the cast. */
+/** Missing output and its offset in the cast. */
 export interface KnownGap {
   readonly offset: number;
   readonly text: string;
@@ -14,12 +14,12 @@ export interface KnownGap {
 const MAX_GAPS = 1000;
 const decoder = new TextDecoder();
 
-/** @param notes the journal of a recording that is over. */
+/** Reads the gaps. @param notes journal of a finished recording */
 export async function readGaps(notes: AsyncIterable<Uint8Array>): Promise<readonly KnownGap[]> {
   const gaps: KnownGap[] = [];
   for await (const lines of readLines(notes)) {
     for (const bytes of lines) {
-      // most notes are exact bytes of output, and long
+      // Long notes contain exact bytes of output.
       const isShort = bytes.length < 4096;
       const gap = isShort ? gapOf(decoder.decode(bytes)) : undefined;
       if (gap !== undefined) gaps.push(gap);

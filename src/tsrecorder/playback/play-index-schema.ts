@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { MARK_KINDS, PLAY_INDEX_VERSION, type PlayIndex } from '../../screen/play-index.ts';
 
-/** A play index as it is written down, and given out. */
+/** Schema of a play index in files and responses. */
 export const playIndexSchema = z.object({
   version: z.literal(PLAY_INDEX_VERSION),
   seconds: z.number(),

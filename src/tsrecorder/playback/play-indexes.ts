@@ -1,6 +1,7 @@
 /**
- * The play indexes of a recorder. One is made on the first view, or when a long session has ended. They are kept in a folder of
- * the spool; when there are too many some are thrown away, and made again when they are asked for. Nothing in them is evidence.
+ * Play indexes of a recorder. An index is built at the first view, or when a long session has ended. Indexes are kept
+ * in a folder of the spool. If they exceed the limit, the oldest ones are removed and built again on demand. They are
+ * not evidence.
  *
  * ```
  * <folder>/<id>~<version>.json     StoredIndex
@@ -27,30 +28,33 @@ import type { ThreadAnswer, ThreadPiece, ThreadTask } from './index-thread.ts';
 
 export interface PlayIndexOptions {
   readonly directory: string;
-  /** Of all files together; the least recently used go first. */
+  /** Maximum size of all files, in bytes. The least recently used files are removed first. */
   readonly maxBytes: number;
-  /** Maximum builds at once. One recorded user has all of them but one: the recordings of others never wait for long builds of one user. */
+  /**
+   * Maximum number of concurrent builds. One recorded user can occupy all except one, so that others never wait for one
+   * user's long builds.
+   */
   readonly maxBuilding: number;
-  /** Maximum builds in the queue; recorded users share it. More are `RECORDER_BUSY`. */
+  /** Maximum number of queued builds, shared by the recorded users. Above it, requests fail with `RECORDER_BUSY`. */
   readonly maxWaiting: number;
-  /** Where output of the recording is missing, and where its parts begin. */
+  /** Returns the positions of missing output and the starts of parts. */
   readonly placesOf: (entry: CatalogEntry) => Promise<readonly KnownPlace[]>;
   readonly log: Logger;
 }
 
 export interface PlayIndexes {
   /**
-   * The index, or how far it is made.
-   * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` when there can be none
+   * Returns the index, or the progress of its build.
+   * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if no index is possible
    */
   find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending>;
-  /** The screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
+  /** Returns the screen of a keyframe as a JSON string. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` */
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
-  /** The recording as text: a {@link TranscriptDocument}, gzip; or how far it is made. @throws as `find` */
+  /** Returns the transcript: a {@link TranscriptDocument}, gzip, or the progress of its build. Throws like `find`. */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
-  /** The recordings are gone, and what is derived from them goes too. */
+  /** Removes the files of removed recordings. */
   forget(ids: readonly string[]): Promise<void>;
-  /** Gives up what is being made. */
+  /** Aborts all builds. */
   close(): Promise<void>;
 }
 
@@ -59,7 +63,7 @@ interface Build {
   readonly total: number;
   readonly done: Promise<void>;
   failure: string | undefined;
-  /** The recording was removed meanwhile. */
+  /** True if the recording was removed during the build. */
   isGone: boolean;
 }
 
@@ -67,19 +71,21 @@ const THREAD = new URL(
   import.meta.url.endsWith('.ts') ? './index-thread.ts' : './index-thread.js',
   import.meta.url,
 );
-/** Pieces of the cast that lie in the thread. */
+/** Maximum number of unprocessed chunks in the thread. */
 const MAX_AHEAD = 4;
-/** A hostile recording ends its thread, not the recorder. */
+/** Memory limits: a hostile recording must stop only its thread, not the recorder. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 384, maxYoungGenerationSizeMb: 32 };
-/** CPU time after which a thread is stopped whatever it has counted: several times what a work budget allows. */
+/** Maximum CPU time of a thread: a constant plus a time per byte. A multiple of the work budget of a build. */
 const MIN_CPU_MS = 10_000;
 const CPU_MS_PER_BYTE = 0.01;
 const CPU_CHECK_MS = 1000;
-/** How long `find` waits: most recordings are short, and then the first answer is the index. */
+/**
+ * Maximum wait of `find`, in milliseconds. Most builds are shorter, so that the first response is already the index.
+ */
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
 const MAX_IN_MEMORY = 8;
-/** Of the files beside an index. */
+/** Suffixes of the files next to an index. */
 const BESIDE = ['.frames', '.text'] as const;
 
 const storedIndex = z.object({
@@ -87,13 +93,13 @@ const storedIndex = z.object({
   frameOffsets: z.array(z.number().int().nonnegative()),
 });
 
-/** One per recorder process. */
+/** Opens the play indexes of a recorder process. */
 export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIndexes> {
   const { directory } = options;
   await removeLeftovers(directory);
   const builds = createBuilds(options);
   const readStored = createStoredReader(directory);
-  /** The index that is there or has just been made, or how far it is. */
+  /** Returns an existing or new index, or the progress of its build. */
   async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
     const covered = coveredOf(entry);
     const { name } = covered;
@@ -119,7 +125,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     async frame(entry, index) {
       const whole = entry.version === undefined ? [] : [coveredOf(entry)];
-      // a keyframe of less is the same one of more, and who asks may have seen the index of less
+      // A shorter index has the same keyframes as a longer one, and the viewer may have loaded the shorter one.
       for (const { name } of [...whole, ...growingOf(entry)]) {
         const known = await readStored(name);
         const start = known?.frameOffsets[index];
@@ -150,9 +156,9 @@ async function readLine(path: string, start: number, end: number): Promise<Buffe
 }
 
 interface Builds {
-  /** What is under way or has failed, or begins now. @throws TailcastError `RECORDER_BUSY` */
+  /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
-  /** Nothing stays of what is under way for these. */
+  /** Discards the results of running builds for these recordings. */
   forget(ids: ReadonlySet<string>): void;
   close(): Promise<void>;
 }
@@ -160,7 +166,7 @@ interface Builds {
 function createBuilds(options: PlayIndexOptions): Builds {
   const { directory, log } = options;
   const builds = new Map<string, Build>();
-  /** A recording of which none could be made is not tried again and again. */
+  /** Failed builds are not repeated. */
   const failed = new Map<string, Build>();
   const threads = new Set<Worker>();
   const { maxBuilding, maxWaiting } = options;
@@ -182,14 +188,14 @@ function createBuilds(options: PlayIndexOptions): Builds {
         transcriptPath: `${path}.text`,
       };
       const places = entry.version === undefined ? [] : await options.placesOf(entry);
-      // `close` has ended the threads that it knew
+      // `close` has terminated the threads that existed then.
       if (closed) return;
       await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
       if (state.isGone) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
       await trim(directory, options.maxBytes, name);
     } catch (error) {
-      // what is half made does not count among what is kept
+      // `trim` must not count partial files.
       for (const ending of ['.json.new', ...BESIDE])
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
@@ -235,8 +241,8 @@ function createBuilds(options: PlayIndexOptions): Builds {
 type ReadStored = (name: string) => Promise<z.output<typeof storedIndex> | undefined>;
 
 /**
- * Reads indexes: undefined when one is not there, or not whole: then it is made again. Those read last stay in memory, because a
- * viewer asks for one frame after another, and the index of a long recording is long.
+ * Creates a function that reads indexes. It returns undefined for missing or incomplete ones, which are then built
+ * again. The most recent indexes stay in memory, because viewers request many keyframes of the same large index.
  */
 function createStoredReader(directory: string): ReadStored {
   const known = new Map<string, { readonly inode: number; readonly stored: z.output<typeof storedIndex> }>();
@@ -260,23 +266,24 @@ function createStoredReader(directory: string): ReadStored {
   };
 }
 
-/** What is derived from a recording goes with it. */
+/** Removes the files of removed recordings. */
 async function forget(directory: string, gone: ReadonlySet<string>): Promise<void> {
   for (const file of await listed(directory)) {
     if (gone.has(idOf(file))) await rm(join(directory, file), { force: true });
   }
 }
 
-/** What an index is made of. */
+/** Part of a cast that an index covers. */
 interface Covered {
   readonly name: string;
-  /** Of the cast, from its beginning. */
+  /** Length from the start of the cast, in bytes. */
   readonly bytes: number;
 }
 
 /**
- * The whole of a recording that is over. Of one that still grows, so many whole steps: what is written of those is never changed, so
- * its keyframes hold. @throws TailcastError `PLAY_INDEX_UNAVAILABLE` for one that has just begun
+ * Returns the complete cast of a finished recording, or the complete steps of a growing one. These bytes never change,
+ * so the keyframes stay valid.
+ * @throws TailcastError `PLAY_INDEX_UNAVAILABLE` if the session has just started
  */
 function coveredOf(entry: CatalogEntry): Covered {
   const { recording, version } = entry;
@@ -287,7 +294,7 @@ function coveredOf(entry: CatalogEntry): Covered {
   return newest;
 }
 
-/** What there may be of a recording while it grew, the most first. */
+/** Returns all possible indexes of a growing recording, longest first. */
 function growingOf(entry: CatalogEntry): readonly Covered[] {
   const steps = Math.floor(castBytes(entry) / GROWING_STEP_BYTES);
   return Array.from({ length: steps }, (_, index) => {
@@ -296,7 +303,7 @@ function growingOf(entry: CatalogEntry): readonly Covered[] {
   });
 }
 
-/** Of the recording that a name, or a file of that name, is about. */
+/** Returns the id of the recording from an index name or a file name. */
 function idOf(name: string): string {
   const [id = ''] = decodeURIComponent(name).split('~');
   return id;
@@ -311,7 +318,7 @@ async function runThread(
   const thread = new Worker(THREAD, {
     workerData: task,
     resourceLimits: RESOURCE_LIMITS,
-    // a parser must not write to the log of the recorder
+    // A parser must not write to the log of the recorder.
     stdout: true,
     stderr: true,
   });
@@ -345,7 +352,7 @@ async function runThread(
         if ((user + system) / 1000 > MIN_CPU_MS + state.bytes * CPU_MS_PER_BYTE)
           over(new Error('this recording costs too much to render'));
       },
-      // it has ended
+      // The thread has exited.
       () => undefined,
     );
   }, CPU_CHECK_MS);
@@ -358,7 +365,7 @@ async function runThread(
       }
       if (isOver) break;
       ahead += 1;
-      // a copy: the pieces of a file may share their memory
+      // The copy is necessary because chunks of a file may share memory.
       thread.postMessage(Uint8Array.from(chunk) satisfies ThreadPiece);
       state.bytes += chunk.length;
     }
@@ -371,12 +378,12 @@ async function runThread(
   }
 }
 
-/** The folder is made for its first file. */
+/** Lists the files. The folder may not exist before its first file. */
 function listed(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);
 }
 
-/** What a process before this one did not finish. */
+/** Removes incomplete files of earlier processes. */
 async function removeLeftovers(directory: string): Promise<void> {
   const names = new Set(await listed(directory));
   for (const name of names) {
@@ -385,7 +392,7 @@ async function removeLeftovers(directory: string): Promise<void> {
   }
 }
 
-/** Removes the least recently used, but not `kept`. */
+/** Removes the least recently used indexes, except `kept`. */
 async function trim(directory: string, maxBytes: number, kept: string): Promise<void> {
   const found: { name: string; bytes: number; usedMs: number }[] = [];
   for (const file of await readdir(directory)) {

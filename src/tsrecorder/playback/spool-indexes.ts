@@ -1,4 +1,4 @@
-/** The play indexes that a recorder keeps in its spool. */
+/** Play indexes in the spool of a recorder. */
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import type { RecordingStore } from '../store/store.ts';
@@ -9,7 +9,7 @@ import { readGaps, type KnownGap } from './known-gaps.ts';
 import { openPlayIndexes, type PlayIndexes } from './play-indexes.ts';
 
 const FOLDER = 'playback';
-/** One for any user, and one for another user. */
+/** One build for any user, and one for another user. */
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 
@@ -35,7 +35,7 @@ export function openSpoolIndexes(
   });
 }
 
-/** Where the parts of a recording begin, and where output is missing, in the order of the cast. */
+/** Returns the starts of parts and the positions of missing output, in the order of the cast. */
 export async function placesOf(
   entry: CatalogEntry,
   store: Pick<RecordingStore, 'stat' | 'read'>,
@@ -50,7 +50,7 @@ function asGap(gap: KnownGap): KnownPlace {
   return { ...gap, kind: 'gap' };
 }
 
-/** Where the second part of a session begins, and each one after it. */
+/** Returns the start of each part after the first. */
 function partsOf({ pieces }: CatalogEntry): readonly KnownPlace[] {
   let offset = 0;
   return pieces.flatMap((piece, index) => {
