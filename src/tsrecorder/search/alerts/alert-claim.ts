@@ -1,11 +1,11 @@
 /**
- * Decides which of the recorders of one store sends an alert. A recorder creates a claim before it sends one, and only one
- * of several recorders can create it. Once the webhook has the alert, a mark says so. A claim that stands for a lease without
- * a change is one of a recorder that died: the next number may then be created. There are no locks, no common clock, and no
- * cleanup that an alert waits for.
+ * Decides which recorder of a store sends an alert. Before sending, a recorder creates a claim. Only one recorder can
+ * create a claim with a given number. After delivery, the recorder writes a mark. If a claim is older than the lease
+ * and unchanged, its recorder has failed, and another recorder may create the claim with the next number. There are no
+ * locks and no common clock, and alerts do not wait for cleanup.
  *
- * Everybody with write access to the store can write these documents. A claim or a mark without the signature of a trusted
- * key is ignored, so write access to the store does not suppress an alert.
+ * Every writer of the store can write these documents. Claims and marks without a trusted signature are ignored, so
+ * that only recorders can suppress an alert.
  */
 import { randomBytes } from 'node:crypto';
 import { z } from 'zod';
@@ -13,10 +13,10 @@ import { alertMarkName, type AlertMark } from '../../store/alert-marks.ts';
 import type { DocumentStore } from '../../store/document-store.ts';
 import type { Alert } from './alert.ts';
 
-/** Signs claims and marks, and checks those of other recorders. */
+/** Signs claims and marks, and verifies those of other recorders. */
 export interface AlertSigner {
   sign(value: object): string;
-  /** @returns what a trusted key has signed, or why the text proves nothing */
+  /** @returns the value with a trusted signature, or the reason why the text is invalid */
   read(text: string): { readonly value: unknown } | { readonly problem: string };
 }
 
@@ -26,19 +26,19 @@ export interface AlertClaimOptions {
     DocumentStore,
     'claimDocument' | 'readDocument' | 'removeDocument' | 'replaceDocument'
   >;
-  /** Name of this recorder: the same after a start. */
+  /** Name of this recorder. It survives restarts. */
   readonly recorder: string;
-  /** How long a claim of another stands. */
+  /** Time until a claim of another recorder expires, in milliseconds. */
   readonly leaseMs: number;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
-  /** Called for a claim or a mark that is ignored, with its name and the reason. */
+  /** Called with the name of an ignored claim or mark, and the reason. */
   readonly onUnproven?: (name: string, problem: string) => void;
 }
 
-/** Maximum size of a claim or a mark; of a larger document, only the beginning is read. */
+/** Maximum size of a claim or a mark, in bytes. Only the start of larger documents is read. */
 const MAX_MARK_BYTES = 16 * 1024;
-/** Maximum number of claims of one alert; an alert with that many is sent without one. */
+/** Maximum number of claims for one alert. After that, the recorder sends the alert without a claim. */
 const MAX_CLAIMS = 64;
 
 const MARK = z.strictObject({
@@ -46,22 +46,22 @@ const MARK = z.strictObject({
   session: z.string(),
   mark: z.union([z.literal('told'), z.int().min(0)]),
   recorder: z.string(),
-  /** Makes two claims of one recorder different. */
+  /** Distinguishes two claims of the same recorder. */
   nonce: z.string(),
 });
 type Mark = z.infer<typeof MARK>;
 
 interface Claim {
   readonly number: number;
-  /** When it was made. */
+  /** Creation time. */
   readonly at: number;
 }
 
-/** The claim on one alert at one recorder. Throws what the store throws. */
+/** The claim of one recorder on one alert. Errors of the store pass through. */
 export class AlertClaim {
   readonly #options: AlertClaimOptions;
   readonly #alert: Pick<Alert, 'id' | 'session'>;
-  /** When each claim was first seen, by nonce. An old claim that is restored does not become new. */
+  /** Time when each claim was first seen, by nonce. A restored old claim does not count as new. */
   readonly #seen = new Map<string, number>();
   #held: Claim | undefined;
 
@@ -70,30 +70,34 @@ export class AlertClaim {
     this.#alert = alert;
   }
 
-  /** @returns `mine`: send it now; `told`: it was sent; `claimed`: another recorder is about to send it */
+  /**
+   * Takes the claim.
+   *
+   * @returns `mine`: send the alert now; `told`: already delivered; `claimed`: another recorder is about to send it
+   */
   async take(): Promise<'mine' | 'told' | 'claimed'> {
     if (await this.isTold()) return 'told';
     const made = await this.#claimNext();
     if (made !== 'mine') return made;
-    // the recorder before may have sent it, and then released the claim that is taken now
+    // The previous recorder may have delivered the alert and released this claim.
     const isTold = await this.isTold();
     if (!isTold && this.#stands()) return 'mine';
     await this.release();
     return isTold ? 'told' : 'claimed';
   }
 
-  /** Another recorder may send it as soon as it looks. */
+  /** Lets another recorder send the alert immediately. */
   async release(): Promise<void> {
     const held = this.#held;
     this.#held = undefined;
-    // from then on it may be another's
+    // After the lease, the claim may belong to another recorder.
     if (held === undefined || this.#options.now() - held.at >= this.#options.leaseMs) return;
-    // from the last on, so that never one is missing before another
+    // In descending order, so that the numbers never have a gap.
     for (let number = held.number; number >= 0; number -= 1)
       await this.#options.store.removeDocument(this.#name(number));
   }
 
-  /** The webhook has it. */
+  /** Marks the alert as delivered. */
   async markTold(): Promise<void> {
     const { store } = this.#options;
     const name = this.#name('told');
@@ -106,13 +110,13 @@ export class AlertClaim {
     return typeof (await this.#read('told')) === 'object';
   }
 
-  /** True if a message and the mark after it have enough time. */
+  /** True if enough time remains for a message and its mark. */
   #stands(): boolean {
     const { leaseMs, now } = this.#options;
     return this.#held === undefined || now() - this.#held.at < leaseMs / 2;
   }
 
-  /** Creates the next claim, unless one of another recorder stands. */
+  /** Creates the next claim, unless another recorder has a valid one. */
   async #claimNext(): Promise<'mine' | 'claimed'> {
     let last: Mark | undefined;
     for (let number = 0; number < MAX_CLAIMS; number += 1) {
@@ -126,17 +130,17 @@ export class AlertClaim {
     return this.#isOfAnother(last) ? 'claimed' : 'mine';
   }
 
-  /** True if the claim is of another recorder that may still be alive. */
+  /** True if another recorder, possibly alive, owns the claim. */
   #isOfAnother(claim: Mark | undefined): boolean {
     if (claim === undefined) return false;
     const { recorder, leaseMs, now } = this.#options;
     const seenAt = this.#seen.get(claim.nonce) ?? now();
     this.#seen.set(claim.nonce, seenAt);
-    // a claim of this recorder is of a process that has ended, or could not be removed
+    // An existing claim of this recorder comes from an earlier process, or its removal failed.
     return now() - seenAt < leaseMs && claim.recorder !== recorder;
   }
 
-  /** @returns `unproven`: an unsigned document took the number in between */
+  /** @returns `unproven` if a document without a trusted signature has this number */
   async #create(number: number): Promise<'mine' | 'claimed' | 'unproven'> {
     const { store, now } = this.#options;
     const text = this.#sign(number);
@@ -144,7 +148,7 @@ export class AlertClaim {
     const isMade = await store.claimDocument(this.#name(number), Buffer.from(text));
     const there = isMade ? undefined : await this.#read(number);
     if (there === 'unproven') return there;
-    // a request whose response was lost, and that was repeated, finds what it has made
+    // After a lost response, the repeated request finds its own claim.
     if (!isMade && there?.text !== text) return 'claimed';
     this.#held = { number, at };
     return 'mine';

@@ -1,12 +1,12 @@
 /**
- * The file of alerts as it is written: webhooks, and rules with the query each is about. Pure; reading files is the caller's.
- * Every problem is collected, so that one look tells them all.
+ * Parser of the alert file: webhooks, and rules with their queries. Pure functions; the caller reads the file. The
+ * parser collects all problems.
  */
 import { TailcastError } from '../../../errors.ts';
 import type { IndexedText } from '../../../search/moments.ts';
 import { parseQuery, QueryError, type Query } from '../../../search/query.ts';
 
-/** What stands in the file, checked. */
+/** Contents of a valid file. */
 export interface AlertFile {
   readonly webhooks: ReadonlyMap<string, WrittenWebhook>;
   readonly rules: readonly WrittenRule[];
@@ -17,7 +17,7 @@ export interface WrittenWebhook {
   readonly url: string;
   readonly secretFile: string;
   readonly caFile?: string;
-  /** As whom it sees recordings: a login or a tag. */
+  /** Login or tag. The webhook sees the recordings that this viewer may see. */
   readonly viewer?: string;
   readonly text: boolean;
   readonly player?: string;
@@ -41,8 +41,10 @@ type Say = (key: string, problem: string) => void;
 type Members = ReadonlyMap<string, unknown>;
 
 /**
+ * Parses the file.
+ *
  * @param entries top-level keys of the file
- * @param indexed which text is indexed: rules about other text would never be true; undefined: nobody knows
+ * @param indexed indexed text; undefined if unknown. Rules about other text are errors because they never match
  * @throws TailcastError `CONFIG_INVALID` that lists every problem with its key
  */
 export function parseAlertFile(entries: Members, file: string, indexed: IndexedText | undefined): AlertFile {
@@ -125,7 +127,7 @@ function readAddress(found: Members, key: string, say: Say): string {
   return url?.href ?? '';
 }
 
-/** Encrypted, or for this machine. */
+/** True for an encrypted or local address. */
 function mayBePlain({ protocol, hostname }: URL): boolean {
   return protocol === 'https:' || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
 }

@@ -1,6 +1,7 @@
 /**
- * What of alerts is durable: which recorder this is, which rules there are and since when, which alerts were made, and what became of them. One file
- * with a line for each of these; it is written anew, in its place, when most of it is over and when something has to go.
+ * Durable state of alerts: the name of this recorder, the rules and their start times, all alerts and their outcomes.
+ * The journal is one file with one line per fact. The file is rewritten if most lines are obsolete, or if text must be
+ * removed.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile, rename } from 'node:fs/promises';
@@ -20,23 +21,23 @@ import {
 import { ALERT, type Alert } from './alert.ts';
 
 const LINE = z.union([
-  /** Which recorder this is. */
+  /** Name of this recorder. */
   z.object({ recorder: z.string().regex(/^[0-9a-f]{16}$/) }),
   z.object({ rule: z.string(), sinceMs: z.number() }),
   z.object({ alert: ALERT }),
-  /** `session`: whose it was. */
+  /** `session`: session of the alert. */
   z.object({ settled: z.string(), session: z.string() }),
 ]);
 type Line = z.infer<typeof LINE>;
 
-/** Alerts that were settled and are remembered, so that none is made twice; the oldest are forgotten. */
+/** Maximum number of settled alerts that are remembered to prevent duplicates. The oldest are dropped. */
 const MAX_SETTLED = 100_000;
-/** Lines that say nothing any more before the file is written anew: so many, and more than all others. */
+/** Minimum number of obsolete lines before a rewrite. They must also outnumber the other lines. */
 const MIN_OVER = 4096;
 
 export interface AlertJournalOptions {
   readonly directory: string;
-  /** Ids of the rules that there are. A new one begins now. */
+  /** Ids of all rules. A new rule starts now. */
   readonly rules: readonly string[];
   /** Milliseconds since the epoch. */
   readonly nowMs: number;
@@ -47,7 +48,7 @@ export class AlertJournal {
   readonly #inTurn = createSequence();
   readonly #since = new Map<string, number>();
   readonly #pending = new Map<string, Alert>();
-  /** Alert → session, the oldest first. */
+  /** Maps alerts to sessions, oldest first. */
   readonly #settled = new Map<string, string>();
   #recorder = randomBytes(8).toString('hex');
   #file: AppendFile | undefined;
@@ -59,7 +60,7 @@ export class AlertJournal {
     this.#directory = directory;
   }
 
-  /** Reads what there is, and begins new rules. @throws a system error */
+  /** Opens the journal, and starts new rules. @throws a system error */
   static async open({ directory, rules, nowMs }: AlertJournalOptions): Promise<AlertJournal> {
     const journal = new AlertJournal(directory);
     await makeDirectory(directory);
@@ -71,12 +72,12 @@ export class AlertJournal {
     return journal;
   }
 
-  /** Lines that could not be read when it was opened. */
+  /** Number of unreadable lines in the opened file. */
   get damaged(): number {
     return this.#damaged;
   }
 
-  /** Name of this recorder, among those that tell alerts of one store: the same for as long as the journal is there. */
+  /** Name of this recorder among the recorders of one store. It never changes while the journal exists. */
   get recorder(): string {
     return this.#recorder;
   }
@@ -90,7 +91,7 @@ export class AlertJournal {
     return this.#since.get(rule) ?? Infinity;
   }
 
-  /** Resolves when those that are new are durable. @returns these */
+  /** Adds alerts. Resolves when the new ones are durable. @returns the new alerts */
   add(alerts: readonly Alert[]): Promise<readonly Alert[]> {
     return this.#inTurn(async () => {
       const fresh = alerts.filter(({ id }) => !this.#pending.has(id) && !this.#settled.has(id));
@@ -101,7 +102,7 @@ export class AlertJournal {
     });
   }
 
-  /** Somebody has an alert, or nobody will. @returns whether it was open */
+  /** Settles an alert after its delivery or expiry. @returns true if the alert was pending */
   settle({ id, session }: Alert): Promise<boolean> {
     return this.#inTurn(async () => {
       if (!this.#pending.has(id)) return false;
@@ -113,7 +114,7 @@ export class AlertJournal {
     });
   }
 
-  /** Sessions are gone: none of their text stays, and what was settled need not be known any more. */
+  /** Removes all text and settled alerts of removed sessions. */
   forget(sessions: ReadonlySet<string>): Promise<void> {
     return this.#inTurn(async () => {
       let changed = false;
@@ -146,9 +147,9 @@ export class AlertJournal {
       if (isSystemError(error, 'ENOENT')) return '';
       throw error;
     });
-    // what a crash has left of a line was never said to be durable
+    // An incomplete line after a crash was never reported as durable.
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
-    // the first line is written with the file, so a crash leaves it complete
+    // The first line is written together with the file, so it survives a crash.
     if (whole === '' && text !== '') this.#damaged += 1;
     for (const line of whole.split('\n')) {
       if (line === '') continue;
@@ -184,13 +185,13 @@ export class AlertJournal {
 
   async #append(lines: readonly Line[]): Promise<void> {
     if (this.#isClosed) throw new Error('the journal of alerts is closed');
-    // it could not be opened after it was written anew
+    // The file could not be opened after the rewrite.
     if (this.#file === undefined) await this.#writeAnew();
     await this.#file?.append([encodeLines(lines)]);
     this.#lines += lines.length;
   }
 
-  /** A crash leaves the old file or the new one. */
+  /** Rewrites the file. A crash leaves either the old file or the new one. */
   async #writeAnew(): Promise<void> {
     const lines = this.#needed();
     const fresh = `${this.#path}.new`;
@@ -199,7 +200,7 @@ export class AlertJournal {
     await writeDurableFile(fresh, [content]);
     await rename(fresh, this.#path);
     await syncDirectory(this.#directory);
-    // whatever fails from here on: nothing is written to the file that has lost its name
+    // After a failure from here on, nothing is written to the old, unlinked file.
     const old = this.#file;
     this.#file = undefined;
     await old?.close();

@@ -1,4 +1,4 @@
-/** What a webhook is told. Pure. */
+/** Messages to webhooks. Pure functions. */
 import { recordingLink } from '../../../search/recording-link.ts';
 import { replaceSecrets } from '../../../secrets.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
@@ -6,14 +6,16 @@ import type { Alert } from './alert.ts';
 import type { WebhookMessage } from './webhook-request.ts';
 
 export interface AlertWebhookView {
-  /** Rows of the screen and commands are told. */
+  /** True if messages contain rows of the screen and commands. */
   readonly text: boolean;
-  /** Where people look at recordings. */
+  /** Address of the page with recordings. */
   readonly player?: string;
 }
 
 /**
- * @param recording as it is now; undefined when it is gone: then nothing is told of it but its id
+ * Returns the message of an alert.
+ *
+ * @param recording current description; undefined if removed. The message then contains only its id
  */
 export function alertMessage(
   { id, rule, query, session, firedAtMs, at, hit }: Alert,
@@ -36,7 +38,7 @@ export function alertMessage(
   return { id, body: JSON.stringify(body) };
 }
 
-/** The same for a rule of which nothing is true: to see whether a webhook takes it. */
+/** Returns a test message that does not depend on any session. */
 export function testMessage(id: string, rules: readonly string[], nowMs: number): WebhookMessage {
   const body = {
     type: 'tailcast.alert.test',

@@ -1,4 +1,4 @@
-/** What is counted of alerts. */
+/** Metrics of alerts. */
 import type { Registry } from 'prom-client';
 import { createMakers } from '../../../observe/metric-makers.ts';
 
@@ -9,7 +9,7 @@ export interface AlertStatus {
 
 export type AlertMetrics = ReturnType<typeof createAlertMetrics>;
 
-/** @param status asked for at scrape time */
+/** Creates the metrics. @param status called at each scrape */
 export function createAlertMetrics(registry: Registry, status: () => AlertStatus) {
   const { counter, labelled, gauge } = createMakers(registry);
   gauge('tailcast_recorder_alerts_waiting', 'Undelivered alerts.', () => status().waiting);

@@ -1,24 +1,24 @@
-/** An alert: a rule was true of a session. */
+/** An alert: a rule matched a session. */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { printQuery, type Query } from '../../../search/query.ts';
 import type { Hit } from '../../../search/search-index.ts';
 
-/** As it is kept until somebody has taken it. Plain data. */
+/** An alert in the journal. Plain data. */
 export interface Alert {
-  /** The same whichever process, and whichever recorder, finds it. */
+  /** Equal for every process and every recorder that finds the match. */
   readonly id: string;
   readonly rule: string;
-  /** As it was when the rule was true. */
+  /** Query at the time of the match. */
   readonly query: string;
   readonly webhook: string;
   /** Id of the recording. */
   readonly session: string;
   /** Milliseconds since the epoch. */
   readonly firedAtMs: number;
-  /** Second of the session, where there is one. */
+  /** Position of the match in seconds, if it has one. */
   readonly at?: number;
-  /** Only for webhooks that are given text. */
+  /** Matched text; only for webhooks with text. */
   readonly hit?: Omit<Hit, 'at'>;
 }
 
@@ -39,12 +39,12 @@ export const ALERT = z.object({
     .exactOptional(),
 }) satisfies z.ZodType<Alert>;
 
-/** Of a rule with this query: with another one it is another rule. */
+/** Returns the id of a rule. Another query gives another id. */
 export function ruleIdOf(name: string, query: Query): string {
   return digest(`${name}\0${printQuery(query)}`).slice(0, 16);
 }
 
-/** Of a rule that is true of a session. */
+/** Returns the id of the alert for a rule and a session. */
 export function alertIdOf(ruleId: string, session: string): string {
   return `alert_${digest(`${ruleId}\0${session}`).slice(0, 32)}`;
 }

@@ -1,7 +1,7 @@
 /**
- * Alerts of a recorder: what rules were found true of is written down, and webhooks are told until they have taken it. A
- * process that is killed at any step tells them again, with the same id: none is lost, and a receiver knows one that it has. Of the
- * recorders of one store one tells: see `alert-claim.ts`.
+ * Alerts of a recorder. Matches of rules are written to the journal and sent to webhooks until the delivery succeeds.
+ * After a crash, the recorder repeats deliveries with the same id: no alert is lost, and receivers can drop duplicates.
+ * One recorder of a store sends each alert: see `alert-claim.ts`.
  */
 import { errorText } from '../../../errors.ts';
 import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
@@ -24,42 +24,45 @@ import {
 export interface AlertRule {
   readonly name: string;
   readonly query: Query;
-  /** Name of the webhook that is told. */
+  /** Name of the webhook. */
   readonly webhook: string;
 }
 
-/** What is watched for, and who is told. */
+/** Rules and their webhooks. */
 export interface AlertSettings {
   readonly rules: readonly AlertRule[];
   readonly webhooks: ReadonlyMap<string, AlertWebhook>;
-  /** How old an alert becomes at most before it is given up. */
+  /** Maximum age of an undelivered alert, in milliseconds. */
   readonly giveUpMs: number;
 }
 
 export interface AlertsOptions extends AlertSettings, SendingOptions {
-  /** A directory of the spool. */
+  /** Directory in the spool. */
   readonly directory: string;
   readonly metrics: (status: () => AlertStatus) => AlertMetrics;
 }
 
-/** What the index is given to do. */
+/** Interface of alerts for the indexer. */
 export interface SessionWatch {
   readonly rules: readonly WatchedRule[];
-  /** Resolves when it is durable that rules were true of a session. */
+  /** Called when rules matched a session. Resolves when the alerts are durable. */
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
 }
 
 export interface Alerts extends SessionWatch {
-  /** Recordings have left the store. */
+  /** Called when recordings were removed from the store. */
   removed(ids: readonly string[]): void;
   status(): AlertStatus;
   close(): Promise<void>;
 }
 
-/** By how much clocks of a gateway and a recorder may differ: a rule looks so far back at what ended before it. */
+/**
+ * Maximum clock difference between a gateway and a recorder, in milliseconds. Rules also cover sessions that ended this
+ * long before the rule started.
+ */
 const CLOCKS_MS = 300_000;
 
-/** Reads what an earlier process has left, and goes on telling webhooks of it. @throws a system error */
+/** Opens the journal, and resumes pending deliveries. @throws a system error */
 export async function openAlerts(options: AlertsOptions): Promise<Alerts> {
   const journal = await AlertJournal.open({
     directory: options.directory,
@@ -142,7 +145,7 @@ class RecorderAlerts implements Alerts {
   #alertOf(recording: Recording, { rule: ruleId, hit }: RuleMatch): Alert | undefined {
     const rule = this.#byId.get(ruleId);
     const webhook = rule === undefined ? undefined : this.#options.webhooks.get(rule.webhook);
-    // the index has narrowed by names; what the recording says of itself decides
+    // The index matched by name. The recording itself decides about access.
     if (rule === undefined || webhook === undefined || !isWithin(webhook.scope, recording)) return undefined;
     return {
       id: alertIdOf(ruleId, recording.id),

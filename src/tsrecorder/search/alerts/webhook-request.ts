@@ -1,4 +1,4 @@
-/** Sends a signed message to a webhook: one request, as https://www.standardwebhooks.com has it. */
+/** Sends a signed message to a webhook in one request, according to https://www.standardwebhooks.com. */
 import { createHmac } from 'node:crypto';
 import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
@@ -6,29 +6,29 @@ import { within } from '../../../async/within.ts';
 
 export interface WebhookTarget {
   readonly url: string;
-  /** What messages are signed with; while keys change, more than one. */
+  /** Signing keys. Several during a key rotation. */
   readonly keys: readonly Uint8Array[];
-  /** PEM of authorities beside which no other is trusted. */
+  /** CA certificates in PEM. If set, no other CA is trusted. */
   readonly ca?: string;
 }
 
 export interface WebhookMessage {
-  /** The same for every try. */
+  /** Equal for all attempts. */
   readonly id: string;
   readonly body: string;
 }
 
-/** What a receiver said. */
+/** Response of a receiver. */
 export interface WebhookAnswer {
   readonly status: number;
-  /** Seconds after which it wants to be asked again. */
+  /** Requested pause before the next attempt, in seconds. */
   readonly retryAfterSeconds?: number;
 }
 
 const TIMEOUT_MS = 10_000;
 const MAX_RETRY_AFTER = 3600;
 
-/** `v1,<base64>` of HMAC-SHA256 over `<id>.<timestamp>.<body>`, one for each key, with spaces between. */
+/** Returns `v1,<base64>` of the HMAC-SHA256 over `<id>.<timestamp>.<body>` for each key, separated by spaces. */
 function signatureOf(keys: readonly Uint8Array[], { id, body }: WebhookMessage, timestamp: number): string {
   return keys
     .map((key) => `v1,${createHmac('sha256', key).update(`${id}.${timestamp}.${body}`).digest('base64')}`)
@@ -36,10 +36,10 @@ function signatureOf(keys: readonly Uint8Array[], { id, body }: WebhookMessage, 
 }
 
 /**
- * Follows no redirect: a message goes where it is configured to go.
+ * Sends a message. Redirects are not followed, so that messages reach only the configured address.
  *
  * @param nowMs milliseconds since the epoch
- * @throws Error when nothing was answered in time
+ * @throws Error if no response arrives in time
  */
 export async function sendToWebhook(
   { url, keys, ca }: WebhookTarget,
@@ -64,11 +64,11 @@ export async function sendToWebhook(
       ? requestHttps(url, { ...options, ...(ca === undefined ? {} : { ca }) })
       : requestHttp(url, options);
     sent.once('response', answered.resolve);
-    // a receiver may answer before it has read all, and close then: what it said counts
+    // A receiver may respond and close before it has read everything. Its response is valid.
     sent.on('error', answered.reject);
     sent.end(body);
     const response = await answered.promise;
-    // what it says beside its status is not read
+    // The body of the response is ignored.
     response.on('error', () => undefined);
     response.destroy();
     const status = response.statusCode ?? 0;
@@ -79,7 +79,7 @@ export async function sendToWebhook(
   });
 }
 
-/** Whether the receiver has taken it. */
+/** True if the receiver accepted the message. */
 export function isDelivered({ status }: WebhookAnswer): boolean {
   return status >= 200 && status < 300;
 }

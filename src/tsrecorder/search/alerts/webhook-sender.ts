@@ -1,4 +1,4 @@
-/** Tells one webhook of alerts, until it has taken them or another recorder of the store has told it. */
+/** Sends alerts to one webhook until it accepts them or another recorder of the store has delivered them. */
 import { createBackoff, type Backoff } from '../../../async/backoff.ts';
 import { pause } from '../../../async/pause.ts';
 import { errorText } from '../../../errors.ts';
@@ -15,21 +15,21 @@ import { isDelivered, sendToWebhook, type WebhookTarget } from './webhook-reques
 
 export interface AlertWebhook extends AlertWebhookView {
   readonly target: WebhookTarget;
-  /** What of the recordings it may be told of. */
+  /** Recordings that the webhook may see. */
   readonly scope: Scope;
 }
 
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
-/** What is the same for all webhooks. */
+/** Options that all webhooks share. */
 export interface SendingOptions extends Pick<AlertClaimOptions, 'store' | 'leaseMs' | 'now' | 'signer'> {
   readonly catalog: Pick<Catalog, 'find'>;
-  /** How old an alert becomes at most before it is given up. */
+  /** Maximum age of an undelivered alert, in milliseconds. */
   readonly giveUpMs: number;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly log: Logger;
-  /** Called at each step that a kill may come at; tests use it. */
+  /** Called at each step where a crash is possible. For tests. */
   readonly onStep?: (step: AlertStep) => void;
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
@@ -46,28 +46,28 @@ interface WaitingAlert {
   alert: Alert;
   readonly claim: AlertClaim;
   readonly backoff: Backoff;
-  /** Between looks at the claim of another recorder. */
+  /** Delays between checks of another recorder's claim. */
   readonly looks: Backoff;
-  /** By the monotonic clock. */
+  /** Time of the next attempt by the monotonic clock. */
   dueAt: number;
-  /** Its recording was not found the last time. */
+  /** True if the last attempt did not find the recording. */
   wasMissing: boolean;
-  /** The webhook has it, and the other recorders do not know. */
+  /** True if the webhook has accepted the alert and the mark is still missing. */
   isTaken: boolean;
 }
 
-/** Alerts of one rule that may wait; of more the oldest are given up. */
+/** Maximum number of pending alerts per rule. Above it, the oldest alerts are given up. */
 export const MAX_WAITING = 1000;
 const RETRY = { baseMs: 1000, maxMs: 600_000 };
 
-/** Tells one webhook, one alert at a time, the oldest that is due first. */
+/** Sends alerts to one webhook sequentially. The alert with the earliest due time comes first. */
 export class WebhookSender {
   readonly #options: SenderOptions;
   readonly #waiting = new Map<string, WaitingAlert>();
-  /** Of the webhook as a whole: it could not be reached, or wants to be left alone. */
+  /** Delay for all alerts of the webhook, after connection failures and on its request. */
   readonly #backoff: Backoff;
   #notBefore = 0;
-  /** Since when it could not be asked who tells. */
+  /** Time of the first failed claim in a row; undefined if the store works. */
   #storeFailsSince: number | undefined;
   #wake = new AbortController();
   readonly closed: Promise<void>;
@@ -78,7 +78,7 @@ export class WebhookSender {
     this.closed = this.#run();
   }
 
-  /** @returns the oldest of its rule, which is not told any more, when too many wait */
+  /** Adds an alert. @returns the oldest alert of the same rule if too many are pending. It is not sent */
   add(alert: Alert): Alert | undefined {
     const { retry = RETRY, now, leaseMs, journal, log, name } = this.#options;
     const reported = new Set<string>();
@@ -129,7 +129,7 @@ export class WebhookSender {
         await this.#handle(next);
       } catch (error) {
         if (signal.aborted) return;
-        // the disk, or the store
+        // The disk or the store failed.
         next.dueAt = now() + next.backoff.next();
         log.error({ webhook: name, alert: next.alert.id, error: errorText(error) }, 'an alert has to wait');
       }
@@ -166,7 +166,7 @@ export class WebhookSender {
       );
       return;
     }
-    // it may be on its way into the store, and is looked for again before it is said to be gone
+    // The recording may be moving into the store. A second attempt decides.
     if (recording === undefined && !waiting.wasMissing) {
       waiting.wasMissing = true;
       waiting.dueAt = now() + waiting.backoff.next();
@@ -178,7 +178,7 @@ export class WebhookSender {
     else waiting.dueAt = now() + waiting.looks.next();
   }
 
-  /** Nobody is told of it any more; that another recorder has told it is no loss. */
+  /** Settles an expired alert. A delivery by another recorder is not a loss. */
   async #endOld(waiting: WaitingAlert): Promise<void> {
     const { alert, claim } = waiting;
     if (await claim.isTold().catch(() => false)) await this.#toldElsewhere(waiting);
@@ -186,7 +186,7 @@ export class WebhookSender {
     this.#waiting.delete(alert.id);
   }
 
-  /** By another recorder, or by this one before it was started again. */
+  /** Settles an alert that another recorder, or an earlier process, has delivered. */
   async #toldElsewhere({ alert }: WaitingAlert): Promise<void> {
     const { journal, metrics, log, name, onStep } = this.#options;
     if (await journal.settle(alert)) metrics.alerts.inc({ outcome: 'elsewhere' });
@@ -195,7 +195,11 @@ export class WebhookSender {
     onStep?.('settled');
   }
 
-  /** @throws what the store throws, until it has done so for a lease: an alert that comes twice is better than one that comes late */
+  /**
+   * Takes the claim. If the store fails for longer than a lease, the alert is sent without a claim, because a duplicate
+   * is better than a delay.
+   * @throws errors of the store before that
+   */
   async #claim({ alert, claim }: WaitingAlert): Promise<'mine' | 'told' | 'claimed'> {
     const { now, leaseMs, log, name, onStep } = this.#options;
     onStep?.('claiming');
@@ -216,7 +220,7 @@ export class WebhookSender {
 
   async #deliver(waiting: WaitingAlert, recording: Recording | undefined): Promise<void> {
     const { webhook, nowMs, log, name, onStep, signal } = this.#options;
-    // what was forgotten meanwhile is not told
+    // Text that was removed during the claim must not be sent.
     const { alert } = waiting;
     onStep?.('sending');
     const answer = await sendToWebhook(
@@ -230,7 +234,7 @@ export class WebhookSender {
     });
     if (!isDelivered(answer)) {
       this.#failed(waiting, answer);
-      // another one may reach it; a claim that stays ends by itself
+      // Another recorder may reach the webhook. If the release fails, the claim expires.
       await waiting.claim.release().catch(() => undefined);
       return;
     }
@@ -241,7 +245,7 @@ export class WebhookSender {
     await this.#finish(waiting);
   }
 
-  /** The webhook has it: the other recorders are told, and what is on disk. @throws what either throws, then it is to be tried again */
+  /** Marks an accepted alert in the store and in the journal. Errors of either pass through; the caller retries. */
   async #finish({ alert, claim }: WaitingAlert): Promise<void> {
     const { journal, metrics, onStep } = this.#options;
     const marked = await claim.markTold().then(
@@ -263,7 +267,7 @@ export class WebhookSender {
     const { metrics, now, log, name } = this.#options;
     const { status, error, retryAfterSeconds = 0 } = answer;
     waiting.dueAt = now() + waiting.backoff.next();
-    // it is not this alert that the receiver does not want
+    // These failures concern the webhook, not the alert.
     if (status === 0 || status === 429 || status >= 500)
       this.#notBefore = now() + Math.max(this.#backoff.next(), retryAfterSeconds * 1000);
     metrics.failures.inc();
@@ -276,7 +280,7 @@ export class WebhookSender {
 
 const IDLE_MS = 3_600_000;
 
-/** Nobody is told of it any more. */
+/** Settles an alert without delivery. */
 export async function giveUp(
   alert: Alert,
   reason: string,
