@@ -5,12 +5,12 @@ import { RecordingView } from './recording-view.tsx';
 import { parseRoute, type Route } from './route.ts';
 import { WallView } from './wall-view.tsx';
 
-/** Shows the view the address names, and follows the address. */
+/** Shows the view of the current address, and follows changes of the address. */
 export function App(): JSX.Element {
   const [route, setRoute] = useState(() => parseRoute(location.hash));
   useEffect(() => {
     const follow = (): void => setRoute(parseRoute(location.hash));
-    // each view knows its own place
+    // each view restores its own scroll position
     history.scrollRestoration = 'manual';
     addEventListener('hashchange', follow);
     return () => removeEventListener('hashchange', follow);

@@ -1,4 +1,7 @@
-/** The recorder's read API as the page uses it (see `src/tsrecorder/serving/api.ts`). Paths are relative: the page may be mounted anywhere. */
+/**
+ * Client of the recorder's read API (see `src/tsrecorder/serving/api.ts`). Paths are relative, because the page may be
+ * mounted at any path.
+ */
 
 import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
@@ -10,39 +13,39 @@ import type { Ask } from './recorder-context.ts';
 export interface Page {
   readonly recordings: readonly Listed[];
   readonly next?: string | null;
-  /** The recorder can be searched. */
+  /** True if the recorder supports search. */
   readonly search?: boolean;
-  /** Of what was searched. */
+  /** State of the search index. */
   readonly index?: SearchIndexState;
 }
 
-/** A recording, and where in it what was looked for stands. */
+/** A recording with its search matches. */
 export interface Listed extends ListedRecording {
   readonly found?: SessionHits;
 }
 
 export interface SessionHits {
   readonly hits: readonly Hit[];
-  /** It has more hits than these. */
+  /** True if the recording has more matches than these. */
   readonly more: boolean;
-  /** Not all of its text is in the index. */
+  /** True if only a part of its text is in the index. */
   readonly partial: boolean;
-  /** Second at which reading stopped because the session costs too much to render. */
+  /** Second at which indexing stopped, because the session is too expensive to render. */
   readonly stoppedAt?: number;
 }
 
-/** How far the index of a recorder is. */
+/** State of a recorder's search index. */
 export interface SearchIndexState {
   /** `ready`, `building` or `unavailable`. */
   readonly state: string;
-  /** Recordings that are not in it yet; who may not see everything is not told. */
+  /** Number of recordings that are not in the index yet; undefined for restricted viewers. */
   readonly backlog?: number;
-  /** Behind what running sessions have written; as above. */
+  /** Delay of the index behind running sessions, in seconds; undefined for restricted viewers. */
   readonly lagSeconds?: number;
   readonly problem?: string;
 }
 
-/** What the list can be narrowed to; an empty value does not narrow. */
+/** Filter of the list. An empty value matches everything. */
 export interface Filter {
   readonly text: string;
   readonly user: string;
@@ -62,11 +65,11 @@ export const EMPTY_FILTER: Filter = {
   from: '',
   to: '',
 };
-/** The first page is there at once; who goes on wants many. */
+/** The first page is small and fast; later pages are larger. */
 const PAGE_SIZE = 50;
 const NEXT_SIZE = 200;
 
-/** One page of recordings, newest first. Throws an `Error` with the recorder's own sentence. */
+/** Returns one page of recordings, newest first. Throws an `Error` with the recorder's message. */
 export async function listRecordings(
   ask: Ask,
   filter: Filter,
@@ -82,8 +85,8 @@ export async function listRecordings(
 }
 
 /**
- * One page of sessions that a query finds, newest first. Throws an `Error` with the recorder's own sentence; a recorder that
- * cannot be searched at all is one that lists `text`.
+ * Returns one page of search results, newest first. Throws an `Error` with the recorder's message. A recorder without
+ * search lists `text`.
  */
 export async function searchPage(
   ask: Ask,
@@ -141,10 +144,10 @@ function isHit(value: unknown): value is Hit {
   );
 }
 
-/** Hits that are marked in one recording at most. */
+/** Maximum number of marked matches in one recording. */
 const MAX_HITS = 1000;
 
-/** Where in one recording what was looked for stands, in the order of time. */
+/** Returns the matches in one recording, in order of time. */
 export async function readHits(
   ask: Ask,
   id: string,
@@ -159,7 +162,7 @@ export async function readHits(
 
 export const FACETS = ['user', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
-/** What the sessions that a query finds have in common, counted. */
+/** Returns counts of common values among the sessions of a query. */
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
   const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
@@ -183,12 +186,12 @@ export async function readRecording(ask: Ask, id: string, signal: AbortSignal): 
   return recording;
 }
 
-/** Where the cast is; `watched`: the page shows it, as opposed to somebody who wants the file. */
+/** Address of the cast. `watched` is true if the page plays it, and false for a download. */
 export function castAddress(id: string, options: { readonly watched: boolean }): string {
   return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
 
-/** What is derived from a recording for playing it, or how far that is. Undefined when there is none to be had. */
+/** Returns the play index of a recording or its progress; undefined if there is none. */
 export async function readPlayIndex(
   ask: Ask,
   id: string,
@@ -213,14 +216,14 @@ function isPlayIndex(body: unknown): body is PlayIndex {
   );
 }
 
-/** The screen at a keyframe. */
+/** Returns the screen at a keyframe. */
 export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
   const screen = await fetchJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
   if (typeof screen !== 'string') throw new Error('The recorder’s answer is not a screen.');
   return screen;
 }
 
-/** The recording as text, or how far it is made. Undefined when there is none to be had. */
+/** Returns the transcript of a recording or its progress; undefined if there is none. */
 export async function readTranscript(
   ask: Ask,
   id: string,
@@ -233,7 +236,7 @@ export async function readTranscript(
   return isTranscript(body) ? body : undefined;
 }
 
-/** What is known about a recording beside what it shows (see `src/tsrecorder/serving/api-evidence.ts`). */
+/** Evidence about a recording (see `src/tsrecorder/serving/api-evidence.ts`). */
 export interface Evidence {
   readonly evidence: {
     readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
@@ -284,7 +287,7 @@ interface StoredEvent extends Partial<Trust> {
   };
 }
 
-/** Checks the recording, too: takes as long as reading all of it. */
+/** Returns the evidence after a check, which reads the complete recording. */
 export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
   const body = await fetchJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
   if (!isEvidence(body)) throw new Error('The recorder’s answer cannot be read.');
@@ -307,7 +310,7 @@ function isTranscript(body: unknown): body is TranscriptDocument {
   );
 }
 
-/** Where something that belongs to a recording is. */
+/** Address of a document that belongs to a recording. */
 export function bytesAt(id: string, name: string): string {
   return `${pathOf(id)}/${name}`;
 }
@@ -316,14 +319,14 @@ function pathOf(id: string): string {
   return `api/v1/recordings/${encodeURIComponent(id)}`;
 }
 
-/** Where a running session is followed from. */
+/** Address of the live view of a running session. */
 export function liveAddress(id: string): string {
   const url = new URL(`${pathOf(id)}/live`, document.baseURI);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
   return url.href;
 }
 
-/** The filter as query parameters: days become the instants they begin and end at, in the reader's time zone. */
+/** Converts the filter to query parameters. Days become instants in the viewer's time zone. */
 export function filterQuery(filter: Filter): Record<string, string> {
   const query: Record<string, string> = {};
   for (const name of ['text', 'user', 'namespace', 'pod', 'state'] as const) {
@@ -363,7 +366,7 @@ async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<u
   });
 }
 
-/** @throws Error with a sentence when there is no answer at all. */
+/** @throws Error with a sentence if there is no response */
 export async function answerOf(
   ask: Ask,
   path: string,
@@ -373,12 +376,12 @@ export async function answerOf(
   try {
     return await ask(path, { signal, headers });
   } catch (error) {
-    // a browser says no more than that it failed
+    // browsers give no reason for a failed request
     throw signal.aborted ? error : new Error('The recorder cannot be reached.', { cause: error });
   }
 }
 
-/** What a refusal says, in the recorder's own words. */
+/** Converts an error response to an Error with the recorder's message. */
 export async function failureOf(response: Response): Promise<Error> {
   const body: unknown = await response.json().catch(() => undefined);
   if (response.status === 404)

@@ -1,14 +1,14 @@
-/** The bytes of a recording, asked of the recorder in ranges; and the lines of a running one, as they come. */
+/** Reads the bytes of a recording in ranges from the recorder, and the lines of a running session as a stream. */
 import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
 import { PIECE_BYTES, type CastBytes } from '../screen/cast-lines.ts';
 import { WireError } from '../wire/wire-error.ts';
 import { answerOf, castAddress, failureOf, liveAddress } from './archive.ts';
 import type { Ask } from './recorder-context.ts';
 
-/** A cast that can be played. */
+/** A playable cast. */
 export interface OpenCast {
   readonly cast: CastBytes;
-  /** Of a session that runs: looks how much there is by now. */
+  /** Updates the length of a running session. */
   readonly refresh: () => Promise<void>;
   readonly start: CastStart;
   readonly headerBytes: number;
@@ -17,7 +17,7 @@ export interface OpenCast {
 const LINE_FEED = 0x0a;
 const MAX_HEADER_BYTES = 4 * 1024 * 1024;
 
-/** @throws Error with a sentence for whoever watches. */
+/** @throws Error with a sentence for the viewer */
 export async function openCast(
   ask: Ask,
   id: string,
@@ -51,7 +51,7 @@ export async function openCast(
     };
     return { cast, refresh, start: readCastStart(line), headerBytes };
   } catch (error) {
-    // anything else is a fault of this page, and says nothing about the recording
+    // other errors are defects of this page, not of the recording
     if (!(error instanceof WireError)) throw error;
     throw new Error('The first line of this recording cannot be read, so nothing of it can be shown.');
   }
@@ -66,7 +66,7 @@ async function readRange(
 ): Promise<{ readonly bytes: Uint8Array; readonly total: number }> {
   const headers = { range: `bytes=${start}-${end - 1}` };
   const response = await answerOf(ask, address, signal, headers);
-  // nothing stored yet, or nothing at all
+  // the recording is still empty or missing
   if (response.status === 416) return { bytes: new Uint8Array(), total: 0 };
   if (!response.ok) throw await failureOf(response);
   const bytes = new Uint8Array(await response.arrayBuffer());
@@ -83,16 +83,16 @@ export interface LiveFeed {
 export interface LiveListener {
   onStart(start: CastStart): void;
   onLine(line: string): void;
-  /** The session is over, or the connection is: then it is tried again. */
+  /** Called when the session stops (`isOver`), or when the connection closes and will be retried. */
   onEnd(isOver: boolean): void;
 }
 
 const RETRY_MS = 2000;
-/** What the recorder says at the end of a session (RFC 6455 7.4.1). */
+/** Close code of the recorder at the end of a session (RFC 6455 7.4.1). */
 const CLOSE_NORMAL = 1000;
 const SUBPROTOCOL = 'v2.asciicast';
 
-/** Follows a running session from its beginning; again from there when the connection breaks. */
+/** Follows a running session from its beginning. Restarts from there after a reconnect. */
 export function followLive(id: string, listener: LiveListener): LiveFeed {
   let socket: WebSocket | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 
-/** Starts what takes as long as reading the whole recording, and says that it runs. */
+/** Button for a check that reads the complete recording, with a progress message. */
 export function CheckNow({
   asked,
   done,

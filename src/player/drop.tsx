@@ -1,4 +1,4 @@
-/** Something that unfolds over the page, and folds again by Escape, by a click elsewhere, and when a link in it is followed. */
+/** A pop-up over the page. It closes on Escape, on a click elsewhere, and when the user follows a link in it. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 
@@ -15,7 +15,7 @@ export function Drop({ label, class: name, children }: DropProps): JSX.Element {
     if (!open) return undefined;
     const close = (event: Event): void => {
       const { target } = event;
-      // also of what a click has taken away
+      // also true for an element that the click removed
       const isInside = event.composedPath().some((place) => place === details.current);
       if (!isInside || (target instanceof Element && target.closest('.panel a') !== null)) setOpen(false);
     };

@@ -1,4 +1,4 @@
-/** What is known about a recording beside what it shows: checked now, by whom it was signed, who watched, what else happened. */
+/** Evidence about a recording: check, signer, viewers and other events. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import { readEvidence, type Evidence } from './archive.ts';
@@ -11,7 +11,10 @@ import { formatRoute } from './route.ts';
 import { StatusBadges } from './status-badges.tsx';
 import { wallText, type Zone } from './wall-text.ts';
 
-/** The whole recording is read for it: a larger one is checked when somebody asks. */
+/**
+ * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger ones need a
+ * click.
+ */
 const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
@@ -62,7 +65,7 @@ function Found({
 }: {
   readonly found: Evidence;
   readonly zone: Zone;
-  /** True if a recorder checked it; the page of a bundle does that itself, elsewhere. */
+  /** True if the recorder offers a check. The page of a bundle has its own check. */
   readonly isChecked: boolean;
 }): JSX.Element {
   const { evidence, session, gaps, gapCount, parts, related, accesses, events } = found;
@@ -205,7 +208,7 @@ function Distrust({ of }: { readonly of: Partial<Trust> }): JSX.Element | null {
 
 type StoredEvent = NonNullable<Evidence['events']>[number];
 
-/** Undefined: whoever looks may not see everything, and these are about more than one recording. */
+/** Events of several recordings. Undefined for restricted viewers. */
 function Events({
   title,
   events,

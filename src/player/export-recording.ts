@@ -1,4 +1,4 @@
-/** A recording as one file that plays anywhere, put together here from what the recorder gives out. */
+/** Creates a single HTML file with a recording, in the browser, from the data of the recorder. */
 import type { BundleSources } from '../bundle/write-bundle.ts';
 import { writeBundle } from '../bundle/write-bundle.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -6,17 +6,17 @@ import { answerOf, bytesAt, castAddress, failureOf, readEvidence } from './archi
 import type { Ask } from './recorder-context.ts';
 
 const RETRY_MS = 1000;
-/** Characters that are given to the browser's own storage at a time. */
+/** Characters that are buffered before they are moved to a Blob. */
 const GATHERED = 8 * 1024 ** 2;
 
-/** @throws Error with a sentence for whoever asked. */
+/** @throws Error with a sentence for the user */
 export async function exportRecording(
   ask: Ask,
   recording: ListedRecording,
   signal: AbortSignal,
   onProgress: (share: number) => void,
 ): Promise<Blob> {
-  // it weighs as much as the page itself, so it comes when it is wanted
+  // as large as the page itself, so it is loaded on demand
   const { default: page } = await import('virtual:offline-page');
   const parts: Blob[] = [];
   let texts: string[] = [];
@@ -53,7 +53,7 @@ function sourcesOf(ask: Ask, recording: ListedRecording, signal: AbortSignal): B
   };
 }
 
-/** Undefined when there is no such thing. */
+/** Returns undefined for 404. */
 async function found(ask: Ask, path: string, signal: AbortSignal): Promise<Response | undefined> {
   for (;;) {
     const response = await answerOf(ask, path, signal);

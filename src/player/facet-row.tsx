@@ -1,4 +1,4 @@
-/** What the sessions found have in common, counted: each value narrows the search to it, or widens it again. */
+/** Counts of common values in the search results. A click adds a value to the query, or removes it. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import type { Query } from '../search/query.ts';
@@ -22,13 +22,13 @@ const AGES: readonly (readonly [age: string, says: string])[] = [
   ['7d', 'last week'],
   ['30d', 'last month'],
 ];
-/** Values that are always in sight; the others unfold. */
+/** Number of values that are always visible. */
 const MAX_SHOWN = 3;
 
 export interface FacetRowProps {
   readonly query: string;
   readonly read: Query;
-  /** The newest recording of the list: with another one the counts are others. */
+  /** Id of the newest recording in the list. A change invalidates the counts. */
   readonly newest: string | undefined;
 }
 
@@ -108,14 +108,14 @@ function FacetLink({
   );
 }
 
-/** Those of the search before are shown until there are new ones. */
+/** Facets of a query. The previous facets stay visible until the new ones are loaded. */
 function useFacets(query: string, newest: string | undefined): Facets | undefined {
   const { ask } = useContext(Recorder);
   const [facets, setFacets] = useState<Facets>();
   useEffect(() => {
     const gone = new AbortController();
     readFacets(ask, query, gone.signal).then(setFacets, () => {
-      // the list says what is wrong
+      // the list reports the error
       if (!gone.signal.aborted) setFacets(undefined);
     });
     return () => gone.abort();

@@ -1,4 +1,4 @@
-/** Narrows the list of a recorder that has no index of its recordings: whole names, and a text that occurs in them. */
+/** Filter for recorders without a search index: complete names, and a text in the names. */
 import type { JSX, TargetedInputEvent } from 'preact';
 import { useRef } from 'preact/hooks';
 import { RECORDING_STATES } from '../wire/recorder-api/recording-status.ts';
@@ -6,12 +6,12 @@ import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { KnownNames } from './query-edit.ts';
 import { formatRoute, goTo } from './route.ts';
 
-/** How long typing must pause before the list follows the filter. */
+/** Delay between the last key press and the update of the list, in milliseconds. */
 const TYPING_PAUSE_MS = 250;
 
 type InputEventOf = TargetedInputEvent<HTMLInputElement>;
 
-/** The fields whose value must be whole: they follow when typing is over, and offer what is known. */
+/** Fields with complete values. They apply after the input is complete, and suggest known names. */
 const KNOWN_AS = { user: 'user', namespace: 'ns', pod: 'pod' } as const;
 type Name = keyof typeof KNOWN_AS;
 

@@ -1,8 +1,8 @@
-/** Finds the recording in the page that it is part of. */
+/** Finds the recording that is embedded in the page. */
 import { parseManifest } from '../bundle/bundle-format.ts';
 import { openBundle, type BundleReader } from '../bundle/read-bundle.ts';
 
-/** @returns undefined when the page has no recording in it, or only the beginning of one. */
+/** @returns undefined for a page without a recording or with a truncated one */
 export function findBundle(page: Document): BundleReader | undefined {
   const text = page.querySelector('script[data-bundle]')?.textContent;
   const manifest = text === undefined || text === null ? undefined : parseManifest(text);

@@ -1,4 +1,4 @@
-/** Text for people: times, sizes and names. Pure. */
+/** Text for users: times, sizes and names. Pure. */
 import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { exitCodeOf, resultText, type Trust } from '../wire/recorder-api/recording-status.ts';
@@ -17,7 +17,7 @@ export function sizeText(bytes: number): string {
   return `${(bytes / 1024 ** unit).toFixed(1)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][unit]}`;
 }
 
-/** Who held the shell: the login, else the tags, else the node. */
+/** User of the session: the login name, otherwise the tags, otherwise the node. */
 export function whoText({ source }: ListedRecording): string {
   return (
     source.user ??
@@ -25,20 +25,20 @@ export function whoText({ source }: ListedRecording): string {
   );
 }
 
-/** What was entered: `namespace/pod (container)`, else the node. */
+/** Target of the session: `namespace/pod (container)`, otherwise the node. */
 export function whereText({ kubernetes, destination }: ListedRecording): string {
   if (kubernetes === undefined) return destination.node;
   const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
   return `${kubernetes.namespace}/${kubernetes.pod}${container}`;
 }
 
-/** Whether a trusted recorder signed the recording; undefined where nobody has checked. */
+/** Trust in the signature of a recording; undefined if it was not checked. */
 export function trustText({ trust, trustReason = '' }: Partial<Trust>): string | undefined {
   if (trust === undefined || trust === 'verified') return trust;
   return `${trust}: ${trustReason}`;
 }
 
-/** What of a recording holds the text that was looked for, when it is nothing that its row shows. */
+/** The field with the text of the filter, if the row does not show this field. */
 export function hiddenMatch(recording: ListedRecording, text: string): string | undefined {
   const wanted = text.trim().toLowerCase();
   if (wanted === '') return undefined;
@@ -61,7 +61,7 @@ export function hiddenMatch(recording: ListedRecording, text: string): string | 
 
 const LAG_SECONDS = 10;
 
-/** What whoever searches should know of the index. */
+/** Notices about the state of the search index. */
 export function indexTexts(index: SearchIndexState | undefined): readonly string[] {
   if (index === undefined) return [];
   const { state, backlog, lagSeconds = 0, problem } = index;

@@ -1,15 +1,18 @@
-/** Everything on the keyboard, and the list of it. */
+/** Keyboard shortcuts, and their help. */
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
 export interface KeyAction {
-  /** `event.key`, as the list shows them. */
+  /** Values of `event.key`, as shown in the help. */
   readonly keys: readonly string[];
   readonly does: string;
   readonly run: (key: string) => void;
 }
 
-/** Listens while it is there. Fields keep their keys, and what has a modifier is the browser's. */
+/**
+ * Handles keys while the component is mounted. Input fields keep their keys, and the browser keeps keys with a
+ * modifier.
+ */
 export function useKeys(actions: readonly KeyAction[]): void {
   const current = useRef(actions);
   current.current = actions;
@@ -28,7 +31,7 @@ export function useKeys(actions: readonly KeyAction[]): void {
   }, []);
 }
 
-/** Whether whatever is in focus has its own use for the key. */
+/** True if the focused element uses the key itself. */
 function isTaken({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest('input:not([type=checkbox]), select, textarea, dialog') !== null) return true;
@@ -43,7 +46,7 @@ const NAMES: Readonly<Record<string, string>> = {
   'Shift+ArrowRight': 'Shift →',
 };
 
-/** What the keys do; closed by Escape. */
+/** Help for keyboard shortcuts. Escape closes it. */
 export function KeyHelp({
   actions,
   onClose,

@@ -21,10 +21,10 @@ import { SearchForm } from './search-form.tsx';
 import { useRecordings, type ListState, type Source } from './use-recordings.ts';
 
 const MAX_OFFERED = 200;
-/** How far from the end of what is loaded more is asked for. */
+/** Distance from the end of the list at which the next page is requested. */
 const END_NEAR = '3000px 0px';
 
-/** The archive: what is looked for on top, newest first, one row per recording with what was found in it. */
+/** The archive: search field, then recordings with their matches, newest first. */
 export function ListView({
   filter,
   query,
@@ -78,7 +78,9 @@ function sourceOf(filter: Filter, query: string, read: ReadQuery): Source | unde
   return read.query === undefined ? undefined : { query };
 }
 
-/** A link from a recorder that can be searched leads to the same words at one that cannot, and the other way round. */
+/**
+ * Converts a filter to a query, or a query to a filter, if the link came from a recorder with the other kind of search.
+ */
 function useSameWords(filter: Filter, query: string, canSearch: boolean | undefined): void {
   useEffect(() => {
     const asQuery = queryOfFilter(filter);
@@ -89,7 +91,7 @@ function useSameWords(filter: Filter, query: string, canSearch: boolean | undefi
   }, [filter, query, canSearch]);
 }
 
-/** The field and the facets; where there is no index, the filter. */
+/** Search field and facets, or the filter for recorders without an index. */
 function Narrowing({
   filter,
   query,
@@ -103,7 +105,7 @@ function Narrowing({
   readonly known: KnownNames;
   readonly state: ListState;
 }): JSX.Element | null {
-  // until the recorder has said what it can
+  // wait until the recorder has reported its features
   if (canSearch === undefined && query === '' && problem === undefined) return null;
   if (canSearch !== true && query === '')
     return (
@@ -132,7 +134,7 @@ function Narrowing({
   );
 }
 
-/** Nothing was found: the word may only have been begun. */
+/** Suggests a prefix search if the query has no results. */
 function BegunWith({ read }: { readonly read: ReadQuery }): JSX.Element | null {
   const begun = read.query === undefined ? undefined : begunWith(read.query, Date.now());
   if (begun === undefined) return null;
@@ -145,10 +147,10 @@ function BegunWith({ read }: { readonly read: ReadQuery }): JSX.Element | null {
 }
 
 /**
- * Whoever scrolls to the end of what is loaded gets more, before the end is in sight. Who does not scroll has the button: a
- * filter that nearly nothing matches would have the whole archive looked through otherwise.
+ * Loads more rows before the user reaches the end of the list. Only scrolling loads automatically; otherwise a filter
+ * with few matches would read the complete archive. The button loads without scrolling.
  *
- * @returns for the element at the end.
+ * @returns a ref for the element at the end
  */
 function useMoreInSight(more: () => void): RefObject<HTMLDivElement | null> {
   const end = useRef<HTMLDivElement>(null);
@@ -195,7 +197,7 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
     : 'None of the recordings looked through so far matches.';
 }
 
-/** The names in all recordings that this list has shown so far. The same object until there are more. */
+/** Names in all recordings that this list has shown. The object changes only when names are added. */
 function useKnownNames(recordings: readonly Listed[]): KnownNames {
   const known = useRef<KnownNames>({ user: new Set(), ns: new Set(), pod: new Set() });
   return useMemo(() => {

@@ -1,4 +1,4 @@
-/** The screen of a session that runs: always the newest of it. */
+/** The live screen of a running session. */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { stoppedText } from '../screen/clock-text.ts';
@@ -22,7 +22,7 @@ const WORDS: Readonly<Record<Link, string>> = {
 
 export interface LiveScreenProps {
   readonly recording: ListedRecording;
-  /** Shows it from an earlier moment on; `seconds`: how long the session lasts by now. Without, there is no such button. */
+  /** Called to look back; `seconds` is the current length of the session. Without it there is no button. */
   readonly onLookBack?: (seconds: number) => void;
 }
 
@@ -62,7 +62,7 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
   );
 }
 
-/** @returns what ends it. */
+/** @returns a function that stops following */
 function follow(
   id: string,
   element: HTMLElement,
@@ -81,7 +81,7 @@ function follow(
   let read = createCastReader({ version: 2, rowsFirst: false });
   let drawing = 0;
   let isStopped = false;
-  /** Lines one after another: a resize must not overtake the text before it. */
+  /** Queue of lines: a resize must not overtake the text before it. */
   let queue: Promise<void> = Promise.resolve();
   const paint = (): void => {
     drawing = 0;
@@ -104,7 +104,7 @@ function follow(
   };
   const feed = followLive(id, {
     onStart(start) {
-      // from the beginning, the first time and after each break
+      // restart from the beginning after each reconnect
       terminal?.dispose();
       terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       read = createCastReader(start);

@@ -1,4 +1,4 @@
-/** The page of an exported recording: a file that plays what is in it, and asks nobody. */
+/** Page of an exported recording: plays the embedded recording without network access. */
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { render } from 'preact';
 import type { JSX } from 'preact';
@@ -16,7 +16,7 @@ import { saveFile } from './save-file.ts';
 import { wallText } from './wall-text.ts';
 import './style.css';
 
-// the recording stands behind this script
+// the recording follows this script in the page
 addEventListener('DOMContentLoaded', () => {
   const root = document.getElementById('app');
   if (root === null) return;
@@ -63,7 +63,10 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
   );
 }
 
-/** The whole recording is read for it: a larger one is checked when somebody asks. */
+/**
+ * Maximum size of an automatic check, in bytes, because the check reads the complete recording. Larger ones need a
+ * click.
+ */
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
@@ -73,7 +76,7 @@ const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
   unable: 'It cannot be said here whether this file is what was signed.',
 };
 
-/** What this browser finds, whatever the recorder said when the file was made. */
+/** Result of a check in this browser, independent of the recorder's result at export. */
 function Check({
   found,
   asked,
@@ -130,7 +133,7 @@ const FILES: readonly (readonly [file: BundleFile, ending: string, what: string]
   ['key', '.pem', 'the public key that signed it'],
 ];
 
-/** Each as it lies in the store, for tools. */
+/** Download of each file in its stored form, for tools. */
 function Files({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
   const save = async (file: BundleFile, name: string): Promise<void> =>
     saveFile(name, new Blob([await bundle.read(file)]));

@@ -1,4 +1,4 @@
-/** What the keys of the player do. */
+/** Keyboard controls of the player. */
 import type { Playback } from '../screen/playback.ts';
 import type { KeyAction } from './keyboard.tsx';
 import type { TimelineMark } from './timeline.tsx';
@@ -14,7 +14,7 @@ interface Handles {
   readonly skips: boolean;
   readonly useSpeed: (speed: number) => void;
   readonly useSkips: (skips: boolean) => void;
-  /** To a hit of the search. */
+  /** Seeks to the next or previous match of the search. */
   readonly onHit: (by: 1 | -1) => void;
   readonly onTranscript: () => void;
   readonly onZone: () => void;
@@ -24,7 +24,7 @@ interface Handles {
   readonly onFullscreen: () => void;
 }
 
-/** In the order in which the help lists them. */
+/** Key actions, in the order of the help. */
 export function keyActions(handles: Handles): readonly KeyAction[] {
   const { playback, marks, speed } = handles;
   const move = (seconds: number): void => {
@@ -37,7 +37,7 @@ export function keyActions(handles: Handles): readonly KeyAction[] {
   const mark = (by: 1 | -1): void => {
     const now = playback?.state.position ?? 0;
     const times = marks.map(({ at }) => at);
-    // a moment after one is still at it: going back must not be held there
+    // shortly after a match the position still counts as that match, so going back must skip it
     const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
     if (next !== undefined) void playback?.seek(next);
   };

@@ -1,4 +1,4 @@
-/** The screen of a recording with everything that moves it. */
+/** The screen of a recording with its controls. */
 import type { JSX } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
@@ -20,7 +20,7 @@ import { usePlayback, type Played } from './use-playback.ts';
 
 const TOLD_MS = 4000;
 
-/** Who asked their system for less movement is shown a still picture first. */
+/** True if the user prefers reduced motion; the player then starts paused. */
 function prefersStill(): boolean {
   return matchMedia('(prefers-reduced-motion: reduce)').matches;
 }
@@ -31,13 +31,13 @@ const NO_MARKS: readonly TimelineMark[] = [];
 export interface PlayerProps {
   readonly recording: ListedRecording;
   readonly startAt: number | undefined;
-  /** Looked for in the transcript; empty for nothing. */
+  /** Text to find in the transcript; empty for none. */
   readonly find: string;
-  /** What the recording was found by: its hits are marked. Empty for nothing. */
+  /** Query that found the recording; its matches are marked. Empty for none. */
   readonly query: string;
   readonly zone: Zone;
   readonly onZone: () => void;
-  /** The session runs: to what it shows now. */
+  /** Called to return to the live view; undefined if the session does not run. */
   readonly onLive: (() => void) | undefined;
 }
 
@@ -121,7 +121,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   );
 }
 
-/** A sentence for a few seconds. */
+/** A message that is shown for a few seconds. */
 function useTold(): [string, (text: string) => void] {
   const [told, setTold] = useState('');
   return [
@@ -137,7 +137,7 @@ function sorted(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   return marks.toSorted((left, right) => left.at - right.at);
 }
 
-/** How the session ended, as far as that is known. */
+/** Mark for the end of the session, if known. */
 function endOf(recording: ListedRecording): readonly TimelineMark[] {
   const { durationSeconds: at = 0, result, resultMessage, state, problem } = recording;
   const cut = state === 'completed' || problem === undefined ? [] : [problem];
@@ -153,7 +153,7 @@ interface TranscriptChoice {
   readonly useReads: (shown: boolean) => void;
   readonly hits: readonly TimelineMark[];
   readonly setHits: (hits: readonly TimelineMark[]) => void;
-  /** The transcript shows the lines that never became visible. */
+  /** True if the transcript shows the lines that never became visible. */
   readonly isHidden: boolean;
   readonly setHidden: (shown: boolean) => void;
   readonly showHidden: () => void;
@@ -185,7 +185,7 @@ function TranscriptBeside({
   );
 }
 
-/** Whether the transcript is shown, as it was the last time, and what was found in it. */
+/** Visibility of the transcript, remembered between recordings, and its matches. */
 function useTranscriptChoice(find: string): TranscriptChoice {
   const [reads, setReads] = useState(find !== '' || recall(TRANSCRIPT_KEY) === 'shown');
   const [hits, setHits] = useState(NO_MARKS);
@@ -203,7 +203,7 @@ function useTranscriptChoice(find: string): TranscriptChoice {
   return { reads, useReads, hits, setHits, isHidden, setHidden, showHidden };
 }
 
-/** Ctrl-F finds in the recording; in the field for that it is the browser’s again. */
+/** Ctrl-F finds in the recording. Inside the find field, Ctrl-F opens the browser's own search. */
 function useFind(show: () => void): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
@@ -285,7 +285,7 @@ function Controls(props: ControlProps): JSX.Element {
   );
 }
 
-/** What whoever looks should know before they believe the picture. */
+/** Warnings about the recording above the screen. */
 function Notices({
   played,
   onHidden,
@@ -364,7 +364,7 @@ function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
-/** Where it stands; a time can be typed. */
+/** Current position; the user can type a time. */
 function Position({
   state,
   onGo,
@@ -399,11 +399,11 @@ function Position({
   );
 }
 
-/** Puts the moment into the address and its link into the clipboard. @returns what to tell */
+/** Writes the position into the address, and copies the link to the clipboard. @returns the message for the user */
 async function copyLink(id: string, at: number): Promise<string> {
   history.replaceState(null, '', formatRoute({ view: 'recording', id, at }));
   try {
-    // a page that came over plain http has no clipboard
+    // pages over plain HTTP have no clipboard access
     await navigator.clipboard.writeText(location.href);
     return `Link to ${clockText(at, true)} copied.`;
   } catch {

@@ -1,6 +1,6 @@
 /**
- * What a recording showed at a moment, small: before somebody goes there. It is played like the screen itself, on a terminal of its
- * own, so it shows nothing that the player would not show.
+ * Small preview of a recording at a position. A second player renders it, so it shows only what the player itself would
+ * show.
  */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
@@ -16,10 +16,10 @@ import { followIndex, type Previewed } from './use-playback.ts';
 
 const WIDTH_PX = 280;
 const HEIGHT_PX = 160;
-/** How long somebody must point at a moment. */
+/** Time that the pointer must rest on a position, in milliseconds. */
 const PAUSE_MS = 60;
 
-/** For the eye alone: whatever is in it is where it leads, too. */
+/** Visual only: hidden from assistive technology, because the target of the link has the same content. */
 export function Preview({
   previewed,
   at,
@@ -67,7 +67,7 @@ export function Preview({
   return <div ref={element} class="preview" aria-hidden="true" lang="zxx" translate={false} />;
 }
 
-/** A recording in the middle of what it wrote; nothing until that is known, or when there is nothing. */
+/** Preview of a recording at the middle of its output; nothing until the preview is loaded or if there is none. */
 export function RecordingPreview({
   recording: { id },
 }: {
@@ -89,7 +89,7 @@ export function RecordingPreview({
         },
       );
     };
-    // whoever opens the recording is told what is wrong
+    // the view of the recording reports the error
     load().catch(() => undefined);
     return () => gone.abort();
   }, [id]);
@@ -97,7 +97,7 @@ export function RecordingPreview({
   return <Preview previewed={previewed} at={middleOf(previewed.index)} />;
 }
 
-/** The moment at which half of the output had come. */
+/** Time at which half of the output was written. */
 function middleOf({ activity, seconds }: Pick<PlayIndex, 'activity' | 'seconds'>): number {
   const half = activity.reduce((sum, count) => sum + count, 0) / 2;
   let before = 0;

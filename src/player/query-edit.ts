@@ -1,15 +1,15 @@
-/** What the page does to a query: takes it apart, puts terms in and out, completes what is typed. Pure. */
+/** Operations of the page on queries: parse, add and remove terms, complete input. Pure. */
 import { CHOICES, KEYS, parseQuery, printQuery, QueryError, type Query, type Term } from '../search/query.ts';
 import { EMPTY_FILTER, filterQuery, type Filter } from './archive.ts';
 
-/** What is written in the field, understood or not. */
+/** Input of the search field: a valid query, or a problem. */
 export type ReadQuery =
   | { readonly query: Query; readonly problem?: undefined; readonly meant?: undefined }
   | {
       readonly query?: undefined;
-      /** A sentence. */
+      /** Message for the user. */
       readonly problem: string;
-      /** The query as it may have been meant. */
+      /** Suggested correction of the query, if any. */
       readonly meant: string | undefined;
     };
 
@@ -28,7 +28,7 @@ export function readQuery(text: string, nowMs: number): ReadQuery {
   }
 }
 
-/** Each part of a query that can be taken out. */
+/** Each part of a query that can be removed. */
 export function partsOf({ clauses }: Query): readonly string[] {
   return clauses.map((clause) => printQuery({ clauses: [clause] }));
 }
@@ -37,10 +37,10 @@ export function withoutPart({ clauses }: Query, index: number): string {
   return printQuery({ clauses: clauses.filter((_, at) => at !== index) });
 }
 
-/** Keys that a page offers values for. */
+/** Keys with suggested values. */
 export type OfferedKey = 'user' | 'ns' | 'kind' | 'state' | 'result' | 'trust' | 'after';
 
-/** Where in a query `key:value` stands by itself; -1 when it does not. */
+/** Index of the top-level clause `key:value` in a query, or -1. */
 export function findPart({ clauses }: Query, key: OfferedKey, value: string): number {
   return clauses.findIndex(
     ([term, ...others]) => others.length === 0 && term !== undefined && isSame(term, key, value),
@@ -51,7 +51,7 @@ function isSame(term: Term, key: OfferedKey, value: string): boolean {
   return !term.isNot && term.field === key && term.value === value && !('isPrefix' in term && term.isPrefix);
 }
 
-/** With `key:value`, or without it when it is there. A session begins once: one `after` takes the place of another. */
+/** Adds `key:value`, or removes it if present. A query has one `after`, so a new one replaces it. */
 export function toggled(query: Query, key: OfferedKey, value: string, nowMs: number): string {
   const at = findPart(query, key, value);
   if (at >= 0) return withoutPart(query, at);
@@ -62,7 +62,7 @@ export function toggled(query: Query, key: OfferedKey, value: string, nowMs: num
   return printQuery({ clauses: [...clauses, ...added.clauses] });
 }
 
-/** A link to a filtered list of a recorder that had no search, as a query. */
+/** Converts a filter in a link for a recorder without search to a query. */
 export function queryOfFilter(filter: Filter): string {
   const { text, user, namespace, pod, state, from, to } = filterQuery(filter);
   const quoted = (key: string, value: string | undefined): readonly string[] =>
@@ -78,13 +78,13 @@ export function queryOfFilter(filter: Filter): string {
   ].join(' ');
 }
 
-/** The text of a query that is nothing else, for what it was found by. */
+/** Text of a query that has only text; used for the filter. */
 export function plainText({ clauses }: Query): string {
   const [term, ...others] = clauses.flat();
   return term?.kind === 'text' && term.field === 'any' && others.length === 0 ? term.value : '';
 }
 
-/** The same query with its last word begun instead of whole; undefined when that makes no sense. */
+/** Returns the query with its last word as a prefix; undefined if that is impossible. */
 export function begunWith(query: Query, nowMs: number): string | undefined {
   const [last] = query.clauses.at(-1) ?? [];
   if (last?.kind !== 'text' || last.isPrefix || last.isNot) return undefined;
@@ -93,12 +93,12 @@ export function begunWith(query: Query, nowMs: number): string | undefined {
   return readQuery(text, nowMs).query === undefined ? undefined : text;
 }
 
-/** Names that are known here, by key. */
+/** Known names, by key. */
 export type KnownNames = Readonly<Record<'user' | 'ns' | 'pod', ReadonlySet<string>>>;
 
 const MAX_OFFERED = 20;
 
-/** Whole queries that what is typed may become: keys, and values of keys. */
+/** Suggested completions of the input, as complete queries: keys, and values of keys. */
 export function queryOffers(text: string, known: KnownNames): readonly string[] {
   const [, before = '', key, value = ''] = /^(.*?(?:^|\s)-?)(?:([a-z]+):"?)?([^\s":]*)$/is.exec(text) ?? [];
   if (key === undefined) {
@@ -113,7 +113,7 @@ export function queryOffers(text: string, known: KnownNames): readonly string[] 
     .map((name) => `${before}${key}:${/[\s"]/.test(name) ? `"${name.replaceAll(/["\\]/g, '\\$&')}"` : name}`);
 }
 
-/** A filter that looks for a text as it stands, where there is no index. */
+/** Filter for a literal text, for recorders without an index. */
 export function filterOfText(text: string): Filter {
   return { ...EMPTY_FILTER, text };
 }

@@ -1,8 +1,8 @@
-/** Whom the page asks: the recorder it came from, or the file that it is part of. */
+/** Source of recordings for the page: a recorder, or the exported file itself. */
 import { createContext } from 'preact';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 
-/** Asks for what lies under a path below the page. Rejects when there is nobody to answer. */
+/** Requests a path below the page. Rejects without a connection. */
 export type Ask = (
   path: string,
   options: { readonly signal: AbortSignal; readonly headers: Readonly<Record<string, string>> },
@@ -10,7 +10,7 @@ export type Ask = (
 
 export interface RecorderPage {
   readonly ask: Ask;
-  /** A recording as one file; undefined where the page is that file. */
+  /** Exports a recording as a file; undefined in an exported file. */
   readonly exportRecording:
     | ((
         recording: ListedRecording,
@@ -20,7 +20,7 @@ export interface RecorderPage {
     | undefined;
 }
 
-/** There is one around each page: `main.tsx`, `offline.tsx`. */
+/** Context of all views, set in `main.tsx` and `offline.tsx`. */
 export const Recorder = createContext<RecorderPage>({
   ask: () => Promise.reject(new Error('nobody is asked here')),
   exportRecording: undefined,

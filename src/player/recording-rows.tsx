@@ -1,6 +1,6 @@
 /**
- * The rows of a list that may be very long. They come in chunks; those far from what is in sight are room above and below, so the
- * page is as quick with 100,000 recordings as with 100.
+ * Rows of a list of any length. Only chunks near the visible area are in the page; spacers replace the others, so that
+ * the page stays fast.
  */
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
@@ -14,22 +14,22 @@ import { snippetParts } from './snippet.ts';
 import { StatusBadges } from './status-badges.tsx';
 import { wallText } from './wall-text.ts';
 
-/** Rows that come and go together: few, so that scrolling never waits for them. */
+/** Rows per chunk: few, so that scrolling stays smooth. */
 const CHUNK = 10;
-/** Pixels above and below what is in sight in which rows are there. */
+/** Distance from the visible area at which chunks are in the page, in pixels. */
 const NEAR = 1200;
-/** Pixels of a row that nobody has seen yet. */
+/** Estimated height of a row that was not rendered yet, in pixels. */
 const USUAL_HEIGHT = 36;
 
 export interface RecordingTableProps {
   readonly recordings: readonly Listed[];
-  /** There are more than these. */
+  /** True if there are more rows. */
   readonly goesOn: boolean;
-  /** What was looked for in their names. */
+  /** Text of the filter. */
   readonly text: string;
-  /** What they were found by; empty for nothing. */
+  /** Search query; empty without a search. */
   readonly query: string;
-  /** Pixels of each chunk, once it was in the page. Kept by whoever keeps the list. */
+  /** Height of each chunk that was rendered, in pixels. The owner of the list stores it. */
   readonly heights: Map<number, number>;
 }
 
@@ -92,7 +92,7 @@ export function RecordingTable({
   );
 }
 
-/** From the link that is in focus to another one. @returns whether there is one */
+/** Moves the focus to another link. @returns false if there is none */
 function stepFrom(table: HTMLTableElement, by: number): boolean {
   const links = [...table.querySelectorAll<HTMLElement>('a')];
   const next = links[links.findIndex((link) => link === document.activeElement) + by];
@@ -102,16 +102,19 @@ function stepFrom(table: HTMLTableElement, by: number): boolean {
 
 interface Pointed {
   readonly recording: Listed;
-  /** Pixels of what is in sight: where there is room for a preview. */
+  /** Free area for a preview, in pixels. */
   readonly left: number;
   readonly top: number;
 }
 
-/** Nobody who only passes has looked at a recording: it is in the access log who has. */
+/**
+ * Time after which a preview is loaded, in milliseconds. A pointer that only passes must not create an entry in the
+ * access log.
+ */
 const DWELL_MS = 500;
 const PREVIEW_HEIGHT = 190;
 
-/** The recording that somebody has pointed at with the mouse, or gone to with the keyboard, and stays at. */
+/** The recording under the mouse or with the keyboard focus, after {@link DWELL_MS}. */
 function usePointedAt(
   table: RefObject<HTMLTableElement | null>,
   recordings: readonly Listed[],
@@ -160,7 +163,7 @@ function usePointedAt(
 
 function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | undefined {
   const recording = recordings.find(({ id }) => id === row.dataset['id']);
-  // what runs is on the wall
+  // the wall shows running sessions
   if (recording === undefined || recording.state === 'running') return undefined;
   const box = row.getBoundingClientRect();
   const hasRoomBelow = box.bottom + PREVIEW_HEIGHT < innerHeight;
@@ -171,7 +174,7 @@ function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | u
   };
 }
 
-/** In the place of rows that are far. */
+/** Spacer for chunks outside the page. */
 function Room({ height }: { readonly height: number }): JSX.Element | null {
   if (height <= 0) return null;
   return (
@@ -181,9 +184,9 @@ function Room({ height }: { readonly height: number }): JSX.Element | null {
   );
 }
 
-/** Pixels of the chunks from one up to another. */
+/** Height of a range of chunks, in pixels. */
 function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number): number {
-  // what nobody has seen is taken for as high as what everybody sees first
+  // chunks that were not rendered yet get the height of the first chunk
   const usual = heights.get(0) ?? CHUNK * USUAL_HEIGHT;
   let sum = 0;
   for (let number = from; number < to; number += 1) sum += heights.get(number) ?? usual;
@@ -192,11 +195,11 @@ function heightOf(heights: ReadonlyMap<number, number>, from: number, to: number
 
 interface Chunks {
   readonly first: number;
-  /** The one after the last. */
+  /** Index after the last chunk. */
   readonly last: number;
 }
 
-/** Which chunks are near what is in sight, from scrolling to scrolling. Notes how high they are. */
+/** Chunks near the visible area, updated while scrolling. Measures their heights. */
 function useChunksInSight(
   table: RefObject<HTMLTableElement | null>,
   count: number,
@@ -209,7 +212,7 @@ function useChunksInSight(
     const found = chunksInSight(table.current, current.current, heights);
     setChunks((old) => (old.first === found.first && old.last === found.last ? old : found));
   };
-  // when what is there has been drawn
+  // after the current rows are drawn
   useEffect(look, [count, chunks]);
   useEffect(() => {
     addEventListener('scroll', look, { passive: true });
@@ -223,7 +226,7 @@ function useChunksInSight(
 }
 
 function chunksInSight(table: HTMLTableElement | null, count: number, heights: Map<number, number>): Chunks {
-  // pixels from what is in sight to the beginning of the first chunk
+  // pixels from the visible area to the start of the first chunk
   let top = 0;
   for (const body of [...(table?.tBodies ?? [])].toReversed()) {
     if (body.dataset['chunk'] === undefined) continue;
@@ -254,7 +257,7 @@ interface ChunkProps {
 
 function Chunk({ number, recordings, text, query }: ChunkProps): JSX.Element {
   const rows = recordings.slice(number * CHUNK, (number + 1) * CHUNK);
-  // nothing is drawn again that is the same
+  // avoid rendering unchanged rows
   return useMemo(
     () => (
       <tbody role="rowgroup" data-chunk={number}>
@@ -273,7 +276,7 @@ function Chunk({ number, recordings, text, query }: ChunkProps): JSX.Element {
   );
 }
 
-/** As many as a chunk may have: the number of what something depends on never changes. */
+/** Pads a chunk to its maximum size, because the number of dependencies of a hook must not change. */
 function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
   return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }
@@ -331,7 +334,7 @@ function RecordingRow({
   );
 }
 
-/** Where in a session what was looked for stands: each leads to a moment before it. */
+/** Matches in a session. Each links to a time shortly before the match. */
 function HitsRow({
   id,
   found: { hits, more, partial, stoppedAt },

@@ -12,7 +12,7 @@ import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
 import { StatusBadges } from './status-badges.tsx';
 
-/** How often it is asked whether a running session has ended. */
+/** Interval of requests for the state of a running session. */
 const LIVE_REFRESH_MS = 2000;
 const LOOK_BACK_SECONDS = 30;
 
@@ -21,7 +21,7 @@ interface LookBack {
   readonly from: number;
 }
 
-/** A hit in a session that runs is a moment to look back to. */
+/** Position to look back to for a match in a running session; undefined for a finished one. */
 function hitBack({ state, durationSeconds }: ListedRecording, hit: number | undefined): LookBack | undefined {
   return state === 'running' && hit !== undefined
     ? { end: durationSeconds ?? hit + LOOK_BACK_SECONDS, from: hit }
@@ -31,22 +31,22 @@ function hitBack({ state, durationSeconds }: ListedRecording, hit: number | unde
 export interface RecordingViewProps {
   readonly id: string;
   readonly startAt: number | undefined;
-  /** What to look for in its transcript. */
+  /** Text to find in the transcript. */
   readonly find: string;
-  /** What it was found by. */
+  /** Query that found the recording. */
   readonly query: string;
 }
 
-/** One recording: the player or the live view, and what is known about the session. */
+/** One recording: the player or the live view, and the facts about the session. */
 export function RecordingView({ id, startAt, find, query }: RecordingViewProps): JSX.Element {
   const { ask } = useContext(Recorder);
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<string>();
   const [zone, setZone] = useZone();
-  /** Of a session that runs and is looked back in: how long it lasted when that began, and from where. */
+  /** Look-back in a running session: its length at the time of the click, and the start position. */
   const [back, setBack] = useState<LookBack>();
   const lookBack = (end: number): void => setBack({ end, from: Math.max(0, end - LOOK_BACK_SECONDS) });
-  /** Who watched a session to its end stays there. */
+  /** True if the viewer saw the session live; the view then stays at its end. */
   const wasLive = useRef(false);
   useEffect(() => scrollTo(0, 0), [id]);
   useEffect(() => {
@@ -64,7 +64,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
     if (recording?.state !== 'running') return undefined;
     const abort = new AbortController();
     const timer = setInterval(() => {
-      // A recorder that is away for a moment is no reason to take the screen from the viewer.
+      // keep the screen while the recorder is temporarily unreachable
       readRecording(ask, id, abort.signal).then(setRecording, () => undefined);
     }, LIVE_REFRESH_MS);
     return () => {
@@ -119,7 +119,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
 
 const ZONE_KEY = 'tailcast.zone';
 
-/** The zone in which times are shown: one choice for all recordings. */
+/** Time zone of displayed times; one choice for all recordings. */
 function useZone(): [Zone, (zone: Zone) => void] {
   const [zone, setZone] = useState<Zone>(() => (recall(ZONE_KEY) === 'utc' ? 'utc' : 'local'));
   return [

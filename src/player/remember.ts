@@ -1,4 +1,4 @@
-/** What somebody chose, for the next time. A browser that keeps nothing is no reason to show nothing. */
+/** Stores the user's choices in the browser. Works without storage, too. */
 
 export function recall(name: string): string | undefined {
   try {
@@ -12,6 +12,6 @@ export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // it is asked again
+    // the choice is lost without storage
   }
 }

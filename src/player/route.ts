@@ -1,4 +1,7 @@
-/** The page's address: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/live` what runs now. Pure. */
+/**
+ * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/live` the running
+ * sessions. Pure.
+ */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 
 export type Route =
@@ -8,9 +11,9 @@ export type Route =
       readonly view: 'recording';
       readonly id: string;
       readonly at: number | undefined;
-      /** Looked for in the transcript. */
+      /** Text to find in the transcript. */
       readonly find?: string;
-      /** The query whose hits are marked. */
+      /** Query whose matches are marked. */
       readonly query?: string;
     };
 
@@ -53,12 +56,12 @@ export function formatRoute(route: Route): string {
   return `#/${parameters.size === 0 ? '' : `?${parameters}`}`;
 }
 
-/** The list of what a query finds. */
+/** Address of the list for a query. */
 export function searchAddress(query: string): string {
   return formatRoute({ view: 'list', filter: EMPTY_FILTER, query });
 }
 
-/** Goes to an address of this page without a new load; `replace`: going back leads past where it was. */
+/** Goes to an address of this page without a reload. `replace`: the new address replaces the current history entry. */
 export function goTo(
   address: string,
   options: { readonly replace: boolean; readonly state?: unknown },

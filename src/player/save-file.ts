@@ -1,4 +1,4 @@
-/** Gives whoever looks a file to keep. */
+/** Offers a file for download. */
 export function saveFile(name: string, content: Blob): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(content);

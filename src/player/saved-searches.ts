@@ -1,4 +1,4 @@
-/** Searches that somebody gave a name, in this browser. */
+/** Saved searches with names, in this browser. */
 import { recall, remember } from './remember.ts';
 
 export interface SavedSearch {
@@ -18,7 +18,7 @@ export function keepSearches(searches: readonly SavedSearch[]): void {
   remember(KEY, JSON.stringify(searches));
 }
 
-/** What is there; what cannot be read is not. */
+/** Parses saved searches. Invalid entries are skipped. */
 export function parseSaved(text: string | undefined): readonly SavedSearch[] {
   try {
     const saved: unknown = JSON.parse(text ?? '[]');
@@ -28,7 +28,7 @@ export function parseSaved(text: string | undefined): readonly SavedSearch[] {
   }
 }
 
-/** In the order of their names; a name that was there has the new query. The same when there are too many. */
+/** Adds or replaces a search, and sorts by name. Returns the list unchanged if it is full. */
 export function withSearch(searches: readonly SavedSearch[], added: SavedSearch): readonly SavedSearch[] {
   const others = searches.filter(({ name }) => name !== added.name);
   if (others.length >= MAX_SAVED) return searches;

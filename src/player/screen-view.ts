@@ -1,17 +1,17 @@
 /**
- * Draws a terminal's screen as text in rows: what can be read by everybody, searched and copied. Every run of cells has
- * the width of its cells, so that columns stand where they belong whatever a font does with a letter.
+ * Draws the screen of a terminal as rows of text, so that screen readers, search and copying work. Each run of cells
+ * has the width of its cells, so columns stay aligned with any font.
  *
- * What is drawn is data of somebody else: it is only ever text content, and nothing in it is a link.
+ * The content is untrusted: it becomes only text content, never a link.
  */
 import { readCursor, readScreen, type Cell, type CellColour, type CellStyle } from '../screen/cells.ts';
 import type { Emulator } from '../screen/terminal.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 
 export interface ScreenView {
-  /** Draws what has changed. */
+  /** Draws the changes since the last call. */
   paint(emulator: Emulator): void;
-  /** As large as fits into so many pixels. */
+  /** Chooses the largest size that fits into a number of pixels. */
   fit(width: number, height: number): void;
   dispose(): void;
 }
@@ -21,7 +21,7 @@ const MIN_FONT_PX = 2;
 const LINE_HEIGHT = 1.2;
 const PROBE_LENGTH = 100;
 
-/** @param element an empty block. */
+/** @param element an empty block element */
 export function createScreenView(element: HTMLElement): ScreenView {
   const rows: HTMLElement[] = [];
   let keys: string[] = [];
@@ -129,7 +129,7 @@ function drawRow(cells: readonly Cell[], cursorAt: number): readonly HTMLElement
   return runs;
 }
 
-/** Cells up to the last one that shows something. */
+/** Number of cells up to the last visible one. */
 function shownLength(cells: readonly Cell[], cursorAt: number): number {
   let column = cells.reduce((sum, { width }) => sum + width, 0);
   for (let length = cells.length; length > 0; length -= 1) {
@@ -149,7 +149,7 @@ function shownLength(cells: readonly Cell[], cursorAt: number): number {
   return 0;
 }
 
-/** A letter that every fixed-width font has at its width. */
+/** True if every monospace font has this letter in its normal width. */
 function isPlain(text: string): boolean {
   const code = text.charCodeAt(0);
   return text.length === 1 && code >= 0x20 && code < 0x250 && code !== 0xad;
@@ -158,7 +158,7 @@ function isPlain(text: string): boolean {
 const CLASSES = { bold: 'bold', dim: 'dim', italic: 'italic', hidden: 'hidden', cursor: 'cursor' } as const;
 const LINES = { underline: 'underline', strike: 'line-through', overline: 'overline' } as const;
 
-/** The names of what is set. */
+/** Names of the flags that are set. */
 function namesOf(set: object, names: Readonly<Record<string, string>>): string {
   return Object.entries(names)
     .filter(([key]) => Reflect.get(set, key) === true)
@@ -182,7 +182,7 @@ function drawRun(text: string, columns: number, style: CellStyle, isCursor: bool
   return run;
 }
 
-/** The first 16 are of the theme; the others are the same everywhere: a cube of 6 by 6 by 6, and 24 greys. */
+/** CSS colour. The theme defines the first 16 colours; the others are constant: a cube of 6 by 6 by 6, and 24 greys. */
 function colourText(colour: CellColour): string | undefined {
   if (colour === undefined || typeof colour === 'string') return colour;
   if (colour < 16) return `var(--terminal-${colour})`;
@@ -195,7 +195,7 @@ function colourText(colour: CellColour): string | undefined {
   return `rgb(${level(Math.floor(cube / 36))}, ${level(Math.floor(cube / 6) % 6)}, ${level(cube % 6)})`;
 }
 
-/** The selection, a line for each row that does not go on the one before; undefined if it is elsewhere. */
+/** Selected text, with line breaks only between rows that are not wrapped; undefined for a selection elsewhere. */
 function selectedText(rows: readonly HTMLElement[], wraps: readonly boolean[]): string | undefined {
   const selection = getSelection();
   const range =

@@ -1,4 +1,7 @@
-/** The one field: what is typed is read here as the recorder reads it. Below it its parts, and searches that were kept. */
+/**
+ * The search field. The page parses queries like the recorder does. Below the field are the parts of the query and
+ * saved searches.
+ */
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
@@ -15,13 +18,13 @@ import { goTo, searchAddress } from './route.ts';
 import { keepSearches, MAX_NAME, savedSearches, withSearch } from './saved-searches.ts';
 import { SearchHelp } from './search-help.tsx';
 
-/** How long typing must pause before the list follows. */
+/** Delay between the last key press and the search, in milliseconds. */
 const TYPING_PAUSE_MS = 250;
-/** In `history.state`: the address was made by typing, so what is typed next takes its place. */
+/** Value in `history.state` of an address from typing. The next input replaces this history entry. */
 const TYPING = 'typing';
 
 export interface SearchFormProps {
-  /** As the address has it. */
+  /** Query in the address. */
   readonly query: string;
   readonly read: ReadQuery;
   readonly known: KnownNames;
@@ -50,7 +53,7 @@ export function SearchForm({ query, read, known }: SearchFormProps): JSX.Element
           onInput={(event) => onType(event.currentTarget.value)}
           onKeyDown={(event) => {
             if (event.key === 'Enter') settle();
-            // as long as something is offered, arrows go through that
+            // arrow keys select a suggestion while suggestions are visible
             if (event.key !== 'ArrowDown' || (event.currentTarget.list?.options.length ?? 0) > 0) return;
             const first =
               document.querySelector<HTMLElement>('tr.hits a') ?? document.querySelector<HTMLElement>('td a');
@@ -84,21 +87,24 @@ export function SearchForm({ query, read, known }: SearchFormProps): JSX.Element
 
 interface Typed {
   readonly typed: string;
-  /** Of what is typed, when it cannot be understood. */
+  /** Syntax error of the input; undefined if the query is valid. */
   readonly problem: Extract<ReadQuery, { problem: string }> | undefined;
   readonly onType: (text: string) => void;
-  /** Goes there now; what is typed next has a place of its own to go back from. */
+  /** Searches immediately. The next input creates a new history entry. */
   readonly settle: () => void;
 }
 
-/** What is typed goes into the address when typing pauses and it can be understood; what the address has is in the field. */
+/**
+ * Synchronises field and address: valid input is written to the address after a pause, and a changed address to the
+ * field.
+ */
 function useTyped(query: string, read: ReadQuery): Typed {
   const [typed, setTyped] = useState(query);
   const [problem, setProblem] = useState(problemOf(read));
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const went = useRef(query);
   useEffect(() => {
-    // it came from elsewhere: a chip, a link, going back
+    // the address changed elsewhere: a chip, a link, or the back button
     if (query !== went.current) setTyped(query);
     went.current = query;
     setProblem(problemOf(read));
@@ -133,7 +139,7 @@ function problemOf(read: ReadQuery): Typed['problem'] {
   return read.problem === undefined ? undefined : read;
 }
 
-/** Each part of the query, to take out: with a click, Enter, Delete or Backspace. */
+/** Each part of the query as a chip. A click, Enter, Delete or Backspace removes it. */
 function Chips({
   parts,
   without,
@@ -146,7 +152,7 @@ function Chips({
   const list = useRef<HTMLUListElement>(null);
   const remove = (index: number): void => {
     goTo(searchAddress(without(index)), { replace: false });
-    // whoever takes out several goes on where they are
+    // keep the focus in place to remove several chips
     requestAnimationFrame(() => {
       const chips = list.current?.querySelectorAll('button') ?? [];
       (chips[Math.min(index, chips.length - 1)] ?? field.current)?.focus();
@@ -178,7 +184,7 @@ function Chips({
   );
 }
 
-/** Keeps the search under a name, and offers those that were kept. */
+/** Saves the search under a name, and lists saved searches. */
 function SaveSearch({ query }: { readonly query: string }): JSX.Element {
   const [searches, setSearches] = useState(savedSearches);
   const [name, setName] = useState('');

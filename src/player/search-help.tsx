@@ -1,4 +1,4 @@
-/** What can be written into the field, each with an example to try. */
+/** Help for the search field: query syntax, with an example for each form. */
 import type { JSX } from 'preact';
 import { Drop } from './drop.tsx';
 import { searchAddress } from './route.ts';

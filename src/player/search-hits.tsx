@@ -1,4 +1,4 @@
-/** The hits of a search in the recording that is open: where they are, and going from one to the next. */
+/** Matches of a search in the open recording, and navigation between them. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
@@ -7,18 +7,18 @@ import { Recorder } from './recorder-context.ts';
 import { searchAddress } from './route.ts';
 import type { TimelineMark } from './timeline.tsx';
 
-/** A moment after a row was written it is on the screen. */
+/** Delay until a written row is on the screen, in seconds. */
 const AFTER_SECONDS = 0.05;
 const NO_HITS: readonly TimelineMark[] = [];
 
 export interface SearchHits {
   readonly marks: readonly TimelineMark[];
-  /** There are more of them than are marked. */
+  /** True if only a part of the matches is marked. */
   readonly more: boolean;
   readonly problem: string | undefined;
 }
 
-/** @param query empty for nothing */
+/** @param query empty for none */
 export function useSearchHits(id: string, query: string): SearchHits {
   const { ask } = useContext(Recorder);
   const [found, setFound] = useState<SearchHits>({ marks: NO_HITS, more: false, problem: undefined });
@@ -46,11 +46,11 @@ export function useSearchHits(id: string, query: string): SearchHits {
   return found;
 }
 
-/** To the hit after a moment, or before it. */
+/** Seeks to the match after or before the current position. */
 export function seekHit(playback: Playback | undefined, marks: readonly TimelineMark[], by: 1 | -1): void {
   const now = playback?.state.position ?? 0;
   const times = marks.map(({ at }) => at + AFTER_SECONDS);
-  // a moment after one is still at it: going back must not be held there
+  // shortly after a match the position still counts as that match, so going back must skip it
   const next = by === 1 ? times.find((at) => at > now + 0.01) : times.findLast((at) => at < now - 1);
   if (next !== undefined) void playback?.seek(next);
 }
@@ -62,7 +62,7 @@ export interface HitsBarProps {
   readonly onStep: (by: 1 | -1) => void;
 }
 
-/** Says what was looked for and which hit this is. */
+/** Shows the query and the number of the current match. */
 export function HitsBar({ query, hits, position, onStep }: HitsBarProps): JSX.Element | null {
   const passed = useMemo(() => hits.marks.map(({ at }) => at), [hits]).filter(
     (at) => at <= position + AFTER_SECONDS,

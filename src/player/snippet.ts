@@ -1,4 +1,4 @@
-/** A hit as text for people: what matched is marked, and what is far from it left out. Pure. */
+/** Text of a match: matched parts are marked, distant text is omitted. Pure. */
 import type { Hit } from '../search/search-index.ts';
 
 export interface SnippetPart {
@@ -6,11 +6,11 @@ export interface SnippetPart {
   readonly isMatch: boolean;
 }
 
-/** Characters that are shown at most, and of those how many before what matched first. */
+/** Maximum number of visible characters, and of these before the first match. */
 const MAX_SHOWN = 160;
 const MAX_BEFORE = 40;
 
-/** The pieces of a hit's row, one after another. */
+/** Parts of a match's row, in order. */
 export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): readonly SnippetPart[] {
   const [first = 0] = marks[0] ?? [];
   const start = text.length <= MAX_SHOWN || first <= MAX_BEFORE ? 0 : first - MAX_BEFORE;
@@ -21,7 +21,7 @@ export function snippetParts({ text, marks }: Pick<Hit, 'text' | 'marks'>): read
     if (to > at) parts.push({ text: text.slice(at, to).toWellFormed(), isMatch });
     at = Math.max(at, to);
   };
-  // what comes from elsewhere may overlap, or lie outside
+  // marks of a remote recorder may overlap or be out of range
   for (const [from, to] of marks) {
     add(Math.min(from, end), false);
     add(Math.min(to, end), true);

@@ -1,4 +1,4 @@
-/** State, result and trust of a recording as badges, with the words and the colours of every view. */
+/** State, result and trust of a recording as badges, with the same words and colours in every view. */
 import type { JSX } from 'preact';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { exitCodeOf, resultKind } from '../wire/recorder-api/recording-status.ts';

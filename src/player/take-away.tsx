@@ -1,4 +1,4 @@
-/** What can be taken along of a recording that is looked at. */
+/** Downloads of the open recording. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import { recordingFileName, type ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -6,7 +6,7 @@ import { castAddress } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
 import { saveFile } from './save-file.ts';
 
-/** What a recorder gives out; in an exported file that is all there already. */
+/** Downloads that a recorder offers. An exported file already contains them. */
 export function TakeAway({
   recording,
   onLink,

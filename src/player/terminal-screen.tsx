@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 
-/** Where a terminal is drawn into. What was on a screen is in no language that we know. */
+/** Element for the screen of a terminal. Its language is unknown. */
 export function TerminalScreen({
   onElement,
 }: {

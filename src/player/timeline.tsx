@@ -1,4 +1,4 @@
-/** The length of a recording: what happened when, where it stands, and any moment a click or a key away. */
+/** Timeline of a recording: activity, marks, and the position. A click or a key seeks to any time. */
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { PlayIndex, PlayMark } from '../screen/play-index.ts';
@@ -12,14 +12,14 @@ export interface TimelineProps {
   readonly seconds: number;
   readonly index: PlayIndex | undefined;
   readonly previewed: Previewed | undefined;
-  /** In the order of time. */
+  /** Marks in order of time. */
   readonly marks: readonly TimelineMark[];
   readonly startedAt: string;
   readonly zone: Zone;
   readonly onSeek: (seconds: number) => void;
 }
 
-/** What the index has, what is known of the end, and what was looked for. */
+/** A mark from the index, the end of the session, or a search. */
 export interface TimelineMark {
   readonly at: number;
   readonly kind: PlayMark['kind'] | 'exit' | 'failure' | 'hit';
@@ -27,10 +27,10 @@ export interface TimelineMark {
 }
 
 const STRIP_HEIGHT = 100;
-/** Marks of a kind that are drawn at most: more are no marks to anybody. */
+/** Maximum number of drawn marks per kind. More marks would be indistinguishable. */
 const MAX_DRAWN = 100;
 
-/** A slider. Keys are those of the whole page, see `keyboard.tsx`. */
+/** A slider. `keyboard.tsx` handles its keys. */
 export function Timeline(props: TimelineProps): JSX.Element {
   const { position, seconds, index, previewed, marks, startedAt, zone, onSeek } = props;
   const track = useRef<HTMLDivElement>(null);
@@ -88,7 +88,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
   );
 }
 
-/** How much was written when; the square root, because a listing has a thousand times the output of a prompt. */
+/** Amount of output over time, as a square root, because a listing has a thousand times the output of a prompt. */
 function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Element {
   const most = Math.max(1, ...activity);
   const path = activity
@@ -109,7 +109,7 @@ function Strip({ activity }: { readonly activity: readonly number[] }): JSX.Elem
   );
 }
 
-/** The first of each kind. */
+/** The first {@link MAX_DRAWN} marks of each kind. */
 function drawn(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   const counts = new Map<string, number>();
   return marks.filter(({ kind }) => {
@@ -119,7 +119,7 @@ function drawn(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   });
 }
 
-/** Of the marks, what is near a moment: what is said when somebody points there. */
+/** The mark nearest to a time, for the text at the pointer. */
 function nearest(marks: readonly TimelineMark[], at: number, within: number): TimelineMark | undefined {
   let best: TimelineMark | undefined;
   for (const mark of marks) {
@@ -145,7 +145,7 @@ function markText({ kind, text, at }: TimelineMark): string {
   return `${clockText(at)} ${MARK_WORDS[kind]} ${text}`;
 }
 
-/** Within the page, as wide as it may be. */
+/** Position of the bubble, limited to the page. */
 function bubbleAt(part: number, whole: number): string {
   return `clamp(9.5rem, ${share(part, whole)}, calc(100% - 9.5rem))`;
 }

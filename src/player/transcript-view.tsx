@@ -1,4 +1,4 @@
-/** What was shown, as text with times, beside the screen: to read, to find something in, to copy, and to jump from. */
+/** Transcript next to the screen: text with times, to read, find, copy and seek. */
 import type { JSX } from 'preact';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
@@ -13,22 +13,22 @@ import { showRow, VirtualRows } from './virtual-rows.tsx';
 export interface TranscriptViewProps {
   readonly id: string;
   readonly position: number;
-  /** The moment moves by itself: the row of it is kept in sight. */
+  /** True during playback; the current row then stays visible. */
   readonly playing: boolean;
-  /** What is looked for at first. */
+  /** Initial text of the find field. */
   readonly find: string;
   readonly onSeek: (seconds: number) => void;
-  /** True: shows the lines that never became visible, in place of the rows of the screen. */
+  /** True: shows the lines that never became visible. False: shows the rows of the screen. */
   readonly isHidden: boolean;
   readonly onHidden: (shown: boolean) => void;
-  /** Where what is looked for stands. */
+  /** Called with the positions of the matches. */
   readonly onHits: (hits: readonly TimelineMark[]) => void;
 }
 
-/** Pixels; `--transcript-row` of the style. */
+/** Height of a row, in pixels. Equal to `--transcript-row` in the style sheet. */
 const ROW_HEIGHT = 20;
 const RETRY_MS = 1000;
-/** Jumping to a hit begins a little before it. */
+/** A jump to a match starts this many seconds earlier. */
 const LEAD_SECONDS = 0.05;
 const MAX_SHOWN = 2000;
 
@@ -133,7 +133,7 @@ function TranscriptRow({
   return (
     <div
       class={`line${isNow ? ' now' : ''}`}
-      // who has just marked text wants to copy it
+      // do not seek while the user selects text to copy
       onClick={() => (getSelection()?.isCollapsed === false ? undefined : jump())}
     >
       <button type="button" class="at" tabIndex={-1} onClick={jump}>
@@ -146,7 +146,7 @@ function TranscriptRow({
   );
 }
 
-/** Asks until there is one, or none to be had. */
+/** Polls until the transcript is ready, or until it is unavailable. */
 function useTranscript(id: string): Loaded {
   const { ask } = useContext(Recorder);
   const [loaded, setLoaded] = useState<Loaded>('loading');
@@ -182,7 +182,7 @@ function findRows(rows: Rows, find: string): readonly number[] {
   return rows.flatMap(([, text], index) => (text.toLowerCase().includes(wanted) ? [index] : []));
 }
 
-/** The last row that could be read at a moment. */
+/** Last row that was visible at a position. */
 function rowAt(rows: Rows, position: number): number {
   let low = 0;
   let high = rows.length;
@@ -197,7 +197,7 @@ function rowAt(rows: Rows, position: number): number {
 function marked(text: string, find: string): readonly (JSX.Element | string)[] {
   const wanted = find.trim().toLowerCase();
   const lower = text.toLowerCase();
-  // a letter whose small form is longer would move the marks
+  // letters with a longer lower-case form would shift the marks
   if (wanted === '' || lower.length !== text.length) return [text];
   const parts: (JSX.Element | string)[] = [];
   let start = 0;
@@ -222,7 +222,7 @@ function stateText(loaded: Loaded): string {
   return loaded.isPartial ? 'This is not all: only so much text is kept, or some could not be read.' : '';
 }
 
-/** A file with a line for each row, the time before it. */
+/** Saves a text file with one line for each row, which starts with its time. */
 function saveText(id: string, rows: Rows, loaded: Loaded): void {
   const lines = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`);
   if (typeof loaded === 'object' && loaded.stoppedAt !== undefined)

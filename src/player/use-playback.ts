@@ -1,4 +1,4 @@
-/** A recording being played, as a hook: the terminal, the playback, and what is known of the recording so far. */
+/** Hook for the playback of a recording: terminal, playback, and loaded facts. */
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { Playback, type PlaybackState } from '../screen/playback.ts';
 import { GROWING_STEP_BYTES, type PlayIndex } from '../screen/play-index.ts';
@@ -9,7 +9,7 @@ import { openCast, type OpenCast } from './cast-source.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import { createScreenView } from './screen-view.ts';
 
-/** What can be shown small: with its index, so that no moment is far from where playing can begin. */
+/** Source of previews. The play index makes every position fast to reach. */
 export interface Previewed {
   readonly id: string;
   readonly opened: OpenCast;
@@ -18,11 +18,11 @@ export interface Previewed {
 
 export interface Played {
   readonly playback: Playback | undefined;
-  /** What of it can be shown small; undefined until it is known, and of a session that runs. */
+  /** Source of previews; undefined while it loads and for a running session. */
   readonly previewed: Previewed | undefined;
   readonly state: PlaybackState;
   readonly index: PlayIndex | undefined;
-  /** From 0 to 1 while the index is made. */
+  /** Progress of the index from 0 to 1; undefined if no index is in progress. */
   readonly progress: number | undefined;
 }
 
@@ -46,7 +46,7 @@ const NOTHING: PlaybackState = {
 const INDEX_RETRY_MS = 1000;
 const GROW_MS = 1000;
 
-/** Plays into `element` for as long as it is there. */
+/** Plays into `element` while the component is mounted. */
 export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
   const { recording, startAt, autoPlay } = options;
   const { id } = recording;
@@ -96,7 +96,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       gone.signal.addEventListener('abort', () => {
         cancelAnimationFrame(frame);
         fitting.stop();
-        // a session that ends is gone on with where it was watched
+        // when a session stops, playback continues at the viewer's position
         first.current = { startAt: made.state.position, autoPlay: made.state.playing };
         made.dispose();
         view.dispose();
@@ -130,7 +130,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   return { playback, previewed, state, index, progress };
 }
 
-/** A long session that runs is looked back in from keyframes of what there is by now, if they are made. */
+/** Returns existing keyframes of a long running session, for a fast look-back. */
 async function useFramesSoFar(
   ask: Ask,
   { cast }: OpenCast,
@@ -143,19 +143,19 @@ async function useFramesSoFar(
   if (found !== undefined && 'frames' in found) playback.useFrames(found.frames, 0);
 }
 
-/** Keeps a playback up to date with a session that runs, until it is given up. */
+/** Updates the playback of a running session until the signal. */
 async function growWith({ refresh }: OpenCast, playback: Playback, signal: AbortSignal): Promise<void> {
   const { seconds } = playback.state;
   const since = performance.now();
   while (!signal.aborted) {
     await new Promise((resolve) => setTimeout(resolve, GROW_MS));
-    // a recorder that is away for a moment is asked again
+    // retry while the recorder is temporarily unreachable
     await refresh().catch(() => undefined);
     if (!signal.aborted) playback.grow(seconds + (performance.now() - since) / 1000);
   }
 }
 
-/** Asks until there is one, or none to be had. */
+/** Polls until the index is ready, or until it is unavailable. */
 export async function followIndex(
   ask: Ask,
   id: string,
@@ -164,7 +164,7 @@ export async function followIndex(
   found: (index: PlayIndex) => void,
 ): Promise<void> {
   for (;;) {
-    // without one the recording is played all the same
+    // without an index the recording still plays
     const answer = await readPlayIndex(ask, id, signal).catch(() => undefined);
     if (signal.aborted) return;
     if (answer === undefined || 'frames' in answer) {
@@ -177,7 +177,7 @@ export async function followIndex(
   }
 }
 
-/** Tells how much room there is, now and whenever it changes. */
+/** Reports the available size, now and after each change. */
 export function watchRoom(
   element: HTMLElement,
   tell: (width: number, height: number) => void,

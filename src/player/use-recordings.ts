@@ -1,6 +1,6 @@
 /**
- * The list of recordings as a hook. What was loaded stays loaded: it is brought up to date from its top, and found again,
- * with the place in it, by whoever comes back.
+ * Hook for the list of recordings. Loaded pages stay loaded: the top is refreshed, and the scroll position is restored
+ * when the user returns.
  */
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
@@ -13,27 +13,27 @@ import {
 } from './archive.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 
-/** How often the newest page is asked for again, so that running sessions appear by themselves. */
+/** Interval of refreshes of the newest page, in milliseconds. */
 const REFRESH_MS = 5000;
 const SEARCH_REFRESH_MS = 10_000;
-/** Pages without a match that are read in one go: the recorder looks at some thousand recordings for each. */
+/** Maximum number of consecutive pages without a match. The recorder reads a few thousand recordings for each. */
 const MAX_EMPTY_PAGES = 200;
 const MAX_KEPT = 8;
 
-/** Of which recordings the list is: all, those that a filter leaves, or those that a query finds. */
+/** Selection of the list: a filter, or a query. */
 export type Source = { readonly filter: Filter } | { readonly query: string };
 
 export interface ListState {
   readonly recordings: readonly Listed[];
-  /** Where older ones begin; undefined when all are here. */
+  /** Cursor of the next page; undefined at the end. */
   readonly next: string | undefined;
   readonly problem: string | undefined;
   readonly loading: boolean;
-  /** Recordings are being looked through, back to this time so far, and none matches yet. */
+  /** Time that the search has reached without a match. */
   readonly searchedTo: string | undefined;
-  /** Of the recorder, as the newest answer says; undefined when it is no answer to a search. */
+  /** Index state in the newest response; undefined if it is not a search. */
   readonly index: SearchIndexState | undefined;
-  /** Whether the recorder can be searched; undefined before it has said so. */
+  /** True if the recorder supports search; undefined before the first response. */
   readonly canSearch: boolean | undefined;
 }
 
@@ -47,7 +47,7 @@ const LOADING: ListState = {
   canSearch: undefined,
 };
 
-/** By source: what was shown last, and where the page stood. */
+/** Last list and scroll position, by source. */
 const kept = new Map<string, Kept>();
 
 interface Kept {
@@ -58,13 +58,13 @@ interface Kept {
 
 export interface Recordings {
   readonly state: ListState;
-  /** Asks for older ones, unless that is under way or there are none. */
+  /** Loads the next page, unless a request is in progress or the list is complete. */
   readonly more: () => void;
-  /** Of the chunks of rows, see `recording-rows`. */
+  /** Heights of the chunks of rows, see `recording-rows`. */
   readonly heights: Map<number, number>;
 }
 
-/** @param source undefined: nothing is asked for. */
+/** @param source undefined: load nothing */
 export function useRecordings(source: Source | undefined): Recordings {
   const { ask } = useContext(Recorder);
   const key = JSON.stringify(source ?? '');
@@ -81,7 +81,7 @@ export function useRecordings(source: Source | undefined): Recordings {
     const begin = before?.state ?? LOADING;
     setState(({ canSearch }) => ({ ...begin, canSearch, loading: source !== undefined && begin.loading }));
     if (source === undefined) return undefined;
-    // when the list is taken down, the page has no height any more
+    // at unmount the page has no height any more
     let scroll = before?.scroll ?? 0;
     const onScroll = (): void => {
       scroll = scrollY;
@@ -141,7 +141,7 @@ function keep(key: string, { state, ...place }: Kept): void {
 
 type LoadedPage = Omit<Page, 'next'> & { readonly next: string | undefined };
 
-/** What of a list is the same whatever it had before. */
+/** Fields of the list state that come only from the newest page. */
 function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 'next'> {
   return {
     problem: undefined,
@@ -152,7 +152,7 @@ function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 
   };
 }
 
-/** The next page that has something: a recorder may answer with none and say where to go on. */
+/** Loads the next page with a match. A recorder may return an empty page with a cursor. */
 async function load(
   ask: Ask,
   source: Source,
@@ -175,8 +175,8 @@ async function load(
 }
 
 /**
- * The newest page over what is there: what is new comes first, what has changed changes, what is older stays. What is as it was is
- * the same object, and all of it when nothing has changed: then nothing is drawn again.
+ * Merges the newest page into the list: adds new recordings, updates changed ones and keeps older ones. Unchanged
+ * entries keep their identity; if nothing changed, so does the list, which avoids a render.
  */
 function merge(old: ListState, page: LoadedPage): ListState {
   const known = new Map(old.recordings.slice(0, 2 * page.recordings.length).map((each) => [each.id, each]));
@@ -187,7 +187,7 @@ function merge(old: ListState, page: LoadedPage): ListState {
   const ids = new Set(newest.map(({ id }) => id));
   const last = newest.at(-1);
   const end = old.recordings.findIndex(({ id }) => id === last?.id);
-  // nothing of the page was there: there may be a gap between them, so it begins anew
+  // the page and the list do not overlap, so recordings may be missing between them; start again with the page
   const older = end < 0 ? [] : old.recordings.slice(end + 1).filter(({ id }) => !ids.has(id));
   const isSame =
     end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);

@@ -1,17 +1,17 @@
-/** A long list of rows of one height, of which only those in sight are in the page. */
+/** A long list of rows with equal height. Only visible rows are in the page. */
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useLayoutEffect, useState } from 'preact/hooks';
 
 export interface VirtualRowsProps {
-  /** What scrolls. */
+  /** The scrolling element. */
   readonly scroller: RefObject<HTMLElement | null>;
   readonly count: number;
-  /** Pixels. */
+  /** Height of a row, in pixels. */
   readonly rowHeight: number;
   readonly row: (index: number) => JSX.Element;
 }
 
-/** Rows beyond both edges, for whoever scrolls quickly. */
+/** Extra rows above and below the visible area, for fast scrolling. */
 const BEYOND = 20;
 
 export function VirtualRows({ scroller, count, rowHeight, row }: VirtualRowsProps): JSX.Element {
@@ -46,7 +46,7 @@ export function VirtualRows({ scroller, count, rowHeight, row }: VirtualRowsProp
   );
 }
 
-/** Brings a row into sight, as little as needed. */
+/** Scrolls a row into view, as little as possible. */
 export function showRow(scroller: HTMLElement | null, index: number, rowHeight: number): void {
   if (scroller === null) return;
   const top = index * rowHeight;

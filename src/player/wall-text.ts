@@ -1,11 +1,11 @@
-/** Moments of a recording on the clock on the wall. Pure. */
+/** Wall-clock times of a recording. Pure. */
 
 export type Zone = 'local' | 'utc';
 
-/** A format takes longer to make than to use, and a list shows many times. */
+/** Cache of formats: creating one is slow, and a list shows many times. */
 const formats = new Map<string, Intl.DateTimeFormat>();
 
-/** With the zone, which a time without a date needs as much as one with it. */
+/** Wall-clock time with its zone, because even a time without a date needs one. */
 export function wallText(at: Date, zone: Zone, withDate = true): string {
   if (Number.isNaN(at.getTime())) return '';
   const name = `${zone} ${withDate}`;
@@ -26,7 +26,7 @@ function formatFor(zone: Zone, withDate: boolean): Intl.DateTimeFormat {
   });
 }
 
-/** The moment of a recording on the clock on the wall. */
+/** Wall-clock time of a position in a recording. */
 export function wallTimeOf(startedAt: string, seconds: number): Date {
   return new Date(Date.parse(startedAt) + seconds * 1000);
 }

@@ -1,4 +1,4 @@
-/** What runs now, side by side: each session as its newest screen. One that ends stays, and says so. */
+/** Running sessions side by side, each with its live screen. A stopped session stays visible with a notice. */
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
@@ -9,7 +9,7 @@ import { Recorder } from './recorder-context.ts';
 import { formatRoute } from './route.ts';
 
 const REFRESH_MS = 3000;
-/** Each is a connection and a terminal. */
+/** Maximum number of live screens. Each needs a connection and a terminal. */
 const MAX_SHOWN = 12;
 
 export function WallView(): JSX.Element {
@@ -62,9 +62,9 @@ function countText(sessions: readonly Shown[], more: boolean): string {
 }
 
 interface Sessions {
-  /** Undefined before the first answer. */
+  /** Undefined before the first response. */
   readonly sessions: readonly Shown[] | undefined;
-  /** There are more than are shown. */
+  /** True if there are more running sessions. */
   readonly more: boolean;
   readonly problem: string | undefined;
 }
@@ -99,7 +99,7 @@ function useSessions(): Sessions {
   return state;
 }
 
-/** Whoever is shown stays in their place; what is over goes when its place is wanted. */
+/** Visible sessions keep their position. New sessions replace stopped ones. */
 function merge(shown: readonly Shown[], running: readonly ListedRecording[]): readonly Shown[] {
   const now = new Set(running.map(({ id }) => id));
   const known = new Set(shown.map(({ recording }) => recording.id));
