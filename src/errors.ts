@@ -1,21 +1,21 @@
 /**
- * The one error class of the project and the table of everything that can go wrong.
+ * The only error class of the project, and the table of all errors.
  *
- * A code is stable: clients, dashboards and `docs/errors.md` name it. `status` and `reason` are what a Kubernetes
- * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
- * throw by `detail`, which is appended after a colon. Never put a secret in either.
+ * Codes are stable: clients, dashboards and `docs/errors.md` refer to them. Kubernetes clients get `status` and
+ * `reason` in a `metav1.Status`. Users read `message`. A throw may append its `detail` after a colon. Never put a
+ * secret into either of them.
  */
 
 import { safeLines } from './safe-text.ts';
 
-/** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
+/** An error for a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
 export interface ErrorEntry {
   readonly status: number;
   readonly reason: string;
   readonly message: string;
 }
 
-/** The reason that Kubernetes gives with a status. */
+/** Kubernetes' reason for each status. */
 const REASONS = {
   400: 'BadRequest',
   401: 'Unauthorized',
@@ -39,7 +39,7 @@ function entry(status: keyof typeof REASONS, message: string, reason: string = R
   return { status, reason, message };
 }
 
-/** Everything that can go wrong, by its code. */
+/** All errors, by code. */
 export const ERROR_TABLE = {
   INTERNAL: entry(500, 'internal error in tailcast'),
   CONFIG_INVALID: entry(500, 'the configuration is not valid'),
@@ -47,7 +47,7 @@ export const ERROR_TABLE = {
   START_FAILED: entry(500, 'tailcast cannot start'),
   ALREADY_RUNNING: entry(409, 'tailcast is already running'),
 
-  // who is calling
+  // identity of the caller
   IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know who is behind this connection'),
   IDENTITY_UNAVAILABLE: entry(503, 'tailscaled could not be asked who is calling'),
   IDENTITY_MALFORMED: entry(401, 'tailscaled answered with an identity that cannot be used'),
@@ -57,12 +57,12 @@ export const ERROR_TABLE = {
     'a tailnet grant for this connection could not be understood, so nothing is allowed',
   ),
 
-  // the tailnet itself
+  // tailnet
   TAILNET_UNAVAILABLE: entry(503, 'tailscaled could not be asked'),
   TAILNET_DIAL_FAILED: entry(502, 'an address could not be reached through the tailnet'),
   CERTIFICATE_UNAVAILABLE: entry(503, 'there is no TLS certificate to serve with'),
 
-  // what is being asked
+  // request
   REQUEST_NOT_CANONICAL: entry(400, 'the request target is ambiguous and was refused'),
   HEADER_REFUSED: entry(400, 'a request header was refused'),
   HEADERS_TOO_LARGE: entry(431, 'the request headers are larger than is accepted'),
@@ -96,7 +96,7 @@ export const ERROR_TABLE = {
   ),
   SESSION_VIOLATED: entry(400, 'the session was ended because its stream could not be understood'),
 
-  // the recorder
+  // recorder
   UPLOAD_REFUSED: entry(403, 'the recorder does not accept this uploader'),
   UPLOAD_MALFORMED: entry(400, 'the upload is not a session recording'),
   UPLOAD_TOO_LARGE: entry(413, 'the upload exceeds a limit of the recorder'),
@@ -127,7 +127,7 @@ export const ERROR_TABLE = {
   OVERLOADED: entry(429, 'too many requests are in flight'),
   SHUTTING_DOWN: entry(503, 'the gateway is shutting down'),
 
-  // the operator
+  // operator
   CONTROL_FAILED: entry(502, 'the tailnet’s control server did not do what it was asked'),
   CLEANUP_INCOMPLETE: entry(500, 'not everything that the operator made could be taken back'),
   OBJECT_NOT_OURS: entry(409, 'an object that is needed belongs to somebody else'),
@@ -144,7 +144,7 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE;
 
-/** An expected failure with a stable code. `message` is the table's sentence, then `detail` if there is one. */
+/** An expected failure with a stable code. `message` is the sentence of the table, followed by the detail, if any. */
 export class TailcastError extends Error {
   override readonly name = 'TailcastError';
   readonly code: ErrorCode;
@@ -152,9 +152,9 @@ export class TailcastError extends Error {
 
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
-    // a detail that came from another error of the same code may begin with the same sentence
+    // a detail from another error with the same code may start with the same sentence
     const isWhole = detail === message || detail?.startsWith(`${message}: `) === true;
-    // a detail may contain text of a client, a recorder or the API server, and messages end on terminals
+    // a detail may contain text of a client, a recorder or the API server, and terminals print messages
     const safe = detail === undefined ? undefined : safeLines(detail);
     super(safe === undefined ? message : isWhole ? safe : `${message}: ${safe}`, options);
     this.code = code;
@@ -167,8 +167,8 @@ export class TailcastError extends Error {
 }
 
 /**
- * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS it is a
- * sentence with the file or address, without the name of the errno.
+ * Returns the text of a thrown value, for a `detail` or a log field. Errors of the OS or of TLS become a sentence with
+ * the file or address, without the errno.
  */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {
@@ -181,12 +181,12 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** As {@link errorText}, without the file or address: for a sentence that names it already. */
+/** Returns the text of {@link errorText} without the file or address, for a sentence that already names it. */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }
 
-/** Sentences for codes of the operating system, of TLS and of Node's HTTP client. */
+/** Sentences for error codes of the OS, of TLS and of Node's HTTP client. */
 const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
@@ -235,7 +235,7 @@ function reasonOf(error: Error): string | undefined {
   return 'code' in error ? REASON_TEXTS.get(String(error.code)) : undefined;
 }
 
-/** The file, address or host name of an error of the operating system. */
+/** The file, address or host name in an error of the OS. */
 function subjectOf(error: Error): string | undefined {
   const { path, address, port, hostname }: Readonly<Record<string, unknown>> = Object.fromEntries(
     Object.entries(error),
@@ -246,7 +246,7 @@ function subjectOf(error: Error): string | undefined {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-/** What to do about what the operating system says to whoever starts or installs something. */
+/** Advice for errors of the OS during a start or an installation. */
 const ADVICE: ReadonlyMap<string, string> = new Map([
   [
     'EADDRINUSE',
@@ -262,7 +262,7 @@ const ADVICE: ReadonlyMap<string, string> = new Map([
   ['EACCES open', 'give it to the user that this runs as, or name another file'],
 ]);
 
-/** How to mend what the operating system refused; undefined: nothing is known of it. */
+/** Returns the advice for an error of the OS; undefined if there is none. */
 export function adviceOn(thrown: unknown): string | undefined {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     const code = 'code' in error ? String(error.code) : '';
@@ -273,12 +273,12 @@ export function adviceOn(thrown: unknown): string | undefined {
   return undefined;
 }
 
-/** What was thrown, as an `Error`. */
+/** Converts a thrown value to an `Error`. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(errorText(thrown));
 }
 
-/** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
+/** Converts a thrown value to a `TailcastError`. Other errors become `INTERNAL`. */
 export function asTailcastError(thrown: unknown): TailcastError {
   return thrown instanceof TailcastError
     ? thrown

@@ -1,6 +1,6 @@
 /**
- * What kind of files a folder has, said in the folder itself: a version before the one that wrote them would take them for
- * remains of a crash, or for damaged.
+ * Format mark of a directory, in a file of the directory itself. Without the mark, an older version would treat files
+ * of a newer one as leftovers of a crash or as damaged.
  *
  * ```
  * /var/lib/tailcast-recorder/spool/format.json    {"kind":"spool","format":1,"version":"0.1.0"}
@@ -15,29 +15,29 @@ import { VERSION } from './version.ts';
 const KINDS = ['spool', 'gateway state'] as const;
 
 export interface FolderFormat {
-  /** As the sentence names it. */
+  /** Name of the kind in messages. */
   readonly kind: (typeof KINDS)[number];
-  /** What this version writes; it reads this one and all before. */
+  /** Format that this version writes. It reads this format and all earlier ones. */
   readonly format: number;
 }
 
 /** Running uploads, the evidence log and its key. */
 export const SPOOL_FORMAT: FolderFormat = { kind: 'spool', format: 1 };
-/** The authority of self-signed certificates, and what no recorder has acknowledged. */
+/** The CA of self-signed certificates, and unacknowledged output. */
 export const GATEWAY_STATE_FORMAT: FolderFormat = { kind: 'gateway state', format: 1 };
 
 const FILE = 'format.json';
 
 interface Mark extends FolderFormat {
-  /** The version that wrote the mark. */
+  /** Version that wrote the mark. */
   readonly version: string;
 }
 
 /**
- * Only looks.
+ * Checks the mark without writing.
  *
- * @returns whether the folder says what it holds.
- * @throws TailcastError `CONFIG_INVALID` when it holds files of a newer version or of another kind
+ * @returns true if the directory has a mark
+ * @throws TailcastError `CONFIG_INVALID` for files of a newer version or of another kind
  */
 export async function checkFormat(directory: string, { kind, format }: FolderFormat): Promise<boolean> {
   const path = join(directory, FILE);
@@ -53,11 +53,11 @@ export async function checkFormat(directory: string, { kind, format }: FolderFor
   return true;
 }
 
-/** The same, and writes down what this version keeps there if nothing is said. @throws also a system error */
+/** Checks the mark, and writes one if it is missing. @throws also a system error */
 export async function markFormat(directory: string, format: FolderFormat): Promise<void> {
   if (await checkFormat(directory, format)) return;
   const mark: Mark = { ...format, version: VERSION };
-  // of several processes that start at the same moment each writes the same
+  // processes that start at the same moment write the same mark
   const draft = join(directory, `.${FILE}.${randomUUID()}`);
   const file = await open(draft, 'wx', 0o600);
   try {
@@ -77,7 +77,7 @@ async function readMark(path: string): Promise<Mark | undefined> {
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    // ENOTDIR: whoever uses the folder says what is wrong with it
+    // ENOTDIR: the code that uses the directory reports the problem
     if (error instanceof Error && 'code' in error && (error.code === 'ENOENT' || error.code === 'ENOTDIR'))
       return undefined;
     throw refusal(`${path} cannot be read: ${errorReason(error)}`);

@@ -1,4 +1,4 @@
-/** A mounted file, read again when it changes: Kubernetes puts a new one in place of the one before. */
+/** A mounted file that is read again after changes. Kubernetes replaces the file on each change. */
 import { readFile, stat } from 'node:fs/promises';
 import { pause } from './async/pause.ts';
 import type { Timer } from './async/timer.ts';
@@ -6,21 +6,21 @@ import { errorText, TailcastError } from './errors.ts';
 import type { Logger } from './observe/logger.ts';
 
 export interface FollowedFile<Content> {
-  /** The last that could be used; undefined before there was one. */
+  /** Last valid content; undefined before the first valid read. */
   readonly current: Content | undefined;
-  /** Looks until the signal. */
+  /** Polls the file until the signal. */
   follow(signal: AbortSignal): Promise<void>;
 }
 
 export interface FollowedFileOptions<Content> {
   readonly path: string;
-  /** The setting that names the file. */
+  /** Setting that names the file. */
   readonly setting: string;
-  /** A longer file is not read. */
+  /** Maximum size of the file, in bytes. */
   readonly maxBytes: number;
-  /** What it says. @throws what keeps it from being used */
+  /** Parses the text. @throws the reason why the content is invalid */
   readonly read: (text: string) => Content;
-  /** What the log says of it when it was read, and when it could not be. */
+  /** Log messages after a read, and after a failed read. */
   readonly words: { readonly read: string; readonly kept: string };
   readonly describe: (content: Content) => Readonly<Record<string, number>>;
   readonly log: Logger;
@@ -30,7 +30,7 @@ export interface FollowedFileOptions<Content> {
 
 const CHECK_EVERY_MS = 1000;
 
-/** Reads the file once before it resolves. One that cannot be used is reported, and the last good one stays. */
+/** Reads the file once before it resolves. Reports an invalid file, and keeps the last valid content. */
 export async function openFollowedFile<Content>(
   options: FollowedFileOptions<Content>,
 ): Promise<FollowedFile<Content>> {

@@ -1,15 +1,15 @@
 /**
- * Response fields as HTTP/2 can carry them. HTTP/1.1 lets a server repeat any field; Node refuses, by an exception, to send
- * a second value of the fields below over HTTP/2, and connection fields at all (RFC 9113 §8.2.2).
+ * Converts response headers to HTTP/2. HTTP/1.1 allows repeated headers. In HTTP/2, Node throws for a second value of
+ * the headers below, and for connection headers (RFC 9113 §8.2.2).
  *
- * What becomes of a repeated field: equal values are one value; those of a list are joined (RFC 9110 §5.3); of any other
- * the first one counts. `Content-Length` does not get here twice: `upstream/response-head` refuses a head with two.
+ * Equal values of a repeated header are merged. Values of list headers are joined (RFC 9110 §5.3). For other headers
+ * the first value counts. `upstream/response-head` already rejects a repeated `Content-Length`.
  */
 
 import { TailcastError } from './errors.ts';
 import { CONNECTION_FIELDS } from './wire/connection-fields.ts';
 
-/** Fields of which Node sends one value only; a test asks Node itself whether the list is whole. */
+/** Headers for which Node allows only one value. A test compares the list with Node. */
 const SINGLE: ReadonlySet<string> = new Set([
   'access-control-allow-credentials',
   'access-control-max-age',
@@ -47,7 +47,7 @@ const SINGLE: ReadonlySet<string> = new Set([
   'x-content-type-options',
 ]);
 
-/** Those among them whose value is a list. */
+/** Headers of `SINGLE` whose value is a list. */
 const LISTS: ReadonlySet<string> = new Set([
   'content-encoding',
   'content-language',
@@ -56,13 +56,16 @@ const LISTS: ReadonlySet<string> = new Set([
   'x-content-type-options',
 ]);
 
-/** A longer string makes the header decompression of many clients (nghttp2) end the whole connection. */
+/**
+ * Maximum length of a header, in bytes. For longer strings, the header decompression of many clients (nghttp2) closes
+ * the connection.
+ */
 const MAX_FIELD_BYTES = 60 * 1024;
 
 /**
- * @param fields flat list of a head or a trailer section, as it may go to the client
+ * @param fields flat list of a head or a trailer section, ready for the client
  * @returns a new flat list with names in lower case
- * @throws TailcastError `UPSTREAM_BROKEN` for a field that is too long
+ * @throws TailcastError `UPSTREAM_BROKEN` for a header that is too long
  */
 export function http2Fields(fields: readonly string[]): string[] {
   const flat: string[] = [];

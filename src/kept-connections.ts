@@ -1,17 +1,17 @@
-/** Requests over connections that were kept: the other side may close one at the very moment a request is sent. */
+/** Requests over keep-alive connections. The peer may close such a connection just when a request is sent. */
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** Methods of requests that may be sent again when their connection is lost. RFC 9110 §9.2.1 "safe". */
+/** Methods of requests that may be retried after a lost connection. RFC 9110 §9.2.1 "safe". */
 export const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 
 /**
- * Maximum time from sending a request to the loss of its connection, in milliseconds, for which the peer counts as having
- * closed the connection before the request arrived. Later, the peer may have worked on the request.
+ * Maximum time from sending a request to the loss of its connection, in milliseconds, for which the peer counts as
+ * having closed the connection before the request arrived. Later, the peer may have worked on the request.
  */
 export const STALE_MS = 50;
 
-/** Starts at the sending of a request. Returns a function that returns true for {@link STALE_MS}. */
+/** Starts at the time when a request is sent. Returns a function that returns true for {@link STALE_MS}. */
 export function staleWindow(nowMs: () => number = () => performance.now()): () => boolean {
   const sentAtMs = nowMs();
   return () => nowMs() - sentAtMs <= STALE_MS;
@@ -20,10 +20,11 @@ export function staleWindow(nowMs: () => number = () => performance.now()): () =
 const LOST: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
 
 /**
- * To be called before the request has a connection.
+ * Watches a request for a stale connection. Call it before the request has a connection.
  *
- * @returns whether this error of the request means that its connection was an old one that the other side had left: closed
- *   at once ({@link STALE_MS}) and before a byte came back. Then it may be sent once more, over a new one
+ * @returns a function that returns true if an error means that the peer had already closed the connection: the error
+ *   came within {@link STALE_MS} and before the first response byte. The request may then be retried over a new
+ *   connection.
  * @param nowMs monotonic clock
  */
 export function watchForLeft(
@@ -43,13 +44,13 @@ export function watchForLeft(
     error instanceof Error &&
     'code' in error &&
     LOST.has(error.code) &&
-    // a stream that does not count bytes may have delivered some
+    // a stream without a byte count may have delivered bytes
     (socket === undefined || (typeof before === 'number' && socket.bytesRead === before && isRecent()));
 }
 
 /**
- * Ends a connection whose request is not complete in time. For requests whose bodies nobody reads: Node waits for the rest of a body,
- * or of its trailers, even after the response.
+ * Destroys the connection if the request is not complete in time. For requests with an unread body: Node waits for the
+ * rest of a body or its trailers, even after the response.
  *
  * @returns the request
  */

@@ -2,16 +2,16 @@ import { once } from 'node:events';
 import type { AddressInfo, ListenOptions, Server } from 'node:net';
 
 export interface ListenAddress {
-  /** Without brackets. */
+  /** IP address or name, without brackets. */
   readonly host: string;
-  /** 0: the system chooses. */
+  /** 0: the OS selects a free port. */
   readonly port: number;
 }
 
 /**
  * Opens a TCP port.
  *
- * @returns where
+ * @returns the address
  * @throws a system error, e.g. `EADDRINUSE`
  */
 export async function listenOn(server: Server, options: ListenOptions): Promise<AddressInfo> {

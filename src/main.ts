@@ -1,4 +1,4 @@
-/** Entry of the process. What it runs is loaded after the check: on a Node that is too old it might not even load. */
+/** Entry of the process. The program is loaded after the version check, because an old Node may fail to load it. */
 import './node-version.ts';
 
 await import('./process.ts');

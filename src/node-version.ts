@@ -1,6 +1,6 @@
 /**
- * Ends the process with a sentence on a Node that is too old. Imported first: what follows may use what such a Node does
- * not have, and a recorder that fails at every recording must not call them damaged.
+ * Stops the process with a message if Node is too old. Imported first, because later modules need features of newer
+ * versions. With an old Node, a recorder would report intact recordings as damaged.
  */
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < 22 || (major === 22 && minor < 19)) {

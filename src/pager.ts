@@ -1,16 +1,16 @@
-/** The pager of the person at the terminal. */
+/** Shows text in the user's pager. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-/** Exits when the text fits on the screen, shows colours, and leaves the text on the screen. */
+/** Exits if the text fits on the screen, shows colours, and leaves the text on the screen. */
 const DEFAULT_PAGER = 'less -FRX';
-/** How a shell exits when it cannot run or find a program. */
+/** Exit codes of a shell that cannot find or run a program. */
 const NOT_RUN = new Set([126, 127]);
 
 /**
  * Shows `text` in `$PAGER`, by default `less`.
  *
- * @returns false when there is no pager: `$PAGER` is empty or `cat`, or it cannot be run
+ * @returns false without a pager: `$PAGER` is empty, is `cat`, or cannot be run
  */
 export async function showInPager(text: string, environment: ReadonlyMap<string, string>): Promise<boolean> {
   const pager = environment.get('PAGER') ?? DEFAULT_PAGER;
@@ -20,7 +20,7 @@ export async function showInPager(text: string, environment: ReadonlyMap<string,
     stdio: ['pipe', 'inherit', 'inherit'],
     env: { LESS: 'FRX', ...Object.fromEntries(environment) },
   });
-  // the person may quit before all of the text was read
+  // the user may quit before the pager has read all text
   child.stdin.on('error', () => undefined);
   child.stdin.end(text);
   try {

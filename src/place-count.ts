@@ -1,17 +1,17 @@
-/** How many places are taken, in all and by each of those who take them. How many there may be, its users say. */
+/** Counts used slots, in total and per key. Callers define the capacity. */
 export interface PlaceCount {
   readonly total: number;
   takenBy(key: string): number;
-  /** Takes `places`, by default one. The returned function gives them back, once. */
+  /** Takes `places` slots, by default one. The returned function releases them once. */
   take(key: string, places?: number): () => void;
   /**
-   * Returns true if `key` may take another of `capacity` places. One key may take at most as many places as are free: a
-   * single key gets half of them, `n` greedy keys get `1 / (n + 1)` each, and a new key finds a free place.
+   * Returns true if `key` may take another of `capacity` slots. One key may use at most as many slots as are free: a
+   * single key gets half of them, `n` greedy keys get `1 / (n + 1)` each, and a new key finds a free slot.
    */
   hasShare(key: string, capacity: number): boolean;
 }
 
-/** Remembers nobody who has no place. */
+/** Creates a counter. It stores only keys with a slot. */
 export function createPlaceCount(): PlaceCount {
   const byKey = new Map<string, number>();
   const takenBy = (key: string): number => byKey.get(key) ?? 0;

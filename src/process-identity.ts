@@ -1,11 +1,13 @@
-/** Which process a process id means: ids are used again, in containers at once. */
+/** Identifies a process beyond its id, because the OS reuses ids, and containers reuse them at once. */
 import { readFile } from 'node:fs/promises';
 
-/** The process id and, where the system tells, when that process started; empty when there is no such process. */
+/**
+ * Returns the process id and, if the OS reports it, the start time of the process. Empty if there is no such process.
+ */
 export async function describeProcess(pid: number): Promise<string> {
   try {
     const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // the name, in parentheses, may hold anything; the start time is the 20th field after it
+    // the name, in parentheses, may contain any character; the start time is the 20th field after it
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return `${pid} ${fields[19] ?? ''}`;
   } catch {

@@ -1,4 +1,7 @@
-/** The process: arguments → role; signals → one AbortController; what was thrown → one sentence and an exit code. */
+/**
+ * The process: selects the role from the arguments, aborts one AbortController on signals, and prints an error with an
+ * exit code.
+ */
 import { basename } from 'node:path';
 import { readEnvironment } from './config/environment.ts';
 import { showInPager } from './pager.ts';
@@ -29,7 +32,7 @@ process.exitCode = await runProgram(process.argv.slice(2), {
   environment,
   page: (text) => showInPager(text, environment),
   signal: abort.signal,
-  // As a plugin of kubectl it has that program's name.
+  // A kubectl plugin uses the name of the plugin.
   ...(/^kubectl[-_]/.test(basename(process.argv[1] ?? '')) ? { programName: 'kubectl tailcast' } : {}),
 });
 // a signal during the start of a role leaves sockets and timers behind; the timer itself keeps nothing alive

@@ -1,19 +1,19 @@
 /** Text from clients, clusters and recorders that is safe on a terminal. Pure. */
 
 /**
- * Characters that a terminal obeys or hides: C0 and C1 controls, DEL, line and paragraph separators, bidirectional controls,
- * zero-width and tag characters, lone surrogates.
+ * Characters that control a terminal or are invisible: C0 and C1 controls, DEL, line and paragraph separators,
+ * bidirectional controls, zero-width and tag characters, lone surrogates.
  */
 export const UNSAFE_CHARACTERS =
   // oxlint-disable-next-line no-control-regex -- controls are what this matches
   /[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]|\p{Cs}/gu;
 
-/** Replaces unsafe characters, line feeds and tabs included, by U+FFFD. */
+/** Replaces unsafe characters by U+FFFD, including line feeds and tabs. */
 export function safeLine(text: string): string {
   return text.replaceAll(UNSAFE_CHARACTERS, '\ufffd');
 }
 
-/** Replaces unsafe characters by U+FFFD; line feeds and tabs stay. */
+/** Replaces unsafe characters by U+FFFD, except line feeds and tabs. */
 export function safeLines(text: string): string {
   return text.replaceAll(UNSAFE_CHARACTERS, (found) => (found === '\n' || found === '\t' ? found : '\ufffd'));
 }

@@ -1,16 +1,16 @@
 /**
- * Takes what looks like a secret out of text before it goes into an index, a list, an event or an alert. Rules by shape miss passwords
- * in prose; the recording itself is never changed. Pure.
+ * Removes probable secrets from text for an index, a list, an event or an alert. The rules match shapes, so they miss
+ * passwords in prose. The recording itself never changes. Pure.
  */
 
-/** What stands in the place of a secret. */
+/** Replacement of a secret. */
 export const SECRET = '[secret]';
 
-/** The group `keep`, if there is one, stays; what follows it goes. */
+/** Shapes of secrets. The group `keep`, if any, stays in the text; the rest of the match is replaced. */
 const RULES: readonly RegExp[] = [
   /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g,
   /\b(?:gh[pousr]_|github_pat_|glpat-|npm_|xox[abeoprs]-|sk-|AIza)[A-Za-z0-9_-]{16,}/g,
-  // NOTE: the lookahead reads each word once: without it every `-eyJ` of a word reads the rest of the word
+  // NOTE: the lookahead reads each word once; without it, each `-eyJ` of a word would read the rest of the word
   /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
   /(?<keep>\bBearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}/gi,
   /(?<keep>\b[a-z][a-z0-9+.-]{1,20}:\/\/[^\s:@/]{1,200}:)[^\s@/]{1,200}(?=@)/gi,
@@ -23,27 +23,27 @@ const RULES: readonly RegExp[] = [
   /(?<keep>\s--?(?:(?:\w{1,20}-){0,2}(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key)|(?:client-|shared-)?secret|pass|pwd)[\s=]{1,4})[^\s=]\S*/gi,
   /(?<keep>\b\w{0,40}(?:password|passwd|secret|token|api_?key|access_?key)"?\s{0,2}[=:]\s{0,2}["']?)[^\s"',;]{4,}/gi,
 ];
-/** One quick look that tells whether any rule can apply. */
+/** Quick test whether any rule can match. */
 const MAY_HOLD_ONE =
   /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|:\/\/|sshpass|mysql|mariadb|curl|pass|pwd|login|mongo|redis|token|secret|key/i;
-/** How the alternatives of that begin. */
+/** First characters of the alternatives in {@link MAY_HOLD_ONE}. */
 const BEGINNINGS =
   'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas pwd log mon red tok sec key'.split(
     ' ',
   );
 /**
- * The same for characters by their last five bits: whatever {@link MAY_HOLD_ONE} finds begins like one of these, and
- * little else does.
+ * Lookup table of these first characters by their last five bits. It covers all matches of {@link MAY_HOLD_ONE} and
+ * little else.
  */
 const BEGINS_ONE = new Uint8Array(0x8000);
 for (const beginning of BEGINNINGS) BEGINS_ONE[lastBits(beginning)] = 1;
 const PEM_BEGIN = /-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----/;
 const PEM_END = /-----END [A-Z ]{0,30}PRIVATE KEY-----/;
 const PEM_LINE = /^[\sA-Za-z0-9+/=]{16,}$/;
-/** Lines of a key that are looked for; a longer one is none. */
+/** Maximum number of lines in a PEM key. Longer blocks are not treated as keys. */
 const MAX_PEM_LINES = 200;
 
-/** Replaces secrets in lines that come one after another: keys span several. */
+/** Returns a function that replaces secrets in consecutive lines, because keys span several lines. */
 export function createSecretFilter(): (line: string) => string {
   let keyLines = 0;
   return (line) => {
@@ -67,7 +67,7 @@ function lastBits(text: string): number {
   return bits;
 }
 
-/** NOTE: the expression alone took 3 % of the CPU of building an index. */
+/** NOTE: without the table, the expression took 3 % of the CPU time of an index build. */
 function mayHoldOne(line: string): boolean {
   let bits = 0;
   for (let at = 0; at < line.length; at += 1) {
@@ -77,16 +77,16 @@ function mayHoldOne(line: string): boolean {
   return false;
 }
 
-/** A character that no rule takes for a part of a secret, and that commands do not contain. */
+/** Separator that is not part of any secret and does not occur in commands. */
 const BETWEEN_WORDS = '\u2028';
 
-/** Replaces the secrets of a command that is a list of words: a password may be a word of its own, after its option. */
+/** Replaces the secrets of a command in a list of words. A password may be a separate word after its option. */
 export function replaceSecretWords(words: readonly string[]): readonly string[] {
   const shown = words.map((word) => {
     const filter = createSecretFilter();
     return word.replaceAll(BETWEEN_WORDS, ' ').split('\n').map(filter).join('\n');
   });
-  // a rule about an option asks for a space before it
+  // rules about options match only after a separator
   const replaced = replaceSecrets(BETWEEN_WORDS + shown.join(BETWEEN_WORDS))
     .split(BETWEEN_WORDS)
     .slice(1);

@@ -1,19 +1,22 @@
 /**
- * Limits the work of rendering a recording in proportion to its length. Work is counted, not timed, so a recording stops at the same place on every
- * machine.
+ * Limits the work of rendering a recording in proportion to its length. Work is counted, not timed, so a recording
+ * stops at the same place on every machine.
  */
 
 /** Work units: cells of a screen that an emulator writes, moves or clears. One unit takes 3 to 5 ns. */
 export interface WorkLimits {
-  /** Units that a recording of any length may use. */
+  /** Units for a recording of any length. */
   readonly free: number;
   /** Units per character of the cast. */
   readonly perCharacter: number;
 }
 
-/** A view, a transcript, or a complete search index of one recording. Full-screen programs use 5 to 50 units per character. */
+/**
+ * A view, a transcript, or a complete search index of one recording. Full-screen programs use 5 to 50 units per
+ * character.
+ */
 const FULL: WorkLimits = { free: 50e6, perCharacter: 500 };
-/** Units beyond which each character allows only {@link LONG_PER_CHARACTER} more: about 15 s. */
+/** Limit beyond which each character allows only {@link LONG_PER_CHARACTER} more units: about 15 s. */
 const LONG = 4e9;
 const LONG_PER_CHARACTER = 50;
 
@@ -33,7 +36,7 @@ export class WorkBudget {
     this.#perCharacter = perCharacter;
   }
 
-  /** True once more was spent than allowed; later characters do not change that, because earlier ones were skipped. */
+  /** True if the recording used more units than allowed. Stays true, because earlier characters were skipped. */
   get isExhausted(): boolean {
     this.#isExhausted ||= this.spent > this.#allowed;
     return this.#isExhausted;
