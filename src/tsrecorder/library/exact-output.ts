@@ -3,10 +3,10 @@
  * was not valid text.
  *
  * ```
- * notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
- * cast          "text" │ "\ufffd\ufffd" │        "text" │
- * ▼          ▼               ▼
- * output         text       0f 9c …         text
+ *   notes  stream stdout │ raw 0f9c…      │ stream stderr │ end
+ *   cast          "text" │ "\ufffd\ufffd" │        "text" │
+ *                     ▼          ▼               ▼
+ *   output         text       0f 9c …         text
  * ```
  */
 import { decodeBase64 } from '../../wire/base64.ts';
