@@ -1,7 +1,8 @@
 /**
- * Documents of the index: one for each session, and one for each of its moments with the names of the session and its
- * words, so that viewer rules and filters are part of the query instead of a join. All documents of a session are in
- * one shard. `search/tokens` splits the words, as for all engines. Words are not stored; `content` is shown.
+ * Documents of the index: one per session and one per moment of a session. Moments contain the names of the session and
+ * its words, so that viewer rules and filters are part of the query instead of a join. All documents of a session are
+ * in one shard. `search/tokens` splits the words, as for all engines. Words are only indexed; results show the stored
+ * `content`.
  */
 import { createHash } from 'node:crypto';
 import { joinNames, type Moment, type SessionDoc, type SessionNames } from '../../../search/search-index.ts';
@@ -27,7 +28,7 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         codec: 'best_compression',
         // One more than the number of counted sessions.
         max_result_window: MAX_FACETED + 1,
-        // what is removed leaves the files with the next merge that is asked for
+        // A merge on request removes deleted documents from the files.
         merge: { policy: { expunge_deletes_allowed: 0 } },
         sort: { field: ['order', 'k'], order: ['desc', 'asc'] },
         analysis: {
@@ -82,15 +83,15 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
   };
 }
 
-/** What the document of a session says of its state. */
+/** State of a session in its document. */
 export interface SessionState {
-  /** Empty while it is being written or grows. */
+  /** Empty while the session is being written or still grows. */
   readonly version: string;
-  /** No moment has this number, or a higher one. */
+  /** Upper limit of the moment numbers, exclusive. */
   readonly reach: number;
   readonly partial: boolean;
   readonly stopped?: number;
-  /** Who follows it while it runs, and when that one wrote last. */
+  /** Recorder that follows the running session, and time of its last write. */
   readonly owner?: string;
   readonly touched?: number;
 }
@@ -131,12 +132,12 @@ export function momentDocument(
     ...namesOf(names),
     text: wordsOf(moment.rows.map((row) => row.text).join('\n')),
     cmd: wordsOf(moment.command?.text ?? ''),
-    // a text of its own: so that half a character of a screen comes back as it was
+    // JSON text keeps incomplete characters of a screen intact.
     content: JSON.stringify(moment),
   };
 }
 
-/** The newest is the greatest; each session has its own. */
+/** Returns the sort key of a session. Newer sessions have greater keys, and all keys are unique. */
 function placeInTime({ startedAtMs, id }: Pick<SessionNames, 'startedAtMs' | 'id'>): string {
   const ms = String(Math.max(0, Math.floor(startedAtMs))).padStart(ORDER_DIGITS, '0');
   return `${ms}.${createHash('sha256').update(id).digest('hex').slice(0, 16)}`;
@@ -145,14 +146,14 @@ function placeInTime({ startedAtMs, id }: Pick<SessionNames, 'startedAtMs' | 'id
 const ORDER_DIGITS = 16;
 export const ORDER = /^\d{16}\.[0-9a-f]{16}$/;
 
-/** Longest id that OpenSearch takes, in bytes. */
+/** Maximum length of a document id in OpenSearch, in bytes. */
 const MAX_ID = 512;
-/** For `#` and the number of a moment. */
+/** Space for `#` and the number of a moment, in bytes. */
 const ID_SPACE = 16;
 
 /**
- * A session's document, or that of its moment. What is behind the last `#` is a number or nothing, so that no name of a
- * session is that of another's moment. It is never read back: the session's name is a field.
+ * Returns the document id of a session or of one of its moments. After the last `#` comes a number or nothing, so that
+ * the ids of sessions and moments never collide. Long names are hashed; the document has the name in a field.
  */
 export function documentId(session: string, k?: number): string {
   const isLong = Buffer.byteLength(session) > MAX_ID - ID_SPACE;
@@ -160,7 +161,7 @@ export function documentId(session: string, k?: number): string {
   return `${name}#${k ?? ''}`;
 }
 
-/** Words with spaces between them. */
+/** Returns the words of a text, separated by spaces. */
 function wordsOf(text: string): string {
   return tokenize(text)
     .map((token) => token.text)

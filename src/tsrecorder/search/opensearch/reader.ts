@@ -1,4 +1,4 @@
-/** Answers queries. The rules of the viewer are part of every question: see `compile.ts`. */
+/** Executes queries. The rules of the viewer are part of every query: see `compile.ts`. */
 import { z } from 'zod';
 import { hitOf } from '../../../search/hit.ts';
 import { QueryError, type Query } from '../../../search/query.ts';
@@ -29,12 +29,12 @@ import type { ServerIndex } from './server-index.ts';
 import { listIds } from './session-ids.ts';
 
 const HITS_PER_SESSION = 3;
-/** The server gives up before the recorder does. */
+/** Timeout of a search in the server. Shorter than the timeout of the recorder. */
 const SEARCH_TIMEOUT = '1900ms';
 const SEARCH_MS = 10_000;
-/** Sessions whose text is tried one after another, together. */
+/** Number of sessions per request when their texts are checked one by one. */
 const TRIED = 500;
-/** Moments that are held against what they should be, together, and words of one phrase. */
+/** Number of moments per verification request, and number of words per phrase. */
 const HELD = 20;
 const PHRASE = 32;
 const MAX_PHRASES = 500;
@@ -74,7 +74,7 @@ const DOCUMENTS = z.object({
     z.object({
       found: z.boolean().default(false),
       _source: SOURCE.prefault({}),
-      /** Why it is not known whether there is one. */
+      /** Error of the lookup. It is then unknown whether the document exists. */
       error: z.unknown().optional(),
     }),
   ),
@@ -100,7 +100,8 @@ export class ServerIndexReader implements ReadingEngine {
     const after = cursor === undefined ? undefined : parseCursor(cursor);
     if (cursor !== undefined && after === undefined) return { sessions: [] };
     const hits = await this.#search({
-      // NOTE: `search_after` is refused beside `collapse`; an order is of one session, so this is the same
+      // NOTE: OpenSearch does not support `search_after` with `collapse`. Each order belongs to one session, so a range
+      // is equivalent.
       ...sessionsOf(compiled, ...(after === undefined ? [] : [{ range: { order: { lt: after } } }])),
       ...(compiled.hasText ? { collapse: { field: 'order', inner_hits: FIRST_MOMENTS } } : {}),
       size: limit + 1,
@@ -151,7 +152,8 @@ export class ServerIndexReader implements ReadingEngine {
 
   async list(ask: ListAsk): Promise<ListedSessions> {
     const { text = '', limit } = ask;
-    // NOTE: where a text occurs says something of all sessions: only who may see all of them may wait for that
+    // NOTE: the position of a text reveals facts about all sessions. For this reason, only unrestricted viewers use the
+    // text index.
     const isTried = text !== '' && (ask.may !== 'everything' || Array.from(text).length < 3);
     const found: ListedSession[] = [];
     for await (const { id, at, listed } of this.#listed(ask, isTried)) {
@@ -162,7 +164,7 @@ export class ServerIndexReader implements ReadingEngine {
     return { sessions: found, more: false };
   }
 
-  /** Sessions with a listing, sorted: those with the text, or, where each is tried, all with the names. */
+  /** Returns sessions with a listing, sorted. Without `isTried`, only those with the text. */
   async *#listed(
     ask: ListAsk,
     isTried: boolean,
@@ -228,7 +230,7 @@ export class ServerIndexReader implements ReadingEngine {
     return others.length === 0;
   }
 
-  /** What is not found any more, or not whole, says so. */
+  /** Returns the current state of the found sessions. Omits removed sessions, and reports partial ones. */
   async #shown(hits: readonly SearchHit[], compiled: CompiledSearch): Promise<readonly FoundSession[]> {
     const documents = compiled.hasText
       ? await this.#documents(hits.map(({ _source }) => _source.session))
@@ -265,13 +267,13 @@ export class ServerIndexReader implements ReadingEngine {
       timeoutMs: SEARCH_MS,
     });
     const documents = DOCUMENTS.parse(answer).docs;
-    // one that cannot be read now is none that is gone
+    // A failed lookup does not mean that the session was removed.
     if (documents.length !== ids.length || documents.some(({ error }) => error !== undefined))
       throw new Error('OpenSearch could not read all of the sessions that it found');
     return documents;
   }
 
-  /** @param session all that is looked for is of this one */
+  /** Sends a search. @param session restricts the search to the shard of this session */
   async #search(body: Readonly<Record<string, unknown>>, session?: string): Promise<readonly SearchHit[]> {
     const routing = session === undefined ? '' : `&routing=${encodeURIComponent(session)}`;
     try {
@@ -304,7 +306,7 @@ const FIRST_MOMENTS = {
   _source: ['content'],
 };
 
-/** Sessions with a listing, of these times, and with the text unless each is tried. */
+/** Returns the conditions for sessions with a listing within the times, and with the text unless `isTried`. */
 function listedOnly(
   { text = '', from = '', before = '' }: ListAsk,
   isTried: boolean,
@@ -330,7 +332,7 @@ function sortsOf(sort: ListSort): readonly object[] {
   return [{ [FIELDS[sort]]: { order: 'desc', missing: '_last' } }, { ord: 'desc' }];
 }
 
-/** What comes behind a position. */
+/** Returns the condition for sessions behind a position. */
 function behind(sort: ListSort, { order, value }: ListPosition): SearchCondition {
   const older: SearchCondition = { range: { ord: { lt: order } } };
   if (sort === 'oldest') return { range: { ord: { gt: order } } };
@@ -360,7 +362,7 @@ function hitsOf(content: string, compiled: CompiledSearch): readonly Hit[] {
   return hit === undefined ? [] : [hit];
 }
 
-/** Each of them by its number and all of its words. */
+/** Returns the condition for moments with the given numbers and all of their words. */
 function anyMoment(moments: readonly Moment[], first: number): SearchCondition {
   let phrases = 0;
   const should = moments.map((moment, at) => {

@@ -1,26 +1,26 @@
-/** Which index of which OpenSearch, and how it is reached. */
+/** Location of an index in OpenSearch, and its access data. */
 import { readFile } from 'node:fs/promises';
 import { errorReason } from '../../../errors.ts';
 import type { ServerAccess } from './client.ts';
 
-/** Plain data: it crosses process boundaries. Secrets are named by their files alone. */
+/** Plain data that crosses process boundaries. Secrets are represented only by their file names. */
 export interface ServerIndex {
   readonly url: string;
-  /** What the names of indices and aliases begin with. */
+  /** Prefix of the names of indices and aliases. */
   readonly name: string;
-  /** The index that answers, or the one that is being built beside it. */
+  /** The active index, or the one that is being built next to it. */
   readonly which: 'current' | 'next';
-  /** Of an index that is made. */
+  /** Number of shards of a new index. */
   readonly shards: number;
-  /** Which recorder this is, among those that share the index. */
+  /** Name of this recorder among the recorders that share the index. */
   readonly owner: string;
-  /** PEM of the authorities that are trusted. Default: those of Node. */
+  /** PEM file of the trusted CAs. Default: the CAs of Node. */
   readonly caFile?: string;
-  /** `user:password`, or a token, on one line. */
+  /** File with `user:password` or a token on one line. */
   readonly credentialsFile?: string;
 }
 
-/** Reads the files. @throws Error with a sentence that names the file, and nothing of what is in it */
+/** Reads the files. @throws Error with a sentence that contains the file name and no content of the file */
 export async function readServerAccess(
   index: Pick<ServerIndex, 'url' | 'caFile' | 'credentialsFile'>,
 ): Promise<ServerAccess> {

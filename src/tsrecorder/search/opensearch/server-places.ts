@@ -1,4 +1,4 @@
-/** The places of an index at a server: two aliases. */
+/** The two places of an index in a server, represented by aliases. */
 import type { IndexPlaces } from '../index-places.ts';
 import { createSearchServer, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, swapIndex } from './indices.ts';
@@ -20,7 +20,7 @@ export function createServerPlaces(index: Omit<ServerIndex, 'which'>): IndexPlac
     prepare: () =>
       using(async (server) => ((await indexOf(server, aliasOf(next))) === undefined ? 'ready' : 'building')),
     swap: () => using((server) => swapIndex(server, index.name)),
-    // what is wrong there is mended there
+    // Damage in the server must be fixed there.
     discard: async () => false,
   };
 }

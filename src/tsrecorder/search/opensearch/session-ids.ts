@@ -1,4 +1,4 @@
-/** Names of what is in the index. */
+/** Lists the sessions in the index. */
 import { z } from 'zod';
 import type { IndexedSession } from '../../../search/search-index.ts';
 import type { SearchServer } from './client.ts';
@@ -6,7 +6,9 @@ import type { SearchCondition } from './compile.ts';
 import { aliasOf } from './indices.ts';
 import type { ServerIndex } from './server-index.ts';
 
-/** What another recorder follows is its own for so long after it wrote last. */
+/**
+ * Time after the last write during which a running session belongs to the recorder that follows it, in milliseconds.
+ */
 const FOLLOWED_MS = 86_400_000;
 const IDS = z.object({
   hits: z.object({
@@ -16,7 +18,7 @@ const IDS = z.object({
   }),
 });
 
-/** In the order of ids; without those that another recorder follows, which are that one's alone. */
+/** Lists ids in ascending order. Omits sessions that another recorder follows. */
 export async function listIds(
   server: SearchServer,
   index: Pick<ServerIndex, 'name' | 'which' | 'owner'>,

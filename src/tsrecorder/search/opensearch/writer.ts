@@ -1,9 +1,12 @@
 /**
- * Writes the index. Documents have the time at which their recording began to be read as their version, so that of two
- * recorders who write one session the later reader wins, whichever is slower; a conflict is therefore no error. A
- * session's document is written before its moments, with an empty version and the highest number of a moment that there
- * may be, and again behind them: who is killed in between leaves nothing that is not found and written anew. Nothing
- * can be found before the writer says so.
+ * Writes the index.
+ *
+ * The version of a document is the time when the recorder started to read the recording. If two recorders write one
+ * session, the recorder that started later wins, so version conflicts are not errors.
+ *
+ * The document of a session is written before its moments, with an empty version and the maximum number of moments, and
+ * again after them. After a crash in between, the session is found by its empty version and written again. Writes
+ * become visible only after a refresh.
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
@@ -18,33 +21,33 @@ import { listIds } from './session-ids.ts';
 export interface ServerWriterOptions {
   /** Milliseconds since the epoch. */
   readonly nowMs?: () => number;
-  /** Called before each step that an end of the process may come before; tests use it. */
+  /** Called before each step where a crash is possible. For tests. */
   readonly onStep?: (step: string) => void;
-  /** How long somebody who has no room is asked again. */
+  /** Maximum time of retries while the server is overloaded, in milliseconds. */
   readonly patienceMs?: number;
-  /** How long what a running session adds may wait to be found. */
+  /** Maximum delay until new moments of a running session are visible, in milliseconds. */
   readonly refreshMs?: number;
-  /** How long what was removed waits to leave the files. */
+  /** Delay until removed documents leave the files, in milliseconds. */
   readonly expungeMs?: number;
 }
 
-/** A session that runs. */
+/** A running session. */
 interface Running {
-  /** Written so far. */
+  /** Number of written moments. */
   readonly moments: number;
-  /** The version that they have. */
+  /** Version of these documents. */
   readonly stamp: number;
-  /** More than these may be there of somebody before. */
+  /** Number of moments that an earlier writer may have left. */
   readonly reach: number;
   readonly partial: boolean;
 }
 
-/** What is known of a session's document. */
+/** Known state of a session's document. */
 interface Known {
-  /** The version of the recording. */
+  /** Version of the recording. */
   readonly version: string | undefined;
   readonly reach: number;
-  /** The version that what is written next has. */
+  /** Version of the next write. */
   readonly stamp: number;
 }
 
@@ -52,9 +55,9 @@ const COMPACT_MS = 10 * 60_000;
 const PATIENCE_MS = 60_000;
 const REFRESH_MS = 500;
 const EXPUNGE_MS = 90_000;
-/** How long what was written may wait to be found before nobody is told that all is well. */
+/** Maximum time of failing refreshes before `tidy` throws, in milliseconds. */
 const UNFOUND_MS = 2000;
-/** What stands for the text of a session that has none. */
+/** Placeholder moment of a session without text. */
 const NOTHING: Moment = { t0: 0, t1: 0, rows: [] };
 
 const FOUND_DOCUMENT = z.object({
@@ -72,14 +75,14 @@ const STORE = z.object({
   _all: z.object({ primaries: z.object({ store: z.object({ size_in_bytes: z.number() }) }) }),
 });
 
-/** Finds or makes the index. @throws ServerError, Error */
+/** Finds or creates the index. @throws ServerError, Error */
 export async function openServerWriter(
   server: SearchServer,
   index: ServerIndex,
   options: ServerWriterOptions = {},
 ): Promise<ServerIndexWriter> {
   const writer = new ServerIndexWriter(server, index, await openIndex(server, index), options);
-  // what the process before this one left
+  // Removes remains of an earlier process.
   await writer.compact();
   return writer;
 }
@@ -88,14 +91,14 @@ export class ServerIndexWriter implements WritingEngine {
   readonly #server: SearchServer;
   readonly #index: ServerIndex;
   readonly #alias: string;
-  /** Its own name: the alias may come to stand for another one. */
+  /** Name of the index itself, because the alias may move to another index. */
   readonly #name: string;
   readonly #options: Required<ServerWriterOptions>;
-  /** Asked for, and not written yet. */
+  /** Sessions with a known state that are not written yet. */
   readonly #begun = new Map<string, Known>();
   readonly #added: WholeSession[] = [];
   readonly #running = new Map<string, Running>();
-  /** Why what was written cannot be found yet, and since when. */
+  /** Error of the failing refreshes, and time of the first one. */
   #unfound: { readonly error: unknown; readonly sinceMs: number } | undefined;
   #isClosed = false;
   #refreshing: NodeJS.Timeout | undefined;
@@ -130,7 +133,7 @@ export class ServerIndexWriter implements WritingEngine {
     return this.putAll(this.#added.splice(0));
   }
 
-  /** Replaces what there is of each. @returns how many there were to write */
+  /** Replaces the documents of each session. @returns the number of sessions that had changed */
   async putAll(sessions: readonly WholeSession[]): Promise<number> {
     const fresh: (WholeSession & { readonly known: Known; partial: boolean })[] = [];
     for (const session of sessions) {
@@ -154,7 +157,7 @@ export class ServerIndexWriter implements WritingEngine {
       }),
     );
     expectTaken(begun);
-    // another recorder began to read it later
+    // Skips sessions that another recorder started to read later.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
     const owners = own.flatMap((session) => {
@@ -167,7 +170,7 @@ export class ServerIndexWriter implements WritingEngine {
         ...remove(names.id, known.stamp, moments.length, known.reach),
       ]),
     );
-    // one that cannot be taken, whatever it holds, must not keep the others out
+    // A document that the server rejects must not block the others.
     for (const [at, isUnfit] of unfitOf(written).entries()) {
       const session = owners[at];
       if (session !== undefined && isUnfit) session.partial = true;
@@ -179,7 +182,7 @@ export class ServerIndexWriter implements WritingEngine {
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
     expectTaken(await this.#bulk(finished));
-    // those that were looked at, and were not to be written
+    // The rest are sessions that needed no write.
     this.#begun.clear();
     this.#options.onStep('finished');
     await this.refresh();
@@ -199,7 +202,7 @@ export class ServerIndexWriter implements WritingEngine {
     const place = before ?? (await this.#placeOf(id));
     const stamp = Math.max(place.stamp, touched);
     const from = place.moments;
-    // a session always has one, so that its names are found with words
+    // Every session needs a moment, because searches for words find moments.
     const added = from === 0 && moments.length === 0 ? [NOTHING] : moments;
     const end = from + added.length;
     const reach = Math.max(place.reach, end);
@@ -211,7 +214,7 @@ export class ServerIndexWriter implements WritingEngine {
       return wasWritten(statuses[0]);
     };
     const wasPartial = partial || place.partial;
-    // whoever has put it since knows more
+    // Another recorder with newer data has written the session.
     if (!(await putSession(wasPartial))) return;
     this.#options.onStep('appending');
     const written = await this.#bulk([
@@ -225,7 +228,7 @@ export class ServerIndexWriter implements WritingEngine {
     this.#refreshSoon();
   }
 
-  /** Of a running session that is written from its beginning. */
+  /** Returns the initial state of a running session that is written from its start. */
   async #placeOf(id: string): Promise<Running> {
     const { stamp, reach } = await this.#look(id);
     return { moments: 0, stamp, reach, partial: false };
@@ -243,7 +246,7 @@ export class ServerIndexWriter implements WritingEngine {
     this.#refreshSoon();
   }
 
-  /** The server does that by itself. @throws why what was written cannot be found, when that lasts */
+  /** Does nothing, because the server merges automatically. @throws the error of refreshes that fail for too long */
   tidy(): boolean {
     if (this.#unfound !== undefined && this.#options.nowMs() - this.#unfound.sinceMs >= UNFOUND_MS)
       throw this.#unfound.error;
@@ -251,20 +254,20 @@ export class ServerIndexWriter implements WritingEngine {
   }
 
   /**
-   * Merges what has something removed in it, in the background: those files are written anew. The server keeps what is
-   * removed for as long as a copy may ask for it, which it says every half minute, so this is begun later.
+   * Removes deleted documents from the files in the background. The server retains them for its replicas and updates
+   * this retention every 30 seconds, so the merge starts later.
    */
   async compact(): Promise<void> {
     await this.refresh();
     this.#expungeLater();
   }
 
-  /** The same, now. */
+  /** Removes deleted documents from the files now. */
   async expunge(): Promise<void> {
     const index = encodeURIComponent(this.#name);
     for (const act of ['_flush?force=true', '_forcemerge?only_expunge_deletes=true'])
       await this.#server.ask({ method: 'POST', path: `/${index}/${act}`, timeoutMs: COMPACT_MS });
-    // the old files are there until nobody looks into them
+    // A refresh releases the old files.
     await this.refresh();
   }
 
@@ -306,14 +309,14 @@ export class ServerIndexWriter implements WritingEngine {
     if (this.#unfound !== undefined) await this.#refreshOnce();
   }
 
-  /** What was written can be found from now on. */
+  /** Makes all writes visible. */
   async refresh(): Promise<void> {
     clearTimeout(this.#refreshing);
     this.#refreshing = undefined;
     await patiently(this.#options.patienceMs, () => this.#refreshOnce());
   }
 
-  /** Ends what it waits for. */
+  /** Cancels pending work. */
   close(): void {
     this.#isClosed = true;
     clearTimeout(this.#refreshing);
@@ -357,7 +360,7 @@ export class ServerIndexWriter implements WritingEngine {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
     const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {
-        // there is no such document; where there is no such index there is an error
+        // The document is missing. A missing index gives an error type.
         if (error instanceof ServerError && error.status === 404 && error.kinds.length === 0) return {};
         throw error;
       }),
