@@ -5,7 +5,7 @@ const MAX_REMEMBERED = 1000;
 export class EndedSessions {
   readonly #bytes = new Map<string, number>();
 
-  /** Remembers a complete session with `bodyBytes` bytes. Above the limit the oldest one is forgotten. */
+  /** Remembers a complete session with `bodyBytes` bytes. Above the limit, the oldest session is dropped. */
   remember(token: string | undefined, bodyBytes: number): void {
     if (token === undefined) return;
     const [oldest] = this.#bytes.keys();

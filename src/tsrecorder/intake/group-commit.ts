@@ -33,14 +33,15 @@ export interface GroupCommitOptions {
   readonly onCycle?: (durationMs: number, members: number) => void;
 }
 
-/** Cycles take up a quarter of the time at most, as long as the window allows that. */
+/** Cycles use at most one quarter of the time, if the window is long enough. */
 const REST = 4;
 /**
- * Not less of the window than that: many sessions share a cycle then, and a session with many small lines one fsync.
+ * Minimum pause as a fraction of the window. It lets many sessions share a cycle, and gives a session with many short
+ * lines one fsync.
  */
 const SHORTEST = 0.2;
 
-/** One per recorder, shared by all its sessions. */
+/** Creates a group commit for all sessions of a recorder. */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   let dirty = new Set<Committable>();
   let waitingBytes = 0;
@@ -69,7 +70,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   async function cycle(): Promise<void> {
-    // one turn of the event loop, so that chunks that arrived together are committed together
+    // Wait one turn of the event loop, so that chunks that arrived together are committed together.
     await new Promise<void>((resolve) => setImmediate(resolve));
     lastStart = options.now();
     const members = dirty;

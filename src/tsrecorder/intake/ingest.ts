@@ -411,7 +411,7 @@ export class Ingest {
     if (recovered === undefined) return;
     const { session, ended, lost, isAdopted } = recovered;
     if (isAdopted) return void this.#finishAdopted(recovered);
-    // what is short, or another session's, is not to be continued
+    // A truncated spool, or one of another session, must not be continued.
     const entry = this.#add(session, lost === undefined);
     const reason = 'the recorder stopped while the session was open';
     if (lost !== undefined) void this.#next(entry, () => this.#finish(entry, false, lost));
@@ -419,7 +419,9 @@ export class Ingest {
     else void this.#next(entry, () => this.#finish(entry, ended, ended ? undefined : reason));
   }
 
-  /** Cuts a spool that nobody writes to to what is whole. @returns undefined when nothing is; then it is gone. */
+  /**
+   * Truncates an unused spool to its complete lines. @returns undefined if there are none; the spool is then removed
+   */
   async #readSpool(key: RecordingKey): Promise<RecoveredSession | undefined> {
     const paths = spoolPaths(this.#options.spoolDirectory, key);
     const facts = createSessionFacts();

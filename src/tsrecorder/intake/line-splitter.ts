@@ -1,9 +1,9 @@
 /**
- * Cuts an upload into its lines: what goes to the `.cast` and what goes to the sidecar.
+ * Splits an upload into lines for the `.cast` file and the sidecar.
  *
- * A line that starts with `{` is an object (the header, then annotations) and is handed over whole. Everything else is
- * cast text and is handed over as it comes, in runs as long as possible, so that a line of any length costs no memory.
- * It does not parse JSON, and does not copy: `bytes` of a cast run are views into the pushed chunk.
+ * A line that starts with `{` is an object (the header or an annotation). The splitter returns complete objects. All
+ * other lines are cast text, which the splitter returns in chunks without buffering, so that long lines need no memory.
+ * It neither parses JSON nor copies: `bytes` of a cast piece is a view of the input chunk.
  */
 import { TailcastError } from '../../errors.ts';
 
@@ -11,28 +11,28 @@ export type UploadPiece =
   | {
       readonly kind: 'cast';
       readonly bytes: Uint8Array;
-      /** Lines that end in these bytes. */
+      /** Number of lines that end in these bytes. */
       readonly linesEnded: number;
-      /** Lines that begin in these bytes with something other than `[`, so they are no asciicast events. */
+      /** Number of lines that start in these bytes without `[`. They are not asciicast events. */
       readonly oddLines: number;
-      /** Bytes up to and with the last line end in `bytes`; 0 when no line ends here. */
+      /** Length up to and including the last line feed; 0 if there is none. */
       readonly wholeBytes: number;
     }
   | {
       readonly kind: 'object';
-      /** The whole line with its line feed. */
+      /** The complete line with its line feed. */
       readonly line: Uint8Array;
     };
 
 export interface LineLimits {
-  /** Longest line of cast text. */
+  /** Maximum length of a line of cast text, in bytes. */
   readonly maxLineBytes: number;
-  /** Longest object line: these are held in memory. */
+  /** Maximum length of an object line, in bytes. Object lines are kept in memory. */
   readonly maxObjectBytes: number;
 }
 
 /**
- * A line without its line feed. `event`: it begins and ends like a cast event, so only the line feed may be missing.
+ * An unfinished line. `event`: true if it starts and ends like a cast event, so that only the line feed may be missing.
  */
 export type UnfinishedLine =
   | { readonly kind: 'cast'; readonly event: boolean }
@@ -43,10 +43,10 @@ const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 
-/** One per connection of an upload. */
+/** Splitter of one upload connection. */
 export class LineSplitter {
   readonly #limits: LineLimits;
-  /** The object line being collected over several chunks, or undefined outside of one. */
+  /** Object line in progress; undefined outside of one. */
   #object: Collector | undefined;
   #partialBytes = 0;
   #partialIsEvent = false;
@@ -57,7 +57,10 @@ export class LineSplitter {
     this.#limits = limits;
   }
 
-  /** @throws TailcastError `UPLOAD_TOO_LARGE` when a line is longer than its limit; the splitter is dead afterwards. */
+  /**
+   * Splits a chunk.
+   * @throws TailcastError `UPLOAD_TOO_LARGE` for a line above its limit. The splitter is then unusable
+   */
   push(chunk: Uint8Array): readonly UploadPiece[] {
     if (this.#dead) throw new TailcastError('UPLOAD_TOO_LARGE', 'the upload was already refused');
     const pieces: UploadPiece[] = [];
@@ -73,12 +76,12 @@ export class LineSplitter {
     return pieces;
   }
 
-  /** Bytes since the last line end. */
+  /** Number of bytes since the last line feed. */
   get partialBytes(): number {
     return this.#partialBytes;
   }
 
-  /** What the upload would end with if it ended here; undefined between two lines. */
+  /** The unfinished last line; undefined between two lines. */
   get unfinished(): UnfinishedLine | undefined {
     if (this.#object !== undefined) return { kind: 'object', line: this.#object.bytes() };
     return this.#partialBytes === 0
@@ -86,7 +89,7 @@ export class LineSplitter {
       : { kind: 'cast', event: this.#partialIsEvent && this.#lastByte === CLOSE_BRACKET };
   }
 
-  /** Consumes object text up to its line end or the end of the chunk. */
+  /** Consumes object text up to its line feed or the end of the chunk. */
   #takeObject(chunk: Uint8Array, start: number, out: UploadPiece[]): number {
     const found = chunk.indexOf(LINE_FEED, start);
     const end = found < 0 ? chunk.length : found + 1;
@@ -145,7 +148,7 @@ interface Collector {
   bytes(): Uint8Array;
 }
 
-/** Doubles, so that a line that comes byte by byte costs no more than one that comes at once. */
+/** Creates a buffer that doubles, so that a line in single bytes costs no more than one in a single chunk. */
 function createCollector(): Collector {
   let buffer = new Uint8Array(1024);
   let used = 0;

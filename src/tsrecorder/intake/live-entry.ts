@@ -1,4 +1,4 @@
-/** What of an upload is listed and served before the store has it. */
+/** Describes uploads that are not in the store yet, for lists and readers. */
 import { describeHead } from '../library/describe-head.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { RecordingKey } from '../store/key.ts';
@@ -6,15 +6,15 @@ import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describePart } from './finisher.ts';
 import type { UploadSession } from './upload-session.ts';
 
-/** What is known of an upload. */
+/** State of an upload. */
 export interface ListedUpload {
   readonly session: UploadSession;
-  /** Set once the session is over: how it will be listed until the store has it. */
+  /** Description of a finished session until it is in the store; undefined before. */
   readonly over: Recording | undefined;
   readonly gone: Pick<PromiseWithResolvers<RecordingKey | undefined>, 'promise'>;
 }
 
-/** @returns undefined while nothing of it is durable. */
+/** Returns the live recording, or undefined while no byte is durable. */
 export function describeEntry(entry: ListedUpload): LiveRecording | undefined {
   const { session } = entry;
   const { started } = session;

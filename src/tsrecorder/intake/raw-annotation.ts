@@ -1,14 +1,14 @@
 /**
- * Knows the annotations that hold the exact bytes of output, as gateways and `LineBatch` write them. Of output that is
- * not UTF-8 there is one for each line, longer than the output: as JSON they would take longer to read than to write.
+ * Recognises annotations with exact output bytes, as written by gateways and `LineBatch`. Binary output has one
+ * annotation per line, longer than the output, so that parsing them as JSON would be slow.
  */
 
 const START = Buffer.from('{"kind":"raw","base64":"', 'latin1');
 const END = '"}\n';
-/** For what is decoded, which nobody looks at. Longer output is read as JSON. */
+/** Scratch buffer for decoding. Longer annotations are parsed as JSON. */
 const decoded = Buffer.allocUnsafeSlow(64 * 1024);
 
-/** Whether an object line is such an annotation, letter by letter, and so JSON. Some that are may not be known. */
+/** True if an object line is exactly such an annotation, and therefore valid JSON. False negatives are possible. */
 export function isRawAnnotation(line: Uint8Array): boolean {
   const bytes = Buffer.from(line.buffer, line.byteOffset, line.length);
   const end = bytes.length - END.length;
@@ -18,6 +18,6 @@ export function isRawAnnotation(line: Uint8Array): boolean {
   const text = bytes.toString('latin1', START.length, end);
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const expected = (length / 4) * 3 - padding;
-  // what is no base64 is left out
+  // The decoder skips invalid base64.
   return expected <= decoded.length && decoded.write(text, 'base64') === expected;
 }

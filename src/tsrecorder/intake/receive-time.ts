@@ -1,9 +1,12 @@
-/** Receive times for keys: strictly rising, so that two uploads of one node never want the same key. */
+/** Receive times for keys. They increase strictly, so that two uploads of one node never share a key. */
 import { formatTime } from '../store/key.ts';
 
 /**
- * @param now milliseconds since the epoch, with a fraction if the clock has one.
- * @returns RFC 3339 in UTC with nine fraction digits, each later than all before even if the clock is set back.
+ * Creates a function that returns receive times.
+ *
+ * @param now returns milliseconds since the epoch, with fractions if the clock has them
+ * @returns RFC 3339 in UTC with nine fraction digits. Each time is later than all previous ones, even after the clock
+ *   was set back
  */
 export function createReceiveTimes(now: () => number): () => string {
   let last = 0n;

@@ -1,12 +1,12 @@
-/** What the recorder counts. Labels are codes and states of ours, never anything an uploader chose. */
+/** Metrics of the recorder. Labels contain only codes and states of the recorder, never values from an uploader. */
 import { Counter, Gauge, Registry } from 'prom-client';
 import { createMakers, type MetricMakers } from '../../observe/metric-makers.ts';
 import { RESULT_KINDS } from '../../wire/recorder-api/recording-status.ts';
 import type { UploadMeter } from './upload-session.ts';
 
-/** What is asked for at scrape time. */
+/** Values that are read at scrape time. */
 export interface IntakeStatus {
-  /** Sessions in the spool: uploaded now, cut and perhaps continued, over and not in the store, or not to be read. */
+  /** Number of sessions in the spool: uploading, interrupted, finished and not stored, or unreadable. */
   readonly sessions: {
     readonly running: number;
     readonly cut: number;
@@ -15,10 +15,10 @@ export interface IntakeStatus {
   };
   /** Durable bytes of the sessions in the spool. */
   readonly spoolBytes: number;
-  /** Received bytes that no commit has taken yet. */
+  /** Received bytes that are not committed yet. */
   readonly waitingBytes: number;
   readonly oldestStoringSeconds: number;
-  /** Entries of the evidence log that the store does not have. */
+  /** Number of evidence log entries that are not in the store. */
   readonly unpublishedEntries: number;
 }
 
@@ -28,10 +28,10 @@ export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
     readonly connections: Gauge<'listener'>;
   };
 
-/** Seconds, from what a disk with a battery takes to what makes a shell unusable. */
+/** Buckets in seconds, from a disk with a write cache to a disk that makes shells unusable. */
 const DISK_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 
-/** @param registry where to register; by default one of its own. */
+/** Creates the metrics. @param registry default: a new registry */
 export function createRecorderMetrics(
   registry: Registry = new Registry(),
   status: () => IntakeStatus,
@@ -46,7 +46,7 @@ export function createRecorderMetrics(
   };
 }
 
-/** What comes in. */
+/** Metrics of uploads. */
 function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
   return {
     receivedBytes: counter('tailcast_recorder_received_bytes_total', 'Bytes of session uploads received.'),
@@ -93,7 +93,7 @@ function createUploadMetrics({ counter, labelled, histogram }: MetricMakers) {
   };
 }
 
-/** Connections that are open, by listener. */
+/** Number of open connections by listener. */
 function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   const gauge = new Gauge({
     name: 'tailcast_recorder_connections',
@@ -105,7 +105,7 @@ function createConnectionGauge(registry: Registry): Gauge<'listener'> {
   return gauge;
 }
 
-/** What is kept. */
+/** Metrics of the store. */
 function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
   return {
     storedBytes: counter('tailcast_recorder_stored_bytes_total', 'Bytes of casts written to the store.'),
@@ -199,7 +199,7 @@ function addGauges(registry: Registry, { gauge }: MetricMakers, status: () => In
   );
 }
 
-/** Tells the metrics what an upload made durable, and how long that took. */
+/** Creates the meter that reports commits to the metrics. */
 export function createUploadMeter(metrics: RecorderMetrics): UploadMeter {
   return {
     synced: (durationMs) => metrics.fsyncSeconds.observe(durationMs / 1000),

@@ -1,10 +1,10 @@
-/** How a recorder is, for its metrics. */
+/** Current state of a recorder for its metrics. */
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Ingest } from './ingest.ts';
 import type { IntakeStatus } from './recorder-metrics.ts';
 
-/** Asked for whenever the metrics are. */
+/** Returns the state. Called at each scrape. */
 export function intakeStatusOf(ingest: Ingest, group: GroupCommit, evidence: SessionEvidence): IntakeStatus {
   const { bytes, oldestStoringMs, ...sessions } = ingest.status();
   return {

@@ -1,30 +1,30 @@
-/** Counts what is in a spool. Pure. */
+/** Counts the sessions in a spool. Pure functions. */
 import type { UploadSession } from './upload-session.ts';
 
-/** What is in the spool. */
+/** Summary of the spool. */
 export interface SpoolStatus {
-  /** Sessions that a connection uploads. */
+  /** Number of sessions with a connection. */
   readonly running: number;
-  /** Sessions that were cut and may be continued. */
+  /** Number of interrupted sessions that may be continued. */
   readonly cut: number;
-  /** Sessions that are over and not in the store. */
+  /** Number of finished sessions that are not in the store. */
   readonly storing: number;
-  /** Durable bytes of all of them. */
+  /** Durable bytes of all sessions. */
   readonly bytes: number;
-  /** How long the session has waited for the store that has waited longest; 0 when none waits. */
+  /** Longest time that a finished session has waited for the store, in milliseconds; 0 if none waits. */
   readonly oldestStoringMs: number;
 }
 
 /** A session in the spool. */
 export interface SpooledSession {
   readonly session: Pick<UploadSession, 'attached' | 'durable'>;
-  /** Set once the session is over. */
+  /** Set if the session is finished. */
   readonly over: object | undefined;
-  /** When that was, in milliseconds since the epoch. */
+  /** End of the session, in milliseconds since the epoch. */
   readonly overAtMs: number;
 }
 
-/** @param nowMs milliseconds since the epoch */
+/** Returns the summary. @param nowMs milliseconds since the epoch */
 export function spoolStatus(sessions: Iterable<SpooledSession>, nowMs: number): SpoolStatus {
   let [running, cut, storing, bytes, oldestStoringMs] = [0, 0, 0, 0, 0];
   for (const { session, over, overAtMs } of sessions) {

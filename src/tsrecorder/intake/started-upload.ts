@@ -4,12 +4,12 @@ import type { SessionFacts } from '../library/session-facts.ts';
 import type { SpoolPaths } from '../spool/spool-file.ts';
 import type { SpoolMeta } from '../spool/spool-journal.ts';
 
-/** What is known of a session once its header has come. */
+/** Facts about a session after its header. */
 export interface StartedUpload {
   readonly meta: SpoolMeta;
   readonly head: CastHead;
   readonly facts: SessionFacts;
   readonly paths: SpoolPaths;
-  /** Set if another recorder began the session. */
+  /** Set if another recorder started the session. */
   readonly adopted?: Adoption;
 }

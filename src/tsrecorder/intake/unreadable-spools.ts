@@ -1,6 +1,6 @@
 /**
- * Spools that cannot be read: a disk that fails, a file that is damaged. What they hold may have been acknowledged, so
- * they are never removed: they are listed as damaged, and tried again for ever.
+ * Unreadable spools, because of a failing disk or a damaged file. They may contain acknowledged bytes, so they are
+ * never removed. Lists show them as damaged, and the recorder retries them forever.
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { errorText } from '../../errors.ts';
@@ -12,15 +12,15 @@ import { recordingId, type RecordingKey } from '../store/key.ts';
 
 export interface UnreadableSpoolsOptions {
   readonly spoolDirectory: string;
-  /** Reads a spool and takes it over. Rejects when it cannot be read. */
+  /** Reads and adopts a spool. Rejects if the spool is unreadable. */
   readonly recover: (key: RecordingKey) => Promise<void>;
-  /** Pause before the first try; doubles up to `maxRetryMs`. */
+  /** Delay before the first retry, in milliseconds. It doubles up to `maxRetryMs`. */
   readonly retryMs: number;
   readonly maxRetryMs: number;
   readonly log: Logger;
 }
 
-/** One per spool directory. */
+/** Unreadable spools of one spool directory. */
 export class UnreadableSpools {
   readonly #options: UnreadableSpoolsOptions;
   readonly #known = new Map<string, LiveRecording>();
@@ -37,12 +37,12 @@ export class UnreadableSpools {
     return this.#known.size;
   }
 
-  /** They are listed, and nothing of them is served. */
+  /** Returns the spools for lists. Their content is not readable. */
   live(): readonly LiveRecording[] {
     return [...this.#known.values()];
   }
 
-  /** Recovers what can be recovered; the rest is tried again later. */
+  /** Recovers the readable spools, and retries the others later. */
   async recover(keys: readonly RecordingKey[]): Promise<void> {
     for (const key of keys) {
       try {
@@ -54,7 +54,7 @@ export class UnreadableSpools {
     }
   }
 
-  /** @param error why it cannot be read */
+  /** Adds a spool. @param error reason why it is unreadable */
   add(key: RecordingKey, error: unknown): void {
     const recording = recordingId(key);
     this.#options.log.error(
@@ -92,13 +92,13 @@ function describeUnreadable(directory: string, key: RecordingKey, error: unknown
     part: { session: recordingId(key), number: 1, offset: 0, headerBytes: 0, headerEnd: 0 },
     durable: () => ({ castBytes: 0, notesBytes: 0, bodyBytes: 0 }),
     isOpen: () => false,
-    // not before somebody has mended it
+    // Resolves only after a repair.
     stored: new Promise(() => undefined),
     watch: () => () => undefined,
   };
 }
 
-/** The message of a system error names paths of this machine. */
+/** Returns the error code, because the message of a system error contains local paths. */
 function systemCode(error: unknown): string {
   return error instanceof Error && 'errno' in error && 'code' in error
     ? String(error.code)

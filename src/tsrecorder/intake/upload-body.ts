@@ -1,6 +1,6 @@
 /**
- * The body of one upload as lines, whether it comes as lines or as frames. What is durable is known in bytes of lines;
- * in an upload of frames only places where a frame ends are told, in both counts, because there a gateway can go on.
+ * The body of an upload, as lines or as frames. The recorder counts durable bytes of lines. For uploads of frames,
+ * acknowledgements contain only the ends of frames, in both counts, because a gateway can continue only there.
  */
 import { isUtf8 } from 'node:buffer';
 import { TailcastError } from '../../errors.ts';
@@ -11,21 +11,23 @@ import { WireError } from '../../wire/wire-error.ts';
 
 export interface UploadBody {
   /**
-   * Takes a piece of the body. @returns the lines in it, valid until the next call
+   * Accepts a chunk of the body. @returns its lines, valid until the next call
    * @throws TailcastError `UPLOAD_MALFORMED`
    */
   lines(chunk: Uint8Array): Uint8Array;
-  /** So many bytes of lines are durable: tells it when that is news. */
+  /** Called with the number of durable bytes of lines. Sends an acknowledgement if it has changed. */
   durable(bodyBytes: number): void;
-  /** What is told of `bodyBytes` durable bytes of lines. */
+  /** Returns the acknowledgement for `bodyBytes` durable bytes of lines. */
   acknowledged(bodyBytes: number): Ack;
-  /** @throws TailcastError `UPLOAD_MALFORMED` when the body cannot end here */
+  /** Checks the end of the body. @throws TailcastError `UPLOAD_MALFORMED` if the body is incomplete */
   end(): void;
 }
 
 /**
- * @param at where in its session the upload begins, and what it comes as
- * @param bodyBytes durable when it begins, which its transport knows
+ * Creates the body of an upload.
+ *
+ * @param at start of the upload in its session, and its format
+ * @param bodyBytes durable bytes at the start, which the transport already knows
  */
 export function createUploadBody(
   at: Continuation,

@@ -1,4 +1,4 @@
-/** One connection's part of an upload, between its transport and the session that it brings. */
+/** The part of an upload on one connection, between its transport and its session. */
 import { createDeadline } from '../../async/deadline.ts';
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Ack } from '../../wire/recorder-api/ack.ts';
@@ -6,38 +6,44 @@ import type { Continuation } from '../../wire/recorder-api/upload-headers.ts';
 import { createUploadBody, type UploadBody } from './upload-body.ts';
 import type { AttachmentEvents, UploadOrigin, UploadSession } from './upload-session.ts';
 
-/** What the transport of an upload is told. */
+/** Events for the transport of an upload. */
 export interface UploadEvents extends Omit<AttachmentEvents, 'durable' | 'released'> {
-  /** So much of the session is durable now. */
+  /** Called when more of the session is durable. */
   durable(acknowledged: Ack): void;
 }
 
-/** One connection's part of an upload. */
+/** The part of an upload on one connection. */
 export interface Upload {
-  /** Durable body bytes of the whole session. */
+  /** Durable body bytes of the complete session. */
   readonly durableBytes: number;
-  /** What is acknowledged of them: of frames up to a place that this connection knows in both counts. */
+  /** Acknowledged bytes. For uploads of frames, up to a position that this connection knows in both counts. */
   readonly acknowledged: Ack;
-  /** Takes body bytes. False: wait for `drain`. After `failed` it drops them. */
+  /** Accepts body bytes. @returns false if the caller must wait for `drain`. After `failed`, bytes are dropped */
   push(chunk: Uint8Array): boolean;
   /**
-   * The body has ended. Resolves with true when all is durable and the store has been tried once, with false when that
-   * failed and `failed` has been told why.
+   * Called at the end of the body. Resolves with true when all bytes are durable and the first attempt to store the
+   * recording is over. Resolves with false after a failure, which `failed` has reported.
    */
   end(): Promise<boolean>;
-  /** The connection is gone, or the transport gives up. After `end`: nobody may hear what it resolves with. */
+  /**
+   * Called when the connection is closed or the transport gives up. After `end`, its result may not reach the uploader.
+   */
   cut(reason: string): void;
 }
 
-/** Brings a piece of the body into its session. @returns false: wait for `drain` @throws TailcastError */
+/**
+ * Passes a chunk of the body to its session. @returns false if the caller must wait for `drain`. @throws TailcastError
+ */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
   const goesOn = session.push(body.lines(chunk));
-  // it may have been so before the chunk came
+  // Bytes may have been durable before this chunk arrived.
   body.durable(session.durable.bodyBytes);
   return goesOn;
 }
 
-/** A session that has ended and of which the uploader has not heard: there is nothing more to do than to say so. */
+/**
+ * Returns an upload for an ended session whose last acknowledgement did not reach the uploader. It only acknowledges.
+ */
 export function knownUpload(bodyBytes: number, at: Continuation, events: UploadEvents): Upload {
   const body = createUploadBody(at, bodyBytes, (acknowledged) => events.durable(acknowledged));
   let refused = false;
@@ -62,7 +68,7 @@ export function knownUpload(bodyBytes: number, at: Continuation, events: UploadE
   };
 }
 
-/** Calls `fail` if the header line of a session is not complete in `timeoutMs`. */
+/** Calls `fail` if the header line of a session is not complete within `timeoutMs`. */
 export function expectHeader(
   session: Pick<UploadSession, 'started'>,
   timeoutMs: number,
@@ -75,14 +81,14 @@ export function expectHeader(
   });
 }
 
-/** Whatever else is thrown is of the store. */
+/** Converts an error. All unknown errors come from the store. */
 export function asUploadFailure(error: unknown): TailcastError {
   return error instanceof TailcastError
     ? error
     : new TailcastError('STORE_FAILED', errorText(error), { cause: error });
 }
 
-/** The name of a session among all nodes: two nodes that name the same session have two sessions. */
+/** Returns the key of a session among all nodes. Two nodes with the same session name have two sessions. */
 export function tokenOf({ nodeId, token }: UploadOrigin): string | undefined {
   return token === undefined ? undefined : JSON.stringify([nodeId, token]);
 }

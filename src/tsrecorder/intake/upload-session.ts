@@ -1,19 +1,18 @@
 /**
- * One session being uploaded, from its header to the last durable byte. It knows lines, offsets and the spool; it knows
- * neither HTTP nor the store.
+ * An upload of one session, from its header to the last durable byte. It handles lines, offsets and the spool, and is
+ * independent of HTTP and the store.
  *
  * ```
  * awaitingHeader ── header line ──► attached ◄── resume ── suspended
  *                                    │    └── connection cut ──►┘ │
- *                          end ──────┤                            └─ nobody came back ─► over
- *                 storage failure ───┴──────────────────────────────────────────────► over
+ *                          end ──────┤                            └─ not continued ─► over
+ *                 storage failure ───┴──────────────────────────────────────────► over
  * ```
  *
- * Offsets count body bytes of the upload as a whole, over all its connections. Only bytes up to a line end become
- * durable in the sense of an ack: after a crash the spool is cut there.
+ * Offsets count body bytes of the complete upload, over all connections. Acknowledgements cover only complete lines,
+ * because a crash truncates the spool to them.
  *
- * A session whose beginning is with another recorder begins at the offset where that one left off: see
- * `session-part.ts`.
+ * A session that started at another recorder begins at the offset where that recorder stopped: see `session-part.ts`.
  */
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { TailcastError } from '../../errors.ts';
@@ -36,32 +35,32 @@ import {
   type SpoolMeta,
 } from '../spool/spool-journal.ts';
 
-/** What the owner of the session is told of the connection that has it. */
+/** Events for the connection that is attached to the session. */
 export interface AttachmentEvents {
-  /** Somebody waits for each byte of it to be durable: none waits for company. */
+  /** True if the uploader waits for every byte to become durable. Its bytes are then committed immediately. */
   readonly waits: boolean;
-  /** So many body bytes of the session are durable now, counted as lines. */
+  /** Called with the number of durable body bytes of the session, counted as lines. */
   durable(bodyBytes: number): void;
-  /** `push` had answered false; it may go on. */
+  /** Called when the connection may continue after `push` returned false. */
   drain(): void;
-  /** The upload is over for a reason of the recorder's. Nothing follows. */
+  /** Called when the recorder ends the upload. No event follows. */
   failed(error: TailcastError): void;
-  /** The session goes on without this connection. Nothing follows. */
+  /** Called when the session continues without this connection. No event follows. */
   released(error: TailcastError): void;
 }
 
 export interface SessionLimits {
   readonly maxSessionBytes: number;
   readonly maxLineBytes: number;
-  /** Bytes of one session that may wait for the disk before its uploader has to. */
+  /** Maximum number of uncommitted bytes of one session. Above it, the uploader must wait. */
   readonly maxPendingBytes: number;
 }
 
-/** What is measured of all sessions together. */
+/** Measurements over all sessions. */
 export interface UploadMeter {
-  /** One fsync of one file took so long. */
+  /** Called with the duration of one fsync. */
   readonly synced: (durationMs: number) => void;
-  /** So many body bytes are durable; the oldest of them waited so long for it. */
+  /** Called with the number of newly durable body bytes, and the wait of the oldest one. */
   readonly durable: (bodyBytes: number, waitedMs: number) => void;
 }
 
@@ -71,15 +70,15 @@ export interface SessionDependencies {
   readonly syncEntries: () => Promise<void>;
   readonly limits: SessionLimits;
   readonly meter: UploadMeter;
-  /** A receive time for a key, later than every one before. */
+  /** Returns a receive time for a key, later than all previous ones. */
   readonly issueTime: () => string;
-  /** Whether all sessions together have too much waiting for the disk. */
+  /** True if all sessions together have too many uncommitted bytes. */
   readonly isFull: () => boolean;
-  /** The header has come: the session has a key from now on. */
+  /** Called after the header. The session has a key from then on. */
   readonly onStarted: (key: SpoolMeta, origin: UploadOrigin) => void;
   /**
-   * So many bytes of the body are durable. `header`: the stored line, with the first of them. They are acknowledged
-   * when what is returned resolves, undefined: at once; a rejection ends the session.
+   * Called when bytes of the body are durable. `header`: the stored header line, only in the first call. The bytes are
+   * acknowledged when the returned promise resolves, or immediately for undefined. A rejection ends the session.
    */
   readonly onDurable: (
     started: StartedUpload,
@@ -88,14 +87,14 @@ export interface SessionDependencies {
   ) => Promise<void> | undefined;
 }
 
-/** Who uploads, and how. */
+/** Origin of an upload. */
 export interface UploadOrigin {
   readonly nodeId: string;
   readonly nodeName: string;
   readonly address: string;
   readonly protocol: 'v1' | 'v2';
   readonly token: string | undefined;
-  /** Set when the beginning of the session is elsewhere. */
+  /** Set if the session started at another recorder. */
   readonly continues?: Pick<Continuation, 'number' | 'offset'>;
   readonly neighbours?: Neighbours;
 }
@@ -112,18 +111,18 @@ export class UploadSession implements Committable {
   #events: AttachmentEvents | undefined;
   #appended: SpoolPosition;
   #durable: SpoolPosition;
-  /** Body bytes still to be dropped because an earlier connection brought them. */
+  /** Number of body bytes to skip, because an earlier connection sent them. */
   #skipBytes = 0;
-  /** Body bytes still to come that repeat the beginning of the session. */
+  /** Number of further body bytes that repeat the start of the session. */
   #preambleBytes = 0;
   #oddLines = 0;
-  /** The stored header line, until the log has it. */
+  /** Stored header line until the log has it. */
   #header: Uint8Array | undefined;
-  /** What is durable is in the log when this resolves, and then it is confirmed. */
+  /** Resolves when the durable bytes are in the log. Then they are confirmed. */
   #confirming: Promise<void> | undefined;
   #failure: TailcastError | undefined;
   #paused = false;
-  /** When the oldest byte came that no commit has taken, on the clock of `performance.now()`. */
+  /** Arrival of the oldest uncommitted byte, on the clock of `performance.now()`. */
   #waitingSince: number | undefined;
   #appends = 0;
   #waiters: { readonly appends: number; readonly resolve: () => void }[] = [];
@@ -137,7 +136,7 @@ export class UploadSession implements Committable {
     this.#splitter = this.#createSplitter();
   }
 
-  /** A session that an earlier process left, suspended at its last whole line. */
+  /** Creates a session from an earlier process, suspended after its last complete line. */
   static recovered(
     started: StartedUpload,
     position: SpoolPosition,
@@ -151,12 +150,12 @@ export class UploadSession implements Committable {
     return session;
   }
 
-  /** Undefined until the header line has come. */
+  /** Undefined before the header line. */
   get started(): StartedUpload | undefined {
     return this.#started;
   }
 
-  /** What has been made durable. */
+  /** Position up to which the session is durable. */
   get durable(): SpoolPosition {
     return this.#durable;
   }
@@ -165,18 +164,18 @@ export class UploadSession implements Committable {
     return this.#events !== undefined;
   }
 
-  /** A gateway that annotates says when its session is over; without that word the end of a body is a cut. */
+  /** True if the end of the body is an interruption. A gateway with annotations reports the end of its session. */
   get lacksEnd(): boolean {
     const facts = this.#started?.facts;
     return facts?.session !== undefined && facts.outcome === undefined;
   }
 
-  /** What is here ends with the word that the session is over: nothing follows. */
+  /** True if the received data contains the end of the session. No data follows. */
   get saidEnd(): boolean {
     return this.#started?.facts.outcome !== undefined;
   }
 
-  /** Lines of the cast that are no events. */
+  /** Number of lines in the cast that are not events. */
   get oddLines(): number {
     return this.#oddLines;
   }
@@ -186,10 +185,9 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * A connection takes the session on; one that still holds it loses it.
-   *
-   * @param at where in the session the connection's body begins, after what it repeats.
-   * @throws TailcastError `UPLOAD_CONFLICT` when bytes between would be missing.
+   * Attaches a connection. It replaces an earlier one.
+   * @param at start of the connection's body in the session, without its repetitions
+   * @throws TailcastError `UPLOAD_CONFLICT` if bytes in between would be missing
    */
   attach(events: AttachmentEvents, at: Pick<Continuation, 'offset' | 'preambleBytes'>): void {
     if (at.offset > this.#durable.bodyBytes) {
@@ -212,9 +210,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * Body bytes of the attached connection, as lines; they are only looked at during the call.
-   *
-   * @returns false when the connection must wait for `drain`.
+   * Accepts body bytes of the attached connection, as lines. The chunk is used only during the call.
+   * @returns false if the connection must wait for `drain`
    * @throws TailcastError `UPLOAD_MALFORMED`, `UPLOAD_TOO_LARGE`
    */
   push(chunk: Uint8Array): boolean {
@@ -224,7 +221,7 @@ export class UploadSession implements Committable {
     try {
       for (const piece of this.#splitter.push(chunk.subarray(skipped))) this.#append(piece);
     } finally {
-      // what came before a bad line is kept
+      // The lines before an invalid one are kept.
       this.#paused =
         (this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes || this.#deps.isFull();
       this.#scheduleSince(pendingBefore, this.#paused || (this.#events?.waits ?? false));
@@ -236,9 +233,8 @@ export class UploadSession implements Committable {
   }
 
   /**
-   * The uploader has sent everything. Resolves when all of it is durable, with the mark that says so.
-   *
-   * @throws TailcastError `UPLOAD_MALFORMED` when there was no header or the last line is broken off, `STORE_FAILED`
+   * Called at the end of the body. Resolves when all bytes and the end mark are durable.
+   * @throws TailcastError `UPLOAD_MALFORMED` if the header is missing or the last line is incomplete; `STORE_FAILED`
    */
   async end(): Promise<void> {
     const pendingBefore = this.#spool?.pendingBytes ?? 0;
@@ -251,7 +247,7 @@ export class UploadSession implements Committable {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  /** The connection is gone. Resolves when what it brought is durable and the files are closed. */
+  /** Called when the connection is closed. Resolves when its bytes are durable and the files are closed. */
   async detach(): Promise<void> {
     this.#events = undefined;
     if (this.#failure === undefined) await this.#settled();
@@ -260,7 +256,7 @@ export class UploadSession implements Committable {
     this.#appended = this.#durable;
     try {
       await spool?.close();
-      // what came after the last line end
+      // This removes the incomplete last line.
       if (spool !== undefined) await cutFile(spool.paths.cast, this.#durable.castBytes);
     } catch (error) {
       this.#failure ??= storageError(error);
@@ -268,19 +264,19 @@ export class UploadSession implements Committable {
     this.wake();
   }
 
-  /** Takes the session from its connection. `detach` must follow. */
+  /** Releases the session from its connection. `detach` must follow. */
   release(error: TailcastError): void {
     const events = this.#events;
     this.#events = undefined;
     events?.released(error);
   }
 
-  /** Wakes those who {@link watch}. */
+  /** Calls the functions that were passed to {@link watch}. */
   wake(): void {
     for (const wake of this.#watchers) wake();
   }
 
-  /** Called after a commit cycle: lets a waiting connection go on if there is room. */
+  /** Called after a commit cycle. Resumes a waiting connection if there is space. */
   resumeIfRoom(): void {
     if (!this.#paused || this.#deps.isFull()) return;
     if ((this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes) return;
@@ -288,7 +284,7 @@ export class UploadSession implements Committable {
     this.#events?.drain();
   }
 
-  /** Calls `wake` whenever more is durable or the connection changes. @returns how to stop that. */
+  /** Calls `wake` when more bytes are durable or the connection changes. @returns a function that stops the calls */
   watch(wake: () => void): () => void {
     this.#watchers.add(wake);
     return () => this.#watchers.delete(wake);
@@ -316,7 +312,7 @@ export class UploadSession implements Committable {
     else this.#confirmLater(logged, confirm);
   }
 
-  /** No other session waits for it, and one position is confirmed after the other. */
+  /** Other sessions do not wait for this confirmation, and positions are confirmed in order. */
   #confirmLater(logged: Promise<void> | undefined, confirm: () => void): void {
     const confirming = Promise.all([this.#confirming, logged])
       .then(confirm, (error: unknown) => this.#fail(storageError(error)))
@@ -326,7 +322,7 @@ export class UploadSession implements Committable {
     this.#confirming = confirming;
   }
 
-  /** What was appended up to `position` is durable, and known to be. */
+  /** Confirms that all bytes up to `position` are durable. */
   #confirm(position: SpoolPosition, appends: number, since: number): void {
     if (this.#failure !== undefined) return;
     this.#deps.meter.durable(position.bodyBytes - this.#durable.bodyBytes, performance.now() - since);
@@ -374,7 +370,10 @@ export class UploadSession implements Committable {
     this.#appended = { ...this.#appended, bodyBytes: bodyBytes + piece.line.length };
   }
 
-  /** An object line from the beginning of the session: a note of this part too, but no byte of its body. */
+  /**
+   * Handles a repeated object line from the start of the session. It becomes a note of this part, without adding to its
+   * body.
+   */
   #repeat(piece: UploadPiece, { facts }: StartedUpload, spool: SpoolFile): void {
     if (piece.kind === 'cast' || piece.line.length > this.#preambleBytes) throw malformedRepeat();
     this.#preambleBytes -= piece.line.length;
@@ -384,7 +383,7 @@ export class UploadSession implements Committable {
     spool.appendNote(encodeNote(note, line));
   }
 
-  /** The first line: anything but a header ends the upload before a byte of it is kept. */
+  /** Handles the first line. Anything except a header ends the upload before any byte is kept. */
   #start(piece: UploadPiece): void {
     if (piece.kind === 'cast') {
       throw new TailcastError('UPLOAD_MALFORMED', 'it does not begin with a header line');
@@ -428,7 +427,10 @@ export class UploadSession implements Committable {
     this.#deps.onStarted(meta, this.origin);
   }
 
-  /** At a clean end a last line without a line feed is whole if it looks so; else it is broken off. */
+  /**
+   * Handles a last line without a line feed at a clean end. The line is complete if it looks like an event or an
+   * object.
+   */
   #appendUnfinishedLine(): void {
     const { unfinished, partialBytes } = this.#splitter;
     if (unfinished === undefined) return;
@@ -453,7 +455,7 @@ export class UploadSession implements Committable {
     this.#deps.group.schedule(this, added, urgent);
   }
 
-  /** Resolves when everything appended so far is durable, or nothing will be. */
+  /** Resolves when all appended bytes are durable, or after a failure. */
   async #settled(): Promise<void> {
     const spool = this.#spool;
     if (spool === undefined || this.#failure !== undefined) return;
