@@ -1,11 +1,11 @@
 /**
- * API for the state of the index, for viewers of all recordings only.
+ * API for the state of the index. Only for viewers of all recordings.
  *
  * ```
- * /api/v1/index                      how far it is
- * /api/v1/index/verify               one JSON object a line: see search/verify-index.ts; text=none|sample|all
- * POST /api/v1/index/rebuild         builds it anew beside the old one, with `x-tailcast-action: rebuild`: a page of somebody else
- *                                    cannot send that
+ * /api/v1/index                      progress of the index
+ * /api/v1/index/verify               one JSON object per line: see search/verify-index.ts; text=none|sample|all
+ * POST /api/v1/index/rebuild         builds a new index next to the old one. Requires `x-tailcast-action: rebuild`,
+ *                                    a header that pages of other sites cannot send
  * ```
  */
 import { Readable } from 'node:stream';

@@ -4,10 +4,11 @@
  * to fixed time steps, because a word in hidden sessions takes longer than an unknown word (ADR 38).
  *
  * ```
- * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index}; q, limit, cursor
- * /api/v1/search/facets              what the newest sessions found have in common; q
- * /api/v1/recordings/:id/search      {hits, more, index}: where in one recording; q, limit
- *     ?view=1 on these: a page that stays open, which is one access event however often it asks the same
+ * /api/v1/search                     {sessions: [{recording, hits, more, partial, stoppedAt?}], next?, index};
+ *                                    q, limit, cursor
+ * /api/v1/search/facets              frequent values among the newest sessions found; q
+ * /api/v1/recordings/:id/search      {hits, more, index}: matches in one recording; q, limit
+ *     ?view=1 on these: requests of an open page. Repeated requests are one access event
  * ```
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -139,7 +140,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
   });
 }
 
-/** What of the sessions found is there, and may be seen. */
+/** Returns the current recordings of the found sessions. Omits missing and hidden ones. */
 async function visibleSessions(
   catalog: SearchApiOptions['catalog'],
   sessions: readonly FoundSession[],

@@ -2,25 +2,25 @@
  * The read API: the list of recordings, the recordings, and the player. All routes but one are `GET`.
  *
  * ```
- * /api/v1/recordings                 {recordings, next?, search?: true when there is an index}; limit, cursor, text, node, user, tag, namespace, pod,
- *                                    container, kind, state, result, trust, from, to (RFC 3339), sort (newest; with an index oldest, longest,
- *                                    largest)
+ * /api/v1/recordings                 {recordings, next?, search?: true if there is an index}; limit, cursor, text,
+ *                                    node, user, tag, namespace, pod, container, kind, state, result, trust,
+ *                                    from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
  * /api/v1/recordings/:id             one recording
- * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 as a player needs it; ?follow=1 with what
- *                                    is still to come, ending with the session
- * /api/v1/recordings/:id/playback    what a player derives: see screen/play-index.ts; 202 {progress} while it is made;
- *                                    ?frame=N the screen at a keyframe, a JSON string
- * /api/v1/recordings/:id/transcript  {version, rows: [[seconds, text]], isPartial}: see search/transcript.ts; 202 {progress}
- *                                    while it is made
- *     ?view=1 on these four: somebody watches, which is one access event however often is asked
- * /api/v1/recordings/:id/evidence    what is known about it, and whether it is what was signed: see api-evidence.ts
- * /api/v1/recordings/:id/live        the same over a WebSocket: see live-socket.ts
- * /api/v1/recordings/:id/sidecar     the document beside the cast, of the first upload of the session
- * /api/v1/recordings/:id/notes       the annotations of the session, one JSON object per line
+ * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 adapted for players; ?follow=1 continues
+ *                                    until the session ends
+ * /api/v1/recordings/:id/playback    play index: see screen/play-index.ts; 202 {progress} during its build;
+ *                                    ?frame=N screen at a keyframe, a JSON string
+ * /api/v1/recordings/:id/transcript  {version, rows: [[seconds, text]], isPartial}: see search/transcript.ts;
+ *                                    202 {progress} during its build
+ *     ?view=1 on these four: requests of a player. Repeated requests are one access event
+ * /api/v1/recordings/:id/evidence    facts and the result of the signature check: see api-evidence.ts
+ * /api/v1/recordings/:id/live        the cast over a WebSocket: see live-socket.ts
+ * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
+ * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
  * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
  *                                    name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
- * /healthz  /readyz                  the process lives; the store can be used
+ * /healthz  /readyz                  liveness; readiness of the store
  * /                                  the player
  * ```
  */

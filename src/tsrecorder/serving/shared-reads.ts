@@ -1,37 +1,40 @@
 /**
- * Reads of a connection that was accepted, all into one piece of memory. Node gives each read of such a connection
- * memory of its own, which is dead a moment later; only sockets that connect can be told where to read to (`onread`).
- * So another socket takes the connection over.
+ * Reads all accepted connections into one shared buffer. Node allocates a new buffer for each read of an accepted
+ * connection. Only outgoing sockets support a buffer of the caller (`onread`). For this reason, such a socket takes
+ * over the connection.
  *
- * NOTE: module state: Node reads into it on the only thread there is, and what was read is only looked at until the
- * next read.
+ * NOTE: the buffer is module state. Node has one thread that writes to it, and its content is used only until the next
+ * read.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 
-/** As much as a sender that is quicker has waiting, mostly; it and what is made of it fit into a processor's cache. */
+/**
+ * Size of the buffer, in bytes. It holds the usual backlog of a fast sender, and fits into a CPU cache together with
+ * the results.
+ */
 const READ_BYTES = 128 * 1024;
 
 let memory: Buffer | undefined;
 
-/** A connection that is read. */
+/** A connection with shared reads. */
 export interface SharedReads {
-  /** Has the connection from now on. */
+  /** Socket that owns the connection from now on. */
   readonly socket: Duplex;
-  /** What had been read before. */
+  /** Bytes that were read before. */
   readonly early: Uint8Array;
 }
 
 /**
- * Takes the connection of `accepted` over: that one reads, writes and ends nothing any more, and is closed when the new
- * socket is, and the other way round. What is no socket, or has no connection any more, stays what it is and is read as
- * ever.
+ * Takes over the connection of `accepted`. Afterwards, `accepted` neither reads nor writes. Closing one socket also
+ * closes the other. If `accepted` is not a connected socket, it stays unchanged and is read normally.
  *
- * @param take gets each read, valid during the call, and none before the next turn of the event loop
+ * @param take called for each chunk, which is valid during the call. Never called before the next turn of the event
+ *   loop
  */
 export function shareReads(accepted: Duplex, take: (piece: Uint8Array) => void): SharedReads {
-  // NOTE: where Node keeps what is behind a socket, and how it gives it to another one, is not documented
+  // NOTE: the handle of a socket, and its transfer to another socket, are undocumented in Node.
   const handle: unknown = accepted instanceof Socket ? Reflect.get(accepted, '_handle') : undefined;
   if (!(accepted instanceof Socket && handle instanceof Object && 'useUserBuffer' in handle)) {
     accepted.on('data', (chunk: Buffer) => {
@@ -62,7 +65,7 @@ export function shareReads(accepted: Duplex, take: (piece: Uint8Array) => void):
   return { socket, early };
 }
 
-/** What waits in a socket. */
+/** Reads the buffered bytes of a socket. */
 function readAll(socket: Socket): Uint8Array {
   const chunks: Buffer[] = [];
   for (let chunk: unknown = socket.read(); chunk instanceof Buffer; chunk = socket.read()) chunks.push(chunk);

@@ -1,5 +1,5 @@
 /**
- * What uploads with acknowledgements travel over: a stream of HTTP/2, or a connection of HTTP/1.1 that was upgraded
+ * Transports for uploads with acknowledgements: an HTTP/2 stream, or an upgraded HTTP/1.1 connection
  * (`upload-record.ts`).
  */
 import { STATUS_CODES } from 'node:http';
@@ -20,8 +20,8 @@ import type { UploadReceiver, UploadTransport } from './record-upload.ts';
 import { shareReads } from './shared-reads.ts';
 
 /**
- * How long what still comes is read and dropped after the last word: a reset together with an answer makes some clients
- * forget the answer.
+ * Time after the response during which further bytes are read and dropped, in milliseconds. After an immediate reset,
+ * some clients discard the response.
  */
 const LINGER_MS = 1000;
 
@@ -46,9 +46,9 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
         passedThrough(chunk.length);
         events.data(chunk);
       });
-      // NOTE: node's own client ends the body before it resets a stream, so a reset may follow at once
+      // NOTE: the client of Node ends the body before it resets a stream, so a reset may follow directly.
       stream.on('end', () => setImmediate(finish));
-      // a request without a body has ended before anybody listened
+      // A request without a body has ended before the listener was added.
       if (stream.readableEnded) finish();
       stream.on('close', () => events.closed());
     },
@@ -64,9 +64,7 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
   };
 }
 
-/**
- * The answer is complete, so the rest of the body is of no use: it is dropped for a while before the stream is reset.
- */
+/** Drops the rest of the body for a while after the complete response, and then resets the stream. */
 export function dropRest(stream: ServerHttp2Stream): void {
   stream.resume();
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
@@ -74,15 +72,14 @@ export function dropRest(stream: ServerHttp2Stream): void {
 }
 
 export interface UpgradedTransport extends UploadTransport {
-  /**
-   * Answers the request for the upgrade with a refusal. After the 101 there is no other than closing the connection.
-   */
+  /** Rejects the upgrade. After the 101 response, it can only close the connection. */
   refuse(error: TailcastError, body: string): void;
 }
 
 /**
- * `GET /v2/record` that asks for {@link RECORD_PROTOCOL}.
- * @param head bytes that came with the request. They and what comes before the 101 are read as what comes after it.
+ * `GET /v2/record` with an upgrade to {@link RECORD_PROTOCOL}.
+ * @param head bytes that arrived with the request. These and all bytes before the 101 response count as part of the
+ *   upload
  */
 export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport {
   let socket = asked;
@@ -112,9 +109,9 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
       ({ socket } = reads);
       if (socket !== asked) socket.on('drain', () => whenDrained());
       socket.once('close', () => events.closed());
-      // without the end of the records it is a cut; with it, nobody is there to hear that the upload is kept
+      // Without the end of the records, this is an interruption. With it, the client does not read any confirmation.
       socket.once('end', () => socket.destroy());
-      // the records of one chunk come together, as those of any other do
+      // Passes the records of each chunk together, like those of later chunks.
       for (const early of [head, reads.early]) if (early.length > 0) read(early);
     },
     pause: () => void socket.pause(),
@@ -143,7 +140,7 @@ export function overUpgrade(asked: Duplex, head: Uint8Array): UpgradedTransport 
   };
 }
 
-/** Gives records that come in chunks to `events`. */
+/** Passes the records in the chunks to `events`. */
 function createReader(events: UploadReceiver): (chunk: Uint8Array) => void {
   const reader = createRecordReader(MAX_UPLOAD_RECORD_BYTES, (piece) => events.data(piece));
   let ended = false;

@@ -1,22 +1,22 @@
 /**
- * The endpoints that uploaders use, on Node's own HTTP/1.1 requests and HTTP/2 streams.
+ * Endpoints for uploaders, on HTTP/1.1 requests and HTTP/2 streams of Node.
  *
- * | request           | over  | answer                                                                            |
- * |-------------------|-------|-----------------------------------------------------------------------------------|
- * | `HEAD /v2/record` | h2    | 200, with our upgrade announced                                                     |
- * | `POST /v2/record` | h2    | 200 at once, then acks of durable bytes of lines; last ack and end when it is kept   |
- * | `GET /v2/record`  | h1    | 101 to `tailcast-record/1`, then acks of frames, in records (`upload-record.ts`)      |
- * | `POST /record`    | h1    | `100 Continue`, 200 when the upload is kept                                          |
- * | `HEAD /v2/event`  | both  | 200                                                                                 |
- * | `POST /v2/event`  | both  | 200 when the event is durable                                                       |
+ * | request           | over | response                                                                              |
+ * |-------------------|------|---------------------------------------------------------------------------------------|
+ * | `HEAD /v2/record` | h2   | 200 with the supported upgrade                                                        |
+ * | `POST /v2/record` | h2   | 200, then acks of durable bytes of lines; last ack and end when the upload is stored  |
+ * | `GET /v2/record`  | h1   | 101 to `tailcast-record/1`, then acks of frames, in records (`upload-record.ts`)      |
+ * | `POST /record`    | h1   | `100 Continue`, 200 when the upload is stored                                         |
+ * | `HEAD /v2/event`  | both | 200                                                                                   |
+ * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
  *
- * Who uploads is asked before anything is promised; a refusal is a plain status, so that the uploader goes on to its
- * next recorder. After the 200 or 101 of `/v2/record` the only way to say no is an error frame.
+ * The recorder identifies the uploader first. Rejections are plain status codes, so that the uploader tries its next
+ * recorder. After the 200 or 101 response of `/v2/record`, rejections are error frames.
  *
- * The body of an upload is arbitrary bytes to HTTP; what is accepted of it, or of the lines that its frames stand for:
- * a first line that is an asciicast header, of at most 4 MiB, then lines of at most `maxLineBytes`, in all at most
- * `maxSessionBytes`. Anything else ends the upload with an error frame (400 or 413 over HTTP/1.1), and what was whole
- * before stays.
+ * The first line of an upload must be an asciicast header of at most 4 MiB. Further lines have at most `maxLineBytes`,
+ * and the upload has at most `maxSessionBytes`. For uploads of frames, the limits apply to the resulting lines.
+ * Everything else ends the upload with an error frame (400 or 413 over HTTP/1.1). Complete lines before the error are
+ * kept.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
@@ -42,27 +42,27 @@ import type { RecordingKey } from '../store/key.ts';
 import { takeRecording, type UploadTransport } from './record-upload.ts';
 import { dropRest, overHttp2, overUpgrade } from './upload-transports.ts';
 
-/** The far end of an upload connection. The same object for all requests of a connection. */
+/** Peer of an upload connection. All requests of a connection share one object. */
 export interface UploaderAddress {
   readonly source: 'socket';
-  /** IP address, IPv4 in IPv6 written as IPv4. */
+  /** IP address. IPv4-mapped IPv6 addresses are converted to IPv4. */
   readonly address: string;
   readonly port: number;
 }
 
-/** What is known of an uploader, from the tailnet and never from the upload. */
+/** Identity of an uploader, from the tailnet and never from the upload. */
 export type UploaderIdentity =
   | { readonly kind: 'accepted'; readonly nodeId: string; readonly nodeName: string }
   | { readonly kind: 'refused'; readonly reason: string };
 
-/** Asks who is behind an address. A rejection refuses the uploader with 503. */
+/** Identifies the peer at an address. A rejection leads to a 503 response. */
 export type IdentifyUploader = (from: UploaderAddress, signal: AbortSignal) => Promise<UploaderIdentity>;
 
 export interface UploadOptions {
   readonly ingest: Ingest;
-  /** Keeps an event, durably. @throws TailcastError `STORE_FAILED` */
+  /** Stores an event durably. @throws TailcastError `STORE_FAILED` */
   readonly putEvent: (key: RecordingKey, content: string) => Promise<void>;
-  /** Room for more; undefined where there is no end. @throws TailcastError when nothing can be kept */
+  /** Returns the free bytes, or undefined if there is no limit. @throws TailcastError if the store is unusable */
   readonly freeBytes: () => Promise<number | undefined>;
   readonly identify: IdentifyUploader;
   readonly issueTime: () => string;
@@ -70,39 +70,38 @@ export interface UploadOptions {
   readonly metrics: RecorderMetrics;
   readonly maxEventBytes: number;
   /**
-   * Maximum bytes of events in memory; beyond that events are refused. Events of one node may take as many bytes as are
-   * free.
+   * Maximum bytes of events in memory. Above it, events are rejected. The events of one node may use all free bytes.
    */
   readonly maxTotalEventBytes: number;
-  /** Free space below which no new session begins. */
+  /** Minimum free bytes for a new session. */
   readonly minFreeBytes: number;
   readonly identifyTimeoutMs: number;
-  /** Maximum time for the body of an event. */
+  /** Maximum time for the body of an event, in milliseconds. */
   readonly eventTimeoutMs: number;
-  /** Longest silence between two ack frames. */
+  /** Maximum time between two ack frames, in milliseconds. */
   readonly idleAckMs: number;
 }
 
 export interface Uploads {
-  /** @returns false when the request is none of ours. `mustContinue`: the uploader waits for `100 Continue`. */
+  /** @returns false for other paths. `mustContinue`: the uploader waits for `100 Continue` */
   request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;
   stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): boolean;
   /** @param socket has a listener for errors */
   upgrade(request: IncomingMessage, socket: Duplex, head: Buffer): boolean;
 }
 
-/** For a listener that takes none: they are answered like any path that is not there. */
+/** For a listener without uploads: these paths get a 404 response. */
 export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, upgrade: () => false };
 
 interface UploadState extends UploadOptions {
-  /** Bytes of events in memory, by the stable ID of the node. */
+  /** Bytes of events in memory, by stable node ID. */
   readonly eventBytes: PlaceCount;
-  /** The far end of each connection. */
+  /** Peer of each connection. */
   readonly peers: WeakMap<Socket, UploaderAddress>;
 }
 type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddress;
 
-/** One per recorder. */
+/** Creates the endpoints of a recorder. */
 export function createUploads(given: UploadOptions): Uploads {
   const options: UploadState = { ...given, eventBytes: createPlaceCount(), peers: new WeakMap() };
   const refusalOf = (error: unknown, path: string): TailcastError => {
@@ -160,7 +159,7 @@ async function answerRequest(
     }
     if (mustContinue) response.writeContinue();
     await takeEvent(options, uploader, request, request.headers);
-    // an uploader makes a connection per event and leaves it idle
+    // Uploaders use one connection per event and leave it idle.
     response.writeHead(200, { connection: 'close', 'content-length': '0' }).end();
     return;
   }
@@ -172,8 +171,8 @@ async function answerRequest(
 }
 
 /**
- * Gateways are no browsers. A page of any site can have a browser of this network send a request here, and that would
- * be a recording of a session that never happened.
+ * Rejects requests of browsers, because gateways are not browsers. Otherwise, any page could make a browser in this
+ * network upload a forged recording.
  *
  * @throws TailcastError `UPLOAD_REFUSED`
  */
@@ -190,7 +189,7 @@ async function answerStream(
 ): Promise<void> {
   const closed = new AbortController();
   stream.once('close', () => closed.abort());
-  // without a listener an error of the stream would end the process; 'close' says all we need
+  // Without a listener, an error of the stream would stop the process. `close` is sufficient.
   stream.on('error', () => undefined);
   const method = headers[':method'];
   refuseBrowsers(headers);
@@ -206,7 +205,7 @@ async function answerStream(
   else await takeRecording(options, uploader, overHttp2(stream));
 }
 
-/** Puts an upload on a connection that was made for it alone. */
+/** Handles an upload on a dedicated connection. */
 async function answerUpgrade(
   options: UploadState,
   request: IncomingMessage,
@@ -229,7 +228,7 @@ async function answerUpgrade(
   await takeRecording(options, uploader, transport, readFields(headers));
 }
 
-/** Streams the body into a session; the only answer is the last one. */
+/** Streams the body into a session. The only response is the final one. */
 async function takeV1(
   options: UploadOptions,
   uploader: Accepted,
@@ -349,7 +348,10 @@ function readFields(headers: IncomingHttpHeaders): UploadFields {
   }
 }
 
-/** `::ffff:192.0.2.1` is how a dual-stack socket shows an IPv4 peer; a zone is of no use to anybody else. */
+/**
+ * Returns the plain address. Dual-stack sockets show IPv4 peers as `::ffff:192.0.2.1`. Zones are valid only on this
+ * machine.
+ */
 function plainAddress(address: string | undefined): string {
   const [plain = ''] = (address ?? '').split('%');
   return /^::ffff:\d+\.\d+\.\d+\.\d+$/i.test(plain) ? plain.slice('::ffff:'.length) : plain;
@@ -375,7 +377,7 @@ function refuseRequest(request: IncomingMessage, response: ServerResponse, error
   }
   response.writeHead(error.entry.status, { 'content-type': 'application/json', connection: 'close' });
   response.end(request.method === 'HEAD' ? undefined : refusalBody(error));
-  // the rest of the body is read and dropped, so that the answer is not lost in a reset
+  // Read and drop the rest of the body, because a reset could discard the response.
   request.resume();
 }
 
@@ -387,13 +389,13 @@ function refuseStream(stream: ServerHttp2Stream, error: TailcastError, head: boo
   }
 }
 
-/** The page and its API are for browsers, and these speak HTTP/2 over TLS only. */
+/** Rejects other HTTP/2 requests. Browsers use HTTP/2 only over TLS, so the page and its API need HTTP/1.1. */
 export function answerUnserved(stream: ServerHttp2Stream): void {
   stream.on('error', () => undefined);
   refuseStream(stream, new TailcastError('RECORDING_UNKNOWN', 'served over HTTP/1.1 only'), false);
 }
 
-/** A whole answer. The peer's body, if it still comes, is dropped. */
+/** Sends a complete response. The rest of the request body is dropped. */
 function respond(
   stream: ServerHttp2Stream,
   headers: Record<string, string | number>,

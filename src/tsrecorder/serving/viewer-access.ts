@@ -1,8 +1,8 @@
 /**
- * Asks who reads, holds that against the rules, and writes down what was read before it is given out.
+ * Identifies viewers, checks the viewer rules, and records each access before the response.
  *
- * Who reads is who is behind the connection. Only a gateway that the settings trust may name somebody else, for whom
- * its portal asks; what all others say about themselves is not even read.
+ * The viewer is the peer of the connection. Only a trusted gateway may name another viewer, the user of its portal. For
+ * all other peers, the recorder ignores such headers.
  */
 import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
@@ -11,23 +11,23 @@ import type { Scope } from '../library/scope.ts';
 import { createViewings } from './viewings.ts';
 import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
-/** What somebody did with the archive. */
+/** Kind of access. */
 export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events' | 'search' | 'index';
 
-/** The far end of a viewer's connection. */
+/** Peer of a viewer's connection. */
 export interface ViewerSocket {
   readonly remoteAddress?: string | undefined;
   readonly remotePort?: number | undefined;
 }
 
-/** What of a request says who asks. */
+/** Parts of a request that identify the viewer. */
 export interface ViewerRequest {
   readonly socket: ViewerSocket;
-  /** Flat, as received. */
+  /** Alternating names and values, as received. */
   readonly rawHeaders: readonly string[];
 }
 
-/** Asks who is behind an address; undefined: nobody who may see anything. */
+/** Identifies the peer at an address. Returns undefined for a peer that may see nothing. */
 export type IdentifyViewer = (
   from: { readonly address: string; readonly port: number },
   signal: AbortSignal,
@@ -36,9 +36,9 @@ export type IdentifyViewer = (
 export interface ViewerAccessOptions {
   readonly identify: IdentifyViewer;
   readonly rules: readonly ViewRule[];
-  /** Tags and stable node IDs of gateways that may say who looks. */
+  /** Tags and stable node IDs of gateways that may name viewers. */
   readonly trustedGateways: readonly string[];
-  /** Keeps an event durably. @throws TailcastError `STORE_FAILED` */
+  /** Stores an event durably. @throws TailcastError `STORE_FAILED` */
   readonly record: (event: string) => Promise<void>;
   /** Milliseconds since the epoch. */
   readonly nowMs: () => number;
@@ -46,19 +46,25 @@ export interface ViewerAccessOptions {
 }
 
 export interface ViewerAccess {
-  /** @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
+  /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
   viewer(request: ViewerRequest): Promise<Viewer>;
-  /** What the viewer may see. Only who may see everything may see what is about no single recording, e.g. events. */
+  /**
+   * Returns the recordings that the viewer may see. Data without a recording, such as events, requires the scope
+   * `everything`.
+   */
   scope(viewer: Viewer): Scope;
-  /** Resolves when it is written down. @throws TailcastError `STORE_FAILED`: then nothing may be given out */
+  /**
+   * Records an access. Resolves when it is durable. @throws TailcastError `STORE_FAILED`. The caller must then send no
+   * data
+   */
   saw(viewer: Viewer, action: AccessAction, path: string, recording?: CatalogEntry): Promise<void>;
 }
 
-/** One per recorder. */
+/** Creates the access control of a recorder. */
 export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const { rules, nowMs } = options;
   const viewings = createViewings(nowMs);
-  /** Who is behind a connection does not change while it lasts. */
+  /** The identity of a peer does not change during a connection. */
   const known = new WeakMap<ViewerSocket, Viewer>();
   async function behind(socket: ViewerSocket): Promise<Viewer> {
     const asked = known.get(socket);
@@ -97,7 +103,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   };
 }
 
-/** Equal for the questions of one viewing; undefined for what is an event each time. */
+/** Returns a key that is equal for the requests of one viewing, or undefined if every request is an event. */
 function viewingOf(
   { node, nodeId, address, user, tags, gateway }: Viewer,
   action: AccessAction,
@@ -109,8 +115,8 @@ function viewingOf(
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
     action,
-    // whoever goes on in a list looks at the same one
-    // and each query is a search of its own, also within one recording
+    // Further pages of a list belong to the same viewing.
+    // Every query is a separate viewing, also within one recording.
     action === 'search' || entry === undefined
       ? path.replace(/([?&])cursor=[^&]*&?/, '$1')
       : entry.recording.id,
@@ -122,7 +128,7 @@ function throughGateway({ user, tags, ...named }: NamedViewer, gateway: Viewer):
   return { ...named, ...(user === undefined ? { tags } : { user }), gateway: { node, nodeId, address } };
 }
 
-/** In the shape of the other events, so that one query finds both. */
+/** Returns the access event in the format of other events, so that one query finds both. */
 function describeAccess(
   { node, nodeId, address = '', user, tags, gateway }: Viewer,
   action: AccessAction,

@@ -1,28 +1,28 @@
 /**
- * Who may see which recordings. Pure but for what asks who somebody is.
+ * Access rules for viewers. Pure functions.
  *
- * A rule is `<who>` or `<who>=<what>`: who is `*`, a login name or a tag of the viewer's node; what is
- * `namespace:<name>` (of the session), `user:<login>` or `tag:<name>` (of the person or node whose session it was).
- * Without rules everybody whom the network lets in may see everything.
+ * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
+ * `namespace:<name>` of the session, or `user:<login>` or `tag:<name>` of its source. Without rules, every viewer with
+ * network access may see everything.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Scope } from '../library/scope.ts';
 
-/** Who reads. Known from the tailnet: asked for the connection, or said by a gateway that the settings trust. */
+/** A viewer. The identity comes from the tailnet for the connection, or from a trusted gateway. */
 export interface Viewer {
   readonly node: string;
   readonly nodeId: string;
   /** IP address. */
   readonly address?: string;
-  /** For a person's node. */
+  /** Set for a node of a user. */
   readonly user?: string;
-  /** For a tagged node. */
+  /** Set for a tagged node. */
   readonly tags?: readonly string[];
-  /** The gateway through whose portal they look, and which says who they are. */
+  /** Gateway whose portal the viewer uses. It identified the viewer. */
   readonly gateway?: Pick<Viewer, 'node' | 'nodeId' | 'address'>;
 }
 
-/** Whose share of the recorder's work the requests of a viewer count to: all nodes of a user are one owner. */
+/** Returns the owner of a viewer's requests for the fair sharing of a recorder. All nodes of a user are one owner. */
 export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): string {
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
@@ -34,7 +34,7 @@ export interface ViewRule {
     | { readonly kind: 'namespace' | 'user' | 'tag'; readonly value: string };
 }
 
-/** @throws TailcastError `CONFIG_INVALID` naming the rule. */
+/** Parses a rule. @throws TailcastError `CONFIG_INVALID` with the rule */
 export function parseViewRule(text: string): ViewRule {
   const [, who = '', what] = /^([^=\s]+)(?:=(\S+))?$/.exec(text) ?? [];
   if (who === '') throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
@@ -46,21 +46,21 @@ export function parseViewRule(text: string): ViewRule {
 }
 
 /**
- * Checks who may name viewers: tags and stable node IDs. Nothing else, because names of nodes can be taken over, and a
- * login is every machine of its owner.
- * @throws TailcastError `CONFIG_INVALID` naming the entry.
+ * Parses a tag or a stable node ID of a gateway that may name viewers. Node names and logins are not allowed: node
+ * names can be reassigned, and a login covers all machines of its owner.
+ * @throws TailcastError `CONFIG_INVALID` with the entry
  */
 export function parseTrustedGateway(text: string): string {
   if (/^(?:tag:[A-Za-z0-9-]+|[A-Za-z0-9_-]+)$/.test(text)) return text;
   throw new TailcastError('CONFIG_INVALID', `trustedGateways: ${text} is neither a tag nor a stable node ID`);
 }
 
-/** Whether the node behind a connection is among those that may name viewers. */
+/** True if the peer may name viewers. */
 export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }: Viewer): boolean {
   return trusted.some((name) => name === nodeId || tags.includes(name));
 }
 
-/** What `viewer` may see. No rules: everything. */
+/** Returns the scope of a viewer. Without rules: everything. */
 export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   if (rules.length === 0) return 'everything';
   const names = ['*', viewer.user, ...(viewer.tags ?? [])];
@@ -69,7 +69,7 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
-/** The mark that a recording must have for the rule; undefined: any recording will do. */
+/** Returns the mark that a recording must have for the rule, or undefined for any recording. */
 function markOf(what: ViewRule['what']): string | undefined {
   switch (what.kind) {
     case 'everything':

@@ -1,14 +1,15 @@
 /**
- * One access event for one viewing. A page that is open asks again and again: for pieces of a recording, for its state,
- * for the newest recordings. The first question is written down before it is answered; the same person's same question
- * is the same viewing until it has not been asked for a while, or the viewing has become long.
+ * Combines the requests of a viewing into one access event. An open page repeats its requests: for chunks of a
+ * recording, for its state, and for the newest recordings. The first request is recorded before its response. Equal
+ * requests of the same viewer belong to the same viewing, until they pause for `silenceMs` or the viewing lasts longer
+ * than `longestMs`.
  */
 export interface ViewingLimits {
-  /** A question after such a silence is a new viewing. */
+  /** Pause after which a request starts a new viewing, in milliseconds. */
   readonly silenceMs: number;
-  /** And one that lasts longer is written down again. */
+  /** Maximum duration of a viewing, in milliseconds. After it, the next request is recorded again. */
   readonly longestMs: number;
-  /** Viewings known at a time; the oldest is forgotten first, which costs one event more. */
+  /** Maximum number of remembered viewings. The oldest is dropped first, which costs one additional event. */
   readonly max: number;
 }
 
@@ -20,9 +21,11 @@ const VIEWING_LIMITS: ViewingLimits = {
 
 export interface Viewings {
   /**
-   * @param key who asks for what; equal for the questions of one viewing.
-   * @param record writes the event down.
-   * @returns when it is written down. Rejects when it could not be: then the next question tries again.
+   * Records a viewing once.
+   *
+   * @param key viewer and subject; equal for the requests of one viewing
+   * @param record stores the event
+   * @returns a promise that resolves when the event is durable. After a rejection, the next request tries again
    */
   once(key: string, record: () => Promise<void>): Promise<void>;
 }
@@ -33,7 +36,7 @@ interface Viewing {
   readonly recorded: Promise<void>;
 }
 
-/** @param nowMs milliseconds since the epoch. */
+/** Creates the viewings. @param nowMs returns milliseconds since the epoch */
 export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEWING_LIMITS): Viewings {
   const known = new Map<string, Viewing>();
   return {
