@@ -1,14 +1,17 @@
-/** Hosts of listeners and routes, and which rule has a request that several are for. Pure. */
+/** Hosts of listeners and routes, and precedence among rules that match the same request. */
 import type { HostRoutes, OpenRoutes } from '../ingress/routes.ts';
 import { nearest } from '../ingress/serve-config.ts';
 
-/** Whether all names of one are names of the other; `*.` stands for any number of labels, and the empty one for all. */
+/**
+ * True if all names of one host are names of the other. `*.` matches one or more labels, and the empty host matches all
+ * names.
+ */
 export function coversHost(wide: string, host: string): boolean {
   if (wide === '' || wide === host) return true;
   return wide.startsWith('*.') && host.replace(/^\*\./, '').endsWith(wide.slice(1));
 }
 
-/** The hosts of a route that a listener takes; a route without hosts has those of the listener. */
+/** Returns the hosts of a route that match a listener. A route without hosts has those of the listener. */
 export function commonHosts(listener: string, route: readonly string[]): readonly string[] {
   if (route.length === 0) return [listener];
   return [
@@ -22,8 +25,8 @@ export function commonHosts(listener: string, route: readonly string[]): readonl
 }
 
 /**
- * The most specific host has a request, whatever the paths; where none of its paths is for it, the next one has it. So each host gets
- * the paths of the wider ones that it says nothing about.
+ * The most specific host wins before paths are compared. If none of its paths matches, the next host is used. So each
+ * host gets the paths of wider hosts that it does not define itself.
  */
 export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<string, HostRoutes> {
   const ordered = [...hosts].toSorted(
@@ -37,12 +40,12 @@ export function withWider(hosts: ReadonlyMap<string, HostRoutes>): ReadonlyMap<s
   );
 }
 
-/** A name, names below one, all names; of two alike the longer one is more specific. */
+/** Specificity: exact names, then wildcards, then all names. Among wildcards, longer ones are more specific. */
 function widthOf(host: string): number {
   return host === '' ? 2 : Number(host.startsWith('*.'));
 }
 
-/** The paths of all, of which the first ones have what they are for. */
+/** Merges paths. Earlier entries win for equal paths. */
 export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   const merged: OpenRoutes = { prefixes: new Map(), exact: new Map() };
   for (const { prefixes, exact } of all) {
@@ -54,17 +57,17 @@ export function inTurn(all: readonly HostRoutes[]): HostRoutes {
   return merged;
 }
 
-/** Hosts of HTTPS and of HTTP have nothing in common. */
+/** HTTPS and HTTP hosts are independent of each other. */
 export interface HostEntry {
   readonly isSecure: boolean;
   readonly host: string;
 }
 
-/** Counts what the paths of hosts take once {@link withWider} has given them to others. */
+/** Counts the size of the paths of hosts, including those that {@link withWider} adds. */
 export interface HostRoom {
   /**
-   * @param bytes that each of the hosts gets
-   * @returns whether there was room; otherwise nothing was taken
+   * @param bytes size for each of the hosts
+   * @returns false if there is not enough space; then nothing is reserved
    */
   take(entries: readonly HostEntry[], bytes: number): boolean;
 }

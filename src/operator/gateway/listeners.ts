@@ -1,4 +1,4 @@
-/** The listeners of a Gateway: what can be served of them, and with which certificate. Pure. */
+/** Checks the listeners of a Gateway, and selects their certificates. Pure. */
 import type { TableCertificate } from '../../wire/ingress-table.ts';
 import { doubtsOf, MAX_CERTIFICATE_BYTES, readCertificate, type TlsSecret } from '../ingress/table.ts';
 import type { ServingNode } from '../ingress/serve-config.ts';
@@ -7,20 +7,20 @@ import type { Verdict } from '../workload/status.ts';
 import { coversHost } from './hosts.ts';
 import { GATEWAY_GROUP, type Gateway, type Listener } from './resource.ts';
 
-/** A listener, judged. */
+/** A checked listener. */
 export interface ListenerPlan {
   readonly name: string;
   readonly port: number;
   readonly isSecure: boolean;
-  /** A name or a wildcard; empty: all. */
+  /** A name or a wildcard; empty for all names. */
   readonly hostname: string;
-  /** Whether the control server's certificate is meant, which is for the node's name alone. */
+  /** True if it uses the control server's certificate, which is valid only for the node's name. */
   readonly isOwnNameOnly: boolean;
   readonly fromAll: boolean;
   readonly takesHttpRoutes: boolean;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Why it is not served, though it may be accepted; undefined: it is. */
+  /** Reason why an accepted listener is not served; undefined if it is served. */
   readonly unserved: string | undefined;
   readonly certificate: TableCertificate | undefined;
 }
@@ -28,7 +28,7 @@ export interface ListenerPlan {
 export interface ListenerFacts {
   readonly node: ServingNode;
   readonly isOwnName: (host: string) => boolean;
-  /** That its listeners name, by name. */
+  /** Secrets of its listeners, by name. */
   readonly secrets: ReadonlyMap<string, TlsSecret>;
   readonly nowMs: number;
 }
@@ -36,7 +36,7 @@ export interface ListenerFacts {
 const KNOWN: readonly string[] = ['name', 'hostname', 'port', 'protocol', 'tls', 'allowedRoutes'];
 const KNOWN_TLS: readonly string[] = ['mode', 'certificateRefs', 'options'];
 
-/** Of its own namespace: others may not be read for it. */
+/** Returns the certificate Secrets in its own namespace. Secrets of other namespaces are not allowed. */
 export function certificateNames({ metadata, spec }: Gateway): readonly string[] {
   const refs = spec.listeners.flatMap(({ tls }) => tls?.certificateRefs ?? []);
   const own = refs.filter(
@@ -45,17 +45,20 @@ export function certificateNames({ metadata, spec }: Gateway): readonly string[]
   return [...new Set(own.map(({ name }) => name))];
 }
 
-/** Whether listeners name certificates: then a server of ours serves. */
+/** True if listeners name certificates; a server of tailcast then serves. */
 export function namesCertificates({ spec }: Gateway): boolean {
   return spec.listeners.some(({ tls }) => (tls?.certificateRefs.length ?? 0) > 0);
 }
 
-/** Whether listeners are to have the control server's certificate: then tailscaled serves, and nobody else can. */
+/** True if listeners use the control server's certificate; only tailscaled can serve it. */
 export function wantsControlCertificate(gateway: Gateway): boolean {
   return !namesCertificates(gateway) && gateway.spec.listeners.some(({ protocol }) => protocol === 'HTTPS');
 }
 
-/** The other listeners that are for some of the same names by HTTPS: browsers may use a connection of one for another. */
+/**
+ * Returns the other HTTPS listeners that share names with a listener, because browsers may reuse connections between
+ * them.
+ */
 export function overlapsOf(listener: ListenerPlan, all: readonly ListenerPlan[]): readonly string[] {
   return all
     .filter((other) => listener.isSecure && other.isSecure && other.name !== listener.name)
@@ -183,7 +186,7 @@ function tlsProblem(
     : `hostname: the control server gives no certificate for ${hostname}: leave the hostname out, or name a certificate in tls.certificateRefs`;
 }
 
-/** @returns undefined when it names none */
+/** @returns undefined if it names no certificate */
 function certificateOf(
   { metadata }: Gateway,
   { hostname, tls }: Listener,

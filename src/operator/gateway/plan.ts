@@ -1,4 +1,4 @@
-/** What the node of a Gateway is to serve for the routes that are attached to it. Pure. */
+/** Plans the configuration of a Gateway's node from the attached routes. Pure. */
 import type { IngressTable, TableHost } from '../../wire/ingress-table.ts';
 import { addPath, type HostRoutes, type OpenRoutes } from '../ingress/routes.ts';
 import { planHttp, planHttps, type ServeConfig, type ServingNode } from '../ingress/serve-config.ts';
@@ -20,19 +20,19 @@ export interface GatewayFacts {
   readonly hostname: string;
   readonly node: ServingNode;
   readonly secrets: ReadonlyMap<string, TlsSecret>;
-  /** Services that a route leads to, by name. */
+  /** Returns the Services among a route's backends, by name. */
   readonly servicesOf: (route: HttpRoute) => ReadonlyMap<string, KubeObject>;
   readonly nowMs: number;
 }
 
-/** What is to be said of a route with regard to one of its parents. */
+/** Result for a route and one of its parents. */
 export interface AttachedParent {
   readonly parentRef: ParentRef;
   readonly accepted: Verdict;
   readonly refs: Verdict;
-  /** Which rules are left out; undefined: none, or all. */
+  /** Message about skipped rules; undefined if none or all are skipped. */
   readonly partial: string | undefined;
-  /** Listeners that have it, with its hosts there. */
+  /** Listeners that accept it, with its hosts there. */
   readonly at: readonly { readonly listener: ListenerPlan; readonly hosts: readonly string[] }[];
 }
 
@@ -47,14 +47,17 @@ export interface GatewayPlan {
   readonly routes: readonly RoutePlan[];
   /** The serve configuration of tailscaled. */
   readonly config: { readonly TCP?: Readonly<Record<string, object>> };
-  /** For a server of ours; undefined where tailscaled serves. */
+  /** Table for a server of tailcast; undefined if tailscaled serves. */
   readonly table: IngressTable | undefined;
 }
 
-/** Of all routes of one Gateway, in a Secret of 1 MiB beside certificates; those of the node's own name are there twice. */
+/**
+ * Maximum size of all routes of one Gateway, in bytes. A Secret of 1 MiB also contains certificates, and routes for the
+ * node's own name are stored twice.
+ */
 const MAX_ROUTE_BYTES = 192 * 1024;
 
-/** @param routes that name the Gateway, in any order: the oldest comes first where several say the same */
+/** @param routes routes of the Gateway, in any order; the oldest wins among equal rules */
 export function planGateway(
   gateway: Gateway,
   routes: readonly HttpRoute[],
@@ -126,7 +129,10 @@ interface Attaching {
   readonly server: Server;
 }
 
-/** In the order in which the Gateway API names the reasons: which listeners are meant, which let it in, which have its hosts. */
+/**
+ * Checks in the order of the Gateway API's reasons: the parent reference selects listeners, a listener permits the
+ * route, their hosts match.
+ */
 function attach({
   gateway,
   route,
@@ -195,7 +201,7 @@ function tooMuch({ parentRef, refs }: AttachedParent): AttachedParent {
   return { parentRef, accepted: failed('TooManyRoutes', message), refs, partial: undefined, at: [] };
 }
 
-/** With room for the name of a host. */
+/** Includes the size of a hostname. */
 function sizeOf({ paths }: ReadRules): number {
   return paths.reduce((sum, { path, target }) => sum + path.length + target.length + 16, 288);
 }
@@ -209,7 +215,7 @@ function addRules(
   const routes = hosts.get(host) ?? { prefixes: new Map(), exact: new Map() };
   hosts.set(host, routes);
   for (const { path, isExact, target } of paths) {
-    // What leads to HTTPS leads nowhere from there.
+    // a redirect to HTTPS has no effect on HTTPS itself
     if (isSecure && target.startsWith('redirect:')) continue;
     addPath(routes, path, isExact ? 'Exact' : 'Prefix', target, 'own');
   }
@@ -248,7 +254,7 @@ function planOwn(
   };
 }
 
-/** The names of the node are one to tailscaled: what names them wins over what is for all. */
+/** tailscaled does not distinguish the names of the node, so rules for a name win over rules for all hosts. */
 function serveConfigOf(
   { secure, plain }: Served,
   { node, hostname }: GatewayFacts,

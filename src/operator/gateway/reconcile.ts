@@ -1,4 +1,6 @@
-/** One pass over one Gateway of our class: its node, what that serves for HTTPRoutes, and what all of them say. Effects only. */
+/**
+ * One pass over one Gateway of the operator's class: its node, its HTTPRoutes, and the status of both. Effects only.
+ */
 import { HTTP_ROUTES, ROUTES_BY_GATEWAY } from '../indexes.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
@@ -49,7 +51,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface GatewayChoices {
-  /** ProxyClass of Gateways that name none; empty: none. */
+  /** ProxyClass of Gateways without a class; empty for none. */
   readonly defaultClass: string;
 }
 
@@ -65,7 +67,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     release: (gateway, resource, signal) => release(deps, gateway, resource, signal),
     notReady: (gateway, reason, message, signal) =>
       report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
-    // One that is being deleted says nothing any more; the routes stay.
+    // the status of a deleted Gateway does not matter; its routes stay
     removeMore: ({ metadata }, _control, signal) =>
       forgetRoutes(deps, nameOf(metadata), signal).then(() => undefined),
   });
@@ -165,7 +167,10 @@ async function deploy(
   return lookAgain(deployed.again, names.length);
 }
 
-/** A server of ours says by its probe that it serves, tailscaled where it has read what it is told. */
+/**
+ * A server of tailcast reports readiness by its probe. For tailscaled, the node reports the configuration that it has
+ * read.
+ */
 function servesOf(
   { server, config }: GatewayPlan,
   hasCertificate: boolean,
@@ -212,7 +217,7 @@ async function planOf(
   });
 }
 
-/** The routes that name a Gateway, or have a status of it. */
+/** Returns the routes with a parent reference to a Gateway, or with a status of it. */
 async function routesOf(
   { cache }: Pick<ReconcilerDeps, 'cache'>,
   gateway: string,
@@ -223,8 +228,8 @@ async function routesOf(
 }
 
 /**
- * Writes the status of a route if it changes. The route is read again first: other controllers write into the same list, and
- * their entries must not be lost.
+ * Writes the status of a route if it changes. Reads the route first, because other controllers write to the same list,
+ * and their entries must not be lost.
  *
  * @returns true if the status has changed
  */
@@ -252,7 +257,7 @@ async function tellRoute(
   return true;
 }
 
-/** @returns whether there was anything */
+/** @returns true if a status was removed */
 async function forgetRoutes(
   deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock'>,
   gateway: string,
@@ -264,7 +269,7 @@ async function forgetRoutes(
   return wasThere;
 }
 
-/** The Gateway stays, and is none of ours any more. */
+/** Releases a Gateway that stays but no longer belongs to the operator. */
 async function release(
   deps: ReconcilerDeps,
   gateway: Gateway,

@@ -1,11 +1,11 @@
-/** GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1` as the operator reads them. */
+/** Schemas of GatewayClasses, Gateways and HTTPRoutes of `gateway.networking.k8s.io/v1`. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
 
-/** What a GatewayClass says of who sees to its Gateways. */
+/** Controller name in GatewayClasses of the operator. */
 export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';
 export const GATEWAY_GROUP = 'gateway.networking.k8s.io';
 
@@ -26,7 +26,7 @@ const classSchema = z.object({
   status: z.object({ conditions }).prefault({}),
 });
 
-// Members that are not known here stay, so that what cannot be done is said instead of left out.
+// Unknown fields are kept, so that unsupported ones are reported instead of ignored.
 const listenerSchema = z.looseObject({
   name: z.string(),
   hostname: z.string().default(''),
@@ -119,7 +119,7 @@ const routeSchema = z.object({
       rules: listOf(ruleSchema),
     })
     .prefault({}),
-  // Entries of other controllers are written back as they were.
+  // Entries of other controllers are written back unchanged.
   status: z
     .object({
       parents: z
@@ -137,48 +137,48 @@ export type RouteRule = z.infer<typeof ruleSchema>;
 export type ParentRef = z.infer<typeof parentRefSchema>;
 export type BackendRef = z.infer<typeof backendRefSchema>;
 
-/** @throws ZodError when it is no GatewayClass */
+/** @throws ZodError for an invalid GatewayClass */
 export function parseGatewayClass(object: unknown): GatewayClass {
   return classSchema.parse(object);
 }
 
-/** @throws ZodError when it is no Gateway */
+/** @throws ZodError for an invalid Gateway */
 export function parseGateway(object: unknown): Gateway {
   return gatewaySchema.parse(object);
 }
 
-/** @throws ZodError when it is no HTTPRoute */
+/** @throws ZodError for an invalid HTTPRoute */
 export function parseHttpRoute(object: unknown): HttpRoute {
   return routeSchema.parse(object);
 }
 
-/** Whether its Gateways are ours to see to. */
+/** True if the operator handles the Gateways of this class. */
 export function isOurClass(object: KubeObject | undefined): boolean {
   return object !== undefined && parseGatewayClass(object).spec.controllerName === GATEWAY_CONTROLLER;
 }
 
-/** Whether something is asked of us, or has been. */
+/** True if the Gateway has a class of the operator, or has a finalizer or status from it. */
 export function isGatewayOfInterest(object: KubeObject, classes: readonly KubeObject[]): boolean {
   const { metadata, spec } = parseGateway(object);
   const isOfClass = classes.some((one) => one.metadata.name === spec.gatewayClassName);
   return isOfClass || metadata.finalizers.includes(FINALIZER);
 }
 
-/** Name of the node. */
+/** Hostname of the Gateway's node. */
 export function gatewayHostname({ metadata }: Gateway): string {
   const wanted = metadata.annotations[ANNOTATIONS.hostname] ?? '';
   if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(wanted)) return wanted;
   return dnsLabel(`${metadata.namespace ?? ''}-${metadata.name}-gateway`);
 }
 
-/** `<namespace>/<name>` of the Gateway that a route's parent is; undefined when it is something else. */
+/** Returns `<namespace>/<name>` of the Gateway in a route's parent reference; undefined for another kind of parent. */
 export function gatewayOf(parent: unknown, routeNamespace: string | undefined): string | undefined {
   const { data } = parentRefSchema.safeParse(parent);
   if (data?.group !== GATEWAY_GROUP || data.kind !== 'Gateway') return undefined;
   return `${data.namespace ?? routeNamespace ?? ''}/${data.name}`;
 }
 
-/** The Gateways that a route names, or for which we have said something in it. */
+/** Returns the Gateways in a route's parent references and in the operator's entries of its status. */
 export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly string[] {
   const told = status.parents
     .filter(({ controllerName }) => controllerName === GATEWAY_CONTROLLER)
@@ -188,7 +188,7 @@ export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly stri
   ];
 }
 
-/** The Services of its own namespace that a route leads to. */
+/** Returns the Services in the route's own namespace among its backends. */
 export function routeBackends({ spec }: HttpRoute): readonly string[] {
   return [...new Set(spec.rules.flatMap(({ backendRefs }) => backendRefs.map(({ name }) => name)))];
 }

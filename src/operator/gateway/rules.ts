@@ -1,4 +1,4 @@
-/** The rules of an HTTPRoute: which paths lead where, and what of them cannot be done. Pure. */
+/** The rules of an HTTPRoute: paths with their backends, and unsupported features. Pure. */
 import { REFUSED, redirectBy } from '../../wire/ingress-table.ts';
 import { upstreamOf, type Upstream } from '../ingress/routes.ts';
 import type { KubeObject } from '../kube-object.ts';
@@ -6,7 +6,7 @@ import { failed } from '../workload/reconciler.ts';
 import type { Verdict } from '../workload/status.ts';
 import type { BackendRef, HttpRoute, RouteRule } from './resource.ts';
 
-/** Who serves: tailscaled cannot tell apart all that a route can say, a server of ours can. */
+/** Server of the rules: tailscaled supports only a part of HTTPRoute, a server of tailcast supports more. */
 export type Server = 'tailscaled' | 'own';
 
 export interface RoutePath {
@@ -17,11 +17,11 @@ export interface RoutePath {
 
 export interface ReadRules {
   readonly paths: readonly RoutePath[];
-  /** Rules that are left out, with the field and what to do instead. */
+  /** Skipped rules, with the field and advice. */
   readonly dropped: readonly string[];
-  /** How many rules there are. */
+  /** Number of all rules. */
   readonly count: number;
-  /** Whether all backends can be had. */
+  /** Condition about the backends. */
   readonly refs: Verdict;
 }
 
@@ -30,10 +30,10 @@ const KNOWN_BACKEND: readonly string[] = ['group', 'kind', 'namespace', 'name', 
 const STATUSES = [301, 302, 303, 307, 308] as const;
 
 /**
- * A rule that cannot be done as it is said is left out. One whose backend cannot be had keeps its paths, and refuses: otherwise
- * its requests would go where those of a shorter path go.
+ * Reads the rules. An unsupported rule is skipped. A rule with an unavailable backend keeps its paths and returns
+ * errors. Otherwise its requests would match shorter paths.
  *
- * @param services those of its namespace that it names, as far as they exist
+ * @param services existing Services of its namespace among its backends
  */
 export function readRouteRules(
   route: HttpRoute,
@@ -69,7 +69,7 @@ export function readRouteRules(
   };
 }
 
-/** @returns behind the field of the rule */
+/** @returns the problem, as text after the field of the rule */
 function problemOf(rule: RouteRule, server: Server): string | undefined {
   const unknown = Object.keys(rule).find((key) => !KNOWN.includes(key));
   if (unknown !== undefined) return `${unknown}: not supported: leave it out`;

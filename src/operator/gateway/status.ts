@@ -1,4 +1,4 @@
-/** From what was planned and observed to what GatewayClasses, Gateways and HTTPRoutes say. Pure. */
+/** Computes the status of GatewayClasses, Gateways and HTTPRoutes from plans and observations. Pure. */
 import { z } from 'zod';
 import { failed } from '../workload/reconciler.ts';
 import { conditionSchema } from '../workload/schema.ts';
@@ -14,17 +14,17 @@ import {
   type HttpRoute,
 } from './resource.ts';
 
-/** As it is written. */
+/** Written format. */
 interface GatewayStatus {
   readonly conditions: readonly Condition[];
   readonly addresses: Gateway['status']['addresses'];
   readonly listeners: readonly object[];
 }
 
-/** What is to be said, by the type of its condition. */
+/** Desired conditions, by type. */
 type Verdicts = readonly (readonly [type: string, Verdict])[];
 
-/** @returns undefined when nothing changes */
+/** @returns undefined for no change */
 export function classStatus(
   { metadata, spec, status }: GatewayClass,
   nowIso: string,
@@ -40,7 +40,7 @@ export function classStatus(
   return sameJson(conditions, status.conditions) ? undefined : { conditions };
 }
 
-/** What of a Gateway as a whole cannot be done, so that nothing of it is. */
+/** Returns the reason why this Gateway cannot be served at all, or undefined. */
 export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready: false }) | undefined {
   if (spec.addresses.length > 0) {
     const message =
@@ -53,14 +53,14 @@ export function problemOfGateway({ spec }: Gateway): (Verdict & { readonly ready
       'spec.infrastructure.parametersRef: not supported: annotate the Gateway with tailscale.com/proxy-class';
     return failed('InvalidParameters', message);
   }
-  // Who may call is not left to chance: what would check callers is not left out.
+  // Unknown fields may restrict callers, so they must not be ignored.
   const unknown = Object.keys(spec).find((key) => !KNOWN.includes(key));
   return unknown === undefined
     ? undefined
     : failed('Invalid', `spec.${unknown}: not supported: leave it out`);
 }
 
-/** Said where it holds, and left out where it does not. */
+/** Condition that exists only while it is true. */
 const OVERLAPPING = 'OverlappingTLSConfig';
 
 const KNOWN: readonly string[] = [
@@ -68,21 +68,21 @@ const KNOWN: readonly string[] = [
   'listeners',
   'addresses',
   'infrastructure',
-  // Nobody but listeners of the Gateway itself is served; those who come by this are told nothing.
+  // only listeners of the Gateway itself are served, so this field has no effect
   'allowedListeners',
 ];
 
-/** What a Gateway says. */
+/** Findings for the status of a Gateway. */
 export interface GatewayFindings {
-  /** Undefined: as `plan` has it. */
+  /** Undefined: the problem in `plan`. */
   readonly problem?: Verdict | undefined;
   readonly plan?: GatewayPlan | undefined;
   readonly programmed: Verdict;
-  /** Of the node, once it has joined; undefined: as it was. */
+  /** Addresses of the node after it has joined; undefined: unchanged. */
   readonly addresses?: GatewayStatus['addresses'] | undefined;
 }
 
-/** @returns undefined when nothing changes */
+/** @returns undefined for no change */
 export function gatewayStatus(
   { metadata, status }: Gateway,
   { problem, plan, programmed, addresses }: GatewayFindings,
@@ -156,7 +156,8 @@ function attachedTo({ name }: ListenerPlan, routes: readonly RoutePlan[]): numbe
 }
 
 /**
- * What a Gateway says that is none of ours any more: nothing, unless somebody else has said it since.
+ * Returns the status of a Gateway that the operator no longer handles: empty, unless another controller has written to
+ * it since.
  *
  * @param dnsName of its node
  */
@@ -175,10 +176,11 @@ export function releasedStatus(
 const ownEntrySchema = z.looseObject({ conditions: z.array(conditionSchema).default([]) });
 
 /**
- * The entries of a route with those of one Gateway said anew. Entries of others stay as they are, where they are.
+ * Returns the entries of a route with those of one Gateway updated. Entries of other controllers stay unchanged and in
+ * place.
  *
- * @param parents undefined: the Gateway is none of ours any more
- * @returns undefined when nothing changes
+ * @param parents undefined: the operator no longer handles the Gateway
+ * @returns undefined for no change
  */
 export function routeStatus(
   { metadata, status }: HttpRoute,
@@ -204,7 +206,7 @@ export function routeStatus(
     return { parentRef, controllerName: GATEWAY_CONTROLLER, conditions };
   });
   const next = [...status.parents.filter((one) => !isOurs(one)), ...own];
-  // The order is nobody's: entries that are as they were stay where they were.
+  // Unchanged entries stay in place, because their order may belong to other controllers.
   const isSame =
     next.length === status.parents.length &&
     next.every((one) => status.parents.some((before) => sameJson(before, one)));

@@ -1,4 +1,4 @@
-/** Which members a group serves, and what each of them gets: a name, addresses, and what is served there. Effects. */
+/** Selects the members that a group serves, and their names, addresses and backends. Effects. */
 import type { TailnetControl } from '../auth-keys.ts';
 import { isOfOther, problemsOfIngress, secretIgnored } from '../ingress/reconcile.ts';
 import { backendNames, INGRESS_ANNOTATIONS } from '../ingress/resource.ts';
@@ -16,23 +16,23 @@ import { planWeb, takenHosts, type ServedMember, type ServeMode, type WebPlan } 
 import type { GroupNode } from './reports.ts';
 
 export interface Accepted {
-  /** The older ones first. */
+  /** Served members, oldest first. */
   readonly exposures: readonly ServedMember[];
-  /** Why the others are not. */
+  /** Reasons for the other members. */
   readonly refused: ReadonlyMap<GroupMember, string>;
-  /** What had been given out before. */
+  /** Allocations before this pass. */
   readonly allocations: Allocations;
-  /** True if another resource owns the name of one of them. */
+  /** True if another resource owns the name of a member. */
   readonly waitsForName: boolean;
-  /** Names that have a place for their certificate. */
+  /** Names with storage for their certificate. */
   readonly domains: readonly string[];
-  /** The first, of those for which the control server did not do what it was asked. */
+  /** First failure of the control server. */
   readonly failure: Error | undefined;
 }
 
 interface ReconcileInput {
   readonly group: NodeGroup;
-  /** The `Tailnet` resource of the group; empty: the operator's own. */
+  /** The `Tailnet` resource of the group; empty for the operator's tailnet. */
   readonly tailnet: string;
   readonly mode: ServeMode;
   readonly candidates: Candidates;
@@ -40,7 +40,7 @@ interface ReconcileInput {
   readonly control: TailnetControl;
 }
 
-/** A member that nothing speaks against. */
+/** A member without known problems. */
 interface ServeRequest {
   readonly member: GroupMember;
   readonly dnsName: string | undefined;
@@ -108,13 +108,13 @@ function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): Na
   return { kind, metadata, tailnet, names: [hostname] };
 }
 
-/** One that has addresses keeps them while the control server does not answer. */
+/** A member with addresses keeps them while the control server does not respond. */
 function addressesOf(answer: Granted | undefined, before: readonly string[] = []): readonly string[] {
   if (answer?.kind === 'granted') return answer.addresses;
   return answer?.kind === 'failed' ? before : [];
 }
 
-/** Those of the group that can be served, the older ones first. */
+/** Returns the members that the group can serve, oldest first. */
 async function choose(
   deps: ReconcilerDeps,
   { group, candidates }: ReconcileInput,
@@ -134,7 +134,7 @@ async function choose(
   return inOrderOfAge(valid);
 }
 
-/** The Tailscale Service of a member has the tags that the member names, or the default tags. */
+/** Checks the tags of a member's Tailscale Service: the tags of the member, or the default tags. */
 async function problemOfTags(
   { tags, options }: ReconcilerDeps,
   member: GroupMember,
@@ -157,7 +157,7 @@ function grant(
     return grantRoutes(deps, group, members, choices.networks, inTurn, signal);
   }
   const asked = requests
-    // Which ports an Ingress has is known with its name.
+    // The ports of an Ingress are known only together with its name.
     .filter(({ member, dnsName }) => member.type === 'svc' || dnsName !== undefined)
     .map((request) => ({ member: request.member, ports: webOf({ mode, nodes }, request, [])?.ports ?? [] }))
     .filter(({ member, ports }) => member.type === 'svc' || ports.length > 0);
@@ -191,7 +191,7 @@ function webOf(
   return planWeb(mode, hosts, { hostname: member.hostname, dnsName, addresses }, choices);
 }
 
-/** The tailnet's domain, as the names of its nodes have it. */
+/** Domain of the tailnet, from the names of its nodes. */
 function domainOf(nodes: readonly GroupNode[]): string | undefined {
   const name = nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
   return name?.slice(name.indexOf('.') + 1);
@@ -201,7 +201,7 @@ function hasCertificates(nodes: readonly GroupNode[]): boolean {
   return nodes.every(({ https }) => https);
 }
 
-/** Names for which the nodes get certificates. */
+/** Names for which the nodes request certificates. */
 function certifiedNames(
   { mode, nodes, control }: ReconcileInput,
   requests: readonly ServeRequest[],
@@ -214,7 +214,7 @@ function certifiedNames(
   );
 }
 
-/** An Ingress has no conditions: what cannot be done is an event. */
+/** Reports problems of an Ingress as events, because an Ingress has no conditions. */
 async function sayProblems(
   deps: ReconcilerDeps,
   { mode, nodes }: ReconcileInput,

@@ -1,4 +1,4 @@
-/** Gives addresses to the members of a group, and takes them back. Effects. */
+/** Allocates and releases addresses of the members of a group. Effects. */
 import { errorText } from '../../errors.ts';
 import type { Sequence } from '../../async/sequence.ts';
 import type { TailnetControl, TailnetServices } from '../auth-keys.ts';
@@ -22,14 +22,14 @@ import { decideTailnetService, belongsToMember, tailnetServiceName } from './tai
 
 type Deps = Pick<ReconcilerDeps, 'client' | 'options' | 'log'>;
 
-/** What came of giving a member its addresses. */
+/** Result of an allocation for a member. */
 export type Granted =
   | { readonly kind: 'granted'; readonly addresses: readonly string[] }
   | { readonly kind: 'refused'; readonly message: string }
-  /** The control server did not do it; others are served meanwhile. */
+  /** The control server failed. Other members are still served. */
   | { readonly kind: 'failed'; readonly error: Error };
 
-/** Writes what a group has given to whom, when that has changed. */
+/** Writes the allocations of a group if they have changed. */
 export async function writeAllocations(
   { client, options }: Pick<Deps, 'client' | 'options'>,
   group: NodeGroup,
@@ -43,9 +43,9 @@ export async function writeAllocations(
 }
 
 /**
- * Addresses of the operator's own, for the nodes to offer as routes.
+ * Allocates addresses from the operator's networks, which the nodes advertise as routes.
  *
- * @param inTurn one group after the other, so that no address is given out twice
+ * @param inTurn runs one group at a time, so that each address is allocated once
  */
 export function grantRoutes(
   deps: Deps,
@@ -93,9 +93,9 @@ function addressesOf(ledgers: readonly Allocations[]): Set<string> {
 }
 
 /**
- * A Tailscale Service for each member. One that cannot be had does not hold the others up.
+ * Creates a Tailscale Service for each member. A failure does not affect other members.
  *
- * @param present uids of all members of the group that exist
+ * @param present uids of all existing members of the group
  */
 export async function grantServices(
   deps: Deps,
@@ -149,9 +149,9 @@ async function grantService(
 }
 
 /**
- * Removes the Tailscale Services of the group that it no longer answers for.
+ * Removes Tailscale Services that the group no longer serves.
  *
- * @param keep names of those that it does
+ * @param keep names of the served ones
  */
 export async function leaveServices(
   { services }: TailnetControl,
@@ -165,7 +165,7 @@ export async function leaveServices(
   }
 }
 
-/** Makes room for the certificates of these names. @returns those that have one */
+/** Creates the objects for the certificates of these names. @returns the names with complete objects */
 export async function makeRoomForCertificates(
   { client, options }: Deps,
   group: NodeGroup,
@@ -180,7 +180,7 @@ export async function makeRoomForCertificates(
     assertOurs(group, existing);
     if (isFilled(existing)) filled.add(domain);
     for (const [index, object] of objects.entries()) {
-      // What a node puts into the Secret is not ours to state.
+      // the nodes own the content of the Secret
       if (index === 0 && existing !== undefined) continue;
       const kind = kindOf(object);
       const before = kind && (await client.get(kind, reference, signal));
@@ -198,7 +198,7 @@ function assertOurs(group: NodeGroup, existing: KubeObject | undefined): void {
   );
 }
 
-/** Removes the certificates of names that are not served any more. */
+/** Removes the certificates of names that are no longer served. */
 export async function removeCertificates(
   { client, options }: Pick<Deps, 'client' | 'options'>,
   group: string,
@@ -212,7 +212,7 @@ export async function removeCertificates(
     if (keep.includes(name)) continue;
     await client.remove(KINDS.roleBinding, { namespace, name }, {}, signal);
     await client.remove(KINDS.role, { namespace, name }, {}, signal);
-    // The Secret goes last: by it the others are found.
+    // The Secret goes last, because the other objects are found through it.
     await client.remove(KINDS.secret, { namespace, name }, { uid }, signal);
   }
 }

@@ -1,6 +1,6 @@
 /**
- * What a group has given to whom: one ConfigMap for each group. It is the only place where addresses are stored, and says of
- * whom something has to be taken back. Pure.
+ * Allocations of a group: one ConfigMap for each group. It is the only storage of addresses, and lists the members
+ * whose addresses must be released. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -14,11 +14,11 @@ const SUFFIX = '-ingress-config';
 
 export interface Allocation {
   readonly hostname: string;
-  /** One for each family. */
+  /** Addresses, one for each family. */
   readonly addresses: readonly string[];
 }
 
-/** By the key of a member. */
+/** Allocations by the key of a member. */
 export type Allocations = ReadonlyMap<string, Allocation>;
 
 const allocationsSchema = z.record(
@@ -30,12 +30,12 @@ export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }
 
-/** Whether a ConfigMap of a group is such a one. */
+/** True if a ConfigMap contains allocations of a group. */
 export function isAllocations({ metadata }: KubeObject): boolean {
   return metadata.name.endsWith(SUFFIX);
 }
 
-/** @param object undefined: there is none yet */
+/** @param object undefined: no ConfigMap yet */
 export function readAllocations(object: KubeObject | undefined): Allocations {
   const data = z.object({ data: z.record(z.string(), z.string()).default({}) }).safeParse(object ?? {});
   const entries = allocationsSchema.safeParse(jsonOrUndefined(data.data?.data[ENTRIES] ?? '{}'));
@@ -56,14 +56,15 @@ export function allocationsObject(
   };
 }
 
-/** So many places are looked at for a free address. */
+/** Maximum number of addresses that are tested for a free one. */
 const TRIES = 65_536n;
 
 /**
- * An address of each network, what a member has staying as long as it is of these networks and nobody else's.
+ * Returns one address of each network. A member keeps its addresses while they belong to these networks and no other
+ * member has them.
  *
- * @param isTaken by somebody else, in any group
- * @returns undefined when a network has no more
+ * @param isTaken returns true if another member has the address, in any group
+ * @returns undefined if a network is full
  */
 export function assignAddresses(
   networks: readonly Network[],
@@ -86,7 +87,7 @@ function freeAddress(
 ): string | undefined {
   const kept = before.find((address) => holds(network, address) && !isTaken(address));
   if (kept !== undefined) return kept;
-  // The first and the last of an IPv4 network mean the network, for some.
+  // The first and last address of an IPv4 network may be network and broadcast address.
   const [first, last] =
     network.family === 4 && network.size > 2n ? [1n, network.size - 2n] : [0n, network.size - 1n];
   for (let offset = first; offset <= last && offset - first < TRIES; offset += 1n) {

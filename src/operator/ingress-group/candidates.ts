@@ -1,4 +1,4 @@
-/** The Services, Ingresses and groups that a pass over one group is about, from the cache. Effects. */
+/** Reads Services, Ingresses and groups for a pass over one group from the cache. Effects. */
 import type { Sequence } from '../../async/sequence.ts';
 import type { Approvals } from '../workload/approvals.ts';
 import {
@@ -29,7 +29,7 @@ import type { ServeMode } from './plan.ts';
 export interface IngressGroupChoices {
   /** True if LoadBalancers without a class belong to the operator. */
   readonly takesUnclassed: boolean;
-  /** ProxyClass of groups that name none; empty: none. */
+  /** ProxyClass of groups without a class; empty for none. */
   readonly defaultClass: string;
   /** True if the operator serves Services. */
   readonly services: boolean;
@@ -53,7 +53,7 @@ export interface Candidates {
   readonly members: readonly GroupMember[];
   /** Names of the groups that can serve. */
   readonly groups: ReadonlySet<string>;
-  /** By the name of their ConfigMap. */
+  /** ConfigMaps with allocations, by name. */
   readonly ledgers: ReadonlyMap<string, KubeObject>;
   /** Returns a Service that is not being deleted. */
   service(namespace: string, name: string): KubeObject | undefined;
@@ -61,7 +61,7 @@ export interface Candidates {
   hasReadyEndpoint(service: GroupMember): boolean;
 }
 
-/** @param group empty: members that name no group */
+/** @param group empty: members without a group */
 export async function listCandidates(
   { client, options, cache }: Pick<ReconcilerDeps, 'client' | 'options' | 'cache'>,
   choices: IngressGroupChoices,
@@ -148,7 +148,9 @@ export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
   return wantsGroup(member) && groups.has(member.group);
 }
 
-/** Members with a finalizer that no group serves or has in its ledger: left by a deleted group or by another operator. */
+/**
+ * Members with a finalizer that no group serves or has in its ledger: left by a deleted group or by another operator.
+ */
 export function strayMembers(candidates: Candidates): readonly GroupMember[] {
   const listed = new Set(
     [...candidates.ledgers.values()].flatMap((allocations) => [...readAllocations(allocations).keys()]),

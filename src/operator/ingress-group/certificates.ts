@@ -1,6 +1,6 @@
 /**
- * Where the nodes of a group share the certificate of a name: a Secret that the first node fills, and the right to it. Names and
- * labels are what containerboot and the reference go by. Pure.
+ * Storage for the shared certificate of a name: a Secret that the first node fills, and the rights to it. Names and
+ * labels are defined by containerboot and the reference. Pure.
  */
 import { labelValue, type DesiredObject, type KubeObject } from '../kube-object.ts';
 import type { NodeGroup } from '../workload/workload.ts';
@@ -13,7 +13,7 @@ const TYPE = 'tailscale.com/secret-type';
 /** Selects the Secrets of all groups. */
 export const CERTIFICATES = `${TYPE}=certs`;
 
-/** By which the Secrets of all names of a group are found; they are not those of nodes. */
+/** Labels of the certificate Secrets of a group. They differ from the labels of node Secrets. */
 export function certificateLabels(group: string): Readonly<Record<string, string>> {
   return { 'tailscale.com/managed': 'true', 'tailscale.com/proxy-group': group, [TYPE]: 'certs' };
 }
@@ -22,7 +22,10 @@ interface Place {
   readonly namespace: string;
 }
 
-/** The Secret comes first: without it the first node has nowhere to put what it gets. */
+/**
+ * Returns the objects of a certificate. The Secret comes first, because the first node needs it to store the
+ * certificate.
+ */
 export function certificateObjects(
   group: NodeGroup,
   options: Place,
@@ -32,7 +35,7 @@ export function certificateObjects(
   const labels = { ...common, [DOMAIN]: labelValue(domain) };
   const metadata = (more: Readonly<Record<string, string>> = {}): DesiredObject['metadata'] => ({
     ...metadataOf(group, options, domain),
-    // Without the labels of the group's nodes, whose Secrets are looked at by them.
+    // Without the labels of the group's nodes, because these labels select node Secrets.
     labels: { ...labels, ...more },
   });
   const rbac = 'rbac.authorization.k8s.io';

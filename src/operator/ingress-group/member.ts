@@ -1,4 +1,4 @@
-/** Services and Ingresses that a group of nodes is to serve. Pure. */
+/** Services and Ingresses of an ingress group (*members*). Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { hostnameOf, INGRESS_CLASS, parseIngress, type Ingress } from '../ingress/resource.ts';
@@ -33,11 +33,11 @@ interface Common {
   readonly key: string;
   readonly kind: ResourceKind;
   readonly finalizer: string;
-  /** The group that it names; empty: none. */
+  /** Name of its group; empty for none. */
   readonly group: string;
-  /** Whether it asks for being reached through a group. */
+  /** True if it requests exposure through a group. */
   readonly asks: boolean;
-  /** By which callers know it: the first label of its name in the tailnet. */
+  /** Hostname for callers: the first label of its name in the tailnet. */
   readonly hostname: string;
   readonly tags: readonly string[];
   readonly metadata: Ingress['metadata'];
@@ -55,7 +55,7 @@ export interface IngressMember extends Common {
 
 export type GroupMember = ServiceMember | IngressMember;
 
-/** @param takesUnclassed whether LoadBalancers that name no class are ours */
+/** @param takesUnclassed true if LoadBalancers without a class belong to the operator */
 export function serviceMember(object: KubeObject, takesUnclassed: boolean): ServiceMember {
   const resource = serviceSchema.parse(object);
   const { metadata, spec } = resource;
@@ -66,7 +66,7 @@ export function serviceMember(object: KubeObject, takesUnclassed: boolean): Serv
     kind: KINDS.service,
     finalizer: MEMBER_FINALIZERS.svc,
     group: groupIn(annotations),
-    // One that leads to the tailnet as well is told so by whoever sees to that.
+    // The reconciler of egress Services reports Services that are both ingress and egress.
     asks: isExposed(annotations, spec, takesUnclassed) && !leadsOut(annotations),
     hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
     tags: tagsIn(annotations),
@@ -93,17 +93,17 @@ export function ingressMember(object: KubeObject): IngressMember {
   };
 }
 
-/** The same member with the current object. */
+/** Returns the same member with the current object. */
 export function refreshed({ type }: GroupMember, object: KubeObject): GroupMember {
   return type === 'svc' ? serviceMember(object, true) : ingressMember(object);
 }
 
-/** Whether it is to be served by a group, whichever that is. */
+/** True if any group should serve it. */
 export function wantsGroup({ asks, group, metadata }: GroupMember): boolean {
   return asks && group !== '' && metadata.deletionTimestamp === undefined;
 }
 
-/** Why a member cannot be served, whatever else there is. */
+/** Returns the reason why a member cannot be served by any group, or undefined. */
 export function problemOfMember(member: GroupMember): string | undefined {
   const problem = problemOfNames(member.metadata.annotations);
   if (problem !== undefined || member.type === 'ingress') return problem;
@@ -116,13 +116,13 @@ export function problemOfMember(member: GroupMember): string | undefined {
     : 'spec.clusterIP: headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP';
 }
 
-/** Where a Service is in the cluster; one address for each family. */
+/** Cluster addresses of a Service, one for each family. */
 export function clusterAddresses({ resource: { spec } }: ServiceMember): readonly string[] {
   const all = spec.clusterIPs.length > 0 ? spec.clusterIPs : [spec.clusterIP];
   return all.filter((address) => isIP(address) !== 0);
 }
 
-/** The older ones first. Of several that want a free name at the same time, the oldest gets it. */
+/** Sorts by age. If several members request a free name at the same time, the oldest gets it. */
 export function inOrderOfAge(members: readonly GroupMember[]): readonly GroupMember[] {
   const age = ({ metadata, key }: GroupMember): string => `${metadata.creationTimestamp} ${key}`;
   return members.toSorted((a, b) => (age(a) < age(b) ? -1 : 1));

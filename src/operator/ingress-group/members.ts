@@ -1,4 +1,4 @@
-/** What is written into Services and Ingresses of groups: that they are served, how that is going, and the end of it. Effects. */
+/** Updates Services and Ingresses of groups: marks, status and release. Effects. */
 import { removeFinalizer, timeOf, type ReconcilerDeps, warn, writeStatus } from '../workload/reconciler.ts';
 import { releaseNames } from '../workload/names.ts';
 import { sameJson } from '../workload/status.ts';
@@ -9,7 +9,7 @@ import { hasGroup, isMarked, strayMembers, type Candidates } from './candidates.
 import { refreshed, wantsGroup, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
-/** @param shown undefined: as it was */
+/** @param shown undefined: unchanged */
 export async function report(
   deps: ReconcilerDeps,
   member: GroupMember,
@@ -17,13 +17,13 @@ export async function report(
   shown: readonly object[] | undefined,
   signal: AbortSignal,
 ): Promise<void> {
-  // The API server takes addresses of load balancers alone.
+  // The API server accepts addresses only in the status of load balancers.
   const takes = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
   const status = nextMemberStatus(member, verdicts, takes ? shown : undefined, timeOf(deps.clock));
   await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
 }
 
-/** Says that it cannot be served, and why. */
+/** Reports that a member cannot be served, with the reason. */
 export async function refuse(
   deps: ReconcilerDeps,
   member: GroupMember,
@@ -35,7 +35,7 @@ export async function refuse(
   await report(deps, member, refusedMember(message), [], signal);
 }
 
-/** There is no such group, or it is for something else, or it goes. */
+/** Rejects members whose group does not exist, has another type, or is being deleted. */
 export async function rejectMembers(
   deps: ReconcilerDeps,
   candidates: Candidates,
@@ -69,9 +69,9 @@ export async function releaseStrays(
 }
 
 /**
- * Takes back what was said in a member, and then the mark, unless another group serves it now.
+ * Clears the status of a member, and then its mark, unless another group serves it now.
  *
- * @param grant what it had
+ * @param grant its previous allocation
  */
 export async function releaseMember(
   deps: ReconcilerDeps,

@@ -1,4 +1,4 @@
-/** What the nodes of a group are told, from what it serves. Pure. */
+/** Computes the configuration of a group's nodes from its served members. Pure. */
 import { isIP } from 'node:net';
 import type { HostRoutes, IngressProblem } from '../ingress/routes.ts';
 import { CERT_DOMAIN, planServe, type ServeConfig } from '../ingress/serve-config.ts';
@@ -8,21 +8,21 @@ import { clusterAddresses, type GroupMember } from './member.ts';
 import { tailnetServiceName } from './tailnet-service.ts';
 import type { Offer } from '../workload/proxy-config.ts';
 
-/** How addresses come to the nodes: by Tailscale Services, or by routes where the control server has none. */
+/** Source of addresses: Tailscale Services, or routes if the control server has none. */
 export type ServeMode = 'service' | 'route';
 
-/** What an Ingress asks for besides its rules. */
+/** Options of an Ingress in addition to its rules. */
 export interface WebChoices {
   readonly redirect: boolean;
-  /** HTTP beside HTTPS. */
+  /** True if HTTP is served in addition to HTTPS. */
   readonly http: boolean;
-  /** Whether there are certificates. */
+  /** True if the nodes have certificates. */
   readonly https: boolean;
 }
 
 type Web = NonNullable<ServeConfig['Web']>;
 
-/** What is served under one name. */
+/** Backends of one name. */
 export interface WebPlan {
   readonly web: Web;
   readonly ports: readonly number[];
@@ -32,21 +32,21 @@ export interface WebPlan {
 /** A member that is served. */
 export interface ServedMember {
   readonly member: GroupMember;
-  /** One for each family. */
+  /** Addresses, one for each family. */
   readonly addresses: readonly string[];
   /** Its name in the tailnet; undefined until a node has joined. */
   readonly dnsName: string | undefined;
-  /** Of an Ingress. */
+  /** Set for an Ingress only. */
   readonly web: WebPlan | undefined;
-  /** Whether it waits for a certificate. */
+  /** True if it waits for a certificate. */
   readonly waitsForCertificate: boolean;
-  /** No endpoint of the Service is ready, so that others should be asked. */
+  /** True if no endpoint of the Service is ready, so that callers should use other clusters. */
   readonly unready: boolean;
 }
 
 const NOTHING: WebPlan = { web: {}, ports: [], problems: [] };
 
-/** What tailscaled serves for an Ingress. */
+/** Plans the serve configuration for an Ingress. */
 export function planWeb(
   mode: ServeMode,
   hosts: ReadonlyMap<string, HostRoutes>,
@@ -75,13 +75,13 @@ export function planWeb(
   return { web: { ...web, [`${dnsName}:80`]: secure }, ports: [443, 80], problems };
 }
 
-/** Where packets to its addresses go on a node; undefined: tailscaled itself serves it. */
+/** Returns the forwarding rule for its addresses on a node; undefined if tailscaled serves it. */
 export function ruleOf(
   mode: ServeMode,
   { member, addresses }: ServedMember,
   nodeAddresses: readonly string[],
 ): Readonly<Record<string, object>> | undefined {
-  // A node answers at its own address for what it serves itself.
+  // In service mode, tailscaled answers at the node's own address for everything that it serves.
   const targets = member.type === 'svc' ? clusterAddresses(member) : mode === 'route' ? nodeAddresses : [];
   const mappings = addresses.flatMap((address) => {
     const family = isIP(address);
@@ -93,19 +93,19 @@ export function ruleOf(
   return mappings.length === 0 ? undefined : Object.fromEntries(mappings);
 }
 
-/** What a node has said and done so far. */
+/** Reports and configuration of a node. */
 export interface NodeFacts {
   readonly joined: boolean;
   readonly addresses: readonly string[];
-  /** What it was told to offer. */
+  /** Advertisements in its configuration. */
   readonly offer: Offer;
-  /** Whether the pod that runs now forwards just this. */
+  /** Returns true if the current pod forwards exactly this rule. */
   readonly forwards: (name: string, rule: object) => boolean;
 }
 
 /**
- * What one node is told. It offers an address when it has said that it forwards what comes there, and goes on offering it while that is
- * wanted: a pod that takes the place of another has the same rules, and others are asked meanwhile.
+ * Returns the configuration of one node. A node advertises an address after it has reported the forwarding rule. It
+ * then keeps advertising: a replacement pod has the same rules, and other nodes serve callers meanwhile.
  */
 export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], facts: NodeFacts): NodeOrders {
   const rules: Record<string, object> = {};
@@ -133,7 +133,7 @@ export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], fa
   };
 }
 
-/** Whether nobody would get an answer from it yet. */
+/** True if callers would get no response yet. */
 export function isIdle({ web, waitsForCertificate, unready }: ServedMember): boolean {
   if (web === undefined) return unready;
   const open = waitsForCertificate ? web.ports.filter((port) => port !== 443) : web.ports;
@@ -157,7 +157,7 @@ function portsOf(ports: readonly number[]): object {
   return Object.fromEntries(ports.map((port) => [port, port === 443 ? { HTTPS: true } : { HTTP: true }]));
 }
 
-/** Hosts that an older Ingress of the group has already, by the key of the one that wants them as well. */
+/** Hosts that an older Ingress of the group already serves, by the key of the newer Ingress. */
 export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, readonly string[]> {
   const owners = ownersOfHosts(exposures);
   const taken = new Map<string, readonly string[]>();
@@ -168,7 +168,10 @@ export function takenHosts(exposures: readonly ServedMember[]): ReadonlyMap<stri
   return taken;
 }
 
-/** The Ingress that serves each host: the one whose own name or address it is, else the oldest one that names it. */
+/**
+ * Returns the Ingress of each host: the one whose own name or address is the host, otherwise the oldest one with a rule
+ * for it.
+ */
 function ownersOfHosts(exposures: readonly ServedMember[]): ReadonlyMap<string, ServedMember> {
   const owners = new Map<string, ServedMember>();
   const isOwn = ({ dnsName, addresses }: ServedMember, key: string): boolean =>

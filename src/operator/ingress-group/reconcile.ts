@@ -1,6 +1,6 @@
 /**
- * One pass over one ProxyGroup of type ingress: its nodes, and everything that they serve. One key for a group, so that what its
- * nodes are told is computed as a whole. Effects only.
+ * One pass over one ProxyGroup of type ingress: its nodes and all its members. The group is the key, because the
+ * configuration of a node depends on all members. Effects only.
  */
 import {
   classOfGroup,
@@ -78,7 +78,7 @@ export function createIngressGroupReconciler(deps: ReconcilerDeps, choices: Ingr
         const candidates = await listCandidates(deps, choices, name, 'route', signal);
         await rejectMembers(deps, candidates, name, proxyGroup, signal);
       }
-      // No name: what is marked, and names no group.
+      // an empty name means: marked members without a group
       return name === '' ? undefined : frame.reconcile(name, signal);
     },
   };
@@ -132,7 +132,7 @@ async function deploy(
     : deployed.again;
 }
 
-/** @returns what people have to do, where the control server does not do it for us */
+/** @returns instructions for the user if the control server cannot approve routes through its API */
 async function approve(
   { approvals }: GroupContext,
   mode: ServeMode,
@@ -146,7 +146,7 @@ async function approve(
   return approvals.see(control, nodes, routes, signal);
 }
 
-/** The StatefulSet goes on to the next pod when this one has taken over. */
+/** The StatefulSet replaces the next pod after this one has taken over. */
 async function openGates(
   deps: ReconcilerDeps,
   mode: ServeMode,

@@ -1,4 +1,4 @@
-/** What the nodes of a group say that they do. Pure. */
+/** Reads the reports of a group's nodes. Pure. */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { KubeObject } from '../kube-object.ts';
@@ -12,7 +12,7 @@ import { isIdle, ruleOf, type ServedMember, type NodeFacts, type ServeMode } fro
 import { tailnetServiceName } from './tailnet-service.ts';
 import { offerIn } from '../workload/proxy-config.ts';
 
-/** The member of a node's state Secret in which containerboot says what it forwards. */
+/** Field of a node's state Secret in which containerboot reports its forwarding rules. */
 const REPORT = 'ingress-config.json';
 
 const reportSchema = z.object({
@@ -21,12 +21,12 @@ const reportSchema = z.object({
   configs: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** A node of the group, and the pod that runs as it now. */
+/** A node of the group, and its current pod. */
 export interface GroupNode extends NodeFacts {
   readonly ordinal: number;
   readonly dnsName: string | undefined;
   readonly https: boolean;
-  /** What it offers, as its tailscaled says. */
+  /** Advertisements that its tailscaled reports. */
   readonly offers: { readonly routes: readonly string[]; readonly services: readonly string[] };
   readonly pod: GatedPod | undefined;
 }
@@ -66,7 +66,7 @@ const UNKNOWN: Omit<GroupNode, 'ordinal' | 'pod'> = {
   forwards: () => false,
 };
 
-/** What an earlier pod said does not count. */
+/** Reports of an earlier pod do not count. */
 function configsOf(
   data: ReadonlyMap<string, string>,
   pod: GatedPod | undefined,
@@ -76,7 +76,7 @@ function configsOf(
   return new Map(Object.entries(said.configs ?? {}));
 }
 
-/** Whether a node answers for a member: it runs, forwards what comes, and offers the address. */
+/** True if a node serves a member: it runs, forwards packets, and advertises the address. */
 export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode): boolean {
   const { pod, joined, offers } = node;
   if (pod === undefined || !pod.up || pod.going || !joined || isIdle(exposure)) return false;
@@ -89,7 +89,8 @@ export function serves(mode: ServeMode, exposure: ServedMember, node: GroupNode)
 }
 
 /**
- * Whether a pod has taken over: it does everything that its node was told. What was not told yet does not hold a roll-out up.
+ * True if a pod has taken over: it has applied its node's configuration. Members that are not configured yet do not
+ * delay a roll-out.
  */
 export function followsOrders(
   mode: ServeMode,

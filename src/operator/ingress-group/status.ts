@@ -1,4 +1,4 @@
-/** From what was seen of a member of a group to what is written into it. Pure. */
+/** Computes the status of members from observations. Pure. */
 import { isIP } from 'node:net';
 import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { INGRESS_CONDITIONS } from '../service/status.ts';
@@ -12,12 +12,12 @@ export interface ExposureVerdicts {
 
 const VALID: Verdict = { ready: true, reason: 'IngressSvcValid', message: 'IngressSvcValid' };
 
-/** It can never be served as it is. */
+/** The member is invalid and will never be served unchanged. */
 export function refusedMember(message: string): ExposureVerdicts {
   return { valid: { ready: false, reason: 'IngressSvcInvalid', message }, configured: noBackends(message) };
 }
 
-/** Nothing is wrong with it, but with the group that it names. */
+/** The member is valid, but its group is missing or unsuitable. */
 export function groupMissing(message: string): ExposureVerdicts {
   return {
     valid: { ready: false, unknown: true, reason: 'ProxyGroupNotReady', message },
@@ -25,7 +25,7 @@ export function groupMissing(message: string): ExposureVerdicts {
   };
 }
 
-/** @param count nodes that answer for it */
+/** @param count number of nodes that serve it */
 export function exposureVerdictsOf(
   count: number,
   replicas: number,
@@ -42,7 +42,7 @@ function noBackends(message: string): Verdict {
   return { ready: false, reason: 'IngressSvcNoBackendsConfigured', message };
 }
 
-/** Where callers are told to go. By routes there is a name only where people have made one. */
+/** Addresses in the status. In route mode there is no DNS name, unless users create one. */
 export function shownAddresses(mode: ServeMode, exposure: ServedMember): readonly object[] {
   const { member, addresses, dnsName, web } = exposure;
   const name = mode === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
@@ -61,10 +61,10 @@ export interface MemberStatus {
 }
 
 /**
- * The new status of a member, or undefined when nothing changes.
+ * Returns the new status of a member, or undefined for no change.
  *
- * @param verdicts undefined: what was said is taken back
- * @param shown undefined: as it was
+ * @param verdicts undefined: clear the conditions
+ * @param shown undefined: unchanged
  * @param nowIso RFC 3339 with seconds
  */
 export function nextMemberStatus(

@@ -1,6 +1,7 @@
 /**
- * The Tailscale Service of a member: one name and address that all nodes of a group answer for. Its owner, one Service or Ingress of one
- * cluster, is written into it in the reference's format, so that no other operator, cluster or resource takes it over. Pure.
+ * The Tailscale Service of a member: one name and address that all nodes of a group serve. Its annotation names the
+ * owner, one Service or Ingress of one cluster, in the reference's format. So no other operator, cluster or resource
+ * adopts it. Pure.
  */
 import type { TailnetService } from '../auth-keys.ts';
 import { decideService, ownersOf, type ServiceDecision } from '../proxy-group/service.ts';
@@ -18,7 +19,7 @@ export function tailnetServiceName({ hostname }: { readonly hostname: string }):
   return `svc:${hostname}`;
 }
 
-/** True if the Tailscale Service belongs to a member of the group with this uid, and to nobody else. */
+/** True if the Tailscale Service belongs only to a member of the group with this uid. */
 export function belongsToMember(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.operatorID === ownerId(uid);
@@ -27,9 +28,9 @@ export function belongsToMember(service: TailnetService, uid: string): boolean {
 /**
  * Decides about the Tailscale Service of a member.
  *
- * @param group.tags tags of members that name none
+ * @param group.tags default tags of members
  * @param group.members uids of the existing members; a Tailscale Service of the group with another owner is free
- * @param ports of an Ingress; a Service has all ports
+ * @param ports ports of an Ingress; a Service has all ports
  */
 export function decideTailnetService(
   member: GroupMember,

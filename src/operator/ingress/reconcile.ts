@@ -1,4 +1,4 @@
-/** One pass over one Ingress of our class: its proxy, what that serves, and where callers go. Effects only. */
+/** One pass over one Ingress of the operator's class: its proxy, its backends, and its addresses. Effects only. */
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import {
   type Managed,
@@ -38,7 +38,7 @@ import {
 import { classOf, deployProxy } from '../workload/proxy.ts';
 
 export interface IngressChoices {
-  /** ProxyClass of Ingresses that name none; empty: none. */
+  /** ProxyClass of Ingresses without a class; empty for none. */
   readonly defaultClass: string;
 }
 
@@ -53,7 +53,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
     release: (ingress, resource, signal) => release(deps, ingress, resource, signal),
     async notReady(ingress, reason, message, signal) {
-      // Other failures are an event already, and an Ingress has no conditions.
+      // Other failures have an event already, and an Ingress has no conditions.
       if (reason !== 'TailnetUnavailable') return;
       await warn(deps, { kind: KINDS.ingress, metadata: ingress.metadata }, { reason, message }, signal);
     },
@@ -75,7 +75,7 @@ function parentFor({ metadata }: Ingress): Parent {
   return { type: 'ingress', namespace: metadata.namespace ?? '', name: metadata.name };
 }
 
-/** Whether the class of our name is somebody else's. One that is missing is nobody's. */
+/** True if the IngressClass of the operator's name belongs to another controller. A missing class does not. */
 export async function isOfOther(
   { client }: Pick<ReconcilerDeps, 'client'>,
   signal: AbortSignal,
@@ -108,7 +108,7 @@ async function deploy(
   const node = nodeOf(secret, found.control.issuesCertificates);
   const services = await servicesNamed(deps, metadata.namespace, backendNames(ingress), signal);
   const secrets = await tlsSecretsOf(deps, metadata, secretNames(ingress), signal);
-  // A right that nobody has granted is how certificates of one's own are switched off.
+  // Without the right to read Secrets, custom certificates are disabled.
   const own = [...secrets.values()].some((secret) => secret !== 'forbidden');
   const { plan, problems, table } = own
     ? ownPlanOf(ingress, node, services, secrets, deps.clock.now())
@@ -128,10 +128,10 @@ async function deploy(
   );
   const [first] = deployed.nodes;
   const isUp = first !== undefined && hasJoined(group, first, found.observed);
-  // A server of ours says by its probe that it serves.
+  // A server of tailcast reports readiness by its probe.
   const serves = own ? deployed.waitsFor === undefined : !node.hasCertificate || saysEndpoint(secret);
   const ready = isUp && serves;
-  // What callers are told stays while a pod starts again: it keeps its node.
+  // The address stays while a pod restarts, because the node stays the same.
   if (ready || plan.ports.length === 0)
     await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
   return lookAgain(deployed.again, secrets.size);
@@ -143,7 +143,7 @@ interface PlanOf {
   readonly table?: string;
 }
 
-/** With certificates of its own. */
+/** Plans an Ingress with its own certificates. */
 function ownPlanOf(
   ingress: Ingress,
   { dnsName }: ServingNode,
@@ -185,14 +185,14 @@ const NOTHING_TO_SERVE: IngressProblem = {
   message: 'spec.rules, spec.defaultBackend: no backend can be served, so the node serves nothing',
 };
 
-/** For an Ingress that is served without the Secrets that it names. */
+/** Messages for an Ingress that is served without its Secrets. */
 export function secretIgnored({ spec }: Ingress, why: string): readonly IngressProblem[] {
   const named = spec.tls.findIndex(({ secretName }) => secretName !== '');
   if (named < 0) return [];
   return [{ reason: 'TLSSecretIgnored', message: `spec.tls[${named}].secretName: ${why}` }];
 }
 
-/** What is asked for and cannot be had, besides hosts, paths and Secrets. */
+/** Returns unsupported features other than hosts, paths and Secrets. */
 export function problemsOfIngress(
   { metadata, spec }: Ingress,
   { dnsName, hasCertificate }: Pick<ServingNode, 'dnsName' | 'hasCertificate'>,
@@ -214,7 +214,10 @@ export function problemsOfIngress(
   return problems;
 }
 
-/** The Ingress stays, and is none of ours any more. What another controller has written there since is its own. */
+/**
+ * Releases an Ingress that stays but no longer belongs to the operator. Keeps the status that another controller has
+ * written since.
+ */
 async function release(
   deps: ReconcilerDeps,
   ingress: Ingress,
@@ -226,7 +229,7 @@ async function release(
   return show(deps, ingress, resource, left, signal);
 }
 
-/** @returns whether it was shown otherwise before */
+/** @returns true if the status has changed */
 async function show(
   deps: ReconcilerDeps,
   { metadata, status }: Ingress,

@@ -1,19 +1,19 @@
-/** A core Ingress as the operator reads it, and which ones it looks at. */
+/** Schema of the core Ingress, and selection of the operator's Ingresses. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 import { metadataSchema } from '../workload/schema.ts';
 import { dnsLabel } from '../workload/workload.ts';
 import { groupIn } from '../service/predicates.ts';
 
-/** The class of Ingresses that are ours, and what its IngressClass says of who sees to it. */
+/** Class of the operator's Ingresses, and the controller in its IngressClass. */
 export const INGRESS_CLASS = 'tailscale';
 export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 
-/** What people write on an Ingress besides what they write on Services. */
+/** Annotations of Ingresses in addition to those of Services. */
 export const INGRESS_ANNOTATIONS = {
   redirect: 'tailscale.com/http-redirect',
   funnel: 'tailscale.com/funnel',
-  /** Of one that a group serves: `enabled`. */
+  /** Only for Ingresses of a group: `enabled`. */
   http: 'tailscale.com/http-endpoint',
 } as const;
 
@@ -69,30 +69,30 @@ const ingressSchema = z.object({
 export type Ingress = z.infer<typeof ingressSchema>;
 export type IngressBackend = z.infer<typeof backendSchema>;
 
-/** @throws ZodError when it is no Ingress */
+/** @throws ZodError for an invalid Ingress */
 export function parseIngress(object: unknown): Ingress {
   return ingressSchema.parse(object);
 }
 
-/** Whether it is to have a proxy of its own. Those of groups have none. */
+/** True if it gets its own proxy. Ingresses of groups do not. */
 export function wantsProxy({ metadata, spec }: Ingress): boolean {
   return spec.ingressClassName === INGRESS_CLASS && groupIn(metadata.annotations) === '';
 }
 
-/** Whether something is asked of us, or has been. */
+/** True if it has the operator's class, or a finalizer or status from it. */
 export function isIngressOfInterest(object: KubeObject): boolean {
   const { metadata, spec } = parseIngress(object);
   return spec.ingressClassName === INGRESS_CLASS || metadata.finalizers.includes(FINALIZER);
 }
 
-/** The Services that it leads to. */
+/** Returns the Services of its backends. */
 export function backendNames({ spec }: Ingress): readonly string[] {
   const paths = spec.rules.flatMap(({ http }) => http?.paths ?? []);
   const backends = [spec.defaultBackend, ...paths.map(({ backend }) => backend)];
   return [...new Set(backends.flatMap((backend) => backend?.service?.name ?? []))];
 }
 
-/** Name of the node: what HTTPS is asked for, or by where the Ingress is. */
+/** Hostname of the node: the host in `tls`, otherwise derived from namespace and name. */
 export function hostnameOf({ metadata, spec }: Ingress): string {
   const [label = ''] = (spec.tls[0]?.hosts[0] ?? '').toLowerCase().split('.');
   if (/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label)) return label;

@@ -1,33 +1,33 @@
-/** The paths of an Ingress, by host: what leads where, and what is wrong with it. Pure. */
+/** The paths of an Ingress by host, with their backends, and its problems. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import type { Ingress, IngressBackend } from './resource.ts';
 
-/** Something that cannot be done, with its field and what to do instead. */
+/** An unsupported feature, with its field and advice. */
 export interface IngressProblem {
   readonly reason: string;
   readonly message: string;
 }
 
-/** Where requests go, without the path: `http://10.96.0.10:80`. */
+/** URL of a backend without the path: `http://10.96.0.10:80`. */
 export type Upstream = string;
 
 /** The paths of one host. */
 export interface HostRoutes {
-  /** Without a slash at their end, but for `/`. */
+  /** Prefixes without a trailing slash, except `/`. */
   readonly prefixes: ReadonlyMap<string, Upstream>;
   readonly exact: ReadonlyMap<string, Upstream>;
 }
 
-/** The same while paths are added. */
+/** Mutable form, used while paths are added. */
 export interface OpenRoutes extends HostRoutes {
   readonly prefixes: Map<string, Upstream>;
   readonly exact: Map<string, Upstream>;
 }
 
 export interface IngressRoutes {
-  /** By host; the empty one is that of the node itself. */
+  /** Routes by host; the empty host is the node itself. */
   readonly hosts: ReadonlyMap<string, HostRoutes>;
   readonly problems: readonly IngressProblem[];
 }
@@ -46,8 +46,8 @@ const serviceSchema = z.object({
 });
 
 /**
- * @param services those that its backends name, as far as they exist
- * @param server who serves: tailscaled cannot tell apart all that an Ingress can say, a server of ours can
+ * @param services existing Services of its backends
+ * @param server tailscaled supports only a part of Ingress, a server of tailcast supports more
  */
 export function ingressRoutesOf(
   ingress: Ingress,
@@ -98,12 +98,12 @@ export function ingressRoutesOf(
   };
 }
 
-/** Whether a server could not tell such hosts apart. */
+/** True if the server cannot distinguish such hosts. */
 function isUnclear(host: string, server: 'tailscaled' | 'own'): boolean {
   return server === 'tailscaled' && host.includes('*');
 }
 
-/** @returns why it cannot be */
+/** @returns the reason why the path cannot be served, or undefined */
 export function addPath(
   { prefixes, exact }: OpenRoutes,
   path: string,
@@ -140,8 +140,8 @@ export function upstreamOf(
   if (found === undefined) return { problem: `Service "${name}" has no port ${wanted}` };
   const secure = found.port === 443 || found.name === 'https' || found.appProtocol === 'https';
   const host = isIP(spec.clusterIP) === 6 ? `[${spec.clusterIP}]` : spec.clusterIP;
-  // tailscaled speaks it where a request is of gRPC.
+  // tailscaled uses h2c automatically for gRPC requests
   const isH2c = server === 'own' && found.appProtocol === 'kubernetes.io/h2c';
-  // Certificates of pods are made for other names than an address.
+  // certificates of pods are not issued for IP addresses
   return `${isH2c ? 'h2c' : secure ? 'https+insecure' : 'http'}://${host}:${found.port}`;
 }

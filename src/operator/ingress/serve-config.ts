@@ -3,17 +3,17 @@ import { isIP } from 'node:net';
 import { REFUSED, redirectStatusOf } from '../../wire/ingress-table.ts';
 import type { HostRoutes, IngressProblem, Upstream } from './routes.ts';
 
-/** What is known of the node. */
+/** Facts about the node. */
 export interface ServingNode {
   /** MagicDNS name; undefined until it has joined. */
   readonly dnsName: string | undefined;
   readonly addresses: readonly string[];
-  /** Whether the control server gives it a certificate for its name. */
+  /** True if the control server issues a certificate for its name. */
   readonly hasCertificate: boolean;
 }
 
 export interface ServeChoices {
-  /** Names by which rules mean the node itself: the first label, or the whole name. */
+  /** Names of the node in rules: the first label, or the full name. */
   readonly hostname: string;
   readonly redirect: boolean;
   readonly funnel: boolean;
@@ -25,7 +25,7 @@ interface Handler {
   readonly Path?: string;
 }
 
-/** As tailscaled has it, as much as is used. */
+/** The used subset of tailscaled's format. */
 export interface ServeConfig {
   readonly TCP?: Readonly<Record<string, { readonly HTTPS?: boolean; readonly HTTP?: boolean }>>;
   readonly Web?: Readonly<Record<string, { readonly Handlers: Readonly<Record<string, Handler>> }>>;
@@ -34,18 +34,18 @@ export interface ServeConfig {
 
 export interface ServePlan {
   readonly config: ServeConfig;
-  /** At which it is reached; none while there is nothing to serve. */
+  /** Open ports; empty without backends. */
   readonly ports: readonly number[];
   readonly problems: readonly IngressProblem[];
 }
 
-/** containerboot puts the node's name in its place, when it has a certificate. */
+/** Placeholder that containerboot replaces by the node's name if it has a certificate. */
 export const CERT_DOMAIN = '${TS_CERT_DOMAIN}';
 const TO_HTTPS = 'https://${HOST}${REQUEST_URI}';
-/** There is no such file, which tailscaled answers with 404. */
+/** Path of a missing file; tailscaled responds with 404. */
 const NOWHERE = '/nonexistent';
 
-/** What tailscaled is to do with the routes of an Ingress. */
+/** Plans the serve configuration for the routes of an Ingress. */
 export function planServe(
   hosts: ReadonlyMap<string, HostRoutes>,
   node: ServingNode,
@@ -54,7 +54,7 @@ export function planServe(
   return node.hasCertificate ? planHttps(hosts, node, choices) : planHttp(hosts, node, choices);
 }
 
-/** There is a certificate for the node's name and no other. */
+/** Plans HTTPS. Only the node's name has a certificate. */
 export function planHttps(
   hosts: ReadonlyMap<string, HostRoutes>,
   node: ServingNode,
@@ -86,8 +86,8 @@ export function planHttps(
 }
 
 /**
- * HTTP, within the tailnet's own encryption. tailscaled looks a host up with the tailnet's domain behind it when it is
- * not below that domain: so any name can be one, and an address, too.
+ * Plans HTTP, which the tailnet encrypts. tailscaled appends the tailnet's domain to hosts outside it before the
+ * lookup, so hosts can be any name or address.
  */
 export function planHttp(
   hosts: ReadonlyMap<string, HostRoutes>,
@@ -116,7 +116,7 @@ export function planHttp(
   };
 }
 
-/** The node's own routes, whatever it is called in the rules, and those of other hosts. */
+/** Separates the node's own routes, for all its names, from routes of other hosts. */
 function divide(
   hosts: ReadonlyMap<string, HostRoutes>,
   { dnsName }: ServingNode,
@@ -125,7 +125,7 @@ function divide(
   const isOwn = (host: string): boolean => host === '' || host === hostname || host === dnsName;
   const prefixes = new Map<string, Upstream>();
   const exact = new Map<string, Upstream>();
-  // Rules that name the host win over those for all.
+  // Rules for a host win over rules for all hosts.
   const own = [...hosts].filter(([host]) => isOwn(host)).toSorted(([a], [b]) => b.length - a.length);
   for (const [, routes] of own) {
     for (const [path, to] of routes.prefixes) if (!prefixes.has(path)) prefixes.set(path, to);
@@ -135,8 +135,9 @@ function divide(
 }
 
 /**
- * tailscaled asks for the path itself, then for what it lies below, the nearest first. A path that is meant exactly is one
- * handler for itself, and another one, with a slash behind it, which leads whatever lies below to where it would go without.
+ * Returns the handlers. tailscaled looks up the path itself, then its parents, nearest first. An exact path needs one
+ * handler for itself, and another one with a trailing slash, which sends longer paths to their backend without the
+ * exact path.
  */
 function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
   const handlers: Record<string, Handler> = {};
@@ -149,7 +150,7 @@ function handlersOf({ prefixes, exact }: HostRoutes): Record<string, Handler> {
   return handlers;
 }
 
-/** tailscaled takes the path of the handler away, and the target puts it back. */
+/** tailscaled strips the path of the handler, so the target contains it again. */
 function proxyTo(upstream: Upstream, path: string): Handler {
   if (upstream === REFUSED) return { Path: NOWHERE };
   const status = redirectStatusOf(upstream);
@@ -157,7 +158,7 @@ function proxyTo(upstream: Upstream, path: string): Handler {
   return { Proxy: `${upstream}${path}` };
 }
 
-/** Where the longest prefix in whole parts leads. */
+/** Returns the backend of the longest prefix in complete path segments. */
 export function nearest(prefixes: ReadonlyMap<string, Upstream>, path: string): Upstream | undefined {
   for (let at = path; at !== ''; at = at.slice(0, at.lastIndexOf('/'))) {
     const found = prefixes.get(at);

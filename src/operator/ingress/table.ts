@@ -1,4 +1,7 @@
-/** What a server of ours is told of an Ingress that names certificates, and what leads connections to it. Pure. */
+/**
+ * Plans the ingress table for a server of tailcast, for Ingresses with certificates, and the serve configuration in
+ * front of it. Pure.
+ */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { errorText } from '../../errors.ts';
 import type { IngressTable, TableCertificate } from '../../wire/ingress-table.ts';
@@ -7,7 +10,7 @@ import { secretData } from '../workload/node-state.ts';
 import { hostnameOf, INGRESS_ANNOTATIONS, type Ingress } from './resource.ts';
 import type { HostRoutes, IngressProblem } from './routes.ts';
 
-/** A certificate that was asked for: there, not there, or not to be had. */
+/** A certificate Secret, or the reason why it is not available. */
 export type TlsSecret = KubeObject | 'missing' | 'forbidden';
 
 export interface TablePlan {
@@ -18,20 +21,21 @@ export interface TablePlan {
   readonly problems: readonly IngressProblem[];
 }
 
-/** Where the role listens, by the port that callers use. */
+/** Listeners of the role, by the port of callers. */
 const LISTENERS = { '443': '127.0.0.1:8443', '80': '127.0.0.1:8080' } as const;
-/** What the certificates of one Ingress may take of a Secret of 1 MiB. */
+/** Maximum size of the certificates of one Ingress in a Secret of 1 MiB, in bytes. */
 export const MAX_CERTIFICATE_BYTES = 512 * 1024;
 
-/** The Secrets that its `tls` names. */
+/** Returns the Secrets in its `tls`. */
 export function secretNames({ spec }: Ingress): readonly string[] {
   return [...new Set(spec.tls.map(({ secretName }) => secretName))].filter((name) => name !== '');
 }
 
 /**
- * A host for which a Secret is named is served with its certificate or not at all; a host of a rule for which none is named, by HTTP.
+ * Plans the table. A host with a Secret is served with its certificate, or not at all. A host of a rule without a
+ * Secret is served over HTTP.
  *
- * @param hosts as `ingressRoutesOf` reads them for a server of ours
+ * @param hosts from `ingressRoutesOf` for a server of tailcast
  * @param dnsName of the node; undefined until it has joined
  * @param secrets by name
  */
@@ -97,7 +101,7 @@ export function planTable(
   };
 }
 
-/** What leads a port of tailscaled to a server of ours, with the address of the caller in front. */
+/** Returns the forward from a port of tailscaled to the server of tailcast, with a PROXY header. */
 export function forwardTo(port: keyof typeof LISTENERS): object {
   return { TCPForward: LISTENERS[port], ProxyProtocol: 2 };
 }
@@ -131,9 +135,11 @@ export function readCertificate(name: string, secret: TlsSecret): Found {
   }
 }
 
-/** What clients will find wrong, who are the ones to judge it. */
+/**
+ * Returns problems of a certificate that clients will see. The certificate is served anyway, because clients decide.
+ */
 export function doubtsOf(leaf: X509Certificate, hosts: readonly string[], nowMs: number): readonly string[] {
-  // A wildcard stands for any name below it.
+  // Replaces the wildcard by an example name.
   const foreign = hosts.filter((host) => leaf.checkHost(host.replace(/^\*\./, 'any.')) === undefined);
   return [
     ...(leaf.validToDate.getTime() <= nowMs ? [`has expired (${leaf.validTo}): renew it`] : []),

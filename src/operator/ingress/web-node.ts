@@ -1,4 +1,4 @@
-/** The one node that serves an Ingress, or a Gateway: what passes over both find out about it. Effects only. */
+/** The only node of an Ingress or a Gateway: common parts of their passes. Effects only. */
 import { KubeRefusal } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { Managed, ReconcilerDeps } from '../workload/reconciler.ts';
@@ -9,15 +9,15 @@ import type { ServingNode } from './serve-config.ts';
 import type { TlsSecret } from './table.ts';
 import { existingName } from '../workload/proxy.ts';
 
-/** Secrets with certificates are looked at again so often: the operator may read, not watch them. */
+/** Interval of reads of certificate Secrets, in milliseconds. The operator may read but not watch them. */
 const SECRETS_AGAIN_MS = 60_000;
 
-/** When to look again at one that is deployed. */
+/** Time until the next pass over a deployed resource. */
 export function lookAgain(again: number | undefined, secrets: number): number | undefined {
   return secrets > 0 ? Math.min(again ?? Infinity, SECRETS_AGAIN_MS) : again;
 }
 
-/** What is managed for a parent: one node, under the name that its objects have already. */
+/** Returns the node of a parent, with the name of its existing objects. */
 export async function manageNode(
   deps: ReconcilerDeps,
   kind: 'Ingress' | 'Gateway',
@@ -40,7 +40,7 @@ export async function manageNode(
   return { kind: own, finalizer: FINALIZER, group, tailnet: '', metadata };
 }
 
-/** @param secret of the node's state */
+/** @param secret Secret with the node's state */
 export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boolean): ServingNode {
   const state = secret === undefined ? undefined : readNodeState(secret);
   return {
@@ -50,12 +50,12 @@ export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boole
   };
 }
 
-/** containerboot writes it when it has applied the configuration. */
+/** True if containerboot has applied the serve configuration. */
 export function saysEndpoint(secret: KubeObject | undefined): boolean {
   return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 
-/** The name under which the node is in the tailnet, once it is. */
+/** Returns the node's name in the tailnet after it has joined. */
 export async function dnsNameOf(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
   group: NodeGroup,
@@ -66,7 +66,7 @@ export async function dnsNameOf(
   return secret === undefined ? undefined : readNodeState(secret).dnsName;
 }
 
-/** Those that are there and stay, by name. */
+/** Returns the existing Services that are not being deleted, by name. */
 export async function servicesNamed(
   { client }: Pick<ReconcilerDeps, 'client'>,
   namespace: string | undefined,

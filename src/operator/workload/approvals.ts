@@ -1,12 +1,12 @@
-/** The routes of nodes, and that the control server lets them through. Effects. */
+/** Approves routes of nodes at the control server. Effects. */
 import { errorText } from '../../errors.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { ReplicaNode } from './keys.ts';
 import type { ReconcilerDeps } from './reconciler.ts';
 
-/** Sees that the control server lets routes through. */
+/** Approves routes at the control server. */
 export interface Approvals {
-  /** @returns what people have to do, where the control server does not do it for us */
+  /** @returns instructions for the user if the control server cannot approve routes through its API */
   see(
     control: TailnetControl,
     nodes: readonly ReplicaNode[],
@@ -16,7 +16,7 @@ export interface Approvals {
 }
 
 export function createApprovals({ log }: Pick<ReconcilerDeps, 'log'>): Approvals {
-  /** What was approved for a node, so that it is not asked for at each look. As many as there are nodes. */
+  /** Approved routes by node, to avoid a request in each pass. */
   const approved = new Map<string, string>();
 
   async function approve(

@@ -14,14 +14,14 @@ import type { Duty } from './workload.ts';
 
 const DEBUG_PORT = 9001;
 
-/** The core types are declared as classes; ours are plain objects. */
+/** The core types are classes; the objects here are plain. */
 type Plain<T> = { [Key in keyof T]: T[Key] };
 type PodTemplate = V1StatefulSetSpec['template'];
 
 /**
- * The StatefulSet with a class merged into it. What the operator goes by stays as it is: its own labels, the selector's,
- * and the annotations of what was last set. Fields of the pod and security contexts are replaced as a whole, also by an
- * empty one; variables are added behind the operator's, so that the user's win.
+ * Returns the StatefulSet merged with a class. Labels of the operator and the selector, and the annotations of the last
+ * configuration stay. Security contexts of pod and containers are replaced completely, even by empty ones. Variables
+ * are appended to the operator's, so that the user's variables win.
  */
 export function withClass(
   desired: DesiredStatefulSet,
@@ -87,14 +87,17 @@ function templateWith(template: Plain<PodTemplate>, spec: ProxyClass['spec'], du
   };
 }
 
-/** The tailscale container; egress has no ports of its own, because everything goes on to the tailnet. */
+/**
+ * Container settings of tailscale. Egress pods have no ports of their own, because they forward all packets to the
+ * tailnet.
+ */
 function tailscaleWith(
   container: Plain<V1Container>,
   { statefulSet, ...spec }: ProxyClass['spec'],
   duty: Duty,
 ): V1Container {
   const { tailscaleContainer } = statefulSet.pod;
-  // Their ports are those of the Service.
+  // their ports belong to the Service
   const outward = isEgress(duty) || duty.kind === 'forward-out';
   const metrics = spec.metrics.enable && !outward;
   const debug = tailscaleContainer.debug.enable && !outward;
@@ -130,7 +133,7 @@ function tailscaleWith(
 function containerWith(container: Plain<V1Container>, wish: ContainerWish): V1Container {
   const { env, image, imagePullPolicy, resources, securityContext } = wish;
   const named = new Set(env.map(({ name }) => name));
-  // Server-side apply takes each name once: the last one is the one that counts.
+  // server-side apply rejects duplicate names; the last value wins
   const last = new Map(env.map(({ name, value }) => [name, value]));
   const merged = [
     ...(container.env ?? []).filter(({ name }) => !named.has(name)),

@@ -1,4 +1,4 @@
-/** Taking away what a group no longer needs: replicas, accounts, and in the end everything. Effects. */
+/** Removes objects that a group no longer needs: replicas, accounts, and finally everything. Effects. */
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
 import type { KubeClient } from '../kube-client.ts';
@@ -16,10 +16,10 @@ export interface CleanupDeps {
 }
 
 /**
- * Removes the replicas that a scale-down left over. A replica goes after its pod: as long as that runs it could join
- * again, or write its state anew.
+ * Removes surplus replicas after a scale-down. Each replica is removed after its pod, because a running pod could join
+ * again or rewrite its state.
  *
- * @returns false when a pod is still there, so that somebody must look again.
+ * @returns false if a pod still exists and another pass is necessary
  */
 export async function removeSurplus(
   deps: CleanupDeps,
@@ -36,7 +36,7 @@ export async function removeSurplus(
       continue;
     }
     await leaveTailnet(deps, replica, control, signal);
-    // The state goes last: it says which node this was.
+    // The state goes last, because it identifies the node.
     await removeObject(deps, group, KINDS.secret, replica.auth, signal);
     await removeObject(deps, group, KINDS.secret, replica.state, signal);
     const { kind, name } = group;
@@ -45,7 +45,7 @@ export async function removeSurplus(
   return complete;
 }
 
-/** Removes ServiceAccounts that the group used under an earlier name. */
+/** Removes ServiceAccounts of an earlier name of the group. */
 export async function removeStaleAccounts(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -59,7 +59,7 @@ export async function removeStaleAccounts(
   }
 }
 
-/** Removes Services that an interrupted creation has left under another name. */
+/** Removes Services of an interrupted creation, which have another name. */
 export async function removeStaleServices(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -74,14 +74,14 @@ export async function removeStaleServices(
 }
 
 /**
- * Ends the pods and then takes every node of the group out of the tailnet, also those of replicas that a scale-down
- * had not got to. The objects go with the resource, by their owner references, or here where they have none, as Secrets of
- * nodes; volumes stay.
+ * Deletes the pods, then removes every node of the group from the tailnet, including nodes of surplus replicas. Objects
+ * with an owner reference are deleted with the resource. Others, such as Secrets of nodes, are deleted here. Volumes
+ * stay.
  *
- * @param how.control undefined when the tailnet is gone and nothing can be removed from it.
- * @param how.waitForPods false after the time that pods are waited for.
- * @param how.goWithResource whether the other objects are left to the garbage collector.
- * @returns `waiting` while pods are still there; else the nodes that were left in the tailnet.
+ * @param how.control undefined if the tailnet is gone, so that its nodes cannot be removed
+ * @param how.waitForPods false after the maximum waiting time for pods
+ * @param how.goWithResource true if the garbage collector deletes the other objects
+ * @returns `waiting` while pods exist; otherwise the nodes that stayed in the tailnet
  */
 export async function removeAll(
   deps: CleanupDeps,
@@ -96,7 +96,7 @@ export async function removeAll(
 ): Promise<{ readonly kind: 'waiting' } | { readonly kind: 'done'; readonly left: readonly string[] }> {
   const { control, waitForPods, goWithResource } = how;
   await removeObject(deps, group, KINDS.statefulSet, observed.statefulSet, signal);
-  // Pods may have been made since the StatefulSet was looked at, so one that was there is a reason to look again.
+  // The StatefulSet may have created pods after the observation, so an existing StatefulSet needs another pass.
   if (waitForPods && (observed.statefulSet !== undefined || observed.pods.size > 0))
     return { kind: 'waiting' };
   const replicas = replicaSecrets(group, observed);
@@ -113,7 +113,7 @@ export async function removeAll(
   return { kind: 'done', left };
 }
 
-/** What may have the resource as owner. */
+/** Removes objects that may have the resource as owner. */
 async function removeRest(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -129,7 +129,7 @@ async function removeRest(
   }
 }
 
-/** The state Secrets go last: as long as they are there, it is known which nodes have to leave. */
+/** Removes the Secrets. The state Secrets go last, because they identify the nodes that must leave the tailnet. */
 async function removeSecrets(
   deps: CleanupDeps,
   group: NodeGroup,
@@ -145,8 +145,8 @@ async function removeSecrets(
 }
 
 /**
- * The key of a replica becomes worthless, and then its node leaves the tailnet: nobody joins after that. What its pod
- * wrote since everything was looked at is read before.
+ * Revokes the key of a replica, then removes its node from the tailnet, so that no node can join afterwards. Reads the
+ * state again before, because the pod may have written to it.
  */
 async function leaveTailnet(
   deps: CleanupDeps,
@@ -162,7 +162,7 @@ async function leaveTailnet(
   await removeNode(deps, state, control, signal);
 }
 
-/** Removes an object if it is the group's, and still the one that was seen. */
+/** Removes an object if it belongs to the group and is still the observed one. */
 async function removeObject(
   { client }: CleanupDeps,
   group: NodeGroup,

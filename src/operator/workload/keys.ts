@@ -1,4 +1,4 @@
-/** When a replica gets an auth key, and when a new one. Pure, but for the limiter, which counts. */
+/** Decides when a replica gets a new auth key. Pure except for the limiter, which counts. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl, TailnetDevice } from '../auth-keys.ts';
@@ -8,12 +8,14 @@ import { machineKeyOf, readNodeState, secretData, type NodeState } from './node-
 import { type StoredKey, KEY_ANNOTATIONS } from './object-specs.ts';
 import type { NodeGroup } from './workload.ts';
 
-/** Keys are used within seconds of being made, or the pod does not start; a lost one should soon be worthless. */
+/** Lifetime of a key. Pods use keys within seconds of their creation, and a leaked key should expire soon. */
 export const KEY_LIFETIME_MS = 60 * 60 * 1000;
-/** A key this close to its end is not handed out any more. */
+/** Remaining lifetime below which a key is not used any more. */
 const EXPIRY_MARGIN_MS = 60_000;
 
-/** A key that is gone at the control server counts as lost only after this: its node may just be joining. */
+/**
+ * Time after which a key that is missing at the control server counts as lost. Before, its node may still be joining.
+ */
 export const SPENT_AFTER_MS = 120_000;
 
 export type ReplaceReason = 'requested' | 'expired' | 'tags' | 'spent';
@@ -22,26 +24,27 @@ export type KeyDecision =
   | { readonly kind: 'keep' }
   | { readonly kind: 'none' }
   | { readonly kind: 'create' }
-  /** `requested`: its node cannot log in any more, and is removed first. */
+  /** `requested`: the node cannot log in any more, and is removed first. */
   | { readonly kind: 'replace'; readonly reason: ReplaceReason };
 
-/** What is known about one replica's key. */
+/** State of one replica's key. */
 export interface KeyFacts {
-  /** The key in the auth Secret; undefined or an empty key when there is none. */
+  /** Key in the auth Secret; undefined or empty if there is none. */
   readonly stored: StoredKey | undefined;
-  /** The node of the replica, as far as it exists. */
+  /** Node of the replica, if it exists. */
   readonly deviceId: string | undefined;
-  /** The key that the pod says it cannot log in with. */
+  /** Key with which the pod could not log in. */
   readonly brokenKey: string | undefined;
   readonly tags: readonly string[];
-  /** The control server does not take the stored key any more. */
+  /** True if the control server rejects the stored key. */
   readonly spent: boolean;
   readonly nowMs: number;
 }
 
 /**
- * A pod's request is heeded when the key it names is the one that is stored, or none is: otherwise a newer key is on its
- * way to it. Without a request, a replica that has no node needs a key that works and carries the wanted tags.
+ * Decides about a replica's key. A pod's request counts if it names the stored key, or if no key is stored. Otherwise a
+ * newer key is already in delivery. Without a request, a replica without a node needs a valid key with the desired
+ * tags.
  */
 export function decideKey({ stored, deviceId, brokenKey, ...facts }: KeyFacts): KeyDecision {
   const key = stored?.key ?? '';
@@ -63,7 +66,7 @@ function fault(
   return stored.tags !== undefined && stored.tags.join(',') !== tags.join(',') ? 'tags' : undefined;
 }
 
-/** One reissue per 30 s, and as many at once as there are replicas. */
+/** Limits reissues to one per 30 s, with a burst of the number of replicas. */
 export class ReissueLimiter {
   readonly #burst: number;
   readonly #intervalMs: number;
@@ -79,7 +82,7 @@ export class ReissueLimiter {
     this.#countedAtMs = nowMs();
   }
 
-  /** Takes one, or says no. */
+  /** Takes one token. @returns false if there is none */
   take(): boolean {
     const now = this.#nowMs();
     const gained = Math.max(0, now - this.#countedAtMs) / this.#intervalMs;
@@ -97,8 +100,9 @@ export interface DepartureDeps {
 }
 
 /**
- * Removes the node that a state Secret tells of. Where it names none that is there, a pod may have registered one and
- * ended before it said so: such a node has the machine key of the Secret. No name is gone by, for names are anybody's.
+ * Removes the node of a state Secret. A pod may have registered a node and stopped before it stored the node ID. Such a
+ * node is found by the machine key in the Secret. Node names are never used for matching, because any user can choose
+ * them.
  */
 export async function removeNode(
   deps: DepartureDeps,
@@ -122,14 +126,14 @@ export async function removeNode(
   for (const { id } of known.filter((node) => node.machineKey === machineKey)) await remove(id);
 }
 
-/** What a replica has after its key was seen to. */
+/** State of a replica after its key was checked. */
 export interface ReplicaNode {
   readonly ordinal: number;
   readonly state: NodeState;
   readonly control: TailnetDevice | undefined;
-  /** What its auth Secret is to hold; undefined: there is to be none. */
+  /** Desired content of the auth Secret; undefined: no Secret. */
   readonly stored: StoredKey | undefined;
-  /** What its state Secret is to hand to the pod. */
+  /** Key for the pod in its state Secret. */
   readonly deliver: string | undefined;
 }
 
@@ -167,10 +171,10 @@ const NO_NODE: NodeState = {
   brokenKey: undefined,
 };
 
-/** Remembers, per group, how many keys were made anew lately. */
+/** Manages keys, and limits the number of new keys per group. */
 export class KeyKeeper {
   readonly #deps: KeyKeeperDeps;
-  /** By uid of the resource. As many as there are resources. */
+  /** Limiters by uid of the resource. */
   readonly #limiters = new Map<string, ReissueLimiter>();
 
   constructor(deps: KeyKeeperDeps) {
@@ -178,9 +182,9 @@ export class KeyKeeper {
   }
 
   /**
-   * Sees to one replica.
+   * Ensures the key of one replica.
    *
-   * @param write stores a new key before anything else happens, so that a crash loses at most one key nobody knows.
+   * @param write stores a new key before its use, so that a crash loses at most one key
    * @throws TailcastError `CONTROL_FAILED`
    */
   async ensure(
@@ -210,12 +214,12 @@ export class KeyKeeper {
     };
   }
 
-  /** Forgets what is remembered about a resource. */
+  /** Removes the limiter of a resource. */
   forget(uid: string): void {
     this.#limiters.delete(uid);
   }
 
-  /** A node that somebody removed at the control server does not count any more: its replica has to join anew. */
+  /** Reads the node of a replica. If a user removed the node at the control server, the replica must join again. */
   async #look(
     { control, signal }: Replica,
     deviceId: string | undefined,
@@ -266,7 +270,7 @@ export class KeyKeeper {
     return { key, id, expiresAtMs, tags };
   }
 
-  /** A key in place of one that does not do; limited, because a pod can ask for it again and again. */
+  /** Replaces an unusable key. The rate is limited, because a pod can repeat its request. */
   async #replace(replica: ReplicaWithSecrets, reason: ReplaceReason): Promise<StoredKey> {
     const { group, ordinal, control, secrets, signal } = replica;
     const { log } = this.#deps;
@@ -276,7 +280,7 @@ export class KeyKeeper {
         `auth key re-issuance rate limit exceeded for ${group.kind} "${group.name}", will retry with backoff`,
       );
     }
-    // Its pod forgets who it was when it has the new key.
+    // The pod discards its old identity when it gets the new key.
     if (reason === 'requested' && secrets.state !== undefined)
       await removeNode(this.#deps, secrets.state, control, signal);
     const stored = await this.#create(replica);
@@ -284,7 +288,10 @@ export class KeyKeeper {
     return stored;
   }
 
-  /** Keys let one node in: a key whose node is gone again, or that the control server calls used, lets nobody in. */
+  /**
+   * True if a key is spent: a key admits one node, so it is useless if its node is gone or the control server reports
+   * it as used.
+   */
   async #isSpent(
     { control, signal }: Replica,
     stored: StoredKey | undefined,
@@ -297,7 +304,7 @@ export class KeyKeeper {
     return said?.answer === false;
   }
 
-  /** A control server that does not answer a question must not stop everything else. */
+  /** Sends a query to the control server. A failure is logged, and does not stop the pass. */
   async #ask<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
     try {
       return { answer: await question() };
@@ -316,7 +323,7 @@ export class KeyKeeper {
   }
 }
 
-/** Tags of a node that has joined are changed at the control server. Where its tags are not known, they are taken as right. */
+/** Updates the tags of a joined node at the control server. Unknown tags are treated as correct. */
 async function followTags(
   stored: StoredKey,
   deviceId: string,
@@ -330,7 +337,7 @@ async function followTags(
   return { ...stored, tags };
 }
 
-/** The key that an auth Secret holds, with what its annotations say. */
+/** Reads the key of an auth Secret and its annotations. */
 export function readStoredKey(secret: KubeObject): StoredKey {
   const annotations = secret.metadata.annotations ?? {};
   const expires = Number(annotations[KEY_ANNOTATIONS.expires] ?? Number.NaN);

@@ -1,6 +1,7 @@
 /**
- * The owner of each name in a tailnet: names of nodes and of Tailscale Services, for resources of all kinds and namespaces. A
- * ConfigMap for each name says which resource owns it. The first resource that creates the ConfigMap owns the name. Effects.
+ * The owner of each name in a tailnet: names of nodes and of Tailscale Services, for resources of all kinds and
+ * namespaces. A ConfigMap for each name says which resource owns it. The first resource that creates the ConfigMap owns
+ * the name. Effects.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -44,8 +45,8 @@ type Owner = z.infer<typeof ownerSchema>;
 /**
  * Makes a resource the owner of its names.
  *
- * @returns why it cannot have one of them, with the owner of that name; undefined when it owns them all.
- * @throws KubeRefusal; Error when a ConfigMap of somebody else has the name that is needed.
+ * @returns the reason and the owner if one of the names is taken; undefined if the resource owns all names
+ * @throws KubeRefusal; Error if a foreign ConfigMap has the required name
  */
 export async function claimNames(
   deps: NamesDeps,
@@ -142,7 +143,7 @@ async function claimName(
   throw new Error(`ConfigMap ${namespace}/${name}: another operator changes it at the same time`);
 }
 
-/** @returns false when somebody else created the object first */
+/** @returns false if another client created the object first */
 async function isCreated(client: NamesDeps['client'], object: object, signal: AbortSignal): Promise<boolean> {
   try {
     await client.create(KINDS.configMap, object, signal);

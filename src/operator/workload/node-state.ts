@@ -1,4 +1,4 @@
-/** What a replica's state Secret says about its tailnet node. Pure. */
+/** Reads the tailnet node of a replica from its state Secret. Pure. */
 import { createPrivateKey, createPublicKey } from 'node:crypto';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -7,18 +7,18 @@ import type { KubeObject } from '../kube-object.ts';
 export interface NodeState {
   /** Stable node ID; undefined until the node has joined. */
   readonly deviceId: string | undefined;
-  /** MagicDNS name without the dot at its end. */
+  /** MagicDNS name without the trailing dot. */
   readonly dnsName: string | undefined;
   readonly addresses: readonly string[];
-  /** False when the node said that it has no certificate. */
+  /** False if the node reported that it has no certificate. */
   readonly https: boolean;
-  /** Tailscale Services that the node says it is there for. */
+  /** Tailscale Services that the node advertises. */
   readonly advertised: readonly string[];
-  /** Routes that it offers. */
+  /** Routes that the node advertises. */
   readonly routes: readonly string[];
-  /** The pod that wrote this; undefined where none says it. */
+  /** Uid of the pod that wrote the state; undefined if unknown. */
   readonly podUid: string | undefined;
-  /** The auth key that the pod could not log in with, or `no-authkey`. */
+  /** The auth key of a failed login, or `no-authkey`. */
   readonly brokenKey: string | undefined;
 }
 
@@ -42,14 +42,14 @@ const profileSchema = z.object({
 });
 
 /**
- * Reads the Secret that tailscaled (or the reference's recorder, which embeds it) keeps its state in. What cannot be
- * understood counts as absent: a broken profile means a node that has not joined.
+ * Reads the Secret in which tailscaled keeps its state. The reference's tsrecorder embeds tailscaled and uses the same
+ * format. Unreadable fields count as absent: a broken profile means that the node has not joined.
  */
 export function readNodeState(secret: KubeObject): NodeState {
   const data = secretData(secret);
   const profile = readProfile(data);
   const login = profile?.Config?.UserProfile?.LoginName;
-  // For a tagged node the reference finds its name here; a control server may also say "tagged-devices".
+  // The reference stores the name of a tagged node here. A control server may also store "tagged-devices".
   const fromProfile = login?.includes('.') === true && !login.includes('@') ? login : undefined;
   const dnsName = data.get('device_fqdn') ?? fromProfile;
   return {
@@ -63,12 +63,12 @@ export function readNodeState(secret: KubeObject): NodeState {
   };
 }
 
-/** What stands before the bytes of an X25519 key in PKCS #8 (RFC 8410). */
+/** Prefix of an X25519 key in PKCS #8 (RFC 8410). */
 const X25519_PKCS8 = '302e020100300506032b656e04220420';
 
 /**
- * The public half of the machine key in a state Secret, as control servers say it. tailscaled keeps the key before it
- * registers, so it tells which node was made by a pod that ended before it had said so.
+ * The public half of the machine key in a state Secret, in the format of control servers. tailscaled stores the key
+ * before it registers, so the key identifies nodes of pods that stopped before they stored their node ID.
  */
 export function machineKeyOf(secret: KubeObject): string | undefined {
   const hex = /^privkey:([0-9a-f]{64})$/.exec(secretData(secret).get('_machinekey') ?? '')?.[1];
@@ -80,7 +80,7 @@ export function machineKeyOf(secret: KubeObject): string | undefined {
   return `mkey:${Buffer.from(x, 'base64url').toString('hex')}`;
 }
 
-/** The decoded members of a Secret's `data`. */
+/** The decoded fields of a Secret's `data`. */
 export function secretData(secret: KubeObject): ReadonlyMap<string, string> {
   const data = z.record(z.string(), z.string()).safeParse(secret['data'] ?? {});
   if (!data.success) return new Map();

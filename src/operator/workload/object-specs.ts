@@ -1,4 +1,4 @@
-/** From a group of nodes to the objects it stands for, all but the StatefulSet. Pure. */
+/** Objects of a group of nodes, except the StatefulSet. Pure. */
 import type { DesiredObject } from '../kube-object.ts';
 import {
   authSecretName,
@@ -9,7 +9,7 @@ import {
   type SpecOptions,
 } from './workload.ts';
 
-/** Annotations on the Secret of an auth key: what the control server said of it. */
+/** Annotations of an auth key's Secret, with the response of the control server. */
 export const KEY_ANNOTATIONS = {
   id: 'tailcast.dev/key-id',
   expires: 'tailcast.dev/key-expires',
@@ -27,9 +27,9 @@ export function serviceAccount(group: NodeGroup, options: Place): DesiredObject 
 }
 
 /**
- * What the pods may do: keep their nodes' state, and write events. An auth key reaches its pod inside the state Secret,
- * so the Secrets of the keys are not named. With no replicas there is no rule about Secrets at all: one without names
- * would mean every Secret of the namespace.
+ * Rights of the pods: to store the state of their nodes, and to write events. An auth key reaches its pod in the state
+ * Secret, so the pods need no access to the Secrets of the keys. Without replicas the rule about Secrets is omitted,
+ * because a rule without names would grant access to all Secrets of the namespace.
  */
 export function role(
   group: NodeGroup,
@@ -62,7 +62,7 @@ export function roleBinding(group: NodeGroup, options: Place): DesiredObject {
   return desired;
 }
 
-/** Machines that are drained take one replica after the other, so that the rest goes on taking callers. */
+/** Drained machines evict one replica at a time, so that the others keep serving callers. */
 export function disruptionBudget(
   group: NodeGroup,
   options: Place,
@@ -75,10 +75,10 @@ export function disruptionBudget(
   };
 }
 
-/** An auth key with what must be remembered about it. */
+/** An auth key and its metadata. */
 export interface StoredKey {
   readonly key: string;
-  /** Undefined for keys that another operator left behind. */
+  /** Undefined for keys of another operator. */
   readonly id: string | undefined;
   readonly expiresAtMs: number | undefined;
   readonly tags: readonly string[] | undefined;
@@ -106,10 +106,10 @@ export function authSecret(
 }
 
 /**
- * The Secret in which a replica keeps its state. It exists before the pod, so that it has the labels.
+ * The Secret for the state of a replica. It is created before the pod, so that it has the labels.
  *
- * @param data what the operator hands to the pod, such as the key that its tailscaled logs in with; none once its node is
- *   known, so that no used key stays behind.
+ * @param data data for the pod, such as the auth key of its tailscaled; empty for a known node, so that no used key
+ *   stays in it
  */
 export function stateSecret(
   group: NodeGroup,
@@ -127,7 +127,7 @@ export function stateSecret(
   };
 }
 
-/** Labels, owner and place that every object of a group has. */
+/** Labels, owner and namespace of every object of a group. */
 export function metadataOf(
   group: NodeGroup,
   { namespace }: Place,
@@ -148,14 +148,14 @@ export function metadataOf(
 }
 
 /**
- * What is known of a node goes after the node. A deletion in the foreground takes everything that has an owner before that
- * one's finalizers are heard.
+ * Removes the owner reference, so that node Secrets outlive the resource until their nodes have left the tailnet. A
+ * foreground deletion deletes owned objects before finalizers run.
  */
 function ownerless(metadata: DesiredObject['metadata']): DesiredObject['metadata'] {
   return { ...metadata, ownerReferences: [] };
 }
 
-/** Secret data on the wire; what we write there is ASCII. */
+/** Encodes Secret data. The operator writes only ASCII. */
 function base64(text: string): string {
   return btoa(text);
 }

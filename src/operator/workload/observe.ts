@@ -1,4 +1,4 @@
-/** What is in the cluster for one group. Read from the API server itself, never from a copy that may be old. */
+/** Reads the objects of one group from the API server. A cache could be stale. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
 import {
@@ -11,24 +11,24 @@ import {
 } from './workload.ts';
 
 export interface Observed {
-  /** By name: those that carry the group's labels, and whatever has a name that we need. */
+  /** Secrets by name: with the group's labels, or with a name that the group needs. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
-  /** With the group's labels, under whatever name. */
+  /** ServiceAccounts with the group's labels and any name. */
   readonly serviceAccounts: readonly KubeObject[];
   readonly serviceAccount: KubeObject | undefined;
   readonly role: KubeObject | undefined;
   readonly roleBinding: KubeObject | undefined;
   readonly statefulSet: KubeObject | undefined;
   readonly disruptionBudget: KubeObject | undefined;
-  /** With the group's labels; none are looked for where the resource owns everything. */
+  /** Services with the group's labels; empty if the resource owns all its objects. */
   readonly services: readonly KubeObject[];
-  /** The pods that exist, whatever their state: uid by name. */
+  /** Uids of existing pods in any state, by name. */
   readonly pods: ReadonlyMap<string, string>;
 }
 
 type Reader = Pick<KubeClient, 'get' | 'list'>;
 
-/** Reads everything that has the labels of a group or a name that it needs. */
+/** Reads all objects with the labels of a group or with a name that it needs. */
 export async function observe(
   client: Reader,
   group: NodeGroup,
@@ -41,7 +41,7 @@ export async function observe(
       .items;
   const named = (kind: ResourceKind, wanted: string): Promise<KubeObject | undefined> =>
     client.get(kind, { namespace, name: wanted }, signal);
-  /** One with the name that we need counts, whatever its labels. */
+  /** A Service with the required name counts, whatever its labels are. */
   async function servicesOf(): Promise<readonly KubeObject[]> {
     const labelled = await listed(KINDS.service, false);
     if (labelled.some(({ metadata }) => metadata.name === name)) return labelled;
@@ -98,7 +98,7 @@ export interface ReplicaSecrets {
   readonly auth: KubeObject | undefined;
 }
 
-/** The Secrets by replica, in order. Secrets with other names are not ours, whatever their labels say. */
+/** The Secrets by replica, in order. Secrets with other names do not belong to the group, even with its labels. */
 export function replicaSecrets(
   group: NodeGroup,
   { secrets }: Pick<Observed, 'secrets'>,

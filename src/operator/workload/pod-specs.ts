@@ -1,4 +1,4 @@
-/** What the pods of every kind of resource have: the stock tailscale container, and defaults that are safe. Pure. */
+/** Common parts of the pods of all resources: the stock tailscale container, and secure defaults. Pure. */
 import type {
   V1Container,
   V1EnvVar,
@@ -12,7 +12,7 @@ import type {
 import type { DesiredObject } from '../kube-object.ts';
 import type { SpecOptions } from './workload.ts';
 
-/** What cannot be changed on a StatefulSet that exists. */
+/** Immutable fields of an existing StatefulSet. */
 export interface ImmutableParts {
   readonly podManagementPolicy: string;
 }
@@ -23,7 +23,7 @@ export interface DesiredStatefulSet extends DesiredObject {
 
 export const SOCKET_DIRECTORY = '/run/tailscale';
 export const SOCKET = `${SOCKET_DIRECTORY}/sock`;
-/** The user of the reference's image, so that volumes it wrote stay readable. */
+/** User id of the reference's image, so that existing volumes stay readable. */
 export const USER = 65_532;
 
 export const LOCKED_DOWN: V1SecurityContext = {
@@ -38,7 +38,7 @@ export const LOCKED_DOWN: V1SecurityContext = {
 const SERVE_DIRECTORY = '/etc/tailcast';
 const SERVE_ANNOTATION = 'tailcast.dev/serve-config';
 
-/** An annotation of the pod that holds a serve configuration: the file comes from it, so a change reaches the pod. */
+/** Pod annotation with a serve configuration. The file is mounted from the annotation, so changes reach the pod. */
 export function serveAnnotation(config: object): Readonly<Record<string, string>> {
   return { [SERVE_ANNOTATION]: JSON.stringify(config) };
 }
@@ -52,7 +52,10 @@ export function httpProbe(
   return { httpGet: { path, port }, timeoutSeconds: 3, periodSeconds, failureThreshold };
 }
 
-/** Readiness and liveness on the ops listener of our container; the user may move that or turn it off. */
+/**
+ * Readiness and liveness probes on the ops listener of the tailcast container. The user may move or disable the
+ * listener.
+ */
 export function opsProbes(
   env: readonly V1EnvVar[],
 ): Pick<V1Container, 'ports' | 'readinessProbe' | 'livenessProbe'> {
@@ -74,7 +77,7 @@ export function podFacts(): readonly V1EnvVar[] {
   ];
 }
 
-/** Replicas on different machines where that is possible. */
+/** Spreads replicas over different machines if possible. */
 export function spreadOver(labels: Readonly<Record<string, string>>): V1TopologySpreadConstraint[] {
   return [
     {
@@ -87,17 +90,17 @@ export function spreadOver(labels: Readonly<Record<string, string>>): V1Topology
 }
 
 export interface TailscaleContainer {
-  /** May name variables: `$(POD_NAME)`. */
+  /** Hostname of the node; may contain variables: `$(POD_NAME)`. */
   readonly hostname: string;
-  /** Whether the pod has a {@link serveAnnotation}. */
+  /** True if the pod has a {@link serveAnnotation}. */
   readonly serve: boolean;
   readonly healthPort: number;
   readonly extra?: readonly V1EnvVar[];
 }
 
 /**
- * tailscaled in userspace mode, as a sidecar that starts before our container and ends after it, so that what runs can
- * drain. It logs in once, with the key that the operator puts into its state Secret, and removes the key afterwards.
+ * tailscaled in userspace mode as a sidecar. It starts before and stops after the tailcast container, so that sessions
+ * can drain. It logs in once with the key that the operator put into its state Secret, and then removes the key.
  */
 export function tailscaleContainer(
   { hostname, serve, healthPort, extra }: TailscaleContainer,
@@ -130,7 +133,7 @@ export function tailscaleContainer(
   };
 }
 
-/** The volumes of the tailscale container and the one that both share. */
+/** Volumes of the tailscale container, and the volume that both containers share. */
 export function tailscaleVolumes(serve: boolean): V1Volume[] {
   const item = {
     path: 'serve.json',

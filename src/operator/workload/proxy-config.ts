@@ -1,22 +1,25 @@
-/** The configuration file of a proxy's tailscaled, one per version of its format. Pure. */
+/** The configuration files of a proxy's tailscaled, one per version of the format. Pure. */
 import { z } from 'zod';
 import type { SpecOptions, Duty, Proxy } from './workload.ts';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 
-/** What the files are called. */
+/** Names of the files. */
 export const CONFIG_FILES = ['cap-95.hujson', 'cap-107.hujson'] as const;
 
-/** What a node is to serve lies beside them. */
+/** File of the serve configuration, in the same directory. */
 export const SERVE_CONFIG = 'serve-config';
-/** What a server of ours is to serve, with certificates; see `wire/ingress-table`. */
+/** File of the ingress table for a server of tailcast; see `wire/ingress-table`. */
 export const TABLE = 'ingress-table';
-/** Where packets go. Its name is not that of the member in which containerboot says what it has read. */
+/**
+ * File of the forwarding rules. The name differs from the field in which containerboot reports the rules that it has
+ * read.
+ */
 export const RULES = 'ingress-rules';
 
-/** The version from which on a configuration can say what a node offers besides routes. */
+/** First version of the format in which a node can advertise Tailscale Services. */
 const OFFERING = 'cap-107.hujson';
 
-/** What a configuration says that a node offers. */
+/** Advertisements in a configuration. */
 export interface Offer {
   readonly routes: readonly string[];
   readonly services: readonly string[];
@@ -27,22 +30,22 @@ const offerSchema = z.object({
   AdvertiseServices: z.array(z.string()).nullish(),
 });
 
-/** @param data of the Secret that hands the configuration to a pod */
+/** @param data data of the Secret with the configuration */
 export function offerIn(data: ReadonlyMap<string, string>): Offer {
   const { data: said } = offerSchema.safeParse(jsonOrUndefined(data.get(OFFERING) ?? ''));
   return { routes: said?.AdvertiseRoutes ?? [], services: said?.AdvertiseServices ?? [] };
 }
 
-/** What a ProxyClass decides about it. */
+/** Choices of a ProxyClass. */
 export interface ConfigChoices {
   readonly acceptRoutes: boolean;
 }
 
 /**
- * The files by name. containerboot takes the one with the highest number that it understands, and reads it again when it
- * changes. What is withdrawn must be said: a route stays until a list without it is read, so the list is always there.
+ * Returns the files by name. containerboot selects the file with the highest supported version, and reads it again
+ * after changes. tailscaled keeps a route until a list without it appears, so the list is always present.
  *
- * @param authKey undefined once the node is known.
+ * @param authKey undefined if the node is known
  */
 export function configFiles(
   { duty, hostname }: Proxy,

@@ -1,6 +1,7 @@
 /**
- * The objects of a proxy: a headless Service, and a StatefulSet of the stock tailscale container, in kernel mode but where it
- * serves requests or forwards connections. Names, labels and variables are the reference's, so that its objects can be taken over. Pure.
+ * The objects of a proxy: a headless Service, and a StatefulSet with the stock tailscale container. The container uses
+ * kernel mode, unless it serves requests or forwards connections. Names, labels and variables equal the reference's, so
+ * that its objects can be adopted. Pure.
  */
 import type {
   V1Container,
@@ -40,15 +41,18 @@ const SERVE_DIRECTORY = '/etc/tailscaled';
 const SERVE_VOLUME = 'serve-config-0';
 const TABLE_DIRECTORY = '/etc/tailcast-ingress';
 const TABLE_VOLUME = 'ingress-table';
-/** Where the container says whether its rules are in, and what it counts. */
+/** Port of containerboot's health check and metrics. */
 export const LOCAL_PORT = 9002;
-/** Every pod mounts the Secrets of so many replicas, or a multiple: scaling within that restarts none. */
+/**
+ * Number of replicas whose Secrets every pod mounts. Larger groups mount a multiple, so scaling below it restarts no
+ * pod.
+ */
 const MOUNTED_AT_LEAST = 4;
 
-/** What was last set, for people who look at a pod. */
+/** Prefix of annotations with the last configuration, for users who inspect a pod. */
 export const LAST_SET = 'tailscale.com/operator-last-set-';
 
-/** The name under which the pods are found: egress Services point to it. */
+/** Headless Service through which egress Services find the pods. */
 export function headlessService({ group }: Proxy, options: SpecOptions): DesiredObject {
   const desired = {
     apiVersion: 'v1',
@@ -57,7 +61,7 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
     spec: {
       clusterIP: 'None',
       ipFamilyPolicy: 'PreferDualStack',
-      // Egress goes on to the old pod until the new one has its rules: pods that are not ready are left out.
+      // Egress uses the old pod until the new one has its rules, so pods that are not ready are excluded.
       publishNotReadyAddresses: false,
       selector: selectorOf(group.uid),
     },
@@ -65,7 +69,7 @@ export function headlessService({ group }: Proxy, options: SpecOptions): Desired
   return desired;
 }
 
-/** The StatefulSet before any ProxyClass is merged into it. */
+/** The StatefulSet before a ProxyClass is merged into it. */
 export function proxyStatefulSet(
   proxy: Proxy,
   options: SpecOptions,
@@ -107,7 +111,7 @@ export function proxyStatefulSet(
   };
 }
 
-/** Whether packets are carried by the kernel of the pod, which takes privileges. */
+/** True if the pod's kernel forwards packets, which needs privileges. */
 function isKernel({ kind }: Duty): boolean {
   return kind !== 'web' && kind !== 'forward-in' && kind !== 'forward-out';
 }
@@ -141,13 +145,15 @@ function lastSet(duty: Duty): Record<string, string> {
   }
 }
 
-/** What the pods of a group wait for until the next one is replaced; the operator says it. */
+/** Readiness gates, which the operator opens. The roll-out waits for them before it replaces the next pod. */
 export const GATES = {
   egress: 'tailscale.com/egress-services',
   ingress: 'tailscale.com/ingress-services',
 } as const;
 
-/** A pod goes when callers are led to others, and the next one goes when this one has taken over. */
+/**
+ * Delays the termination of a pod until callers use other pods. The next pod is replaced after this one has taken over.
+ */
 function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSeconds' | 'readinessGates'> {
   if (kind !== 'egress-group' && kind !== 'ingress-group') return {};
   const conditionType = kind === 'egress-group' ? GATES.egress : GATES.ingress;
@@ -155,8 +161,8 @@ function handingOver({ kind }: Duty): Pick<V1PodSpec, 'terminationGracePeriodSec
 }
 
 /**
- * What a pod does before it ends. One that shares addresses gives them up first, and forwards what still comes until everybody has
- * heard of it; Tailscale Services containerboot gives up by itself.
+ * Lifecycle hook before termination. A pod with shared addresses stops advertising them, and forwards packets until all
+ * callers have switched. For Tailscale Services, containerboot does this itself.
  */
 function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   if (kind === 'egress-group') {
@@ -167,14 +173,14 @@ function beforeEnd({ kind }: Duty): Pick<V1Container, 'lifecycle'> {
   return {};
 }
 
-/** Run in the tailscale container. */
+/** Command in the tailscale container. */
 export const GIVE_UP: readonly string[] = [
   '/bin/sh',
   '-c',
   'tailscale --socket=/tmp/tailscaled.sock set --advertise-routes=; sleep 10',
 ];
 
-/** What the nodes of a group are to forward, and what a node is to serve. */
+/** Volumes with the forwarding rules of a group, or with the serve configuration of a node. */
 function dutyVolumes(name: string, duty: Duty): V1Volume[] {
   if (duty.kind === 'egress-group') return [{ name: 'egress-services', configMap: { name: duty.configMap } }];
   if (!('serveConfig' in duty)) return [];
@@ -196,7 +202,10 @@ function dutyMounts(name: string, duty: Duty): V1VolumeMount[] {
   ];
 }
 
-/** Packets are forwarded in the pod's network, which takes a privilege that the tailscale container alone does not need. */
+/**
+ * Init container that enables packet forwarding in the pod's network. It needs a privilege that the tailscale container
+ * does not need.
+ */
 function forwardingContainer({ tailscaleImage }: SpecOptions): V1Container {
   const ipv6 = '/proc/sys/net/ipv6/conf/all/forwarding';
   return {
@@ -215,7 +224,7 @@ function proxyContainer(proxy: Proxy, { tailscaleImage }: SpecOptions): V1Contai
     name: 'tailscale',
     image: tailscaleImage,
     env: [
-      // What is served takes no packets, and so no privilege.
+      // serving needs no packet forwarding, and so no privilege
       { name: 'TS_USERSPACE', value: String(!isKernel(duty)) },
       { name: 'POD_IP', valueFrom: { fieldRef: { fieldPath: 'status.podIP' } } },
       ...podFacts(),
@@ -245,19 +254,22 @@ function securityOf(duty: Duty): V1SecurityContext {
     : { allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } };
 }
 
-/** Everything that reaches such a pod goes on to the tailnet, probes included. */
+/** True if the pod forwards all incoming packets to the tailnet, including probes. */
 export function isEgress({ kind }: Duty): boolean {
   return kind === 'egress-address' || kind === 'egress-name';
 }
 
 const SOCKET_VOLUME = 'tailscale';
 const SCRATCH_VOLUME = 'tailscale-tmp';
-/** Where a kernel lets everybody listen, unless it is told otherwise. */
+/** First port that unprivileged processes may use by default. */
 const FIRST_FREE_PORT = 1024;
-/** A container of ours says there whether tailscaled is up; of a forwarder, the first that no Service wants. */
+/**
+ * Port on which a container of tailcast reports the state of tailscaled. A forwarder uses the first higher port that no
+ * Service needs.
+ */
 const OPS_PORT = 9005;
 
-/** What the strictest of Kubernetes' pod security standards lets in. */
+/** Security context for the strictest pod security standard (restricted). */
 function podSecurity(duty: Duty): V1PodSecurityContext {
   const low = duty.kind === 'forward-out' && duty.ports.some((port) => port < FIRST_FREE_PORT);
   return {
@@ -268,17 +280,17 @@ function podSecurity(duty: Duty): V1PodSecurityContext {
 
 const SOCKET_MOUNT: V1VolumeMount = { name: SOCKET_VOLUME, mountPath: SOCKET_DIRECTORY };
 
-/** Whether a server of ours stands beside tailscaled. */
+/** True if a server of tailcast runs next to tailscaled. */
 function hasTable(duty: Duty): boolean {
   return duty.kind === 'web' && duty.table !== undefined;
 }
 
-/** Whether a container of ours asks tailscaled. */
+/** True if a container of tailcast connects to tailscaled. */
 function sharesSocket(duty: Duty): boolean {
   return duty.kind === 'forward-out' || hasTable(duty);
 }
 
-/** Serves what tailscaled leads to it, with certificates of its own. Its listeners are those of the role. */
+/** Container that serves connections from tailscaled with its own certificates. Its listeners are those of the role. */
 function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   const env = [
     ...variables({
@@ -298,7 +310,7 @@ function ingressContainer({ recorderImage }: SpecOptions): V1Container {
   };
 }
 
-/** Listens on the ports of the Service, and dials the same port of its target through the tailscaled beside it. */
+/** Container that listens on the ports of the Service, and dials the same ports of the target through tailscaled. */
 function forwarderContainer(
   { target, ports }: Extract<ForwardDuty, { readonly kind: 'forward-out' }>,
   { recorderImage }: SpecOptions,
@@ -360,7 +372,7 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
       return variables({
         ...serveFrom,
         ...(duty.table === undefined ? {} : { TS_SOCKET: SOCKET }),
-        // A renewal does not name the certificate before it, which would bind it to the account that asked for that one.
+        // A renewal must not name its predecessor, because that would bind it to the ACME account of the predecessor.
         TS_DEBUG_ACME_FORCE_RENEWAL: 'true',
         TS_INTERNAL_APP: 'k8s-operator-ingress-resource',
       });
@@ -373,14 +385,14 @@ function dutyVariables(duty: Duty): readonly V1EnvVar[] {
   }
 }
 
-/** By which the operator knows which pod a report is of. */
+/** Addresses with which the operator matches reports to pods. */
 const POD_ADDRESSES: V1EnvVar = { name: 'POD_IPS', valueFrom: { fieldRef: { fieldPath: 'status.podIPs' } } };
 
-/** It answers when its rules are in. */
+/** The health check succeeds after the rules are in place. */
 function healthVariables(duty: Duty): readonly V1EnvVar[] {
-  // Its ports are the Service's, and the forwarder answers for the pod.
+  // all ports belong to the Service, and the forwarder reports the health of the pod
   if (isEgress(duty) || duty.kind === 'forward-out') return [];
-  // Its Services may have addresses of both families, so it listens for both, which is its default.
+  // Its Services may have addresses of both families, so it keeps the default, which listens on both.
   if (duty.kind === 'egress-group') return variables({ TS_ENABLE_HEALTH_CHECK: 'true' });
   return variables({ TS_LOCAL_ADDR_PORT: `$(POD_IP):${LOCAL_PORT}`, TS_ENABLE_HEALTH_CHECK: 'true' });
 }
@@ -389,13 +401,16 @@ function variables(values: Readonly<Record<string, string>>): readonly V1EnvVar[
   return Object.entries(values).map(([name, value]) => ({ name, value }));
 }
 
-/** The replicas whose configuration every pod mounts, there or not. */
+/** Replicas whose configuration every pod mounts. They may not exist yet. */
 function mountedOrdinals(replicas: number): readonly number[] {
   const count = replicas <= 1 ? 1 : Math.ceil(replicas / MOUNTED_AT_LEAST) * MOUNTED_AT_LEAST;
   return Array.from({ length: count }, (_, ordinal) => ordinal);
 }
 
-/** The state that lies in the same Secrets stays out, and a Secret that is not there is no reason to wait. */
+/**
+ * Mounts only the configuration, not the state in the same Secrets. The volumes are optional, so a missing Secret does
+ * not block a pod.
+ */
 function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[] {
   const keys = kind === 'ingress-group' ? [...CONFIG_FILES, SERVE_CONFIG, RULES] : CONFIG_FILES;
   return mountedOrdinals(replicas).map((ordinal) => ({
@@ -408,7 +423,7 @@ function configVolumes({ name, replicas }: NodeGroup, { kind }: Duty): V1Volume[
   }));
 }
 
-/** containerboot notices changes of a folder that is a volume by itself. */
+/** containerboot only notices changes in a directory that is a volume of its own. */
 function configMounts(name: string, replicas: number): V1VolumeMount[] {
   return mountedOrdinals(replicas).map((ordinal) => ({
     name: `tailscaledconfig-${ordinal}`,

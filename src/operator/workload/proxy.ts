@@ -9,12 +9,12 @@ import { UNPRIVILEGED, isUnprivileged } from './unprivileged.ts';
 import type { ReconcilerDeps, Observation } from './reconciler.ts';
 import { type ProxyClass, parseProxyClass, isReady } from '../proxy-class/resource.ts';
 
-/** The class that a proxy is to follow, or why it has to wait for it. */
+/** The class of a proxy, or the reason why the proxy must wait. */
 export type ClassAnswer =
   | { readonly kind: 'found'; readonly proxyClass: ProxyClass | undefined }
   | { readonly kind: 'waits'; readonly message: string };
 
-/** As {@link classOf}, for what carries packets: that takes privileges. */
+/** Does the same as {@link classOf}, for proxies that forward packets and so need privileges. */
 export async function privilegedClassOf(
   deps: Pick<ReconcilerDeps, 'client'>,
   name: string,
@@ -26,7 +26,7 @@ export async function privilegedClassOf(
   return { kind: 'waits', message };
 }
 
-/** @param name empty: none */
+/** @param name name of the class; empty for none */
 export async function classOf(
   { client }: Pick<ReconcilerDeps, 'client'>,
   name: string,
@@ -42,10 +42,10 @@ export async function classOf(
 }
 
 /**
- * The name of the objects that are there for a parent; undefined when there are none. The reference chose names that we
- * would not. Secrets count when the StatefulSet is gone already: they are what goes last.
+ * Returns the name of the existing objects of a parent, or undefined. The reference uses other names than tailcast.
+ * Secrets count without a StatefulSet, because they are deleted last.
  *
- * @throws Error when there are two
+ * @throws Error for two names
  */
 export async function existingName(
   { client, options }: Pick<ReconcilerDeps, 'client' | 'options'>,
@@ -85,7 +85,7 @@ export async function deployProxy(
   const choices = { acceptRoutes: proxyClass?.spec.tailscale.acceptRoutes ?? false };
   const desired: DesiredWorkload = {
     group,
-    // The pods of groups are found by the EndpointSlices of other Services.
+    // Services of groups find their pods by EndpointSlices.
     ...(group.owned ? {} : { service: headlessService(proxy, deps.options) }),
     stateData: (ordinal, authKey, options) => configFiles(proxy, ordinal, authKey, choices, options),
     statefulSet(options, existing) {

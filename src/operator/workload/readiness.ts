@@ -1,4 +1,4 @@
-/** Whether a proxy does its work: its pods are ready, its nodes have joined, and their rules are in. Pure. */
+/** Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Pure. */
 import { z } from 'zod';
 import { type KubeObject, KINDS } from '../kube-object.ts';
 import type { ReplicaNode } from './keys.ts';
@@ -17,7 +17,7 @@ const statusSchema = z.object({
     .prefault({}),
 });
 
-/** What a proxy still waits for; undefined: for nothing. */
+/** Returns the missing condition of a proxy, or undefined if it is ready. */
 export function waitsFor(
   group: NodeGroup,
   nodes: readonly ReplicaNode[],
@@ -31,7 +31,10 @@ export function waitsFor(
   return ready < group.replicas ? `waiting for proxy pods: ${ready}/${group.replicas} are ready` : undefined;
 }
 
-/** containerboot says who it is when its rules are in, and which pod it is when it starts. */
+/**
+ * True if the node has joined. containerboot writes its device ID after the rules are in place, and the pod uid at its
+ * start.
+ */
 export function hasJoined(group: NodeGroup, { ordinal, state }: ReplicaNode, { pods }: Observed): boolean {
   const uid = pods.get(stateSecretName(group.name, ordinal));
   return (
@@ -51,7 +54,9 @@ export function readyPodsOf(statefulSet: KubeObject | undefined): number {
     : Math.min(status.readyReplicas, status.updatedReplicas);
 }
 
-/** Pods of a group that count as ready when the operator says so: the StatefulSet then goes on to the next one. */
+/**
+ * Pods of a group with a readiness gate. The StatefulSet replaces the next pod after the operator has opened the gate.
+ */
 
 const podSchema = z.object({
   metadata: z.object({ name: z.string(), uid: z.string(), deletionTimestamp: z.string().optional() }),
@@ -70,16 +75,16 @@ export interface GatedPod {
   readonly uid: string;
   readonly node: string | undefined;
   readonly addresses: readonly string[];
-  /** Its containers are ready. */
+  /** True if its containers are ready. */
   readonly up: boolean;
-  /** It is being deleted. */
+  /** True if it is being deleted. */
   readonly going: boolean;
   readonly gate: boolean;
-  /** Where its condition is in the list; -1 where there is none. */
+  /** Index of its condition in the list; -1 if it is missing. */
   readonly gateAt: number;
 }
 
-/** @param gate the condition that the operator sets */
+/** @param gate type of the operator's condition */
 export function readGatedPod(object: KubeObject, gate: string): GatedPod {
   const { metadata, spec, status } = podSchema.parse(object);
   const holds = (type: string): boolean =>
@@ -97,7 +102,7 @@ export function readGatedPod(object: KubeObject, gate: string): GatedPod {
   };
 }
 
-/** Whether a report carries the pod's own address: what an earlier pod said stays in the Secret. */
+/** True if a report contains the address of the pod, because reports of earlier pods stay in the Secret. */
 export function isBy(
   { addresses }: Pick<GatedPod, 'addresses'>,
   { podIPv4, podIPv6 }: { readonly podIPv4: string; readonly podIPv6: string },
@@ -105,7 +110,7 @@ export function isBy(
   return [podIPv4, podIPv6].some((ip) => ip !== '' && addresses.includes(ip));
 }
 
-/** Says that a pod has taken over. */
+/** Opens the gate of a pod that has taken over. */
 export async function openPodGate(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   { object, gateAt }: GatedPod,

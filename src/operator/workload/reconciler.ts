@@ -1,4 +1,4 @@
-/** What happens to every kind of resource: a finalizer comes first, and the nodes go before it does. Effects. */
+/** Common lifecycle of all resources: adds the finalizer first, and removes it after the nodes. Effects. */
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -27,25 +27,25 @@ export interface ReconcilerDeps {
   readonly metrics: OperatorMetrics;
   readonly clock: Clock;
   readonly log: Logger;
-  /** The operator is going for good: whatever it is called for is taken down. */
+  /** True if the operator is being uninstalled: reconcilers then delete all objects. */
   readonly leaving?: boolean;
 }
 
 export interface Reconciler {
   /**
-   * @param name of the resource; `<namespace>/<name>` of one that has a namespace.
-   * @returns in how many milliseconds to look again without being asked; undefined: when something changes.
-   * @throws what went wrong; the caller tries again later. It is in the status already.
+   * @param name name of the resource, or `<namespace>/<name>`
+   * @returns time until the next pass in milliseconds; undefined: after a change
+   * @throws the cause of a failed pass, which is already in the status; the caller retries later
    */
   reconcile(name: string, signal: AbortSignal): Promise<number | undefined>;
 }
 
-/** A resource, with what is the same for all kinds. */
+/** A resource, with the properties that all kinds have. */
 export interface Managed {
   readonly kind: ResourceKind;
   readonly finalizer: string;
   readonly group: NodeGroup;
-  /** `spec.tailnet`; empty: the operator's own. */
+  /** `spec.tailnet`; empty for the operator's tailnet. */
   readonly tailnet: string;
   readonly metadata: {
     readonly name: string;
@@ -58,14 +58,14 @@ export interface Managed {
   };
 }
 
-/** A pod that ends is looked for this often. */
+/** Interval of passes that wait for pods to stop, in milliseconds. */
 export const SHORT_MS = 1000;
 /** Interval between passes over a resource whose name or tags are refused, in milliseconds. */
 export const REFUSED_AGAIN_MS = 60_000;
-/** Pods on a lost node never end; a resource that is being deleted does not wait longer for them. */
+/** Maximum time that a deleted resource waits for its pods, because pods on a lost node never stop. */
 const POD_PATIENCE_MS = 5 * 60_000;
 
-/** Whether a resource is not being deleted, and the operator not going for good. */
+/** True if the resource is not being deleted, and the operator is not being uninstalled. */
 export function stays(
   { leaving }: Pick<ReconcilerDeps, 'leaving'>,
   { metadata }: { readonly metadata: Pick<Managed['metadata'], 'deletionTimestamp'> },
@@ -73,7 +73,7 @@ export function stays(
   return metadata.deletionTimestamp === undefined && leaving !== true;
 }
 
-/** @throws TailcastError `CONTROL_FAILED` when the tailnet is not known */
+/** @throws TailcastError `CONTROL_FAILED` for an unknown tailnet */
 async function controlOf(
   { tailnets }: ReconcilerDeps,
   name: string,
@@ -119,10 +119,10 @@ export async function removeFinalizer(
 }
 
 /**
- * A resource that is being deleted, or asks for nothing of ours any more: nodes first, then the finalizer.
+ * Handles a resource that is being deleted or no longer needs nodes: removes its nodes, then its finalizer.
  *
- * @param also what else must leave the tailnet, after the nodes.
- * @returns when to look again; undefined when nothing is left to do.
+ * @param also removes other objects from the tailnet after the nodes
+ * @returns time until the next pass; undefined if nothing is left to do
  */
 async function finish(
   deps: ReconcilerDeps,
@@ -136,11 +136,11 @@ async function finish(
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
-  // One that stays has no time from which to count: its pods are waited for.
+  // A resource that stays has no deletion time, so its pods are waited for without a limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
-  // What has its resource as owner goes with it, where that goes.
+  // The garbage collector deletes owned objects together with the resource.
   const goWithResource = group.owned && deletionTimestamp !== undefined;
   const result = await removeAll(deps, group, observed, { control, waitForPods, goWithResource }, signal);
   if (result.kind === 'waiting') return SHORT_MS;
@@ -156,7 +156,7 @@ async function finish(
   return undefined;
 }
 
-/** Keys of nodes that have not joined are looked at again: they end, or turn out to be used up. */
+/** Time until the keys of nodes that have not joined need another check: they expire, or turn out to be spent. */
 export function nextLook(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
   const times = nodes.flatMap(({ stored, deliver }) => {
     if (deliver === undefined || stored?.expiresAtMs === undefined) return [];
@@ -166,57 +166,59 @@ export function nextLook(nodes: readonly ReplicaNode[], nowMs: number): number |
   return times.length === 0 ? undefined : Math.min(...times) - nowMs;
 }
 
-/** RFC 3339 with seconds, as Kubernetes writes times. */
+/** RFC 3339 with seconds, the format of Kubernetes. */
 export function timeOf(clock: Clock): string {
   return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
 }
 
-/** The frame of one pass over one resource, whatever its kind: find it, deploy it or take it down, say what came of it. */
+/** Common frame of a pass over one resource: finds it, deploys or removes it, and reports the result. */
 
-/** What a pass goes by. */
+/** State of the world for a pass. */
 export interface Observation {
-  /** Of the resource's tailnet. */
+  /** Control server of the resource's tailnet. */
   readonly control: TailnetControl;
-  /** In the cluster. */
+  /** Existing objects in the cluster. */
   readonly observed: Observed;
 }
 
-/** What a kind of resource brings to the frame. */
+/** Functions of a kind of resource for the frame. */
 export interface ReconcilerSpec<Resource> {
   readonly kind: ResourceKind;
-  /** Uids of those that are deployed: a metric. */
+  /** Uids of deployed resources, for a metric. */
   readonly deployed: Set<string>;
-  /** @returns undefined when it is none of ours */
+  /** @returns undefined if the object is not handled by the operator */
   parse(object: KubeObject): Resource | undefined;
-  /** @returns undefined when there is nothing of ours about it after all */
+  /** @returns undefined if the resource turns out not to be handled by the operator */
   managed(resource: Resource, signal: AbortSignal): Managed | undefined | Promise<Managed | undefined>;
-  /** Whether it asks for nodes. Default: always. One that does no longer is rid of them, and of our finalizer. */
+  /**
+   * Returns true if the resource requests nodes. Default: always. Otherwise its nodes and the finalizer are removed.
+   */
   wants?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
   /**
-   * What we said in a resource that stays and asks for nothing any more is taken back.
+   * Clears the operator's status of a resource that stays without nodes.
    *
-   * @returns whether there was anything, so that the resource has changed
+   * @returns true if the resource has changed
    */
   release?(resource: Resource, managed: Managed, signal: AbortSignal): Promise<boolean>;
-  /** Names that its nodes need in the tailnet; none while the resource is invalid. */
+  /** Returns the names of its nodes in the tailnet; empty while the resource is invalid. */
   names(resource: Resource, managed: Managed): readonly string[];
-  /** True if its nodes are gateways or recorders, whose tags others may not have. Default: false. */
+  /** True for gateways and recorders. Other resources must not use their tags. Default: false. */
   readonly isTrusted?: boolean;
-  /** @returns when to look again, as `Reconciler` does */
+  /** @returns time until the next pass, as in `Reconciler` */
   deploy(
     resource: Resource,
     managed: Managed,
     found: Observation,
     signal: AbortSignal,
   ): Promise<number | undefined>;
-  /** Says in the status that the resource is not ready. */
+  /** Writes to the status that the resource is not ready. */
   notReady(resource: Resource, reason: FailureReason, message: string, signal: AbortSignal): Promise<void>;
-  /** What else must leave the tailnet after the nodes of a resource that is being deleted. */
+  /** Removes other objects of a deleted resource from the tailnet, after its nodes. */
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
 }
 
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
-  /** Uids by name, to forget what is known of a resource that is gone. */
+  /** Uids by name, to clean up the state of deleted resources. */
   const uids = new Map<string, string>();
 
   function forget(name: string): void {
@@ -289,7 +291,7 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
   };
 }
 
-/** Why the nodes of a resource may not be made, before anything is made. */
+/** Returns the reason why the nodes must not be created, before anything is created. */
 async function refusalOf(
   deps: ReconcilerDeps,
   { metadata, group }: Managed,
@@ -305,19 +307,19 @@ async function refusalOf(
   return taken === undefined ? undefined : { reason: 'NameTaken', message: taken };
 }
 
-/** What an event or a status is about. */
+/** Object of an event or a status. */
 export interface EventTarget {
   readonly kind: ResourceKind;
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
 }
 
-/** Names have no slash. */
+/** Names contain no slash. */
 function referenceOf(name: string): ObjectReference {
   const [first = '', second] = name.split('/');
   return second === undefined ? { name: first } : { namespace: first, name: second };
 }
 
-/** An event on the resource. */
+/** Emits an event about the resource. */
 export function warn(
   { events }: Pick<ReconcilerDeps, 'events'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
@@ -327,7 +329,7 @@ export function warn(
   return events.record({ kind, namespace, name, uid }, { type: 'Warning', reason, message }, signal);
 }
 
-/** @param status undefined: nothing changed. The uid keeps it off a resource that was made anew under the same name. */
+/** @param status undefined: unchanged. The uid prevents writes to a new resource with the same name. */
 export async function writeStatus(
   { client }: Pick<ReconcilerDeps, 'client'>,
   { kind, metadata: { namespace, name, uid } }: EventTarget,
@@ -339,7 +341,7 @@ export async function writeStatus(
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
 }
 
-/** Why a resource is not ready, behind the name of its kind. */
+/** Reason why a resource is not ready, appended to the name of its kind. */
 export type FailureReason =
   | 'TailnetUnavailable'
   | 'Creating'
@@ -348,9 +350,9 @@ export type FailureReason =
   | 'TagsNotAllowed';
 
 /**
- * Says in event and status that a pass failed. Somebody else's write in between is tried again without an event.
+ * Reports a failed pass in an event and the status. A write conflict is retried without an event.
  *
- * @param report writes the status; that it fails as well is only logged.
+ * @param report writes the status; its own failure is only logged
  */
 async function tellFailure(
   deps: ReconcilerDeps,
@@ -371,7 +373,7 @@ async function tellFailure(
   }
 }
 
-/** A condition that does not hold. */
+/** Returns a condition with status False. */
 export function failed<Reason extends string>(
   reason: Reason,
   message: string,

@@ -1,4 +1,4 @@
-/** What the resources of all kinds have in common, as schemas. */
+/** Common schemas of all resources. */
 import type { V1ResourceRequirements, V1SecurityContext } from '@kubernetes/client-node';
 import { z } from 'zod';
 
@@ -25,9 +25,9 @@ export const conditionSchema = z.object({
   observedGeneration: z.number().optional(),
 });
 
-/** What the resources of several kinds may say of a container. The API server has validated core types already. */
+/** Container fields of several kinds. The API server has already validated core types. */
 
-/** A value of a core type, as it came. */
+/** A value of a core type, unchanged. */
 export const passed = <T>() => z.custom<T>().optional();
 
 export const containerSchema = z.object({

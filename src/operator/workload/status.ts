@@ -1,4 +1,4 @@
-/** Conditions and devices, as the status of every kind of resource has them. Pure. */
+/** Conditions and devices in the status of every kind of resource. Pure. */
 import type { TailnetDevice } from '../auth-keys.ts';
 import type { NodeState } from './node-state.ts';
 
@@ -12,16 +12,16 @@ export interface Condition {
   readonly observedGeneration?: number | undefined;
 }
 
-/** What is to be said of one condition. */
+/** Desired state of one condition. */
 export interface Verdict<Reason extends string = string> {
   readonly ready: boolean;
-  /** It cannot be told. */
+  /** True if the state is unknown. */
   readonly unknown?: boolean;
   readonly reason: Reason;
   readonly message: string;
 }
 
-/** A node as it is shown in a status. */
+/** A node in a status. */
 export interface ShownDevice {
   readonly hostname: string;
   readonly tailnetIPs?: string[] | undefined;
@@ -29,9 +29,9 @@ export interface ShownDevice {
 }
 
 /**
- * The conditions with one of them said anew; its time changes with its status only.
+ * Returns the conditions with one of them updated. Its transition time changes only with its status.
  *
- * @param nowIso RFC 3339 with seconds.
+ * @param nowIso RFC 3339 with seconds
  */
 export function withCondition(
   conditions: readonly Condition[],
@@ -54,9 +54,9 @@ export function withCondition(
 }
 
 /**
- * The devices of the replicas that have joined.
+ * Returns the devices of the replicas that have joined.
  *
- * @param nodes one entry per replica: what its state Secret says, and what the control server says where it answered.
+ * @param nodes one entry per replica: its state Secret, and the response of the control server, if any
  */
 export function devicesOf(
   nodes: readonly { readonly state: NodeState; readonly control: TailnetDevice | undefined }[],
@@ -67,7 +67,7 @@ export function devicesOf(
   for (const { state, control } of nodes) {
     if (state.deviceId === undefined) continue;
     const firstLabel = state.dnsName?.split('.', 1)[0];
-    // The list is keyed by host name; two nodes may say the same one, but their MagicDNS names differ.
+    // The list is keyed by hostname. Two nodes may report the same hostname, but their MagicDNS names differ.
     const hostname = [control?.hostname, firstLabel, state.deviceId].find(
       (name) => name !== undefined && name !== '' && !taken.has(name),
     );
@@ -85,12 +85,12 @@ export function devicesOf(
   return devices;
 }
 
-/** Equal as JSON, whatever the order of members. */
+/** True if both values are equal as JSON, in any order of fields. */
 export function sameJson(left: unknown, right: unknown): boolean {
   return JSON.stringify(ordered(left)) === JSON.stringify(ordered(right));
 }
 
-/** The schema takes 32,768 characters. */
+/** Truncates a message to the schema's maximum of 32,768 characters. */
 function clip(message: string): string {
   return message.length <= 4096 ? message : `${message.slice(0, 4095)}…`;
 }

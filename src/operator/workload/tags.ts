@@ -1,4 +1,4 @@
-/** Which tags proxies may have. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
+/** Rules for the tags of proxies. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';
 import { KubeRefusal, type KubeClient } from '../kube-client.ts';
@@ -7,10 +7,10 @@ import type { SpecOptions } from './workload.ts';
 
 export interface TagPolicy {
   /**
-   * Returns why a proxy may not have these tags, or undefined.
+   * Returns the reason why a proxy must not have these tags, or undefined.
    *
-   * @param place.namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any tag except those of
-   *   gateways and recorders.
+   * @param place.namespace of the resource; undefined for cluster-scoped kinds, whose authors may choose any tag except
+   *   those of gateways and recorders
    * @throws KubeRefusal
    */
   problemOf(
@@ -19,7 +19,7 @@ export interface TagPolicy {
   ): Promise<string | undefined>;
 }
 
-/** Time for which the list of gateways and recorders is remembered, in milliseconds. */
+/** Lifetime of the cached list of gateways and recorders, in milliseconds. */
 const REMEMBERED_MS = 5000;
 
 const taggedSchema = z.object({
@@ -83,7 +83,7 @@ async function trustedTags(
   return owners;
 }
 
-/** None where the CRD is not installed. */
+/** Returns an empty list if the CRD is not installed. */
 async function listed(
   client: Pick<KubeClient, 'list'>,
   kind: ResourceKind,

@@ -1,16 +1,16 @@
-/** Proxies for clusters that admit no privileged pod: they forward each declared TCP port instead of packets. Pure. */
+/** Proxies for clusters that reject privileged pods: they forward each declared TCP port instead of packets. Pure. */
 import { isIP } from 'node:net';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { ForwardDuty, PacketDuty } from './workload.ts';
 
-/** On a ProxyClass: `"true"`. */
+/** Annotation of a ProxyClass: `"true"`. */
 export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
 
 export function isUnprivileged(proxyClass: Pick<ProxyClass, 'metadata'> | undefined): boolean {
   return proxyClass?.metadata.annotations[UNPRIVILEGED] === 'true';
 }
 
-/** A port that a Service declares. */
+/** A port in the spec of a Service. */
 export interface DeclaredPort {
   readonly name: string;
   readonly port: number;
@@ -18,11 +18,11 @@ export interface DeclaredPort {
 }
 
 export type ForwardPlan =
-  /** `unserved`: what is declared and cannot be carried, as a sentence. */
+  /** `unserved`: sentence about declared ports that cannot be forwarded. */
   | { readonly kind: 'planned'; readonly duty: ForwardDuty; readonly unserved: string | undefined }
   | { readonly kind: 'impossible'; readonly message: string };
 
-/** What a Service's proxy is to do without a privilege. */
+/** Plans the forwards for a Service without privileges. */
 export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]): ForwardPlan {
   const ports = [...new Set(declared.filter(({ protocol }) => protocol === 'TCP').map(({ port }) => port))];
   const others = declared.filter(({ protocol }) => protocol !== 'TCP');
@@ -63,7 +63,7 @@ function forwardDuty(duty: PacketDuty, ports: readonly number[]): ForwardDuty {
   }
 }
 
-/** The serve configuration of tailscaled with a forward for each port. */
+/** Returns the serve configuration of tailscaled with one forward for each port. */
 function forwardsTo(host: string, ports: readonly number[]): string {
   const bracketed = isIP(host) === 6 ? `[${host}]` : host;
   const TCP: Record<string, { readonly TCPForward: string }> = {};

@@ -1,49 +1,49 @@
-/** A custom resource whose replicas are nodes of a tailnet: what its kinds have in common. Pure. */
+/** Common parts of custom resources whose replicas are nodes of a tailnet. Pure. */
 import { createHash } from 'node:crypto';
 import { controllerOf, labelValue, type KubeObject, type OwnerReference, shortened } from '../kube-object.ts';
 
-/** A tag that the authors of a namespace may choose; undefined: of every namespace. */
+/** A tag that authors in a namespace may choose; undefined: in every namespace. */
 export interface AllowedTag {
   readonly namespace: string | undefined;
   readonly tag: string;
 }
 
-/** What the operator itself is told and every resource needs. */
+/** Settings of the operator that every resource needs. */
 export interface SpecOptions {
-  /** Where all objects are made. */
+  /** Namespace of all created objects. */
   readonly namespace: string;
-  /** Control server that the pods log in to. */
+  /** Control server of the pods. */
   readonly loginServer: string;
-  /** For resources that name none. */
+  /** Tags of resources without tags of their own. */
   readonly defaultTags: readonly string[];
-  /** Tags besides the default ones that authors of Services, Ingresses and Gateways may choose. */
+  /** Tags in addition to the default ones that authors of Services, Ingresses and Gateways may choose. */
   readonly allowedTags: readonly AllowedTag[];
-  /** Tags or node IDs that may upload to recorders; none: every node that the tailnet policy lets in. */
+  /** Tags or node IDs that may upload to recorders; empty: every node that the tailnet policy permits. */
   readonly recorderUploaders: readonly string[];
-  /** Image of this project; its entry point takes the role as first argument. */
+  /** Image of tailcast; its entry point takes the role as first argument. */
   readonly recorderImage: string;
   /** The stock tailscale image (containerboot and tailscaled). */
   readonly tailscaleImage: string;
-  /** MagicDNS domain, so that the player answers under the full name of its node. */
+  /** MagicDNS domain, with which the player responds to the full name of its node. */
   readonly tailnetDomain: string | undefined;
 }
 
 export interface NodeGroup {
   readonly kind: 'Recorder' | 'ProxyGroup' | 'Service' | 'Ingress' | 'Gateway' | 'Connector';
-  /** Of the StatefulSet and of what is named after it. */
+  /** Name of the StatefulSet, and prefix of other names. */
   readonly name: string;
   readonly uid: string;
   /**
-   * Whether what is made for the resource has it as owner, and goes with it. Owners must be in the same namespace, or in
-   * none; elsewhere the labels alone say whose an object is, and it is removed one by one.
+   * True if the created objects have the resource as owner, and are deleted with it. Owners must be in the same
+   * namespace or cluster-scoped. Other objects are identified by their labels, and removed one by one.
    */
   readonly owned: boolean;
   readonly replicas: number;
-  /** Of every node; sorted, and never empty. */
+  /** Tags of every node; sorted, and never empty. */
   readonly tags: readonly string[];
-  /** By which everything of the group is found. They win over the user's. */
+  /** Labels that identify all objects of the group. They override the user's labels. */
   readonly labels: Readonly<Record<string, string>>;
-  /** The account of the pods. One that is shared is made by somebody else, and stays. */
+  /** ServiceAccount of the pods. A shared account belongs to the user, and stays. */
   readonly account: {
     readonly name: string;
     readonly annotations: Readonly<Record<string, string>>;
@@ -52,8 +52,8 @@ export interface NodeGroup {
 }
 
 /**
- * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters, and puts the result
- * into the label `controller-revision-hash` of each pod.
+ * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters, and
+ * puts the result into the label `controller-revision-hash` of each pod.
  */
 const MAX_GROUP_NAME = 52;
 
@@ -64,10 +64,10 @@ export function problemOfName(name: string): string | undefined {
     : `metadata.name: the name has ${name.length} characters, and the pods of a StatefulSet allow at most ${MAX_GROUP_NAME} characters: create the resource again with a shorter name`;
 }
 
-/** The kinds whose objects have them as owner. */
+/** Kinds that own their created objects. */
 type OwningKind = 'Recorder' | 'ProxyGroup';
 
-/** The labels by which everything of a group is found. */
+/** Labels of all objects of a group. */
 export function groupLabels(kind: OwningKind, name: string): Readonly<Record<string, string>> {
   return {
     'app.kubernetes.io/name': kind.toLowerCase(),
@@ -83,7 +83,7 @@ export function labelSelector(labels: Readonly<Record<string, string>>): string 
     .join(',');
 }
 
-/** Selects what belongs to any group of a kind. */
+/** Selects the objects of all groups of a kind. */
 export function kindSelector(kind: OwningKind): string {
   const { 'app.kubernetes.io/instance': _any, ...labels } = groupLabels(kind, '');
   return labelSelector(labels);
@@ -101,8 +101,8 @@ export function ownerReference({ kind, name, uid }: NodeGroup): OwnerReference {
 }
 
 /**
- * Whether an object is this group's: it is owned by it, or nobody owns it and it carries all of its labels, as objects
- * do whose owner reference a backup tool has dropped.
+ * True if an object belongs to this group: the group owns it, or it has no owner and all labels of the group. The
+ * second case covers objects from a backup tool that dropped owner references.
  */
 export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
   const owner = controllerOf(object);
@@ -110,7 +110,7 @@ export function belongsTo(group: NodeGroup, object: KubeObject): boolean {
   return Object.entries(group.labels).every(([key, value]) => object.metadata.labels?.[key] === value);
 }
 
-/** Sorted and without repetitions, so that the order in a resource changes nothing. */
+/** Sorted and without duplicates, so that the order in a resource does not matter. */
 export function tagsOf(wanted: readonly string[], defaults: readonly string[]): readonly string[] {
   return [...new Set(wanted.length > 0 ? wanted : defaults)].toSorted();
 }
@@ -120,18 +120,19 @@ export function ordinals({ replicas }: NodeGroup): readonly number[] {
   return Array.from({ length: replicas }, (_, ordinal) => ordinal);
 }
 
-/** Name of the Secret in which replica `ordinal` keeps its node's state; also the name of its pod. */
+/** Name of the Secret with the node state of replica `ordinal`; also the name of its pod. */
 export function stateSecretName(groupName: string, ordinal: number): string {
   return `${groupName}-${ordinal}`;
 }
 
-/** Name of the Secret in which the operator keeps the auth key of replica `ordinal`. */
+/** Name of the Secret with the auth key of replica `ordinal`. */
 export function authSecretName(groupName: string, ordinal: number): string {
   return `${groupName}-auth-${ordinal}`;
 }
 
 /**
- * Says what a Secret of a group is for. A Secret with any other name is none of ours, whatever its labels say.
+ * Returns the purpose of a Secret of a group. Secrets with other names do not belong to the group, even with its
+ * labels.
  */
 export function secretRole(
   groupName: string,
@@ -143,13 +144,13 @@ export function secretRole(
   return { kind: match[1] === undefined ? 'state' : 'auth', ordinal: Number(match[2]) };
 }
 
-/** What a parent is called in labels. */
+/** Type of a parent in labels. */
 export type ParentType = 'svc' | 'ingress' | 'gateway' | 'connector' | 'proxygroup';
 
-/** What proxies are made for. */
+/** A resource that has proxies. */
 export interface Parent {
   readonly type: ParentType;
-  /** That of the parent, or the operator's where the parent has none. */
+  /** Namespace of the parent; for cluster-scoped parents the operator's namespace. */
   readonly namespace: string;
   readonly name: string;
 }
@@ -161,7 +162,7 @@ const LABELS = {
   type: 'tailscale.com/parent-resource-type',
 } as const;
 
-/** The labels by which everything of a parent is found; the reference's, so that what it made is found as well. */
+/** Labels of all objects of a parent. They equal the reference's labels, so that its objects are found, too. */
 export function parentLabels({ type, namespace, name }: Parent): Readonly<Record<string, string>> {
   return {
     [LABELS.managed]: 'true',
@@ -171,19 +172,19 @@ export function parentLabels({ type, namespace, name }: Parent): Readonly<Record
   };
 }
 
-/** Selects what belongs to any parent of a type. */
+/** Selects the objects of all parents of a type. */
 export function typeSelector(type: ParentType): string {
   return labelSelector({ [LABELS.managed]: 'true', [LABELS.type]: type });
 }
 
-/** The parent of an object, from its labels. The name is the label's value: see {@link labelValue}. */
+/** Returns the parent of an object from its labels. Its name is the value of the label: see {@link labelValue}. */
 export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | 'name'> | undefined {
   const name = metadata.labels?.[LABELS.name];
   const namespace = metadata.labels?.[LABELS.namespace];
   return name === undefined || namespace === undefined ? undefined : { namespace, name };
 }
 
-/** The parent of an object, with its complete name where it is one of `resources`. */
+/** Returns the parent of an object, with its full name if it is one of `resources`. */
 export function parentAmong(
   object: KubeObject,
   resources: readonly KubeObject[],
@@ -197,32 +198,35 @@ export function parentAmong(
   return resource === undefined ? parent : { ...parent, name: resource.metadata.name };
 }
 
-/** What a proxy does with packets. */
+/** Task of a proxy. */
 export type Duty =
-  /** From its tailnet address to an address of the cluster. */
+  /** Forwards packets from its tailnet address to a cluster address. */
   | { readonly kind: 'ingress'; readonly address: string }
-  /** The same, to whatever a DNS name says. */
+  /** Forwards packets from its tailnet address to the addresses of a DNS name. */
   | { readonly kind: 'ingress-name'; readonly name: string }
-  /** From the cluster to one node of the tailnet. */
+  /** Forwards packets from the cluster to one node of the tailnet. */
   | { readonly kind: 'egress-address'; readonly address: string }
   | { readonly kind: 'egress-name'; readonly name: string }
-  /** From the cluster to many nodes, as a ConfigMap says. */
+  /** Forwards packets from the cluster to many nodes, which a ConfigMap lists. */
   | { readonly kind: 'egress-group'; readonly configMap: string }
-  /** From addresses that all nodes of a group share, packets to Services and requests to what Ingresses say. */
+  /**
+   * Serves addresses that all nodes of a group share: forwards packets to Services, and requests to the backends of
+   * Ingresses.
+   */
   | {
       readonly kind: 'ingress-group';
       readonly orders: (ordinal: number) => NodeOrders;
-      /** One node asks for certificates, and all have them. */
+      /** True if one node requests certificates for all nodes. */
       readonly sharesCertificates: boolean;
     }
-  /** Requests from the tailnet to Services, by their host and path, as a configuration says. */
+  /** Serves requests from the tailnet by host and path, and proxies them to Services, with a serve configuration. */
   | {
       readonly kind: 'web';
       readonly serveConfig: string;
-      /** For a server of ours that tailscaled leads connections to; undefined where it serves them itself. */
+      /** Table for a server of tailcast behind tailscaled; undefined if tailscaled serves the requests itself. */
       readonly table?: string | undefined;
     }
-  /** Between the tailnet and whole networks. */
+  /** Routes packets between the tailnet and networks. */
   | {
       readonly kind: 'connector';
       readonly routes: readonly string[];
@@ -230,17 +234,17 @@ export type Duty =
     }
   | ForwardDuty;
 
-/** What needs a privilege to be carried as packets: from or to one place. */
+/** Tasks that forward packets from or to one place, which needs a privilege. */
 export type PacketDuty = Extract<
   Duty,
   { readonly kind: 'ingress' | 'ingress-name' | 'egress-address' | 'egress-name' }
 >;
 
-/** The same without a privilege: TCP connections, port by port. */
+/** The same tasks without a privilege: forwards TCP connections for each port. */
 export type ForwardDuty =
-  /** By tailscaled itself, as a configuration says. */
+  /** tailscaled forwards connections, with a serve configuration. */
   | { readonly kind: 'forward-in'; readonly of: PacketDuty; readonly serveConfig: string }
-  /** By a listener of ours that dials through tailscaled. */
+  /** A listener of tailcast forwards connections through tailscaled. */
   | {
       readonly kind: 'forward-out';
       readonly of: PacketDuty;
@@ -248,14 +252,14 @@ export type ForwardDuty =
       readonly ports: readonly number[];
     };
 
-/** What one node of a group is to do. */
+/** Configuration of one node of a group. */
 export interface NodeOrders {
-  /** What it offers to the tailnet: networks, and Tailscale Services by name. */
+  /** Advertisements: routes to networks, and Tailscale Services by name. */
   readonly routes: readonly string[];
   readonly services: readonly string[];
-  /** Where packets to an address go, as containerboot reads it. */
+  /** Forwarding rules for packets, in the format of containerboot. */
   readonly rules: object;
-  /** What tailscaled serves itself. */
+  /** Serve configuration of tailscaled. */
   readonly serveConfig: object;
 }
 
@@ -263,25 +267,26 @@ export interface Proxy {
   readonly parent: Parent;
   readonly group: NodeGroup;
   readonly duty: Duty;
-  /** Name of a replica's node. */
+  /** Returns the hostname of a replica's node. */
   readonly hostname: (ordinal: number) => string;
-  /** Its pods keep to the strictest of Kubernetes' standards, where they carry no packets. */
+  /** True if pods that forward no packets comply with the restricted pod security standard. */
   readonly restricted?: boolean;
 }
 
 /**
- * The name of a parent's objects. It is always the same, so that making them again after a crash makes nothing twice.
+ * Returns the name of a parent's objects. The name is deterministic, so that a retry after a crash creates no
+ * duplicates.
  *
- * @param use of parents that several things are made for.
+ * @param use purpose, for parents with objects for several purposes
  */
 export function objectNameOf({ type, namespace, name }: Parent, use: string = type): string {
   const id = digest(`${use}/${namespace}/${name}`).slice(0, 8);
-  // Connectors' names may have dots, Services' may not.
+  // Names of Connectors may contain dots, names of Services may not.
   const readable = name.replaceAll('.', '-').slice(0, MAX_GROUP_NAME - 'ts--'.length - id.length);
   return `ts-${readable.replace(/-+$/, '')}-${id}`;
 }
 
-/** A DNS label: one that is too long is cut, and stays different from others that begin alike. */
+/** Returns a DNS label. Long names are truncated with a hash, so that names with the same prefix stay different. */
 export function dnsLabel(name: string): string {
   return shortened(name.replaceAll('.', '-'), 63);
 }
@@ -293,11 +298,11 @@ export interface ProxyGroupOptions {
   readonly replicas: number;
   readonly tags: readonly string[];
   readonly defaultTags: readonly string[];
-  /** Of objects that are there already. */
+  /** Name of the existing objects, if any. */
   readonly objectName: string | undefined;
 }
 
-/** The nodes of a proxy. Their account may read and write their own state and nothing else. */
+/** Returns the nodes of a proxy. Their account may only read and write their own state. */
 export function proxyNodes({ kind, parent, uid, replicas, ...options }: ProxyGroupOptions): NodeGroup {
   const name = options.objectName ?? objectNameOf(parent);
   return {
