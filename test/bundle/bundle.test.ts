@@ -11,6 +11,9 @@ import { openBundle, type BundleReader } from '../../src/bundle/read-bundle.ts';
 import { writeBundle, type BundleSources } from '../../src/bundle/write-bundle.ts';
 import { answerBundle, type AnswerBundle } from '../../src/bundle/answer-bundle.ts';
 import { runProgram } from '../../src/cli/program.ts';
+import { blockBytesFor, createLineSealer } from '../../src/tsrecorder/evidence/line-seal.ts';
+import { signSidecar } from '../../src/tsrecorder/evidence/signed-sidecar.ts';
+import { generateSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import { createRig, HEADER, openUpload, until, type Rig } from '../tsrecorder/recorder-rig.ts';
 
@@ -125,6 +128,70 @@ describe('a bundle', () => {
     expect(() => open(page.slice(0, page.indexOf('data-bundle')))).toThrow('no manifest');
     const lost = open(page.replace('data-file="cast" data-piece="1"', 'data-file="cast" data-piece="7"'));
     await expect(lost.read('cast')).rejects.toThrow('cast 1 is missing');
+  });
+
+  it('rejects a piece of the wrong length, so the bytes of each offset come from one piece only', async () => {
+    const cast = Buffer.alloc(BUNDLE_PIECE_BYTES + 5000, 'recorded ');
+    const { manifest, blocks } = readPage(await write(sourcesOf([cast])));
+    const parsed = parseManifest(manifest)!;
+    const openWith = (number: number, content: Uint8Array): BundleReader =>
+      openBundle(parsed, (file, piece) =>
+        piece === number ? gzipSync(content).toString('base64') : blocks.get(`${file} ${piece}`),
+      );
+    const wrong: readonly (readonly [number, Uint8Array])[] = [
+      [0, cast.subarray(0, BUNDLE_PIECE_BYTES + 1000)],
+      [0, cast.subarray(0, BUNDLE_PIECE_BYTES - 1)],
+      [1, cast.subarray(BUNDLE_PIECE_BYTES, -1)],
+      [1, Buffer.concat([cast.subarray(BUNDLE_PIECE_BYTES), Buffer.from('x')])],
+    ];
+    for (const [number, content] of wrong) {
+      const start = number * BUNDLE_PIECE_BYTES;
+      await expect(openWith(number, content).read('cast', start, start + 10)).rejects.toThrow(
+        new RegExp(`cast ${number} has ${content.length} bytes instead of \\d+`),
+      );
+    }
+  });
+
+  it('is faulty if an oversized piece hides changed bytes of the next piece', async () => {
+    const key = generateSigningKey();
+    const line = (action: string, count: number): string =>
+      `[${count}.5,"o","user ${action} ${String(count).padStart(6, '0')}\\r\\n"]\n`;
+    let text = '{"version":2,"width":80,"height":24,"timestamp":1785325858}\n';
+    for (let count = 0; text.length < BUNDLE_PIECE_BYTES + 40_000; count++)
+      text += line('deletes secret', count);
+    const cast = Buffer.from(text);
+    const sealer = createLineSealer(blockBytesFor(cast.length));
+    sealer.push(cast);
+    const seal = sealer.finish();
+    const recording = { ...RECORDING, bytes: cast.length };
+    const document = `{\n  "tailcast": 1,\n  "recording": ${JSON.stringify(recording)},\n  "gaps": []\n}\n`;
+    const sidecar = signSidecar(document, { format: 1, log: 'a'.repeat(32), start: 1, cast: seal }, key);
+    const page = await write(
+      sourcesOf([cast], {
+        recording,
+        sidecar: async () => Buffer.from(sidecar),
+        evidence: async () => ({ evidence: { signedBy: { pem: key.public.pem } }, parts: 1 }),
+      }),
+    );
+    expect((await checkBundle(open(page))).verdict).toBe('sound');
+    let end = 0;
+    for (const [length] of seal.blocks) if (end <= BUNDLE_PIECE_BYTES) end += length;
+    expect(end).toBeGreaterThan(BUNDLE_PIECE_BYTES);
+    const hidden = cast.subarray(BUNDLE_PIECE_BYTES, end).toString();
+    const forged = hidden.replaceAll('deletes secret', 'lists the pods');
+    expect(forged).not.toBe(hidden);
+    const withPiece = (of: string, number: number, content: Uint8Array): string =>
+      of.replace(
+        new RegExp(`(data-file="cast" data-piece="${number}">)[^<]*`),
+        (_, start: string) => start + gzipSync(content).toString('base64'),
+      );
+    const attacked = withPiece(
+      withPiece(page, 0, cast.subarray(0, end)),
+      1,
+      Buffer.concat([Buffer.from(forged), cast.subarray(end)]),
+    );
+    expect(await checkBundle(open(attacked))).toMatchObject({ verdict: 'faulty', covers: [] });
+    await expect(open(attacked).read('cast')).rejects.toThrow('cast 0 has');
   });
 
   it('is written for no other page', async () => {
