@@ -1,29 +1,29 @@
-/** The control server of a tailnet, as far as the operator needs it: auth keys for new nodes, and the nodes themselves. */
+/** Interface to the control server of a tailnet: auth keys for new nodes, and the nodes themselves. */
 
-/** A key with which one node may join once, without anybody's approval. */
+/** A key with which one node may join once, without approval. */
 export interface AuthKey {
   readonly key: string;
   readonly id: string;
   readonly expiresAtMs: number;
 }
 
-/** A node as the control server knows it. */
+/** A node at the control server. */
 export interface TailnetDevice {
   readonly hostname: string;
   readonly addresses: readonly string[];
 }
 
-/** A node in the list of all of them. */
+/** A node in the list of all nodes. */
 export interface TailnetNodeEntry {
-  /** As `device` and the others take it. */
+  /** Id for `device` and the other methods. */
   readonly id: string;
   readonly name: string;
   readonly tags: readonly string[];
-  /** Public half, `mkey:<hex>`; empty where the server does not say it. */
+  /** Public half, `mkey:<hex>`; empty if the server does not report it. */
   readonly machineKey: string;
 }
 
-/** A name of the tailnet that several nodes may answer for. */
+/** A name of the tailnet that several nodes may serve. */
 export interface TailnetService {
   /** `svc:<label>` */
   readonly name: string;
@@ -32,7 +32,7 @@ export interface TailnetService {
   readonly ports: readonly string[];
   readonly comment: string;
   readonly annotations: Readonly<Record<string, string>>;
-  /** Chosen by the control server; must be repeated in updates. Empty: to be chosen. */
+  /** Addresses from the control server; updates must repeat them. Empty: the server chooses. */
   readonly addrs: readonly string[];
 }
 
@@ -41,41 +41,41 @@ export interface TailnetServices {
   get(name: string, signal: AbortSignal): Promise<TailnetService | undefined>;
   list(signal: AbortSignal): Promise<readonly TailnetService[]>;
   put(service: TailnetService, signal: AbortSignal): Promise<void>;
-  /** Removing what is gone succeeds. */
+  /** Removes a Service. Succeeds if it does not exist. */
   remove(name: string, signal: AbortSignal): Promise<void>;
 }
 
 /**
- * Adapters: `tailscale-api.ts`, `headscale-api.ts`. What is gone already is gone: removing it again succeeds.
+ * Adapters: `tailscale-api.ts`, `headscale-api.ts`. Removing a missing object succeeds.
  *
- * All methods throw TailcastError `CONTROL_FAILED` when the server refuses or does not answer.
+ * All methods throw TailcastError `CONTROL_FAILED` if the server rejects a request or does not respond.
  */
 export interface TailnetControl {
-  /** What nodes are given as `--login-server`. */
+  /** Value of `--login-server` for nodes. */
   readonly loginServer: string;
-  /** Whether nodes get certificates for their names. */
+  /** True if nodes get certificates for their names. */
   readonly issuesCertificates: boolean;
-  /** Undefined where the control server has none. */
+  /** Undefined if the control server has no Services. */
   readonly services?: TailnetServices;
   createKey(
     wanted: {
       readonly tags: readonly string[];
       readonly lifetimeMs: number;
-      /** For people who look at the list of keys, where the server keeps one: letters, digits, spaces, hyphens. */
+      /** Text in the server's list of keys, for users: letters, digits, spaces, hyphens. */
       readonly description: string;
     },
     signal: AbortSignal,
   ): Promise<AuthKey>;
-  /** Whether a node could still join with the key. */
+  /** Returns true if a node could still join with the key. */
   keyUsable(id: string, signal: AbortSignal): Promise<boolean>;
   revokeKey(id: string, signal: AbortSignal): Promise<void>;
-  /** Undefined when there is no such node any more. */
+  /** Returns undefined if the node does not exist. */
   device(id: string, signal: AbortSignal): Promise<TailnetDevice | undefined>;
-  /** Every node of the tailnet. */
+  /** Returns all nodes of the tailnet. */
   allDevices(signal: AbortSignal): Promise<readonly TailnetNodeEntry[]>;
-  /** @returns false when there is no such node any more */
+  /** @returns false if the node does not exist */
   deleteDevice(id: string, signal: AbortSignal): Promise<boolean>;
-  /** Lets these routes of a node through, and no others. */
+  /** Approves exactly these routes of a node. */
   approveRoutes(id: string, routes: readonly string[], signal: AbortSignal): Promise<void>;
   setTags(id: string, tags: readonly string[], signal: AbortSignal): Promise<void>;
 }

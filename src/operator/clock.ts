@@ -1,4 +1,4 @@
-/** Time as the operator sees it, so that tests can move it. */
+/** Clock of the operator, which tests can control. */
 import { systemTimer, type Timer } from '../async/timer.ts';
 
 export interface Clock extends Timer {

@@ -1,4 +1,7 @@
-/** The HTTP connection to the API server that a kubeconfig or the account of the pod names: few requests at a time, many watches. */
+/**
+ * HTTP connection to the API server of a kubeconfig or of the pod's account: a few concurrent requests, and many
+ * watches.
+ */
 import { readFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest, type RequestOptions } from 'node:https';
@@ -19,12 +22,12 @@ export interface ClusterRequest {
 }
 
 export interface ClusterConnection {
-  /** For people, without secrets. */
+  /** Address for messages, without secrets. */
   readonly server: string;
-  /** The namespace of the context or of the pod's account. */
+  /** Namespace of the context or of the pod's account. */
   readonly namespace: string | undefined;
   request(request: ClusterRequest): Promise<{ readonly status: number; readonly text: string }>;
-  /** A GET whose body is read as it comes. The body must be read to its end or the signal aborted. */
+  /** Sends a GET request with a streamed response. Read the body to its end, or abort the signal. */
   stream(request: Pick<ClusterRequest, 'path' | 'accept' | 'signal'>): Promise<{
     readonly status: number;
     readonly body: AsyncIterable<Uint8Array>;
@@ -38,13 +41,13 @@ export interface ClusterOptions {
   readonly kubeconfig: readonly string[] | undefined;
   /** Default: the kubeconfig's `current-context`. */
   readonly context: string | undefined;
-  /** Of this process: where a pod finds its API server, and what credential plugins inherit. */
+  /** Environment of this process, with the pod's API server. Credential plugins inherit it. */
   readonly environment?: ReadonlyMap<string, string>;
 }
 
 /**
- * Finds the API server: the one of a kubeconfig's context, or the one that the pod runs on. Credentials are read with the
- * first request, and followed.
+ * Finds the API server: the one of a kubeconfig context, or the pod's own. Credentials are read at the first request,
+ * and followed.
  *
  * @throws TailcastError `CONFIG_INVALID`
  */
@@ -64,13 +67,13 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
       now: () => performance.now(),
       wallClock: () => Date.now(),
     }).catch((error: unknown) => {
-      // A mounted credential may come late.
+      // A mounted credential may appear later.
       opened = undefined;
       throw error;
     }));
-  // One agent for all of a kind: it keys its sockets by credentials, so that rotated ones get new connections.
+  // The agent separates sockets by credentials, so rotated credentials get new connections.
   const forRequests = new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 });
-  // A watch keeps its connection, and there are dozens: in the place of requests they would leave them none.
+  // Each watch keeps a connection. With a shared agent, dozens of watches would block requests.
   const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 
   async function open(request: ClusterRequest, agent: Agent): Promise<IncomingMessage> {
@@ -116,7 +119,7 @@ function namespaceOfPod(): string | undefined {
   try {
     return readFileSync(`${SERVICE_ACCOUNT_DIRECTORY}/namespace`, 'utf8').trim();
   } catch {
-    // Then somebody names it.
+    // The caller then uses the configured namespace.
     return undefined;
   }
 }

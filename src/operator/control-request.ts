@@ -1,21 +1,21 @@
-/** One bounded JSON exchange with a control server. */
+/** One JSON request to a control server, with a limited size. */
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { TailcastError, errorText } from '../errors.ts';
 
 const TIMEOUT_MS = 30_000;
-/** The list of all nodes is the longest answer: about a kilobyte each. */
+/** Maximum size of a response, in bytes. The list of all nodes is the largest: about 1 KiB per node. */
 const MAX_ANSWER_BYTES = 64 * 1024 ** 2;
 
 export interface ControlAnswer {
   readonly status: number;
-  /** Parsed JSON; undefined when there was none. */
+  /** Parsed JSON; undefined for an invalid or empty body. */
   readonly body: unknown;
 }
 
-/** Sends one request. A status of 400 or more is an answer like any other. */
+/** Sends one request. A status of 400 or more is a normal response. */
 export type ControlRequest = (request: {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
-  /** Relative to the base address; begins with a slash. */
+  /** Path relative to the base address, with a leading slash. */
   readonly path: string;
   readonly authorization?: string;
   readonly json?: object;
@@ -24,8 +24,8 @@ export type ControlRequest = (request: {
 }) => Promise<ControlAnswer>;
 
 /**
- * @param base where the server is, e.g. `https://control.example.com`.
- * @throws TailcastError `CONTROL_FAILED` from each request when there is no answer; secrets are in no message.
+ * @param base address of the server, e.g. `https://control.example.com`
+ * @throws TailcastError `CONTROL_FAILED` from each request without a response; messages contain no secrets
  */
 export function createControlRequest(base: string): ControlRequest {
   const root = base.replace(/\/+$/, '');
@@ -49,7 +49,7 @@ export function createControlRequest(base: string): ControlRequest {
   };
 }
 
-/** The error for an answer that is not what was wanted. */
+/** Returns the error for an unexpected response. */
 export function refused(what: string, { status, body }: ControlAnswer): TailcastError {
   const message = typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
   return new TailcastError('CONTROL_FAILED', `${what}: ${status} ${message.slice(0, 300)}`.trimEnd());
@@ -67,7 +67,7 @@ async function boundedText(response: Response): Promise<string> {
   return text;
 }
 
-/** `fetch` says only "fetch failed"; the reason is its cause. */
+/** `fetch` reports only "fetch failed"; the reason is in its cause. */
 function causeOf(error: unknown): string {
   return error instanceof Error && error.cause !== undefined ? errorText(error.cause) : errorText(error);
 }

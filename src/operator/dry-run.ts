@@ -1,4 +1,4 @@
-/** Stand-ins that say what would be written, and write nothing. */
+/** Clients for a dry run. They print changes instead of writing them. */
 import { stringify } from 'yaml';
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
@@ -7,7 +7,7 @@ import { kindOf, KINDS, parseObject, type DesiredObject } from './kube-object.ts
 
 type Print = (text: string) => void;
 
-/** Reads are real; applied objects are printed as YAML documents, without the data of Secrets. */
+/** Reads are real. Applied objects are printed as YAML documents, without the data of Secrets. */
 export function createDryRunClient(client: KubeClient, print: Print): KubeClient {
   return {
     get: (kind, reference, signal) => client.get(kind, reference, signal),
@@ -30,7 +30,7 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
   };
 }
 
-/** Looks are real; keys are not made and nodes stay. */
+/** Reads are real. No keys are created, and no nodes are deleted. */
 export function createDryRunControl(
   control: TailnetControl,
   print: Print,
@@ -89,7 +89,7 @@ const conditionSchema = z.object({
   status: z.object({ conditions, parents: z.array(z.object({ conditions })).default([]) }),
 });
 
-/** Nothing of a status that has none, as that of an Ingress. */
+/** Returns nothing for a status without conditions, such as that of an Ingress. */
 function shownConditions(body: object): string {
   const { conditions: own, parents } = conditionSchema.parse(body).status;
   const all = [...own, ...parents.flatMap((parent) => parent.conditions)];

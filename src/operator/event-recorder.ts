@@ -1,4 +1,4 @@
-/** Kubernetes Events about our resources: what `kubectl describe` shows. The same thing said again is counted, not repeated. */
+/** Kubernetes Events about resources, which `kubectl describe` shows. Repeated events are counted. */
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
@@ -15,7 +15,7 @@ export interface Subject {
 }
 
 export interface EventRecorder {
-  /** Never throws: an event that cannot be written is logged. */
+  /** Writes an event. Never throws; a failed write is logged. */
   record(
     about: Subject,
     event: { readonly type: 'Normal' | 'Warning'; readonly reason: string; readonly message: string },
@@ -23,9 +23,9 @@ export interface EventRecorder {
   ): Promise<void>;
 }
 
-/** Events about cluster-scoped objects live here, as client-go's recorder does it. */
+/** Namespace of events about cluster-scoped objects, as in client-go. */
 const NAMESPACE = 'default';
-/** The same event is written at most this often. */
+/** Minimum interval between two writes of the same event. */
 const REPEAT_AFTER_MS = 300_000;
 const MAX_REMEMBERED = 1000;
 const MAX_MESSAGE = 1024;
@@ -46,7 +46,7 @@ export function createEventRecorder(options: {
   readonly createId: () => string;
 }): EventRecorder {
   const { client, clock, log } = options;
-  /** Insertion order is age: the oldest is forgotten first, which at worst writes one event anew. */
+  /** The insertion order is the age. The oldest entry is dropped first, which at worst writes one event again. */
   const told = new Map<string, Told>();
 
   function remember(key: string, event: Told): void {

@@ -1,13 +1,16 @@
-/** Headscale's API (v1, the REST side of its gRPC service) with an API key. Tags need Headscale 0.28 or newer. */
+/**
+ * Adapter for Headscale's API (v1, the REST form of its gRPC service) with an API key. Tags need Headscale 0.28 or
+ * newer.
+ */
 import { z } from 'zod';
 import type { TailnetControl } from './auth-keys.ts';
 import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
 
 export interface HeadscaleApiOptions {
-  /** Where headscale is; nodes log in there too, unless `loginServer` says otherwise. */
+  /** Address of Headscale. Nodes also log in there, unless `loginServer` is set. */
   readonly baseUrl: string;
   readonly loginServer: string;
-  /** Read for each request, so that a rotated key is followed. */
+  /** Reads the key. Called for each request, so that a rotated key is used. */
   readonly apiKey: (signal: AbortSignal) => Promise<string>;
   readonly nowMs: () => number;
 }
@@ -48,7 +51,7 @@ const nodesSchema = z.object({
 });
 const problemSchema = z.object({ code: z.number().optional(), message: z.string().default('') });
 
-/** gRPC's NOT_FOUND; some versions wrap what their database says instead. */
+/** gRPC's NOT_FOUND. Some versions return a database error instead. */
 const NOT_FOUND = 5;
 
 /** Creates the adapter. */

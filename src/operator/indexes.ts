@@ -1,4 +1,4 @@
-/** The selections that several controllers share, and the indexes by which they find objects. Pure. */
+/** Selections that several controllers share, and their indexes. Pure. */
 import { z } from 'zod';
 import { connectorClassOf } from './connector/resource.ts';
 import {
@@ -34,15 +34,15 @@ export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: pro
 
 export const SERVICES_BY_NAME = indexBy(SERVICES, (service) => [fullName(service)]);
 export const SERVICES_BY_GROUP = indexBy(SERVICES, groupOf);
-/** By the ProxyClass that a resource names; empty: it names none. So are the other indexes by class. */
+/** Index by the ProxyClass of a resource; empty for none. The other indexes by class are equal. */
 export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
   isOfInterest(one, true) ? [proxyClassNameOf(one.metadata, '')] : [],
 );
 export const INGRESSES_BY_GROUP = indexBy(INGRESSES, groupOf);
-/** By the value `true`: the Services and Ingresses that have the finalizer of a group. */
+/** Index by the value `true`: Services and Ingresses with the finalizer of a group. */
 export const MARKED_SERVICES = indexBy(SERVICES, (one) => [String(hasGroupFinalizer(one))]);
 export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => [String(hasGroupFinalizer(one))]);
-/** By `<namespace>/<name>` of the Service that a path leads to. */
+/** Index by `<namespace>/<name>` of the Service of a path. */
 export const INGRESSES_BY_BACKEND = indexBy(INGRESSES, (ingress) =>
   backendNames(parseIngress(ingress)).map((name) => `${ingress.metadata.namespace ?? ''}/${name}`),
 );
@@ -63,12 +63,12 @@ export const SLICES_BY_SERVICE = indexBy(ENDPOINT_SLICES, (slice) => [serviceOfS
 export const CONNECTORS_BY_CLASS = indexBy(CONNECTORS, (one) => [connectorClassOf(one)]);
 export const GROUPS_BY_CLASS = indexBy(PROXY_GROUPS, (group) => [groupClassOf(group)]);
 
-/** `<namespace>/<name>` of the Service whose endpoints a slice has. */
+/** Returns `<namespace>/<name>` of the Service of a slice. */
 export function serviceOfSlice({ metadata }: KubeObject): string {
   return `${metadata.namespace ?? ''}/${metadata.labels?.['kubernetes.io/service-name'] ?? ''}`;
 }
 
-/** True if a kept slice has an endpoint that is ready, or whose state is unknown. */
+/** True if a cached slice has an endpoint that is ready, or whose state is unknown. */
 export function hasReadyEndpoint(slice: KubeObject): boolean {
   return slice['ready'] === true;
 }

@@ -1,8 +1,11 @@
 /**
- * Keeps a copy of the objects of one kind by list and watch, and tells of changes. A watch that ends is taken up again
- * where it was; one whose place the server has forgotten (410) starts over with a list, whose differences are told as
- * changes; everything else that goes wrong is tried again after a delay that doubles. A kind that the server does not know
- * (404) is looked for again and again, and said once. Nothing but the signal ends it.
+ * Keeps a copy of the objects of one kind by list and watch, and reports changes.
+ * - A watch that ends is resumed at the same version.
+ * - If the server no longer has this version (410), the informer lists again and reports the differences as changes.
+ * - Other failures are retried after a delay that doubles.
+ * - A kind that the server does not have (404) is checked periodically, and logged once.
+ *
+ * Only the signal stops it.
  */
 import { createBackoff } from '../async/backoff.ts';
 import { pause } from '../async/pause.ts';
@@ -12,7 +15,7 @@ import type { Clock } from './clock.ts';
 import { KubeRefusal, type ListAnswer, type WatchEvent } from './kube-client.ts';
 import type { KubeObject } from './kube-object.ts';
 
-/** Where an informer looks. */
+/** Source of the objects. */
 export interface InformerSource {
   readonly name: string;
   list(signal: AbortSignal): Promise<ListAnswer>;
@@ -26,7 +29,7 @@ export interface InformerOptions {
   readonly clock: Clock;
   readonly random: () => number;
   readonly log: Logger;
-  /** How long the server lets a watch live; it is cut when it stays open half a minute longer. Default 300. */
+  /** Maximum lifetime of a watch at the server, in seconds. The client closes it 30 s later. Default 300. */
   readonly watchSeconds?: number;
   readonly retry?: { readonly baseMs: number; readonly maxMs: number };
 }
@@ -53,7 +56,7 @@ export function createInformer(options: InformerOptions): Informer {
   }
   const backoff = createBackoff(options.retry ?? { baseMs: 500, maxMs: 30_000 }, options.random);
 
-  /** One watch; the place up to which everything is known, or undefined when the server has forgotten it. */
+  /** Runs one watch. @returns the last known version; undefined if the server no longer has it */
   async function follow(from: string, signal: AbortSignal): Promise<string | undefined> {
     const cut = new AbortController();
     const cancel = clock.schedule(watchSeconds * 1000 + CUT_AFTER_MS, () =>
@@ -75,7 +78,7 @@ export function createInformer(options: InformerOptions): Informer {
       return place;
     } catch (error) {
       if (error instanceof KubeRefusal && error.status === 410) return undefined;
-      // What was told before the watch broke is known; go on from there.
+      // Changes before the failure were reported; continue after them.
       if (!signal.aborted) log.debug({ kind: source.name, error: errorText(error) }, 'watch broke');
       if (place === from) throw error;
       return place;
@@ -106,7 +109,7 @@ export function createInformer(options: InformerOptions): Informer {
           }
           const startedAtMs = clock.now();
           place = await follow(place, signal);
-          // A server that ends watches at once is not asked in a tight loop.
+          // Delay, if the server closes watches immediately.
           if (clock.now() - startedAtMs < 1000) await pause(backoff.next(), signal, clock);
         } catch (error) {
           if (signal.aborted) return;

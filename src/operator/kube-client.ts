@@ -1,6 +1,6 @@
 /**
- * The API server as the operator uses it: plain JSON, server-side apply, and watches as streams of events. Expected
- * absences are values; every other refusal is a {@link KubeRefusal}.
+ * Client of the API server: plain JSON, server-side apply, and watches as streams of events. Expected absences are
+ * values; other errors are a {@link KubeRefusal}.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -16,20 +16,20 @@ import {
   type ResourceKind,
 } from './kube-object.ts';
 
-/** Our name among the owners of fields. */
+/** Name of the operator in managed fields. */
 export const FIELD_MANAGER = 'tailcast-operator';
 
-/** The largest object that etcd takes is 1.5 MiB; a line of a watch with more is not from Kubernetes. */
+/** Maximum length of a line in a watch, in bytes. etcd limits objects to 1.5 MiB. */
 const MAX_LINE_BYTES = 8 * 1024 ** 2;
 const PAGE_SIZE = 500;
-/** Objects of one list; more means that the selector is wrong. */
+/** Maximum number of objects in a list; more means a wrong selector. */
 const MAX_LISTED = 100_000;
 
-/** The API server said no, or something else than Kubernetes answered. */
+/** An error from the API server, or an invalid response. */
 export class KubeRefusal extends Error {
   override readonly name = 'KubeRefusal';
   readonly status: number;
-  /** `metav1.StatusReason`, e.g. `Conflict`; empty when there was none. */
+  /** `metav1.StatusReason`, e.g. `Conflict`; empty if there is none. */
   readonly reason: string;
 
   constructor(what: string, status: number, reason: string, message: string) {
@@ -38,7 +38,7 @@ export class KubeRefusal extends Error {
     this.reason = reason;
   }
 
-  /** Somebody else changed the object first; look again. */
+  /** True if another client changed the object first. */
   get conflict(): boolean {
     return this.status === 409 && this.reason !== 'AlreadyExists';
   }
@@ -51,9 +51,12 @@ export type Patch =
 export interface ListOptions {
   readonly namespace?: string | undefined;
   readonly labelSelector?: string | undefined;
-  /** Leaves out everything but `metadata`: no Secret's data is sent or kept. */
+  /** Requests only `metadata`, so that no Secret data is sent or stored. */
   readonly metadataOnly?: boolean;
-  /** What is kept of each object, as soon as it is read: a list is never whole in memory. Default: all. */
+  /**
+   * Selects the stored part of each object while the list is read, so that the complete list is never in memory.
+   * Default: everything.
+   */
   readonly keep?: ((object: KubeObject) => KubeObject) | undefined;
 }
 
@@ -67,16 +70,16 @@ export type WatchEvent =
   | { readonly kind: 'error'; readonly status: number; readonly message: string };
 
 export interface KubeClient {
-  /** Undefined when there is no such object, or no such kind. */
+  /** Returns undefined if the object or its kind does not exist. */
   get(kind: ResourceKind, reference: ObjectReference, signal: AbortSignal): Promise<KubeObject | undefined>;
   list(kind: ResourceKind, options: ListOptions, signal: AbortSignal): Promise<ListAnswer>;
-  /** Ends when the server ends the watch, throws when it breaks. */
+  /** Ends when the server closes the watch, and throws on a failure. */
   watch(
     kind: ResourceKind,
     options: ListOptions & { readonly resourceVersion: string; readonly timeoutSeconds: number },
     signal: AbortSignal,
   ): AsyncIterable<WatchEvent>;
-  /** Server-side apply under our name, taking fields from others where they differ. */
+  /** Applies an object with server-side apply, and takes over conflicting fields. */
   apply(object: DesiredObject, signal: AbortSignal): Promise<KubeObject>;
   create(kind: ResourceKind, object: object, signal: AbortSignal): Promise<KubeObject>;
   patch(
@@ -85,7 +88,7 @@ export interface KubeClient {
     patch: Patch,
     signal: AbortSignal,
   ): Promise<KubeObject>;
-  /** False when it was gone already, or has another uid by now. */
+  /** Returns false if the object does not exist or has another uid. */
   remove(
     kind: ResourceKind,
     reference: ObjectReference,
@@ -131,7 +134,7 @@ interface CallRequest {
   readonly signal: AbortSignal;
 }
 
-/** Sends JSON and gives JSON; whatever is not a success throws. */
+/** Sends and receives JSON. Throws for an error status. */
 type Call = (request: CallRequest) => Promise<unknown>;
 
 function createCall(connection: ClusterConnection): Call {
@@ -185,7 +188,7 @@ function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get
       const { keep = (object: KubeObject) => object } = options;
       let resourceVersion = '';
       for await (const page of pages(kind, options, signal)) {
-        // Items of a list do not say what they are.
+        // Items of a list have no kind of their own.
         const { apiVersion, kind: name } = kind;
         for (const item of page.items ?? [])
           items.push(keep(parseObject({ ...record(item), apiVersion, kind: name })));

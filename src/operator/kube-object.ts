@@ -1,4 +1,4 @@
-/** Kubernetes objects as they travel: JSON with the members that every object has, and the kinds the operator knows. */
+/** Kubernetes objects in JSON with their common fields, and the kinds that the operator uses. */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 
@@ -45,7 +45,7 @@ export type OwnerReference = z.infer<typeof ownerReferenceSchema>;
 export type ManagedFields = z.infer<typeof managedFieldsSchema>;
 export type KubeObject = z.infer<typeof objectSchema>;
 
-/** By which objects are sorted, the oldest first: of several that want one thing it has it. */
+/** Sort key by age. If several objects claim the same thing, the oldest gets it. */
 export function ageOf({
   creationTimestamp = '',
   namespace = '',
@@ -54,7 +54,7 @@ export function ageOf({
   return `${creationTimestamp} ${namespace}/${name}`;
 }
 
-/** An object that is to be: what we state about it and nothing else. */
+/** A desired object: only the fields that the operator sets. */
 export interface DesiredObject {
   readonly apiVersion: string;
   readonly kind: string;
@@ -67,7 +67,7 @@ export interface DesiredObject {
   };
 }
 
-/** A kind of object and where the API serves it. */
+/** A kind of object, and its API path. */
 export interface ResourceKind {
   readonly apiVersion: string;
   readonly kind: string;
@@ -82,7 +82,10 @@ const kind = (apiVersion: string, name: string, plural: string, namespaced = tru
   namespaced,
 });
 
-/** Keeps what people made until what was made for it is gone. A ProxyGroup of gateways has one of its own. */
+/**
+ * Finalizer that keeps a resource until its created objects are deleted. A ProxyGroup of gateways has a finalizer of
+ * its own.
+ */
 export const FINALIZER = 'tailscale.com/finalizer';
 
 /** The kinds that the operator reads or writes. */
@@ -113,7 +116,7 @@ export const KINDS = {
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
 } as const satisfies Record<string, ResourceKind>;
 
-/** Names one object, or all of a kind when there is no name. */
+/** Reference to one object, or to all objects of a kind without a name. */
 export interface ObjectReference {
   /** Undefined for cluster-scoped kinds. */
   readonly namespace?: string | undefined;
@@ -130,7 +133,7 @@ export function pathOf({ apiVersion, plural }: ResourceKind, reference: ObjectRe
   return [`${root}${scope}/${plural}`, ...rest].join('/');
 }
 
-/** The kind in {@link KINDS} that an object is of. */
+/** Returns the kind of an object in {@link KINDS}. */
 export function kindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): ResourceKind | undefined {
   return Object.values(KINDS).find(
     ({ apiVersion, kind: name }) => apiVersion === object.apiVersion && name === object.kind,
@@ -138,7 +141,7 @@ export function kindOf(object: Pick<KubeObject, 'apiVersion' | 'kind'>): Resourc
 }
 
 /**
- * Checks that a value from the API server has what every object has.
+ * Checks that a value from the API server has the common fields.
  *
  * @throws ZodError
  */
@@ -165,8 +168,8 @@ export function isAnnotationKey(key: string): boolean {
 const MAX_LABEL = 63;
 
 /**
- * Shortens a text to at most `limit` characters. A text that is too long ends with a hash of the complete text, so that texts
- * with the same beginning stay different.
+ * Shortens a text to at most `limit` characters. A long text ends with a hash of the complete text, so that texts with
+ * the same prefix stay different.
  */
 export function shortened(text: string, limit: number): string {
   if (text.length <= limit) return text;

@@ -1,7 +1,7 @@
 /**
- * Leader election by a Lease (coordination.k8s.io/v1), with the rules of client-go's `leaderelection`: whoever writes
- * his name into the Lease leads as long as he renews it. Clocks of different machines are never compared: a holder
- * counts as gone when its record has not changed for its whole duration on our own clock.
+ * Leader election with a Lease (coordination.k8s.io/v1), with the rules of client-go's `leaderelection`. The process
+ * whose name is in the Lease leads while it renews the Lease. Clocks of different machines are never compared: a leader
+ * counts as gone if its record has not changed for the lease duration on the local clock.
  */
 import { z } from 'zod';
 import { pause } from '../async/pause.ts';
@@ -12,9 +12,9 @@ import { KINDS, type KubeObject } from './kube-object.ts';
 import type { KubeClient } from './kube-client.ts';
 
 export interface LeaderTiming {
-  /** How long others wait after the last renewal they saw. */
+  /** Time that other processes wait after the last observed renewal. */
   readonly leaseMs: number;
-  /** How long we try to renew before we give up leading; below `leaseMs`. */
+  /** Time in which a renewal must succeed; otherwise the process stops leading. Less than `leaseMs`. */
   readonly renewDeadlineMs: number;
   readonly retryMs: number;
 }
@@ -44,15 +44,15 @@ const leaseSchema = z.object({
     .prefault({}),
 });
 
-/** Seen at `seenAtMs` of our clock, and not changed since. */
+/** A record that was first seen at `seenAtMs` of the local clock. */
 interface Sighting {
   readonly record: string;
   readonly seenAtMs: number;
 }
 
 /**
- * Runs `lead` whenever this process leads, until the signal. The signal that `lead` gets is aborted when leading ends;
- * when `lead` ends by itself or throws, so does this.
+ * Runs `lead` whenever this process leads, until the signal. The signal for `lead` aborts when the process stops
+ * leading. Returns or throws when `lead` does.
  */
 export async function runWhileLeading(
   options: LeaderOptions,
@@ -82,7 +82,7 @@ export async function runWhileLeading(
   }
 }
 
-/** Returns when the lease could not be renewed in time, or at the signal. */
+/** Returns if the Lease could not be renewed in time, or at the signal. */
 async function renew(
   candidate: Candidate,
   { clock }: LeaderOptions,
@@ -107,9 +107,9 @@ async function renew(
 }
 
 interface Candidate {
-  /** Takes or renews the lease. False: somebody else has it, or the API server did not say. */
+  /** Acquires or renews the Lease. @returns false if another process has it, or the API server did not respond */
   attempt(signal: AbortSignal): Promise<boolean>;
-  /** Lets others lead at once. */
+  /** Releases the Lease, so that another process can lead immediately. */
   release(): Promise<void>;
 }
 
@@ -157,7 +157,7 @@ function createCandidate(options: LeaderOptions, timing: LeaderTiming): Candidat
     };
   }
 
-  /** The resource version makes the API server refuse when somebody else was faster. */
+  /** The resource version makes the write fail if another process was faster. */
   async function write(lease: KubeObject, spec: object, signal: AbortSignal): Promise<void> {
     const { resourceVersion } = lease.metadata;
     await client.patch(

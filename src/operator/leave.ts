@@ -1,4 +1,6 @@
-/** Takes everything back that the operator has made, resource by resource, so that nothing stays in cluster or tailnet. */
+/**
+ * Uninstalls: removes everything that the operator has created in the cluster and the tailnet, resource by resource.
+ */
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -9,21 +11,21 @@ import { listOf, viewOf } from './object-cache.ts';
 
 export interface LeaveOptions {
   readonly client: Pick<KubeClient, 'list'>;
-  /** Their reconcilers take down whatever they are called for. */
+  /** Controllers whose reconcilers delete all objects of each resource. */
   readonly specs: ReadonlyMap<string, ControllerSpec>;
   readonly clock: Clock;
   readonly log: Logger;
-  /** After this nothing is waited for any longer. */
+  /** Maximum duration. */
   readonly limitMs: number;
 }
 
-/** What fails is tried again so often. */
+/** Delay before a retry. */
 const AGAIN_MS = 5000;
 
 /**
- * The resources stay, without our finalizers and with nothing behind them.
+ * Removes the created objects and the finalizers; the resources themselves stay.
  *
- * @throws TailcastError `CLEANUP_INCOMPLETE` naming what could not be taken back in time
+ * @throws TailcastError `CLEANUP_INCOMPLETE` with the remaining resources after the time limit
  */
 export async function leave(options: LeaveOptions, signal: AbortSignal): Promise<void> {
   const { client, specs, clock, log, limitMs } = options;

@@ -5,13 +5,13 @@ export interface Network {
   /** 4 or 6 */
   readonly family: number;
   readonly first: bigint;
-  /** How many addresses it has. */
+  /** Number of addresses. */
   readonly size: bigint;
-  /** Whether all bits behind the prefix are zero. */
+  /** True if all bits after the prefix are zero. */
   readonly whole: boolean;
 }
 
-/** @returns undefined for what is no CIDR */
+/** @returns undefined for an invalid CIDR */
 export function networkOf(text: string): Network | undefined {
   const match = /^([0-9a-fA-F.:]+)\/(0|[1-9]\d{0,2})$/.exec(text);
   const [, address = '', length = ''] = match ?? [];
@@ -25,7 +25,7 @@ export function networkOf(text: string): Network | undefined {
 
 function numberOf(address: string, family: number): bigint {
   if (family === 4) return address.split('.').reduce((sum, part) => sum * 256n + BigInt(part), 0n);
-  // The URL parser writes IPv6 in one way, IPv4 at its end included.
+  // The URL parser normalises IPv6, including an IPv4 suffix.
   const [head = '', tail] = canonical(address).split('::');
   const groups = (text: string): string[] => text.split(':').filter((group) => group !== '');
   const [left, right] = [groups(head), groups(tail ?? '')];
@@ -33,7 +33,7 @@ function numberOf(address: string, family: number): bigint {
   return all.reduce((sum, group) => sum * 65_536n + BigInt(`0x${group}`), 0n);
 }
 
-/** As Kubernetes and tailscaled write it. */
+/** Text form of Kubernetes and tailscaled. */
 export function addressAt({ family, first }: Network, offset: bigint): string {
   const number = first + offset;
   const parts = (count: number, bits: bigint): bigint[] =>
@@ -55,7 +55,7 @@ export function holds({ family, first, size }: Network, address: string): boolea
   return offset >= 0n && offset < size;
 }
 
-/** The network of one address alone. */
+/** Returns the network of a single address. */
 export function hostRoute(address: string): string {
   return `${address}/${isIP(address) === 4 ? 32 : 128}`;
 }

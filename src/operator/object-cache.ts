@@ -1,6 +1,6 @@
 /**
- * The objects that the operator watches, with indexes. Reconcilers read them here instead of listing the cluster in each pass.
- * Controllers that watch the same objects share one watch and one copy.
+ * The objects that the operator watches, with indexes. Reconcilers read them here instead of listing the cluster in
+ * each pass. Controllers that watch the same objects share one watch and one copy.
  */
 import { pause } from '../async/pause.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -15,8 +15,8 @@ export interface Selection {
   readonly namespace?: string;
   readonly labelSelector?: string;
   /**
-   * Returns the part of an object that is kept. Default: the API server sends `metadata` only, and name and labels are kept.
-   * Copies are shared if this is the same function.
+   * Returns the part of an object that is kept. Default: the API server sends `metadata` only, and name and labels are
+   * kept. Copies are shared if this is the same function.
    */
   readonly keep?: (object: KubeObject) => KubeObject;
 }
@@ -35,8 +35,8 @@ export interface CachedObjects {
 
 export interface ObjectCache {
   /**
-   * Returns a view of these selections; those without a watch are listed. The objects may be some milliseconds old: read an
-   * object from the API server before a write that depends on its current content.
+   * Returns a view of these selections; those without a watch are listed. The objects may be some milliseconds old:
+   * read an object from the API server before a write that depends on its current content.
    *
    * @throws Error if the API server has not sent a list in time; KubeRefusal.
    */
@@ -49,7 +49,7 @@ type Listener = (before: KubeObject | undefined, after: KubeObject | undefined) 
 /** A cache that watches the API server. */
 export interface WatchedObjects extends ObjectCache {
   readonly objects: CachedObjects;
-  /** Adds a watch. Call it before `run`. */
+  /** Adds a watch. Call this method before `run`. */
   watch(selection: Selection, listener: Listener): void;
   /** Watches until the signal. */
   run(signal: AbortSignal): Promise<void>;

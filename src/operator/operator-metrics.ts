@@ -1,13 +1,13 @@
-/** What the operator counts. */
+/** Metrics of the operator. */
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client';
 
 export interface OperatorMetrics {
   readonly registry: Registry;
-  /** Recorders that are deployed, by uid; the gauge keeps the reference's name. */
+  /** Uids of deployed Recorders; the gauge has the reference's name. */
   readonly recorders: Set<string>;
-  /** ProxyGroups of gateways, likewise. */
+  /** Uids of deployed ProxyGroups of gateways. */
   readonly proxyGroups: Set<string>;
-  /** Services of which a proxy is deployed, likewise. */
+  /** Uids of Services with a deployed proxy. */
   readonly services: Set<string>;
   readonly ingresses: Set<string>;
   readonly gateways: Set<string>;
@@ -18,7 +18,7 @@ export interface OperatorMetrics {
   readonly keysCreated: Counter<'reason'>;
   readonly devicesDeleted: Counter;
   readonly leading: Gauge;
-  /** Says how many resources wait or are being worked on; asked at scrape time. */
+  /** Sets the source of the number of waiting and running keys, which is read at scrape time. */
   showPending(read: () => number): void;
 }
 

@@ -1,13 +1,13 @@
 /**
- * A work queue of keys. A key is in it at most once, however often it is added. Nobody works on it twice at the same time;
- * one that is added meanwhile is done again afterwards. What fails comes back after a delay that
- * doubles. The queue holds keys only, so its size is that of the set of keys; nothing is ever dropped.
+ * A work queue of keys. A key is in it at most once, and runs at most once at a time. A key that is added while it runs
+ * is run again afterwards. A failed key is retried after a delay that doubles. The queue stores only keys, so its size
+ * is bounded by the set of keys; keys are never dropped.
  */
 import { createBackoff, type Backoff } from '../async/backoff.ts';
 import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
-  /** Does the work of one key. What it throws is a failure; a number asks to be called again after so many milliseconds. */
+  /** Processes one key. An exception is a failure. A returned number is the delay of the next run, in milliseconds. */
   readonly handle: (key: string, signal: AbortSignal) => Promise<number | undefined>;
   readonly onFailure: (key: string, error: unknown, retryInMs: number) => void;
   readonly workers: number;
@@ -18,10 +18,10 @@ export interface WorkQueueOptions {
 }
 
 export interface WorkQueue {
-  /** Keys that wait or are being worked on. */
+  /** Number of waiting and running keys. */
   readonly size: number;
   add(key: string): void;
-  /** Works until the signal; resolves when the last piece of work has ended. */
+  /** Runs until the signal. Resolves after the last running key. */
   run(signal: AbortSignal): Promise<void>;
 }
 

@@ -1,4 +1,4 @@
-/** Which control server a Recorder's nodes belong to: the operator's own, or that of the `Tailnet` resource it names. */
+/** Selects the control server of a resource's nodes: the operator's own, or that of its `Tailnet` resource. */
 import { z } from 'zod';
 import { TailcastError } from '../errors.ts';
 import type { TailnetControl } from './auth-keys.ts';
@@ -7,15 +7,15 @@ import { KINDS } from './kube-object.ts';
 import { secretData } from './workload/node-state.ts';
 import { createTailscaleControl } from './tailscale-api.ts';
 
-/** `gone`: the resource was deleted, so nothing can be done at that control server any more. */
+/** `gone`: the resource was deleted, so the operator cannot use this control server any more. */
 export type TailnetAnswer =
   | { readonly kind: 'found'; readonly control: TailnetControl }
   | { readonly kind: 'gone'; readonly message: string };
 
 export interface Tailnets {
   /**
-   * @param name `spec.tailnet` of a Recorder; empty: the operator's own tailnet.
-   * @throws TailcastError, KubeRefusal when that cannot be said now.
+   * @param name `spec.tailnet` of a resource; empty for the operator's own tailnet
+   * @throws TailcastError, KubeRefusal after a temporary failure
    */
   of(name: string, signal: AbortSignal): Promise<TailnetAnswer>;
 }
@@ -31,12 +31,12 @@ export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get'>;
   readonly namespace: string;
   readonly own: TailnetControl;
-  /** Of Tailnets that name no login URL. */
+  /** Login URL of Tailnets without one. */
   readonly defaultLoginServer: string;
   readonly nowMs: () => number;
 }): Tailnets {
   const { client, namespace, nowMs } = options;
-  /** One per login server and Secret, so that access tokens are kept. As many as there are Tailnets. */
+  /** One client per login server and Secret, so that access tokens are reused. */
   const controls = new Map<string, TailnetControl>();
 
   async function credentials(

@@ -1,6 +1,6 @@
 /**
- * Tailscale's API (v2) with an OAuth client that may write keys (`auth_keys`), devices (`devices:core`) and, for
- * ProxyGroups, Services (`services`), and for Connectors routes (`devices:routes`).
+ * Adapter for Tailscale's API (v2). Its OAuth client needs write access to keys (`auth_keys`) and devices
+ * (`devices:core`). ProxyGroups also need Services (`services`), and Connectors need routes (`devices:routes`).
  */
 import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
@@ -10,7 +10,7 @@ export interface TailscaleApiOptions {
   /** e.g. `https://api.tailscale.com` */
   readonly baseUrl: string;
   readonly loginServer: string;
-  /** Read each time a token is fetched, so that rotated credentials are followed. */
+  /** Reads the credentials. Called for each new token, so that rotated credentials are used. */
   readonly credentials: (
     signal: AbortSignal,
   ) => Promise<{ readonly clientId: string; readonly clientSecret: string }>;
@@ -48,12 +48,12 @@ const serviceSchema = z.object({
 });
 const servicesSchema = z.object({ vipServices: z.array(serviceSchema).default([]) });
 
-/** A token is fetched anew this long before its end. */
+/** Time before expiry at which a new token is requested. */
 const TOKEN_MARGIN_MS = 60_000;
-/** The longest description that the API takes. */
+/** Maximum length of a description. */
 const MAX_DESCRIPTION = 50;
 
-/** Creates the adapter. Tokens are kept until they end or are refused. */
+/** Creates the adapter. It keeps a token until it expires or is rejected. */
 export function createTailscaleControl(options: TailscaleApiOptions): TailnetControl {
   const request = createControlRequest(options.baseUrl);
   let token: { readonly value: string; readonly endsAtMs: number } | undefined;

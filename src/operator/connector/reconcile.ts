@@ -1,4 +1,4 @@
-/** One pass over one Connector: its nodes, the routes that they offer, and that these are let through. Effects only. */
+/** One pass over one Connector: its nodes, their routes, and the approval of the routes. Effects only. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import { createApprovals, type Approvals } from '../workload/approvals.ts';
 import {
@@ -123,7 +123,7 @@ function hostnamesOf({ metadata, spec }: Connector): (ordinal: number) => string
 /**
  * Writes the status if it changes.
  *
- * @param devices undefined: nothing was deployed, so the values of the nodes stay.
+ * @param devices undefined: nothing was deployed, so the devices in the status stay
  */
 function report(
   deps: ReconcilerDeps,

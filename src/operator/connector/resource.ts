@@ -1,4 +1,4 @@
-/** The `Connector` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/connector.yaml`. */
+/** Schema of the `Connector` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/connector.yaml`. */
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import { networkOf } from '../networks.ts';
@@ -37,24 +37,24 @@ const connectorSchema = z.object({
 export type Connector = z.infer<typeof connectorSchema>;
 
 /**
- * Reads a Connector, with every default of the schema filled in.
+ * Parses a Connector, with the defaults of the schema.
  *
- * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ * @throws ZodError if a foreign CRD is installed, because the API server validates ours
  */
 export function parseConnector(object: unknown): Connector {
   return connectorSchema.parse(object);
 }
 
-/** The class that a Connector follows; empty: none. The operator's default is for Services alone. */
+/** Returns the class of a Connector; empty for none. The operator's default class applies only to Services. */
 export function connectorClassOf(object: KubeObject): string {
   const known = connectorSchema.safeParse(object);
   return known.success ? known.data.spec.proxyClass : '';
 }
 
-/** The two routes that make a node an exit node. */
+/** Routes of an exit node. */
 const EXIT_ROUTES = ['0.0.0.0/0', '::/0'] as const;
 
-/** Every route that its nodes offer, sorted and without repetitions. */
+/** Returns all routes that its nodes advertise, sorted and without duplicates. */
 export function routesOf({ spec }: Connector): readonly string[] {
   const routes = [
     ...(spec.subnetRouter?.advertiseRoutes ?? []),
@@ -64,7 +64,7 @@ export function routesOf({ spec }: Connector): readonly string[] {
   return [...new Set(routes)].toSorted();
 }
 
-/** Why a Connector cannot be deployed, or undefined. */
+/** Returns the reason why a Connector cannot be deployed, or undefined. */
 export function problemOf(connector: Connector): string | undefined {
   const { subnetRouter, appConnector } = connector.spec;
   return (

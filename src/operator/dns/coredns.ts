@@ -1,4 +1,4 @@
-/** Writes into CoreDNS's ConfigMap where a DNSConfig asks for it, and takes it back. Effects. */
+/** Adds a DNSConfig's stub zone to CoreDNS's ConfigMap, and removes it. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import { withoutStub, withStub } from './corefile.ts';
@@ -9,10 +9,10 @@ type Client = Pick<KubeClient, 'get' | 'patch'>;
 const KEY = 'Corefile';
 
 /**
- * Makes CoreDNS ask the nameserver, or ask it no longer.
+ * Makes CoreDNS forward tailnet names to the nameserver, or removes the forward.
  *
- * @param stub undefined: it is not to ask
- * @returns what stands in the way
+ * @param stub undefined: remove the forward
+ * @returns the reason if that is impossible
  */
 export async function settleCoreDns(
   client: Client,
@@ -24,7 +24,7 @@ export async function settleCoreDns(
   const wanted = stub === undefined ? '' : (annotations[DNS_ANNOTATIONS.coreDns] ?? '');
   const written = annotations[DNS_ANNOTATIONS.written] ?? '';
   if (written !== '' && written !== wanted) await rewrite(client, written, withoutStub, signal);
-  // Remembered before it is done, so that a crash leaves nothing behind.
+  // Store the reference first, so that a crash leaves no unknown change behind.
   if (written !== wanted) {
     const others = finalizers.filter((one) => one !== FINALIZER);
     const body = {
@@ -42,7 +42,7 @@ export async function settleCoreDns(
   return rewrite(client, wanted, (text) => withStub(text, domain, address), signal, domain);
 }
 
-/** @param change undefined: the Corefile is to stay as it is */
+/** @param change returns the new Corefile; undefined for no change */
 async function rewrite(
   client: Client,
   place: string,

@@ -1,9 +1,9 @@
-/** The part of a Corefile that sends questions about the tailnet to the nameserver. Pure. */
+/** The stub zone in a Corefile that forwards tailnet names to the nameserver. Pure. */
 
 const BEGIN = '# tailcast nameserver: begin. Written by the operator.';
 const END = '# tailcast nameserver: end';
 
-/** @returns undefined when the Corefile sees to the domain by itself, which is somebody's wish */
+/** @returns undefined if the Corefile already has a zone for the domain, which belongs to the user */
 export function withStub(corefile: string, domain: string, address: string): string | undefined {
   const rest = withoutStub(corefile);
   if (zonesOf(rest).has(domain)) return undefined;
@@ -12,17 +12,17 @@ export function withStub(corefile: string, domain: string, address: string): str
   return `${rest}${rest === '' || rest.endsWith('\n') ? '' : '\n'}${block}`;
 }
 
-/** The Corefile without that part. */
+/** Returns the Corefile without the stub zone. */
 export function withoutStub(corefile: string): string {
   const begin = corefile.indexOf(BEGIN);
   if (begin < 0) return corefile;
   const end = corefile.indexOf(END, begin);
-  // Without its end nobody knows what of it is ours.
+  // without the end marker, the extent of the zone is unknown
   if (end < 0) return corefile;
   return corefile.slice(0, begin) + corefile.slice(end + END.length).replace(/^\n/, '');
 }
 
-/** The domains of the server blocks: what stands before a brace that is in no other. */
+/** Domains of the server blocks: the text before each outermost brace. */
 function zonesOf(corefile: string): ReadonlySet<string> {
   const zones = new Set<string>();
   let depth = 0;

@@ -1,4 +1,4 @@
-/** The objects of the nameserver; names are the reference's. Pure. */
+/** The objects of the nameserver, with the reference's names. Pure. */
 import type { V1Affinity, V1PodSpec } from '@kubernetes/client-node';
 import type { DesiredObject } from '../kube-object.ts';
 import { labelSelector, type SpecOptions } from '../workload/workload.ts';
@@ -12,11 +12,11 @@ const PORT = 1053;
 const OPS_PORT = 9005;
 const DIRECTORY = '/config';
 
-/** By which the pods are found. */
+/** Labels that select the pods. */
 const POD_LABELS = { app: NAMESERVER, 'tailscale.com/managed': 'true' } as const;
 const LABELS = { ...POD_LABELS, 'tailscale.com/parent-resource-type': NAMESERVER } as const;
 
-/** Selects everything of the nameserver. */
+/** Selects all objects of the nameserver. */
 export function nameserverSelector(): string {
   return labelSelector(LABELS);
 }
@@ -41,12 +41,12 @@ function metadataOf({ metadata }: DnsConfig, { namespace }: Place, name: string)
   };
 }
 
-/** The account of the pods, which may do nothing: they talk to nobody. */
+/** The account of the pods, without any rights: they never call the API server. */
 export function nameserverAccount(dnsConfig: DnsConfig, options: Place): DesiredObject {
   return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: metadataOf(dnsConfig, options, NAMESERVER) };
 }
 
-/** @param text what the file of the nameserver is to hold */
+/** @param text content of the nameserver's file */
 export function recordsConfigMap(
   dnsConfig: DnsConfig,
   options: Place,
@@ -91,7 +91,7 @@ export function nameserverDeployment(
     metadata,
     spec: {
       replicas,
-      // Names are to be found meanwhile.
+      // keep names resolvable during an update
       strategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: 0, maxSurge: 1 } },
       selector: { matchLabels: { ...POD_LABELS } },
       template: { metadata: { labels: { ...LABELS } }, spec: podSpec(dnsConfig, options.recorderImage) },
@@ -136,7 +136,7 @@ function podSpec({ spec }: DnsConfig, ownImage: string): V1PodSpec {
   };
 }
 
-/** Replicas on different machines where that is possible. */
+/** Spreads replicas over different machines if possible. */
 const APART: V1Affinity = {
   podAntiAffinity: {
     preferredDuringSchedulingIgnoredDuringExecution: [
@@ -158,7 +158,7 @@ function imageOf(wish: ImageWish, ownImage: string): string {
   return wish.tag === '' ? wish.repo : `${wish.repo}:${wish.tag}`;
 }
 
-/** It takes other arguments than ours, which runs in its place. */
+/** True for the reference's image. It takes other arguments, so tailcast's image runs instead. */
 export function isReferenceImage({ repo }: ImageWish): boolean {
   return /(^|\/)k8s-nameserver$/.test(repo);
 }

@@ -1,4 +1,4 @@
-/** One pass over a DNSConfig: the nameserver, the names that it knows, and where it is. Effects only. */
+/** One pass over a DNSConfig: the nameserver, its names, and its address. Effects only. */
 import { z } from 'zod';
 import { errorText, TailcastError } from '../../errors.ts';
 import { frontSelector } from '../egress-group/member.ts';
@@ -37,7 +37,7 @@ import { nameTable, recordsFile } from './records.ts';
 import { parseDnsConfig, type DnsConfig } from './resource.ts';
 
 const READY = 'NameserverReady';
-/** What the API server takes of a ConfigMap, less what is around it. */
+/** Maximum size of a ConfigMap at the API server, minus its metadata, in bytes. */
 const MAX_FILE_BYTES = 1_000_000;
 
 type NameserverReason =
@@ -46,10 +46,10 @@ type NameserverReason =
   | 'NameserverCreationFailed'
   | 'MultipleDNSConfigsPresent';
 
-/** What a pass came to. */
+/** Result of a pass. */
 interface NameserverOutcome {
   readonly verdict: Verdict<NameserverReason>;
-  /** Of the Service; undefined: as it was. */
+  /** Address of the Service; undefined: unchanged. */
   readonly ip: string | undefined;
 }
 
@@ -115,14 +115,14 @@ async function deploy(
   return { verdict: verdictOf(deployment), ip };
 }
 
-/** The oldest is the one that counts, so that another one takes nothing away from it. */
+/** Returns the oldest DNSConfig. Only the oldest one counts, so that a new one cannot take over. */
 async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise<string | undefined> {
   const { items } = await client.list(KINDS.dnsConfig, { metadataOnly: true }, signal);
   const there = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
   return there.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1))[0]?.metadata.name;
 }
 
-/** What stands for Services, from the API server itself. */
+/** Reads the objects of Services from the API server. */
 async function look(
   { client, options }: ReconcilerDeps,
   signal: AbortSignal,
@@ -145,7 +145,7 @@ async function look(
   };
 }
 
-/** An address that is to be another one needs another Service. */
+/** Creates the Service again if its address must change, because the address is immutable. */
 async function putService(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,
@@ -163,7 +163,7 @@ async function putService(
   return put(deps, dnsConfig, desired, signal);
 }
 
-/** Writes an object when it is not so already. */
+/** Writes an object if it differs. */
 async function put(
   { client }: ReconcilerDeps,
   dnsConfig: DnsConfig,
@@ -178,7 +178,7 @@ async function put(
   return applyChanged(client, desired, existing, signal);
 }
 
-/** What a DNSConfig has left that is gone is waited for: the garbage collector gets to it. */
+/** Objects of a deleted DNSConfig must be garbage-collected first. */
 function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   const owner = controllerOf(existing);
   if (owner !== undefined && owner.uid === metadata.uid) return;
@@ -189,7 +189,7 @@ function assertOwnedBy({ metadata }: DnsConfig, existing: KubeObject): void {
   );
 }
 
-/** The objects go with their owner, or here where it stays. */
+/** Deletes the objects if the DNSConfig stays; otherwise the garbage collector does. */
 async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: AbortSignal): Promise<void> {
   const { client, options } = deps;
   const { metadata } = dnsConfig;
@@ -238,7 +238,7 @@ function told({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
   return { kind: KINDS.dnsConfig, metadata };
 }
 
-/** Writes the status when it changes. */
+/** Writes the status if it changes. */
 async function say(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,

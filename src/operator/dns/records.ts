@@ -1,4 +1,4 @@
-/** The names that pods of the cluster are to find, from what stands for Services. Pure. */
+/** Builds the DNS names for pods of the cluster from the objects of Services. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { readFront } from '../egress-group/member.ts';
@@ -7,15 +7,15 @@ import { readNodeState } from '../workload/node-state.ts';
 import { stateSecretName } from '../workload/workload.ts';
 import { LAST_SET } from '../workload/proxy-specs.ts';
 
-/** What stands for Services in the operator's namespace. */
+/** Objects of Services in the operator's namespace. */
 export interface Standing {
-  /** Of proxies. */
+  /** StatefulSets of proxies. */
   readonly statefulSets: readonly KubeObject[];
-  /** State of proxies, by name. */
+  /** State Secrets of proxies, by name. */
   readonly secrets: ReadonlyMap<string, KubeObject>;
-  /** Of the headless Services of proxies. */
+  /** EndpointSlices of the headless Services of proxies. */
   readonly slices: readonly KubeObject[];
-  /** What stands for the Services of groups. */
+  /** Fronts of Services in egress groups. */
   readonly fronts: readonly KubeObject[];
 }
 
@@ -38,12 +38,12 @@ const sliceSchema = z.object({
     .nullish(),
 });
 
-/** Addresses by name: small letters, no dot at the end, sorted. */
+/** Addresses by name: lower case, no trailing dot, sorted. */
 export type NameTable = ReadonlyMap<string, readonly string[]>;
 
 /**
- * A node of the tailnet that a Service leads to has the addresses of what stands for that Service. A Service that is
- * reached from the tailnet has, under its tailnet name, the address that it has in the cluster: that is the shorter way.
+ * A tailnet node that is the target of a Service gets the addresses of the Service's proxy. The tailnet name of an
+ * exposed Service gets its cluster address, which avoids the path through the tailnet.
  */
 export function nameTable(standing: Standing): NameTable {
   const found = new Map<string, Set<string>>();
@@ -78,7 +78,7 @@ function readyAddresses(service: string, slices: readonly KubeObject[]): readonl
     .flatMap(({ addresses }) => addresses);
 }
 
-/** The file of the nameserver; what is the same gives the same text. */
+/** The nameserver's file. Equal tables give equal text. */
 export function recordsFile(table: NameTable, domain: string): string {
   const family = (wanted: number): Record<string, readonly string[]> =>
     Object.fromEntries(

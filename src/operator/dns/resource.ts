@@ -1,13 +1,13 @@
-/** The `DNSConfig` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/dnsconfig.yaml`. */
+/** Schema of the `DNSConfig` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/dnsconfig.yaml`. */
 import type { V1Affinity, V1LocalObjectReference, V1Toleration } from '@kubernetes/client-node';
 import { z } from 'zod';
 import { passed, conditionSchema, metadataSchema } from '../workload/schema.ts';
 
-/** What people write on a DNSConfig. */
+/** Annotations of a DNSConfig. */
 export const DNS_ANNOTATIONS = {
-  /** `<namespace>/<name>` of the ConfigMap with CoreDNS's Corefile, into which the operator is to write. */
+  /** `<namespace>/<name>` of the ConfigMap with CoreDNS's Corefile that the operator may change. */
   coreDns: 'tailcast.dev/coredns',
-  /** Ours: the one that we have written into. */
+  /** Annotation from the operator: the ConfigMap that it has changed. */
   written: 'tailcast.dev/coredns-written',
 } as const;
 
@@ -43,9 +43,9 @@ const dnsConfigSchema = z.object({
 export type DnsConfig = z.infer<typeof dnsConfigSchema>;
 
 /**
- * Reads a DNSConfig, with every default of the schema filled in.
+ * Parses a DNSConfig, with the defaults of the schema.
  *
- * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ * @throws ZodError if a foreign CRD is installed, because the API server validates ours
  */
 export function parseDnsConfig(object: unknown): DnsConfig {
   return dnsConfigSchema.parse(object);

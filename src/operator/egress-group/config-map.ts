@@ -1,10 +1,10 @@
-/** What the nodes of a group are to forward: one ConfigMap, computed as a whole. Pure. */
+/** Forwarding rules for the nodes of an egress group: one ConfigMap with all rules. Pure. */
 import type { DesiredObject } from '../kube-object.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { metadataOf } from '../workload/object-specs.ts';
 import type { ServiceFront } from './member.ts';
 
-/** Also the member of a node's state Secret in which it says what it forwards. */
+/** Key of the ConfigMap. Also the field of a node's state Secret with the rules that the node has applied. */
 export const SERVICES_KEY = 'egress-services';
 
 export function configMapName(group: string): string {
@@ -17,7 +17,7 @@ export interface PortRule {
   readonly targetPort: number;
 }
 
-/** As the nodes write them down as well. */
+/** Rules in the format of the nodes. */
 export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   return ports.map(({ protocol, port, nodePort }) => ({
     protocol: protocol.toLowerCase(),
@@ -26,9 +26,7 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/**
- * @param look changes when the nodes are to look up again what they did not know: they do that when a file changes.
- */
+/** @param look changing it makes the nodes look up unknown targets again, because they do so when a file changes */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],
@@ -42,13 +40,14 @@ export function configMap(
         const { key, target, healthPort } = front;
         if (target === undefined) return [];
         const [address] = front.addresses;
-        // By its address: that works whatever the cluster's DNS is like.
+        // An address works with every cluster DNS.
         const host = address?.includes(':') === true ? `[${address}]` : address;
         const healthCheckEndpoint = host === undefined ? '' : `http://${host}:${healthPort}/healthz`;
         return [[key, { healthCheckEndpoint, tailnetTarget: target, ports: rulesOf(front) }] as const];
       }),
   );
-  // A pod that ends asks the Services so often whether they still lead to it; one that is alone has nobody to wait for.
+  // Number of health checks with which a terminating pod waits until the Services no longer select it; none for a
+  // single pod.
   const pings = group.replicas > 1 ? group.replicas * 3 : 0;
   return {
     apiVersion: 'v1',

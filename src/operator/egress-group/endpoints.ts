@@ -1,4 +1,4 @@
-/** Which pods of a group take the connections of a Service, by what they say themselves. Pure. */
+/** Selects the pods of a group that accept connections of a Service, from their reports. Pure. */
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -9,7 +9,7 @@ import { isBy, readGatedPod, type GatedPod } from '../workload/readiness.ts';
 import { rulesOf, SERVICES_KEY, type PortRule } from './config-map.ts';
 import { HEALTH_PORT, type ServiceFront, type PortPair } from './member.ts';
 
-/** What the StatefulSet waits for before it replaces the next pod. */
+/** Readiness gate of the pods. The StatefulSet waits for it before it replaces the next pod. */
 export const GATE = GATES.egress;
 
 const reportSchema = z.object({
@@ -31,9 +31,9 @@ const reportSchema = z.object({
 
 type Report = z.infer<typeof reportSchema>;
 
-/** A pod of the group, with what it says that it forwards. */
+/** A pod of the group, and its report. */
 export interface GroupPod extends GatedPod {
-  /** Undefined: it has not said anything yet; what an earlier pod said does not count. */
+  /** Report of the current pod; undefined before the first one. Reports of earlier pods do not count. */
   readonly report: Report | undefined;
 }
 
@@ -45,11 +45,11 @@ export function readPod(object: KubeObject, secret: KubeObject | undefined): Gro
   return { ...pod, report: report !== undefined && isBy(pod, report) ? report : undefined };
 }
 
-/** How a pod stands with a Service. */
+/** State of a pod for one Service. */
 interface Standing {
-  /** It has read what is wanted now, whether or not it knows the target. */
+  /** True if it has read the current configuration, even if it does not know the target. */
   readonly informed: boolean;
-  /** Rules that are in force, of those that are wanted. */
+  /** Wanted rules that are in effect. */
   readonly rules: readonly PortRule[];
 }
 
@@ -74,27 +74,27 @@ function textOf({ protocol, matchPort, targetPort }: PortRule): string {
   return `${protocol}/${matchPort}/${targetPort}`;
 }
 
-/** What the pods of a group make of a Service. */
+/** State of a group's pods for one Service. */
 export interface Serving {
-  /** Pods that forward everything that is wanted. */
+  /** Number of pods that forward all ports. */
   readonly complete: number;
-  /** Pods that have read what is wanted, and do not know the target. */
+  /** Number of pods that have read the configuration but do not know the target. */
   readonly unresolved: number;
-  /** Ports that every pod which takes connections forwards. */
+  /** Ports that all accepting pods forward. */
   readonly ports: readonly PortPair[];
   readonly pods: readonly GroupPod[];
 }
 
 /**
- * A pod takes connections as soon as it forwards one port of the Service; the Service has the ports that all of these
- * forward. So a port that is added comes when the last of them has it, and the others never go away for it.
+ * A pod accepts connections when it forwards at least one port of the Service. The Service gets the ports that all of
+ * these pods forward. So a new port appears when the last pod has it, and other ports stay available.
  */
 export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Serving {
   const standings = pods.map((pod) => ({ pod, ...standingOf(pod, front) }));
   const up = standings.filter(({ pod }) => pod.up && !pod.going);
   const taking = standings.filter(({ pod, rules }) => pod.up && rules.length > 0);
   const deciding = taking.filter(({ pod }) => !pod.going);
-  // Where all are going, they are what there is.
+  // if all pods are terminating, use them
   const common = (deciding.length > 0 ? deciding : taking).map(
     ({ rules }) => new Set(rules.map((rule) => rule.matchPort)),
   );
@@ -109,7 +109,7 @@ export function servingOf(front: ServiceFront, pods: readonly GroupPod[]): Servi
   };
 }
 
-/** One slice for each family of addresses that the Service has. A pod that ends is taken where there is no other. */
+/** Returns one slice for each address family of the Service. Terminating pods are used only if there are no others. */
 export function slicesOf(
   front: ServiceFront,
   { ports, pods }: Serving,
@@ -162,8 +162,8 @@ export function slicesOf(
 }
 
 /**
- * Whether a pod has taken over everything: it has read what is wanted of every Service, and is among those that take
- * connections where it can. One whose target nobody knows does not hold the others up.
+ * True if a pod has taken over: it has read the configuration of every Service, and is in the slices of all Services
+ * that it can serve. Unknown targets do not delay the roll-out.
  */
 export function hasTakenOver(pod: GroupPod, fronts: readonly ServiceFront[]): boolean {
   return (

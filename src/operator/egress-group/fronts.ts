@@ -1,4 +1,4 @@
-/** What stands for the Services of groups, as it is in the cluster. Effects. */
+/** Reads and removes the front Services of an egress group in the cluster. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import { belongsTo, type NodeGroup, type SpecOptions } from '../workload/workload.ts';
@@ -10,7 +10,7 @@ interface FrontDeps {
   readonly options: Pick<SpecOptions, 'namespace'>;
 }
 
-/** Removes everything that stands for Services in a group. Slices go with their Service. */
+/** Removes all front Services of a group. Their slices are deleted with them. */
 export async function removeFronts(deps: FrontDeps, group: string, signal: AbortSignal): Promise<void> {
   const scope = {
     namespace: deps.options.namespace,
@@ -22,7 +22,7 @@ export async function removeFronts(deps: FrontDeps, group: string, signal: Abort
   }
 }
 
-/** Removes what the nodes of a group were told, where it does not go with the group. */
+/** Removes the ConfigMap of a group, if the garbage collector does not. */
 export async function removeConfig(
   { client, options }: FrontDeps,
   group: NodeGroup,

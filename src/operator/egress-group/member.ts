@@ -1,6 +1,6 @@
 /**
- * A Service that leads to the tailnet through a group, and what stands for it in the operator's namespace: a Service of
- * type ClusterIP, each of whose ports has a port of its own on every node of the group. Pure.
+ * A Service that leads to the tailnet through an egress group (*member*), and its front: a Service of type ClusterIP in
+ * the operator's namespace. Each of its ports has its own port on every node of the group. Pure.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
@@ -9,18 +9,21 @@ import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 import { parentLabels, parentOf, objectNameOf } from '../workload/workload.ts';
 import type { TailnetTarget } from '../service/classify.ts';
 
-/** Labels of what is made for such a Service, beside those that every child has; the reference's. */
+/** Labels of fronts in addition to the common ones; equal to the reference's. */
 export const LABELS = { group: 'tailscale.com/proxy-group', type: 'tailscale.com/svc-type' } as const;
 const EGRESS = 'egress';
-/** Where it leads. Not in the words of the user's annotations: it would be a Service that asks for a proxy itself. */
+/**
+ * Annotations for the target. They differ from the user's annotations, which would make the front request a proxy
+ * itself.
+ */
 const TARGET = { ip: 'tailcast.dev/target-ip', fqdn: 'tailcast.dev/target-fqdn' } as const;
 
-/** Where the nodes answer who they are; the rest of a pod's ports is for the Services. */
+/** Health check port of the nodes. Other ports of a pod belong to Services. */
 export const HEALTH_PORT = 9002;
 const HEALTH_NAME = 'tailscale-health-check';
 const LAST_HEALTH_PORT = 10_002;
 
-/** Ports of the nodes that Services may have; how many there are bounds what one group serves. */
+/** Range of node ports for Services. Its size limits the ports of one group. */
 const FIRST_PORT = 10_000;
 export const PORTS_OF_A_GROUP = 1000;
 
@@ -44,10 +47,10 @@ const memberSchema = z.object({
   status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
 });
 
-/** As a person wrote it. */
+/** A Service of the user. */
 export type Member = z.infer<typeof memberSchema>;
 
-/** @throws ZodError when it is no Service */
+/** @throws ZodError for an invalid Service */
 export function parseMember(object: KubeObject): Member {
   return memberSchema.parse(object);
 }
@@ -64,7 +67,7 @@ const frontSchema = z.object({
     .prefault({}),
 });
 
-/** One port of a Service, and that of the nodes which stands for it. */
+/** A port of a Service, and its port on the nodes. */
 export interface PortPair {
   readonly name: string;
   readonly port: number;
@@ -72,17 +75,17 @@ export interface PortPair {
   readonly nodePort: number;
 }
 
-/** What stands for a Service, read back: the ports of the nodes are stored in it and nowhere else. */
+/** A front, read from the cluster. It is the only storage of the node ports. */
 export interface ServiceFront {
   readonly object: KubeObject;
-  /** `<namespace>.<name>` of the Service; neither has a dot. */
+  /** `<namespace>.<name>` of the Service. Neither part contains a dot. */
   readonly key: string;
   readonly ports: readonly PortPair[];
-  /** Port of the ClusterIP under which the nodes say who they are. */
+  /** Port of the ClusterIP for the health check of the nodes. */
   readonly healthPort: number;
-  /** Empty until the API server has chosen. */
+  /** Empty until the API server has assigned them. */
   readonly addresses: readonly string[];
-  /** Undefined where another operator has not written it down. */
+  /** Undefined if another operator created the front without it. */
   readonly target: TailnetTarget | undefined;
 }
 
@@ -96,7 +99,7 @@ export function keyOf({
   return `${namespace ?? ''}.${name}`;
 }
 
-/** @returns undefined when it does not say what it stands for */
+/** @returns undefined without the labels of a Service */
 export function readFront(object: KubeObject): ServiceFront | undefined {
   const parent = parentOf(object);
   if (parent === undefined) return undefined;
@@ -119,7 +122,7 @@ export function readFront(object: KubeObject): ServiceFront | undefined {
   };
 }
 
-/** What is wrong with a Service of a group, beyond its target. */
+/** Returns the problem of a member other than its target, or undefined. */
 export function problemOfPorts({ spec }: Member): string | undefined {
   const ports = spec.ports ?? [];
   if (ports.length === 0)
@@ -129,10 +132,10 @@ export function problemOfPorts({ spec }: Member): string | undefined {
 }
 
 /**
- * A port of the nodes for every port of a Service. What it has stays, whatever it is called.
+ * Assigns a node port to every port of a Service. Existing ports stay, even after a change of the name.
  *
- * @param taken by other Services of the group
- * @returns undefined when the group has no more
+ * @param taken node ports of other Services of the group
+ * @returns undefined if the group has no free ports
  */
 export function assignPorts(
   member: Member,
@@ -161,7 +164,7 @@ function isNodePort(port: number): boolean {
   return port >= FIRST_PORT && port < FIRST_PORT + PORTS_OF_A_GROUP;
 }
 
-/** Beginning where the name of the port leads, so that the same Service finds the same ones again. */
+/** Searches from a hash of the port's name, so that a recreated Service gets the same ports. */
 function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   const start = createHash('sha256').update(seed).digest().readUInt32BE() % PORTS_OF_A_GROUP;
   for (let step = 0; step < PORTS_OF_A_GROUP; step += 1) {
@@ -171,7 +174,7 @@ function freePort(used: ReadonlySet<number>, seed: string): number | undefined {
   return undefined;
 }
 
-/** Selects what was made for the Services of one group, or of all. */
+/** Selects the fronts of one group, or of all groups. */
 export function frontSelector(group?: string): string {
   return `${LABELS.type}=${EGRESS}${group === undefined ? '' : `,${LABELS.group}=${group}`}`;
 }
@@ -180,7 +183,7 @@ function frontLabels(group: string, { namespace = '', name }: Member['metadata']
   return { ...parentLabels({ type: 'svc', namespace, name }), [LABELS.group]: group, [LABELS.type]: EGRESS };
 }
 
-/** The Service that stands for another one. */
+/** Returns the front of a Service. */
 export function frontObject(
   group: string,
   { metadata }: Member,
@@ -196,7 +199,7 @@ export function frontObject(
     apiVersion: 'v1',
     kind: 'Service',
     metadata: {
-      // Another one for each group: one that is left may still be going.
+      // The name differs per group, because the front in the previous group may still exist.
       name: name ?? objectNameOf({ type: 'svc', ...parent, name: metadata.name }, `egress/${group}`),
       namespace,
       labels: frontLabels(group, metadata),

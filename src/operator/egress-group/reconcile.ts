@@ -1,6 +1,6 @@
 /**
- * One pass over all Services of one ProxyGroup of type egress: what stands for them, what the nodes are told, and which
- * pods take connections. One key for a group, so that ports are given out and each object is written by one alone.
+ * One pass over all Services of one ProxyGroup of type egress: their fronts, the rules of the nodes, and the accepting
+ * pods. The group is the key, so that only one pass assigns ports and writes each object.
  */
 import { errorText } from '../../errors.ts';
 import { SERVICES, SERVICES_BY_GROUP } from '../indexes.ts';
@@ -47,7 +47,7 @@ import {
 } from './member.ts';
 import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
-/** A name that the tailnet does not know is looked up again so often: the nodes do it when their files change. */
+/** Interval of lookups of unknown names, in milliseconds. The nodes look up names when their files change. */
 const LOOK_AGAIN_MS = 30_000;
 
 export interface EgressChoices {
@@ -56,13 +56,13 @@ export interface EgressChoices {
   readonly takesUnclassed: boolean;
 }
 
-/** What a pass found in the cluster. */
+/** Observed state of the cluster. */
 interface Seen {
   readonly group: NodeGroup;
   readonly members: readonly Member[];
-  /** By the key of their Service. */
+  /** Fronts by the key of their Service. */
   readonly fronts: ReadonlyMap<string, ServiceFront>;
-  /** What stands for Services that are there no longer. */
+  /** Fronts of Services that no longer exist. */
   readonly leaving: readonly ServiceFront[];
   readonly slices: ReadonlyMap<string, KubeObject>;
   readonly configMap: KubeObject | undefined;
@@ -72,7 +72,7 @@ interface Seen {
 export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoices): Reconciler {
   return {
     async reconcile(name, signal) {
-      // What stands for Services goes with the nodes then.
+      // The fronts are deleted with the nodes.
       if (deps.leaving === true) return undefined;
       const object = await deps.client.get(KINDS.proxyGroup, { name }, signal);
       const proxyGroup = object === undefined ? undefined : parseProxyGroup(object);
@@ -87,7 +87,7 @@ export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoi
   };
 }
 
-/** The Services that name a group. */
+/** Returns the Services of a group. */
 async function membersOf(
   { cache }: ReconcilerDeps,
   group: string,
@@ -118,7 +118,7 @@ async function turnAway(
   message: string,
   signal: AbortSignal,
 ): Promise<void> {
-  // A label cannot have the name of a group that is refused for the length of its name.
+  // A name that is too long does not fit into a label, so such a group has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
     await removeFronts(deps, name, signal);
   for (const member of members) await say(deps, member, refusal('ProxyGroupNotReady', message), signal);
@@ -146,7 +146,7 @@ async function look(
   const fronts = new Map<string, ServiceFront>();
   const leaving: ServiceFront[] = [];
   for (const front of services.flatMap((service) => readFront(service) ?? [])) {
-    // Two for the same one: what is left of a creation that ended half way.
+    // A duplicate is the rest of an interrupted creation.
     if (keys.has(front.key) && !fronts.has(front.key)) fronts.set(front.key, front);
     else leaving.push(front);
   }
@@ -158,17 +158,17 @@ async function look(
     leaving,
     slices: new Map(slices.map((slice) => [slice.metadata.name, slice])),
     configMap: config,
-    // A pod is called as its state Secret is.
+    // A pod has the name of its state Secret.
     pods: pods.map((pod) => readPod(pod, states.get(pod.metadata.name))),
   };
 }
 
-/** The Services of a group after each had its turn. */
+/** The Services of a group after their preparation. */
 interface Prepared {
   readonly fronts: readonly ServiceFront[];
   readonly serving: ReadonlyMap<string, Serving>;
   readonly refusals: ReadonlyMap<string, MemberVerdicts>;
-  /** The first; those of others are logged. */
+  /** First failure; the others are logged. */
   readonly failure: Error | undefined;
 }
 
@@ -192,7 +192,7 @@ async function serve(
     seen.group,
   );
   await writeSlices(deps, seen, prepared, signal);
-  // The last word: what a pod has taken over is where the cluster looks by now.
+  // Open the gates last, after the slices point to the new pods.
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
   }
@@ -201,7 +201,7 @@ async function serve(
   return unresolved ? LOOK_AGAIN_MS - (now % LOOK_AGAIN_MS) : undefined;
 }
 
-/** One that fails does not hold the others up. */
+/** Prepares each Service. A failure does not affect the others. */
 async function prepareAll(
   deps: ReconcilerDeps,
   { takesUnclassed }: EgressChoices,
@@ -242,7 +242,7 @@ async function writeSlices(
   }
 }
 
-/** Where the Service leads now, and how that is going. */
+/** Updates a Service: its target in the cluster and its conditions. */
 async function tell(
   deps: ReconcilerDeps,
   { clusterDomain }: EgressChoices,
@@ -267,7 +267,7 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
   return fqdn === '' ? ip : fqdn;
 }
 
-/** What stands for a Service, made or brought up to date; or why there is none. */
+/** Creates or updates the front of a Service. Returns the reason if there is none. */
 async function prepare(
   deps: ReconcilerDeps,
   takesUnclassed: boolean,
@@ -316,7 +316,7 @@ async function prepare(
   return front;
 }
 
-/** Writes the conditions of a Service when they change. */
+/** Writes the conditions of a Service if they change. */
 async function say(
   deps: ReconcilerDeps,
   { metadata, status }: Member,

@@ -1,11 +1,11 @@
-/** From what was seen of a Service of a group to its conditions. Pure. */
+/** Computes the conditions of a member of an egress group. Pure. */
 import { withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import { EGRESS_CONDITIONS } from '../service/status.ts';
 import type { Serving } from './endpoints.ts';
 
 export type MemberVerdicts = Readonly<Record<keyof typeof EGRESS_CONDITIONS, Verdict>>;
 
-/** Nothing is done for it. */
+/** Conditions of a member that is not served. */
 export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', message: string): MemberVerdicts {
   const unknown = reason === 'ProxyGroupNotReady';
   const not = (what: string): Verdict => ({ ready: false, reason: what, message });
@@ -16,7 +16,7 @@ export function refusal(reason: 'EgressSvcInvalid' | 'ProxyGroupNotReady', messa
   };
 }
 
-/** @param target the name or address that it leads to */
+/** @param target name or address of its target */
 export function memberVerdictsOf(
   group: string,
   target: string,

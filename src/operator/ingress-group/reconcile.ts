@@ -175,13 +175,15 @@ async function nodesOf(
     (await client.list(KINDS.pod, scope, signal)).items.map((pod) => [pod.metadata.name, pod]),
   );
   return ordinals(group).map((ordinal) => {
-    // A pod is called as its state Secret is.
+    // A pod has the name of its state Secret.
     const name = stateSecretName(group.name, ordinal);
     return readGroupNode(ordinal, observed.secrets.get(name), pods.get(name));
   });
 }
 
-/** What was given to those that are not served any more: nodes have been told, so nothing leads to them. */
+/**
+ * Releases the allocations of members that are no longer served. The nodes already have a configuration without them.
+ */
 async function takeBack(
   { deps }: GroupContext,
   group: NodeGroup,
@@ -218,13 +220,13 @@ async function reportExposure(
   signal: AbortSignal,
 ): Promise<void> {
   const count = nodes.filter((node) => serves(mode, exposure, node)).length;
-  // What callers are told stays while pods start again.
+  // The addresses stay while pods restart.
   const shown = count > 0 || isIdle(exposure) ? shownAddresses(mode, exposure) : undefined;
   const why = exposure.unready ? 'no endpoint of the Service is ready' : pending;
   await report(deps, exposure.member, exposureVerdictsOf(count, replicas, why), shown, signal);
 }
 
-/** Returns how many members are not served by all nodes, or undefined if there are none. */
+/** Returns the number of members that not all nodes serve, or undefined if there are none. */
 function unservedBy(
   mode: ServeMode,
   exposures: readonly ServedMember[],
@@ -237,7 +239,7 @@ function unservedBy(
     : undefined;
 }
 
-/** The group is going, and its nodes are gone. */
+/** Cleans up after a deleted group, when its nodes are gone. */
 async function removeMore(
   { deps, choices }: GroupContext,
   group: NodeGroup,
@@ -262,7 +264,7 @@ async function removeMore(
   await deps.client.remove(KINDS.configMap, { namespace, name }, { uid }, signal);
 }
 
-/** What was said of a group that stays while the operator goes. */
+/** Clears the status of a group that stays while the operator is uninstalled. */
 async function release(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<boolean> {
   const status = clearedGroupStatus(proxyGroup);
   await writeStatus(deps, { kind: KINDS.proxyGroup, metadata: proxyGroup.metadata }, status, signal);

@@ -1,4 +1,4 @@
-/** One pass over one ProxyClass: it is checked, and says whether proxies may follow it. Effects only. */
+/** One pass over one ProxyClass: validates it, and writes its condition. Effects only. */
 import { KINDS } from '../kube-object.ts';
 import {
   timeOf,

@@ -1,4 +1,4 @@
-/** The `ProxyClass` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxyclass.yaml`. */
+/** Schema of the `ProxyClass` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxyclass.yaml`. */
 import type {
   V1Affinity,
   V1LocalObjectReference,
@@ -54,19 +54,19 @@ const proxyClassSchema = z.object({
 
 export type ProxyClass = z.infer<typeof proxyClassSchema>;
 
-/** The condition that proxies wait for. */
+/** Condition that proxies wait for. */
 export const READY = 'ProxyClassReady';
 
 /**
- * Reads a ProxyClass, with every default of the schema filled in.
+ * Parses a ProxyClass, with the defaults of the schema.
  *
- * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ * @throws ZodError if a foreign CRD is installed, because the API server validates ours
  */
 export function parseProxyClass(object: unknown): ProxyClass {
   return proxyClassSchema.parse(object);
 }
 
-/** Whether what it says now has been found valid. */
+/** True if the current generation was found valid. */
 export function isReady({ metadata, status }: ProxyClass): boolean {
   const condition = status.conditions.find(({ type }) => type === READY);
   return condition?.status === 'True' && (condition.observedGeneration ?? 0) >= metadata.generation;

@@ -1,8 +1,8 @@
-/** What makes a ProxyClass invalid, beyond what its schema refuses. Pure. */
+/** Validates the parts of a ProxyClass that its schema does not check. Pure. */
 import { isAnnotationKey, isLabelValue } from '../kube-object.ts';
 import type { ProxyClass } from './resource.ts';
 
-/** Every problem, each with the field that has it. */
+/** Returns all problems with their fields. */
 export function problemsOf({ spec }: ProxyClass): readonly string[] {
   const { statefulSet, metrics } = spec;
   const { pod } = statefulSet;
@@ -20,7 +20,7 @@ export function problemsOf({ spec }: ProxyClass): readonly string[] {
   ];
 }
 
-/** What is taken and has no effect, or an effect that may surprise. */
+/** Returns warnings about fields without an effect, or with a surprising effect. */
 export function warningsOf({ spec }: ProxyClass): readonly string[] {
   const { tailscaleContainer, tailscaleInitContainer } = spec.statefulSet.pod;
   const own = [...tailscaleContainer.env, ...tailscaleInitContainer.env].filter(({ name }) =>
@@ -49,7 +49,7 @@ function keyProblems(field: string, map: Readonly<Record<string, string>>): read
     .map((key) => `${field}: Invalid value: ${JSON.stringify(key)}: not a qualified name`);
 }
 
-/** A reference as registries take it (distribution/reference), without its finer rules. */
+/** Checks an image reference (distribution/reference), without its finer rules. */
 function imageProblem(field: string, image: string): readonly string[] {
   const valid =
     /^[a-z0-9]([a-z0-9._:-]*[a-z0-9])?(\/[a-z0-9]([a-z0-9._-]*[a-z0-9])?)*(:[\w][\w.-]{0,127})?(@sha256:[0-9a-f]{64})?$/i;

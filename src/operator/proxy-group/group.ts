@@ -12,12 +12,12 @@ import {
 import type { ProxyGroup } from './resource.ts';
 
 /**
- * The account of gateways that impersonate, under the reference's name. It is installed together with its right to
- * impersonate (`deploy/rbac/operator.yaml`): an operator that could hand that right out would have it himself.
+ * Account of gateways that impersonate, with the reference's name. It is installed with its right to impersonate
+ * (`deploy/rbac/operator.yaml`), because an operator that could grant this right would need it itself.
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
-/** Names of the nodes of a group; none while the name of the group is refused. */
+/** Names of the nodes of a group; empty if the name of the group is invalid. */
 export function nodeNames({ metadata, spec }: ProxyGroup, group: NodeGroup): readonly string[] {
   if (problemOfName(metadata.name) !== undefined) return [];
   const prefix = spec.hostnamePrefix === '' ? metadata.name : spec.hostnamePrefix;
@@ -26,7 +26,7 @@ export function nodeNames({ metadata, spec }: ProxyGroup, group: NodeGroup): rea
 
 type GroupOptions = Pick<SpecOptions, 'defaultTags'>;
 
-/** @param options `defaultTags` are those of groups that name none. */
+/** @param options `defaultTags` are the tags of groups without tags */
 export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): NodeGroup {
   const { metadata, spec } = proxyGroup;
   const shared = spec.kubeAPIServer.mode === 'auth';
@@ -36,7 +36,7 @@ export function proxyGroupNodes(proxyGroup: ProxyGroup, options: GroupOptions): 
   });
 }
 
-/** The nodes that many Services share. Their account may read and write their own state and nothing else. */
+/** Nodes that many Services share. Their account may only read and write their own state. */
 export function sharedNodes(
   proxyGroup: ProxyGroup,
   options: Pick<SpecOptions, 'namespace' | 'defaultTags'>,

@@ -1,6 +1,6 @@
 /**
- * One pass over one ProxyGroup of type kube-apiserver: its gateways, and the one name that they share; or of another type, which is
- * told so where nobody serves it. Effects only.
+ * One pass over one ProxyGroup of type kube-apiserver: its gateways, and their shared name. Groups of disabled types
+ * get a condition. Effects only.
  */
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
@@ -40,7 +40,7 @@ const FINALIZER = 'tailscale.com/kube-apiserver-finalizer';
 const MAX_HOSTNAME = 63;
 
 export interface ProxyGroupChoices {
-  /** Types of groups that somebody of ours sees to; of the others it is said that they are not served. */
+  /** Types with an enabled controller. Groups of other types get the condition that they are not served. */
   readonly served: readonly string[];
 }
 
@@ -69,7 +69,7 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
   });
 }
 
-/** Says of a group, once, that it is not served. What others have said of it stays. */
+/** Writes once that a group is not served. Entries of other operators stay. */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
   const { metadata, status } = proxyGroup;
   const told = { kind: KINDS.proxyGroup, metadata };
@@ -126,7 +126,7 @@ async function deploy(
   return again;
 }
 
-/** What makes a ProxyGroup invalid, beyond what its schema refuses. */
+/** Returns the problem of a ProxyGroup that its schema does not detect. */
 function problemOf(
   proxyGroup: ProxyGroup,
   group: NodeGroup,
@@ -149,7 +149,7 @@ function problemOf(
   return settingsOf(proxyGroup).problem;
 }
 
-/** @returns why the Service cannot be this group's */
+/** @returns the reason why the group cannot use the Service */
 async function ensureService(
   proxyGroup: ProxyGroup,
   group: NodeGroup,
@@ -164,7 +164,7 @@ async function ensureService(
   return undefined;
 }
 
-/** Removes the Services of a group, all but one. */
+/** Removes the Services of a group except one. */
 async function removeServices(
   { services }: TailnetControl,
   uid: string,

@@ -1,13 +1,13 @@
-/** The `ProxyGroup` custom resource (`tailscale.com/v1alpha1`) as the operator reads it. Schema: `deploy/crds/proxygroup.yaml`. */
+/** Schema of the `ProxyGroup` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxygroup.yaml`. */
 import { z } from 'zod';
 import type { KubeObject } from '../kube-object.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
-/** Annotations of a ProxyGroup that ask for what the resource has no field for. */
+/** Annotations for settings without a field in the resource. */
 export const ANNOTATIONS = {
-  /** Secret of type kubernetes.io/tls with the gateway's certificate, instead of what the tailnet issues. */
+  /** Secret of type kubernetes.io/tls with the gateway's certificate. Default: a certificate from the tailnet. */
   tlsSecret: 'tailcast.dev/tls-secret',
-  /** Settings of the gateway, a `NAME=value` a line; they win over those that the operator sets. */
+  /** Settings of the gateway, one `NAME=value` per line. They override the operator's settings. */
   env: 'tailcast.dev/env',
 } as const;
 
@@ -38,39 +38,39 @@ const proxyGroupSchema = z.object({
 export type ProxyGroup = z.infer<typeof proxyGroupSchema>;
 
 /**
- * Reads a ProxyGroup, with every default of the schema filled in.
+ * Parses a ProxyGroup, with the defaults of the schema.
  *
- * @throws ZodError when it is not one; the API server's validation comes first, so that means a foreign CRD.
+ * @throws ZodError if a foreign CRD is installed, because the API server validates ours
  */
 export function parseProxyGroup(object: unknown): ProxyGroup {
   return proxyGroupSchema.parse(object);
 }
 
-/** Gateways to this API server. */
+/** True for groups of gateways to this API server. */
 export function isApiServerGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'kube-apiserver';
 }
 
-/** Services lead to the tailnet through these. */
+/** True for groups through which Services lead to the tailnet. */
 export function isEgressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'egress';
 }
 
-/** Services and Ingresses are reached from the tailnet through these. */
+/** True for groups that expose Services and Ingresses to the tailnet. */
 export function isIngressGroup({ spec }: ProxyGroup): boolean {
   return spec.type === 'ingress';
 }
 
-/** The ProxyClass that the nodes of a group follow; empty: the operator's default, or none. Gateways follow none. */
+/** Returns the ProxyClass of a group's nodes; empty for the operator's default or none. Gateways have no class. */
 export function groupClassOf(object: KubeObject): string {
   const known = proxyGroupSchema.safeParse(object);
   return known.success ? known.data.spec.proxyClass : '';
 }
 
 /**
- * The settings of the gateway that the annotation names.
+ * Parses the gateway settings in the annotation.
  *
- * @returns the line that cannot be understood, in `problem`.
+ * @returns `problem` with the invalid line, if any
  */
 export function settingsOf({ metadata }: ProxyGroup): {
   readonly settings: ReadonlyMap<string, string>;

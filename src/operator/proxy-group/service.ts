@@ -1,6 +1,6 @@
 /**
- * The Tailscale Service of a ProxyGroup: one name for all of its replicas. Who owns a Service is written into it, in
- * the reference's words, so that no operator takes another's. Pure.
+ * The Tailscale Service of a ProxyGroup: one name for all its replicas. An annotation names the owner of the Service in
+ * the reference's format, so that no operator adopts a foreign Service. Pure.
  */
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
@@ -8,9 +8,9 @@ import type { TailnetService } from '../auth-keys.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** The annotation in which owners are. */
+/** Annotation with the owners. */
 const OWNERS = 'tailscale.com/owner-references';
-/** Who we are in that annotation; the reference puts the ID of its own node there, and we have none. */
+/** Operator id in this annotation. The reference uses the ID of its own node, which this operator does not have. */
 const OPERATOR_ID = 'tailcast-operator';
 const COMMENT = 'This Tailscale Service is managed by the tailcast operator';
 const PORTS = ['tcp:443'];
@@ -26,7 +26,7 @@ const ownersSchema = z.object({
   ),
 });
 
-/** `svc:` and the name that people type. */
+/** `svc:` and the name for users. */
 export function serviceNameOf({ metadata, spec }: ProxyGroup): string {
   const { hostname } = spec.kubeAPIServer;
   return `svc:${hostname === '' ? metadata.name : hostname}`;
@@ -93,7 +93,7 @@ export function decideGroupService(
   return decideService(wanted, (service) => isOurs(service, uid), existing);
 }
 
-/** Names of Services that the group had under an earlier name; all of the group's when it is going. */
+/** Names of the group's Services from earlier names; all its Services if the group is being deleted. */
 export function staleServices(
   uid: string,
   services: readonly TailnetService[],
@@ -102,7 +102,7 @@ export function staleServices(
   return services.filter((service) => service.name !== keep && isOurs(service, uid)).map(({ name }) => name);
 }
 
-/** Uids are unique, also between clusters: a Service that names this one and nobody else is this group's. */
+/** True if this group is the only owner. Uids are unique across clusters. */
 function isOurs(service: TailnetService, uid: string): boolean {
   const owners = ownersOf(service) ?? [];
   return owners.length === 1 && owners[0]?.resource?.uid === uid;
@@ -118,7 +118,7 @@ function ownerShown(service: TailnetService): string {
   return shown.length === 0 ? 'somebody who made it without an operator' : shown.join(' and ');
 }
 
-/** Who has a part in a Service; undefined where that is not said, or in other words. */
+/** Owners of a Service; undefined if they are missing or in an unknown format. */
 export function ownersOf({
   annotations,
 }: TailnetService): z.infer<typeof ownersSchema>['ownerRefs'] | undefined {

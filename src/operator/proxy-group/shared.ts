@@ -1,4 +1,4 @@
-/** What the reconcilers of egress groups and ingress groups have in common: their nodes serve many Services. Effects. */
+/** Common parts of the reconcilers of egress and ingress groups, whose nodes serve many Services. Effects. */
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
   timeOf,
@@ -30,7 +30,9 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
   };
 }
 
-/** Returns the ProxyClass of a group, or undefined after the group got a condition that says why it has to wait. */
+/**
+ * Returns the ProxyClass of a group. If the group must wait for its class, writes a condition and returns undefined.
+ */
 export async function classOfGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
@@ -49,7 +51,7 @@ export async function classOfGroup(
   return refuseGroup(deps, proxyGroup, 'ProxyGroupCreating', `waiting: ${answer.message}`, signal);
 }
 
-/** Says in an event and in the status why a group is not deployed. */
+/** Writes the reason why a group is not deployed to an event and the status. */
 export async function refuseGroup(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
@@ -80,9 +82,9 @@ export function proxyOfGroup(
 }
 
 /**
- * Writes the status after the nodes were deployed.
+ * Writes the status after the deployment of the nodes.
  *
- * @param waitsFor undefined: the group does its work.
+ * @param waitsFor undefined: the group is ready
  */
 export async function reportNodes(
   deps: ReconcilerDeps,

@@ -1,6 +1,6 @@
 /**
- * The StatefulSet of a ProxyGroup: gateways, each beside the stock tailscale container, which forwards port 443 of its
- * node (and of the group's Tailscale Service) to the gateway with a PROXY header that says who calls. Pure.
+ * The StatefulSet of a ProxyGroup of gateways. The stock tailscale container forwards port 443 of its node, and of the
+ * group's Tailscale Service, to the gateway with a PROXY header that names the caller. Pure.
  */
 import type { V1Container, V1EnvVar, V1Volume } from '@kubernetes/client-node';
 import type { SpecOptions } from '../workload/workload.ts';
@@ -23,21 +23,21 @@ import { metadataOf } from '../workload/object-specs.ts';
 import { proxyGroupNodes } from './group.ts';
 import { ANNOTATIONS, settingsOf, type ProxyGroup } from './resource.ts';
 
-/** On a loopback address of its own, which no other node can reach through tailscaled. */
+/** Loopback address that no other node can reach through tailscaled. */
 const LISTEN = '127.0.0.77:8443';
 const OPS_PORT = 9002;
 const TAILSCALE_HEALTH_PORT = 9001;
 const TLS_DIRECTORY = '/etc/tailcast-tls';
 const STATE_DIRECTORY = '/var/lib/tailcast';
-/** Running shells may go on this long; then the container has 15 s to end them well. */
+/** Time for running sessions to finish. Afterwards the container has 15 s to close them. */
 const DRAIN_SECONDS = 60;
 const GRACE_SECONDS = 75;
 
-/** What the control server decides about a group. */
+/** Facts from the control server about a group. */
 export interface GatewayContext {
-  /** `svc:…`; undefined where the control server has no Services: then each node has its own name only. */
+  /** `svc:…`; undefined if the control server has no Services. Each node then has only its own name. */
   readonly service: string | undefined;
-  /** False where the control server issues none, so that gateways need an authority of their own. */
+  /** False if the control server issues no certificates. Gateways then need their own CA. */
   readonly issuesCertificates: boolean;
 }
 
@@ -103,7 +103,7 @@ function tlsOf({ metadata }: ProxyGroup, { issuesCertificates }: GatewayContext)
   return { kind: issuesCertificates ? 'tailscale' : 'self-signed' };
 }
 
-/** Host names of the nodes; variables of the pod stand for what differs between replicas. */
+/** Host names of the nodes, with pod variables for the parts that differ between replicas. */
 function hostnameOf({ spec }: ProxyGroup): string {
   return spec.hostnamePrefix === '' ? '$(POD_NAME)' : `${spec.hostnamePrefix}-$(POD_INDEX)`;
 }
@@ -113,7 +113,7 @@ function podIndex(): V1EnvVar {
   return { name: 'POD_INDEX', valueFrom: { fieldRef: { fieldPath } } };
 }
 
-/** Plain TCP: TLS ends in the gateway, for the node's own name and for that of the Service. */
+/** Forwards plain TCP. The gateway terminates TLS, for the node's own name and for the name of the Service. */
 function serveConfig(listen: string, service: string | undefined): object {
   const tcp = { 443: { TCPForward: listen, ProxyProtocol: 2 } };
   return { TCP: tcp, ...(service === undefined ? {} : { Services: { [service]: { TCP: tcp } } }) };

@@ -1,4 +1,4 @@
-/** From what was observed to the status of a ProxyGroup. Pure. */
+/** Computes the status of a ProxyGroup from observations. Pure. */
 import type { NodeState } from '../workload/node-state.ts';
 import {
   sameJson,
@@ -9,7 +9,7 @@ import {
 } from '../workload/status.ts';
 import type { ProxyGroup } from './resource.ts';
 
-/** Types of conditions, as the reference has them. */
+/** Types of conditions, equal to the reference's. */
 const CONDITIONS = {
   valid: 'KubeAPIServerProxyValid',
   configured: 'KubeAPIServerProxyConfigured',
@@ -34,7 +34,7 @@ export type ProxyGroupReason =
 
 type Said = Verdict<ProxyGroupReason>;
 
-/** Of groups whose Services, or Ingresses, the operator does not look at. */
+/** Condition of a group whose type the operator's settings disable. */
 export function notServed({ spec }: ProxyGroup): Said {
   const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
   const message = `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} to --controllers, and apply deploy/rbac/operator.yaml`;
@@ -52,7 +52,7 @@ export function withNotServed({ status, metadata, spec }: ProxyGroup, nowIso: st
   );
 }
 
-/** The status without anything that we said, or undefined when there is nothing. */
+/** Returns the status without the operator's entries, or undefined if there are none. */
 export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatus, 'url'> | undefined {
   const ours: readonly string[] = Object.values(CONDITIONS);
   const conditions = status.conditions.filter(({ type }) => !ours.includes(type));
@@ -60,26 +60,26 @@ export function clearedGroupStatus({ status }: ProxyGroup): Omit<ProxyGroupStatu
   return { conditions, devices: [] };
 }
 
-/** The same of what was said by {@link notServed} alone. */
+/** Returns the conditions without the one of {@link notServed}. */
 export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
   return status.conditions.filter(
     ({ reason }) => reason !== ('ProxyGroupNotServed' satisfies ProxyGroupReason),
   );
 }
 
-/** What is said of each condition; those that are missing stay as they were. */
+/** Desired conditions; missing ones stay unchanged. */
 export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, Said>>>;
 
-/** What a pass saw. */
+/** Observations of a pass. */
 export interface Seen {
   readonly replicas: number;
-  /** Pods that are ready, as the StatefulSet counts them. */
+  /** Number of ready pods in the status of the StatefulSet. */
   readonly readyPods: number;
   /** One per replica. */
   readonly nodes: readonly NodeState[];
-  /** Undefined where the control server has no Services. */
+  /** Undefined if the control server has no Services. */
   readonly service: string | undefined;
-  /** False while the StatefulSet is being made anew, or replicas are being removed. */
+  /** False while the StatefulSet is being recreated, or replicas are being removed. */
   readonly settled: boolean;
 }
 
@@ -90,7 +90,7 @@ export interface ProxyGroupStatus {
   readonly url: string | null;
 }
 
-/** How many replicas take callers: they have joined, and say that they are there for the Service if there is one. */
+/** Number of replicas that accept callers: they have joined, and advertise the Service if there is one. */
 export function backends({ nodes, service, readyPods }: Seen): number {
   const joined = nodes.filter(
     ({ deviceId, advertised }) =>
@@ -99,7 +99,7 @@ export function backends({ nodes, service, readyPods }: Seen): number {
   return Math.min(joined, readyPods);
 }
 
-/** Where callers go: the Service under the domain of its nodes, or the first node that has joined. */
+/** URL for callers: the Service in the domain of its nodes, or the first joined node. */
 export function urlOf(seen: Seen): string | undefined {
   if (backends(seen) === 0) return undefined;
   const name = seen.nodes.find(({ dnsName }) => dnsName !== undefined)?.dnsName;
@@ -108,7 +108,7 @@ export function urlOf(seen: Seen): string | undefined {
   return `https://${seen.service.replace(/^svc:/, '')}${name.slice(name.indexOf('.'))}`;
 }
 
-/** The conditions after a pass that got through. */
+/** Conditions after a successful pass. */
 export function verdictsOf(seen: Seen): Verdicts {
   const count = backends(seen);
   const joined = seen.nodes.filter(({ deviceId }) => deviceId !== undefined).length;
@@ -140,10 +140,10 @@ export function verdictsOf(seen: Seen): Verdicts {
 }
 
 /**
- * The new status, or undefined when nothing changes.
+ * Returns the new status, or undefined for no change.
  *
- * @param observed undefined: devices and URL stay as they were, because they were not looked at.
- * @param nowIso RFC 3339 with seconds.
+ * @param observed undefined: devices and URL stay unchanged
+ * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(
   { metadata, status }: ProxyGroup,

@@ -1,11 +1,14 @@
-/** The key with which all replicas of a Recorder sign: they join the parts of a session only if they trust each other's key. */
+/**
+ * The signing key of all replicas of a Recorder. Replicas join the parts of a session only if they trust each other's
+ * key.
+ */
 import { generateKeyPairSync } from 'node:crypto';
 import { TailcastError } from '../../errors.ts';
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS, labelValue } from '../kube-object.ts';
 import type { NodeGroup, SpecOptions } from '../workload/workload.ts';
 
-/** Key of the Secret, and the file that it becomes. */
+/** Key in the Secret, and name of the mounted file. */
 export const EVIDENCE_KEY = 'key.pem';
 
 const MANAGED_BY = { 'app.kubernetes.io/managed-by': 'tailscale-operator' };
@@ -17,8 +20,8 @@ export function evidenceSecretName(groupName: string): string {
 }
 
 /**
- * Creates the Secret unless it exists. It has no owner and not the labels of the group, so it stays when the Recorder is
- * deleted: recordings in the bucket stay as well, and a Recorder that is created again trusts them.
+ * Creates the Secret unless it exists. It has no owner and not the labels of the group, so it stays when the Recorder
+ * is deleted: recordings in the bucket stay as well, and a Recorder that is created again trusts them.
  *
  * @throws TailcastError `OBJECT_NOT_OURS`; KubeRefusal.
  */

@@ -1,11 +1,11 @@
-/** What a Service asks of the operator, decided in one place. Pure. */
+/** Determines the purpose of a Service. Pure. */
 import { isIP } from 'node:net';
 import type { PacketDuty } from '../workload/workload.ts';
 import { ANNOTATIONS, groupIn, isOurLoadBalancer } from './predicates.ts';
 import type { Service } from './resource.ts';
 
 export type Purpose =
-  /** Nothing: what is there of ours goes. */
+  /** Nothing: existing objects are deleted. */
   | { readonly kind: 'none' }
   | { readonly kind: 'invalid'; readonly message: string }
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
@@ -13,7 +13,7 @@ export type Purpose =
 export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
-  // Groups of proxies are somebody else's; a Service that moves to one leaves its own proxy behind.
+  // A Service in a group has no proxy of its own. Its previous proxy is deleted.
   if (isOfGroup(service)) return { kind: 'none' };
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
@@ -26,7 +26,7 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   return inwardPurpose(service);
 }
 
-/** Where in the tailnet a Service leads; one of the two is empty in one that is valid. */
+/** Target in the tailnet. A valid target has exactly one of both fields. */
 export interface TailnetTarget {
   readonly ip: string;
   readonly fqdn: string;
@@ -40,13 +40,13 @@ function addressIn(annotations: Readonly<Record<string, string>>): string | unde
   return annotations[ANNOTATIONS.targetAddress] ?? annotations[ANNOTATIONS.targetAddressOld];
 }
 
-/** Whether it leads to the tailnet. */
+/** True if it leads to the tailnet. */
 export function leadsOut(annotations: Readonly<Record<string, string>>): boolean {
   const { ip, fqdn } = targetOf(annotations);
   return ip !== '' || fqdn !== '';
 }
 
-/** Whether it is to be reached from the tailnet. */
+/** True if it is exposed to the tailnet. */
 export function isExposed(
   annotations: Readonly<Record<string, string>>,
   spec: LoadBalancerLike,
@@ -55,7 +55,7 @@ export function isExposed(
   return isOurLoadBalancer(spec, takesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
 }
 
-/** What is wrong with a Service that is to lead to the tailnet. */
+/** Returns the problem of a Service that leads to the tailnet, or undefined. */
 export function egressProblemOf(
   { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
   takesUnclassed: boolean,
@@ -73,7 +73,7 @@ export function egressProblemOf(
 
 type LoadBalancerLike = Pick<Service['spec'], 'type' | 'loadBalancerClass'>;
 
-/** Of a Service that is to be reached from the tailnet. */
+/** Returns the purpose of a Service that is exposed to the tailnet. */
 function inwardPurpose({ spec }: Service): Purpose {
   if (spec.type === 'ExternalName') return proxy({ kind: 'ingress-name', name: spec.externalName });
   if (spec.clusterIP === 'None') {
@@ -82,12 +82,12 @@ function inwardPurpose({ spec }: Service): Purpose {
       message: 'headless Services cannot be exposed: there is no address to forward to. Give it a clusterIP',
     };
   }
-  // The API server is about to choose one; the Service changes then.
+  // the API server will assign an address, which changes the Service
   if (spec.clusterIP === '') return { kind: 'invalid', message: 'the Service has no clusterIP' };
   return proxy({ kind: 'ingress', address: spec.clusterIP });
 }
 
-/** Whether a group of proxies is to serve it. */
+/** True if it names a ProxyGroup. */
 export function isOfGroup({ metadata }: Pick<Service, 'metadata'>): boolean {
   return groupIn(metadata.annotations) !== '';
 }
@@ -99,7 +99,7 @@ function proxy(duty: PacketDuty): Purpose {
 const TAG = /^tag:[a-zA-Z][a-zA-Z0-9-]*$/;
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i;
 
-/** Tags that the annotations of a Service name; none: the default's. */
+/** Tags in the annotations of a Service; empty for the default tags. */
 export function tagsIn(annotations: Readonly<Record<string, string>>): readonly string[] {
   const text = annotations[ANNOTATIONS.tags] ?? '';
   return text
@@ -108,7 +108,7 @@ export function tagsIn(annotations: Readonly<Record<string, string>>): readonly 
     .filter((tag) => tag !== '');
 }
 
-/** What is wrong with the names that annotations choose. */
+/** Returns the problem with the names in the annotations, or undefined. */
 export function problemOfNames(annotations: Readonly<Record<string, string>>): string | undefined {
   const hostname = annotations[ANNOTATIONS.hostname];
   if (hostname !== undefined && !LABEL.test(hostname)) {
@@ -146,7 +146,7 @@ function problemOfTarget(
     : undefined;
 }
 
-/** Three labels at least; control servers may have any domain. */
+/** A name with at least three labels. Control servers may use any domain. */
 function isFullName(name: string): boolean {
   const labels = name.replace(/\.$/, '').split('.');
   return name.length <= 254 && labels.length >= 3 && labels.every((label) => LABEL.test(label));

@@ -1,8 +1,8 @@
-/** Makes a Service lead to what stands for it in the operator's namespace. Effects. */
+/** Points a Service to its front in the operator's namespace. Effects. */
 import type { KubeClient } from '../kube-client.ts';
 import { KINDS } from '../kube-object.ts';
 
-/** As much of a Service as that takes. */
+/** The fields of a Service that this needs. */
 interface Leading {
   readonly metadata: { readonly namespace?: string | undefined; readonly name: string; readonly uid: string };
   readonly spec: {
@@ -12,7 +12,7 @@ interface Leading {
   };
 }
 
-/** @param externalName the full name in the cluster's DNS */
+/** @param externalName full name in the cluster DNS */
 export async function leadServiceTo(
   client: Pick<KubeClient, 'patch'>,
   { metadata, spec }: Leading,
@@ -22,7 +22,7 @@ export async function leadServiceTo(
   const hasSelector = Object.keys(spec.selector ?? {}).length > 0;
   if (spec.type === 'ExternalName' && spec.externalName === externalName && !hasSelector) return;
   const { namespace, name, uid } = metadata;
-  // A Service of another type has members that this one may not have; the API server takes those away by itself.
+  // For ExternalName, the API server removes the fields of other types itself.
   const body = { metadata: { uid }, spec: { type: 'ExternalName', externalName, selector: null } };
   await client.patch(KINDS.service, { namespace, name }, { kind: 'merge', body }, signal);
 }

@@ -1,11 +1,11 @@
-/** Which Services the operator looks at, from as little of them as a copy of all Services may hold. Pure. */
+/** Selects the Services that the operator handles, from the part of them in the cache. Pure. */
 import { z } from 'zod';
 import { FINALIZER, type KubeObject } from '../kube-object.ts';
 
-/** `spec.loadBalancerClass` of Services that are ours. */
+/** `spec.loadBalancerClass` of the operator's Services. */
 const LOAD_BALANCER_CLASS = 'tailscale';
 
-/** What people write on a Service; the names are the reference's. */
+/** Annotations of a Service; the names are the reference's. */
 export const ANNOTATIONS = {
   expose: 'tailscale.com/expose',
   hostname: 'tailscale.com/hostname',
@@ -14,7 +14,7 @@ export const ANNOTATIONS = {
   proxyGroup: 'tailscale.com/proxy-group',
   targetName: 'tailscale.com/tailnet-fqdn',
   targetAddress: 'tailscale.com/tailnet-ip',
-  /** What `targetAddress` was called at first. */
+  /** Original name of `targetAddress`. */
   targetAddressOld: 'tailscale.com/ts-tailnet-target-ip',
 } as const;
 
@@ -34,9 +34,9 @@ const specSchema = z.object({
 });
 
 /**
- * Whether something is asked of us, or has been: then there is our finalizer.
+ * True if a Service requests something from the operator, or has its finalizer.
  *
- * @param takesUnclassed whether LoadBalancers that name no class are ours
+ * @param takesUnclassed true if LoadBalancers without a class belong to the operator
  */
 export function isOfInterest(service: KubeObject, takesUnclassed: boolean): boolean {
   const { finalizers = [], annotations = {} } = service.metadata;
@@ -60,12 +60,12 @@ export function isOurLoadBalancer(
   return loadBalancerClass === undefined ? takesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
 }
 
-/** The group of proxies that is to serve a Service or an Ingress; empty: none. */
+/** Returns the ProxyGroup of a Service or an Ingress; empty for none. */
 export function groupIn(annotations: Readonly<Record<string, string>>): string {
   return annotations[ANNOTATIONS.proxyGroup] ?? '';
 }
 
-/** The class whose choices a Service follows: its label, its annotation, or the default; empty: none. */
+/** Returns the ProxyClass of a Service: its label, its annotation, or the default; empty for none. */
 export function proxyClassNameOf(
   { labels, annotations }: Pick<KubeObject['metadata'], 'labels' | 'annotations'>,
   defaultClass: string,
@@ -73,7 +73,10 @@ export function proxyClassNameOf(
   return labels?.[ANNOTATIONS.proxyClass] ?? annotations?.[ANNOTATIONS.proxyClass] ?? defaultClass;
 }
 
-/** Finalizers of Services and Ingresses that a group serves. The names are the reference's, so its objects are released too. */
+/**
+ * Finalizers of Services and Ingresses that a group serves. The names are the reference's, so its objects are released
+ * too.
+ */
 export const MEMBER_FINALIZERS = {
   svc: 'tailscale.com/service-pg-finalizer',
   ingress: 'tailscale.com/ingress-pg-finalizer',
@@ -85,8 +88,8 @@ export function hasGroupFinalizer({ metadata }: KubeObject): boolean {
 }
 
 /**
- * The part of a Service that is kept in memory: all of a Service of a group, and of the others only the values that decide
- * about them, because a cluster may have thousands.
+ * The part of a Service that is kept in memory: all of a Service of a group, and of the others only the values that
+ * decide about them, because a cluster may have thousands.
  */
 export function projectService(service: KubeObject): KubeObject {
   const { apiVersion, kind, metadata, ...rest } = service;

@@ -1,4 +1,4 @@
-/** One pass over one Service that is to be reached from the tailnet, or to lead there. Effects only. */
+/** One pass over one Service that is exposed to the tailnet, or leads there. Effects only. */
 import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
@@ -45,13 +45,13 @@ import {
 } from './status.ts';
 import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 
-/** What the operator is told about Services. */
+/** Settings of the operator for Services. */
 export interface ServiceChoices {
-  /** LoadBalancers that name no class are ours. */
+  /** True if LoadBalancers without a class belong to the operator. */
   readonly takesUnclassed: boolean;
-  /** Groups of type egress are ours. */
+  /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;
-  /** ProxyClass of Services that name none; empty: none. */
+  /** ProxyClass of Services without a class; empty for none. */
   readonly defaultClass: string;
   /** e.g. `cluster.local` */
   readonly clusterDomain: string;
@@ -84,7 +84,7 @@ async function managed(
   const objectName = metadata.finalizers.includes(FINALIZER)
     ? await existingName(deps, parent, signal)
     : undefined;
-  // Whoever serves groups marks their Services in the same way. Where that is our own reconciler, deleting them is done here.
+  // Other operators with groups use the same finalizer. If this operator serves groups, it deletes these Services here.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
     if (stays(deps, service)) {
@@ -104,7 +104,7 @@ async function managed(
   return { kind: KINDS.service, finalizer: FINALIZER, group, tailnet: '', metadata };
 }
 
-/** What stood for it in a group that it has left. */
+/** Removes the front of a group that the Service has left. */
 async function leaveOtherGroups(
   deps: ReconcilerDeps,
   parent: Parent,
@@ -154,7 +154,7 @@ async function deploy(
   const proxy = proxyOf(service, resource, forwards?.duty ?? duty);
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
   if (isEgress(duty)) {
-    // An egress Service stands for the pods: its name leads to theirs.
+    // The name of an egress Service resolves to the pods.
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
     await leadServiceTo(deps.client, service, name, signal);
   }
@@ -175,7 +175,7 @@ function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
   };
 }
 
-/** Name of the node. */
+/** Hostname of the node. */
 function hostnameOf({ metadata }: Pick<Service, 'metadata'>): string {
   const { annotations, namespace = '', name } = metadata;
   return annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`);
@@ -194,7 +194,7 @@ function verdictOf(duty: Duty, { waitsFor }: Deployed, unserved: string | undefi
   return failed('ProxyPending', `${waitsFor}${name}`);
 }
 
-/** What callers are told stays until there is something else: a pod that starts again keeps its node. */
+/** Returns the addresses in the status. They stay while a pod restarts, because the node stays the same. */
 function shownIngress(
   service: Service,
   { group }: Managed,
@@ -205,12 +205,15 @@ function shownIngress(
   return node !== undefined && hasJoined(group, node, observed) ? ingressOf(service, node.state) : undefined;
 }
 
-/** What somebody else's load balancer says stays; what has been one says nothing. */
+/**
+ * Returns undefined to keep the addresses of another load balancer controller, or an empty list for a Service that is
+ * no load balancer.
+ */
 function shownByOthers({ spec }: Service): readonly [] | undefined {
   return spec.type === 'LoadBalancer' ? undefined : [];
 }
 
-/** The Service stays, and is none of ours any more. */
+/** Releases a Service that stays but no longer belongs to the operator. */
 async function release(
   deps: ReconcilerDeps,
   service: Service,
@@ -218,7 +221,7 @@ async function release(
   signal: AbortSignal,
 ): Promise<boolean> {
   if (!service.metadata.finalizers.includes(FINALIZER)) return false;
-  // A load balancer of another class is its own controller's.
+  // Another controller owns the status of load balancers with another class.
   const { type, loadBalancerClass } = service.spec;
   const { annotations } = service.metadata;
   const shownByUs = type !== 'LoadBalancer' || isOurLoadBalancer({ type, loadBalancerClass }, true);
@@ -231,7 +234,7 @@ async function release(
   return status !== undefined;
 }
 
-/** What a group says of a Service, which exposes it from now on, stays. */
+/** Releases the node of a Service that a group exposes now. The entries of the group stay. */
 async function withoutNode(
   { client, options }: ReconcilerDeps,
   service: Service,
@@ -248,7 +251,7 @@ async function withoutNode(
   );
 }
 
-/** Writes the status when it changes. */
+/** Writes the status if it changes. */
 function report(
   deps: ReconcilerDeps,
   service: Service,

@@ -1,4 +1,4 @@
-/** A core Service as the operator reads it. */
+/** Schema of the core Service. */
 import { z } from 'zod';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
 
@@ -31,7 +31,7 @@ const serviceSchema = z.object({
 export type Service = z.infer<typeof serviceSchema>;
 export type LoadBalancerIngress = z.infer<typeof ingressSchema>;
 
-/** @throws ZodError when it is no Service */
+/** @throws ZodError for an invalid Service */
 export function parseService(object: unknown): Service {
   return serviceSchema.parse(object);
 }

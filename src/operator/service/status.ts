@@ -1,17 +1,17 @@
-/** From what was observed to the status of a Service. Pure. */
+/** Computes the status of a Service from observations. Pure. */
 import { isIP } from 'node:net';
 import type { NodeState } from '../workload/node-state.ts';
 import { sameJson, withCondition, type Condition, type Verdict } from '../workload/status.ts';
 import type { LoadBalancerIngress, Service } from './resource.ts';
 
 const READY = 'TailscaleProxyReady';
-/** Of a Service that is, or was, of a group. */
+/** Conditions of a Service in an egress group. */
 export const EGRESS_CONDITIONS = {
   valid: 'TailscaleEgressSvcValid',
   configured: 'TailscaleEgressSvcConfigured',
   ready: 'TailscaleEgressSvcReady',
 } as const;
-/** Of a Service that a group exposes. */
+/** Conditions of a Service in an ingress group. */
 export const INGRESS_CONDITIONS = {
   valid: 'TailscaleIngressSvcValid',
   configured: 'TailscaleIngressSvcConfigured',
@@ -24,17 +24,17 @@ const OF_GROUPS: readonly string[] = [
 /** Stable reasons; dashboards and scripts match on them. */
 export type ServiceReason = 'ProxyCreated' | 'ProxyPartial' | 'ProxyPending' | 'ProxyFailed' | 'ProxyInvalid';
 
-/** Only what we state is written; what a cloud's controllers say stays. */
+/** The operator writes only its own entries; entries of cloud controllers stay. */
 export interface ServiceStatus {
   readonly conditions: readonly Condition[];
   readonly loadBalancer?: { readonly ingress: readonly LoadBalancerIngress[] };
 }
 
 /**
- * The new status, or undefined when nothing changes.
+ * Returns the new status, or undefined for no change.
  *
- * @param ingress undefined: as it was.
- * @param nowIso RFC 3339 with seconds.
+ * @param ingress undefined: unchanged
+ * @param nowIso RFC 3339 with seconds
  */
 export function nextStatus(
   { metadata, status }: Service,
@@ -50,10 +50,10 @@ export function nextStatus(
 }
 
 /**
- * The status without anything that we said, or undefined when there is nothing.
+ * Returns the status without the operator's entries, or undefined if there are none.
  *
- * @param isOurs whether we have shown an address
- * @param keep conditions that are somebody else's by now
+ * @param isOurs true if the operator has written an address
+ * @param keep conditions that now belong to another controller
  */
 export function clearedStatus(
   { status }: Service,
@@ -69,7 +69,7 @@ export function clearedStatus(
   return { conditions, ...(moved ? { loadBalancer: { ingress: left } } : {}) };
 }
 
-/** The name of a node, and its addresses of the family that the Service is forwarded in. */
+/** The name of a node, and its addresses in the families that the Service uses. */
 export function ingressOf(
   { spec }: Service,
   { dnsName, addresses }: NodeState,

@@ -1,6 +1,6 @@
 /**
- * The one path from a desired workload to its objects: Secrets with auth keys, ServiceAccount, Role, RoleBinding, Service,
- * StatefulSet. Effects.
+ * The one path from a desired workload to its objects: Secrets with auth keys, ServiceAccount, Role, RoleBinding,
+ * Service, StatefulSet. Effects.
  */
 import { waitsFor } from './readiness.ts';
 import { z } from 'zod';
@@ -23,7 +23,7 @@ import {
   stateSecret,
 } from './object-specs.ts';
 
-/** The objects that a resource needs, as functions of what the control server and the existing objects decide. */
+/** The objects of a resource, as functions of facts from the control server and the existing objects. */
 export interface DesiredWorkload {
   readonly group: NodeGroup;
   readonly statefulSet: (options: SpecOptions, existing?: ImmutableParts) => DesiredStatefulSet;
@@ -38,13 +38,13 @@ export interface DesiredWorkload {
 }
 
 export interface Deployed {
-  /** One for each replica. */
+  /** One entry for each replica. */
   readonly nodes: readonly ReplicaNode[];
   /** True while the StatefulSet is being recreated. */
   readonly recreating: boolean;
   /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
   readonly settled: boolean;
-  /** What the nodes wait for; undefined if all of them work. */
+  /** The missing condition of the nodes; undefined if all of them work. */
   readonly waitsFor: string | undefined;
   /** Time until the next pass, in milliseconds; undefined: until a change. */
   readonly again: number | undefined;
@@ -172,8 +172,8 @@ export function immutablePartsOf(existing: KubeObject): ImmutableParts {
 }
 
 /**
- * True if the selector or the volumes differ, which cannot be changed in place. The StatefulSet is then deleted without its
- * pods, and the new one adopts them, so the recreation itself restarts no pod.
+ * True if the selector or the volumes differ, which cannot be changed in place. The StatefulSet is then deleted without
+ * its pods, and the new one adopts them, so the recreation itself restarts no pod.
  */
 export function mustRecreate(existing: KubeObject, desired: DesiredStatefulSet): boolean {
   const { spec } = existingSchema.parse(existing);

@@ -136,7 +136,7 @@ async function finish(
   if (!finalizers.includes(finalizer)) return undefined;
   const tailnet = await tailnets.of(managed.tailnet, signal);
   const observed = await observe(client, group, options.namespace, signal);
-  // A resource that stays has no deletion time, so its pods are waited for without a limit.
+  // A resource that stays has no deletion time, so it waits for its pods without a limit.
   const waitForPods =
     deletionTimestamp === undefined || clock.now() - Date.parse(deletionTimestamp) < POD_PATIENCE_MS;
   const control = tailnet.kind === 'found' ? tailnet.control : undefined;
