@@ -1,12 +1,12 @@
-/** What an index is asked for and what it answers, whatever keeps it. Plain data: it crosses process boundaries. */
+/** Queries and results of an index, independent of its engine. Plain data that crosses process boundaries. */
 import type { IndexedText, Moment } from './moments.ts';
 import type { Query } from './query.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
-/** Version of what is read from a recording. Another one makes every recording be read anew. */
+/** Version of the extracted content. After a change, every recording is indexed again. */
 export const EXTRACTOR = 2;
 
-/** Names of a session: what is looked for besides its text. */
+/** Names of a session, which searches match in addition to its text. */
 export interface SessionNames {
   readonly id: string;
   /** Milliseconds since the epoch. */
@@ -19,7 +19,7 @@ export interface SessionNames {
   /** Names and stable ids of both ends. */
   readonly nodes: readonly string[];
   readonly kind: string;
-  /** See `wire/recorder-api/recording-status.ts`, as of the two below. */
+  /** See `wire/recorder-api/recording-status.ts`, also for the next two fields. */
   readonly state: string;
   readonly result?: string;
   readonly trust?: string;
@@ -29,7 +29,7 @@ export interface SessionNames {
   readonly hidden?: number;
 }
 
-/** Its names in one text, for those who do not say which one they mean. */
+/** Returns all names in one text, for searches without a field. */
 export function joinNames({ user, namespace, pod, container, tags, nodes, command }: SessionNames): string {
   const names = [user, namespace, pod, container, ...tags, ...new Set(nodes), command];
   return names.filter((name) => name !== undefined).join(' \n ');
@@ -37,54 +37,52 @@ export function joinNames({ user, namespace, pod, container, tags, nodes, comman
 
 export interface SessionDoc {
   readonly names: SessionNames;
-  /** Changes when the recording does. */
+  /** Changes with the recording. */
   readonly version: string;
   readonly text: IndexedText;
-  /** What a list shows of it, when it does not grow any more. */
+  /** Listing of a finished session; undefined while it grows. */
   readonly listing?: SessionListing;
   /** Second at which reading stopped because the session costs too much to render. */
   readonly stoppedAt?: number;
 }
 
-/** What a list shows of a session, so that nobody has to read its recording for that. */
+/** Fields of a session in a list, so that lists need not read the recording. */
 export interface SessionListing {
-  /** Sorts by time, exactly. */
+  /** Exact sort key of the start time. */
   readonly order: string;
-  /** Of the recording alone, whatever is read from it. */
+  /** Version of the recording, independent of the extracted content. */
   readonly version: string;
-  /** Its description, JSON. */
+  /** Description as JSON. */
   readonly recording: string;
-  /** What a list finds it by, in lower case. */
+  /** Text that the `text` filter of lists searches, in lower case. */
   readonly searched: string;
-  /** Of its cast. */
+  /** Size of the cast, in bytes. */
   readonly bytes: number;
 }
 
-/** What comes first in a list; of equals the newest. Without a known length: behind those with one. */
+/** Sort orders. Newer sessions come first among equals. Sessions without a known length come last. */
 export const LIST_SORTS = ['newest', 'oldest', 'longest', 'largest'] as const;
 export type ListSort = (typeof LIST_SORTS)[number];
 
-/** Where a session stands in a sorted list. */
+/** Position of a session in a sorted list. */
 export interface ListPosition {
   readonly order: string;
-  /**
-   * Seconds where the list is of the longest, bytes where it is of the largest; undefined: not known, or by time alone.
-   */
+  /** Duration in seconds for `longest`, size in bytes for `largest`; undefined if unknown, and for orders by time. */
   readonly value?: number;
 }
 
-/** Which sessions are listed. */
+/** Query of a list. */
 export interface ListAsk {
   readonly query: Query;
   readonly may: ViewerTerms;
-  /** Occurs in what a list finds sessions by; in lower case. */
+  /** Substring of the searched text, in lower case. */
   readonly text?: string;
-  /** Orders: not before `from`, before `before`. */
+  /** Range of sort keys: `from` is inclusive, `before` is exclusive. */
   readonly from?: string;
   readonly before?: string;
   /** Default: newest. */
   readonly sort?: ListSort;
-  /** What comes behind this alone. Where the newest come first it is `before`. */
+  /** Start of the page, exclusive. For `newest`, use `before`. */
   readonly after?: ListPosition;
   readonly limit: number;
 }
@@ -94,24 +92,24 @@ export interface ListedSession extends Omit<SessionListing, 'searched' | 'bytes'
 }
 
 export interface ListedSessions {
-  /** Exactly in the order that was asked for. */
+  /** Sessions in the requested order. */
   readonly sessions: readonly ListedSession[];
   readonly more: boolean;
 }
 
-/** Which version of a recording an index holds; empty while it is being written or grows. */
+/** Version of an indexed session. Empty while it is being written or grows. */
 export interface IndexedSession {
   readonly id: string;
   readonly version: string;
 }
 
-/** Something that was looked for, and where it stood. */
+/** A match and its position. */
 export interface Hit {
-  /** Seconds of the session. */
+  /** Position in the session, in seconds. */
   readonly at: number;
   /** A row of the screen, or a command. */
   readonly text: string;
-  /** What matched: UTF-16 offsets in `text`. */
+  /** Matches: UTF-16 offsets in `text`. */
   readonly marks: readonly (readonly [start: number, end: number])[];
   readonly isCommand: boolean;
 }
@@ -119,9 +117,9 @@ export interface Hit {
 export interface FoundSession {
   readonly id: string;
   readonly hits: readonly Hit[];
-  /** It has more hits than these. */
+  /** True if there are more hits. */
   readonly more: boolean;
-  /** Not all of its text is in the index. */
+  /** True if only a part of its text is in the index. */
   readonly partial: boolean;
   /** Second at which reading stopped because the session costs too much to render. */
   readonly stoppedAt?: number;
@@ -130,7 +128,7 @@ export interface FoundSession {
 export interface Found {
   /** Newest first. */
   readonly sessions: readonly FoundSession[];
-  /** Where to go on. */
+  /** Cursor of the next page. */
   readonly next?: string;
 }
 
@@ -145,7 +143,7 @@ export interface FacetValue {
 }
 
 export interface Facets {
-  /** Sessions that were counted; `more`: there are others. */
+  /** Number of counted sessions. `more`: true if there are others. */
   readonly counted: number;
   readonly more: boolean;
   readonly user: readonly FacetValue[];
@@ -161,9 +159,9 @@ export interface Facets {
 
 export interface IndexStatus {
   readonly sessions: number;
-  /** Of which not all text is in the index. */
+  /** Number of sessions with only a part of their text in the index. */
   readonly partial: number;
-  /** Of the files. */
+  /** Size of the files, in bytes. */
   readonly bytes: number;
 }
 

@@ -38,6 +38,7 @@ const CHECKPOINT_SCHEMA = z.strictObject({
   notes: file,
 });
 
+/** The signed content of a checkpoint statement. */
 export type Checkpoint = z.infer<typeof CHECKPOINT_SCHEMA>;
 
 /**

@@ -24,6 +24,7 @@ export interface CopiesOptions {
   readonly onFailure: () => void;
 }
 
+/** Copies of the open sessions of this recorder in the shared bucket. */
 export interface Copies {
   /** Copies new bytes, and removes the copies of sessions that are in the store. */
   update(): Promise<void>;

@@ -24,6 +24,7 @@ export interface Distrust {
   readonly reason: string;
 }
 
+/** Reason for distrust: the copies differ from the signed statement. */
 export const COPIES_CHANGED = 'its copies in the bucket are not what its recorder signed';
 
 export interface ProveOptions {

@@ -17,10 +17,13 @@ import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.t
 import type { ByteRange } from '../files/file-range.ts';
 
 const OPEN_FOLDER = '.open/';
+/** Name prefix of the leases. */
 export const RECORDERS_FOLDER = '.recorders/';
 
+/** Spool file that a segment belongs to: the cast, or the journal (`notes`). */
 export type SegmentKind = 'cast' | 'notes';
 
+/** An object with consecutive bytes of a spool file. */
 export interface Segment {
   readonly name: string;
   /** Offset of its first byte in the file. */
@@ -44,6 +47,7 @@ export function sessionFolder(recorder: string, key: RecordingKey): string {
   return `${OPEN_FOLDER}${recorder}/${recordingId(key)}/`;
 }
 
+/** Returns the name of the segment that starts at byte `start` of its file. */
 export function segmentName(folder: string, kind: SegmentKind, start: number): string {
   return `${folder}${kind}-${String(start).padStart(15, '0')}`;
 }
@@ -95,6 +99,7 @@ export async function listOpenSessions(bucket: Bucket): Promise<readonly OpenSes
   }));
 }
 
+/** Returns the length of the joined file, in bytes. */
 export function segmentsBytes(segments: readonly Segment[]): number {
   const last = segments.at(-1);
   return last === undefined ? 0 : last.start + last.bytes;
@@ -116,6 +121,7 @@ export async function* readSegments(
   }
 }
 
+/** Removes all objects of a session. */
 export async function removeFolder(bucket: Bucket, folder: string): Promise<void> {
   for await (const { objects } of bucket.list({ prefix: folder })) {
     // The last object goes first, so that the rest of an interrupted removal still starts at byte 0.

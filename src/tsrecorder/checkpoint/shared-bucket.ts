@@ -38,6 +38,7 @@ export interface SharedBucketOptions {
   readonly metrics: RecorderMetrics;
 }
 
+/** Background tasks of a recorder in a shared bucket. */
 export interface SharedBucket {
   /** Lists open sessions of other recorders. */
   remote(): Promise<readonly RemoteRecording[]>;
@@ -50,6 +51,7 @@ const SWEEPS_PER_STALE_TIME = 4;
 /** Maximum wait for the bucket at shutdown, in milliseconds. */
 const CLOSE_MS = 5000;
 
+/** Opens the lease of the recorder, and prepares the background tasks. */
 export async function openSharedBucket(options: SharedBucketOptions): Promise<SharedBucket> {
   const { bucket, log, metrics } = options;
   const lease = await Lease.open(options);

@@ -38,6 +38,7 @@ export interface EventPage {
   readonly next?: string;
 }
 
+/** Search for events in stored and pending batches. */
 export interface EventSearch {
   find(query: EventQuery): Promise<EventPage>;
 }

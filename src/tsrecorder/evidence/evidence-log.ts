@@ -63,6 +63,7 @@ const MAX_WITNESSED_SEGMENTS = 20;
 /** Minimum interval between two announcements, in milliseconds. Sessions that start within it share a segment. */
 const ANNOUNCE_PAUSE_MS = 100;
 
+/** The evidence log of one recorder. */
 export class EvidenceLog {
   readonly #options: EvidenceLogOptions;
   readonly #journal: LogJournal;

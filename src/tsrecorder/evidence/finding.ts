@@ -50,6 +50,7 @@ export type FindingCode =
   | 'removal-pending'
   | 'no-trusted-key';
 
+/** One result of a verification: a fault or a notice, and its location. */
 export interface Finding {
   readonly severity: 'fault' | 'notice';
   readonly code: FindingCode;
@@ -68,6 +69,7 @@ export interface Finding {
   readonly lines?: { readonly first: number; readonly last: number };
 }
 
+/** Creates a finding that makes the verification fail. */
 export function fault(
   code: FindingCode,
   message: string,
@@ -76,6 +78,7 @@ export function fault(
   return { severity: 'fault', code, message, ...where };
 }
 
+/** Creates a finding that does not make the verification fail. */
 export function notice(
   code: FindingCode,
   message: string,

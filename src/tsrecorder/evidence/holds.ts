@@ -38,6 +38,7 @@ export type LoggedHold = Pick<HoldChange, 'kind' | 'at'>;
  */
 export type HoldProof = 'signed' | 'unproven' | 'missing';
 
+/** All holds of a store, compared with a log. */
 export interface Holds {
   /** Proofs by recording. */
   readonly proofs: ReadonlyMap<string, HoldProof>;

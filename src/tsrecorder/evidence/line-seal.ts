@@ -23,6 +23,7 @@ export interface LineSeal extends Seal {
   readonly blocks: readonly SealedBlock[];
 }
 
+/** Computes the seal of a file from its chunks. */
 export interface Sealer {
   push(chunk: Uint8Array): void;
   /** Returns the seal after the last chunk. Bytes after the last line feed belong to the last block. */

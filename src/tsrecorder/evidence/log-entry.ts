@@ -23,6 +23,7 @@ export interface LogHead {
 /** Format of new logs. */
 export const LOG_FORMAT = 1;
 
+/** Event of a log entry. */
 export type LogEvent =
   /** The first entry. `key` is the raw public key in base64. */
   | { readonly kind: 'open'; readonly format: typeof LOG_FORMAT; readonly log: string; readonly key: string }
@@ -86,6 +87,7 @@ export type LogEvent =
   /** The recorder is about to remove a document, for this reason. */
   | { readonly kind: 'documentRemoved'; readonly name: string; readonly reason: string };
 
+/** A parsed line of a log. */
 export interface LogEntry {
   readonly n: number;
   readonly prev: string;
@@ -207,6 +209,7 @@ export interface ParsedSegment {
   readonly signature: SegmentSignature | undefined;
 }
 
+/** Splits a segment into lines and signature, without verifying it. */
 export function parseSegment(text: string): ParsedSegment {
   const lines = text.split('\n');
   const [last, empty] = lines.splice(-2);
@@ -258,7 +261,9 @@ export function parseKeyName(name: string): string | undefined {
   return /^\.evidence\/keys\/([0-9a-f]{32})\.pem$/.exec(name)?.[1];
 }
 
+/** Name prefix of published public keys. */
 export const KEY_PREFIX = KEYS_FOLDER;
+/** Name prefix of log tails. */
 export const TAIL_PREFIX = TAILS_FOLDER;
 
 function parseWith<T extends z.ZodType>(schema: T, line: string): z.output<T> | undefined {

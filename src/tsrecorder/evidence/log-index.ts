@@ -3,6 +3,7 @@ import type { LogEvent } from './log-entry.ts';
 import type { ReadLog } from './verify-logs.ts';
 import type { LoggedEnd, LogIndex } from './verify-recording.ts';
 
+/** A start entry and its position. */
 export type LoggedStart = { readonly log: string; readonly n: number; readonly time: string } & Extract<
   LogEvent,
   { kind: 'start' }
@@ -20,6 +21,7 @@ interface Course {
   closed: boolean;
 }
 
+/** Position of an entry. */
 export interface Place {
   readonly log: string;
   readonly n: number;

@@ -65,6 +65,7 @@ interface Loaded {
   readonly textLength: number;
 }
 
+/** The journal file of an evidence log. */
 export class LogJournal {
   readonly log: string;
   readonly #path: string;

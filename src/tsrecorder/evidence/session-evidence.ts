@@ -33,6 +33,7 @@ export interface Adoption {
   readonly durable: number;
 }
 
+/** Seals of the files of a recording. */
 export interface SealedFiles {
   readonly cast: LineSeal;
   /** Undefined if there are no notes. */
@@ -46,6 +47,7 @@ export interface Removal {
   readonly bytes: number;
 }
 
+/** The evidence log and the signatures of one recorder. */
 export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   /** Name of the log, and its signing key. */
   readonly log: string;

@@ -23,6 +23,7 @@ export interface SidecarEvidence {
   readonly notes?: LineSeal;
 }
 
+/** Evidence and signature of a parsed sidecar. Nothing has been verified. */
 export interface SignedSidecar {
   readonly evidence: SidecarEvidence;
   readonly keyId: string;

@@ -14,6 +14,7 @@ import { dirname } from 'node:path';
 import { TailcastError, errorText } from '../../errors.ts';
 import { isSystemError, removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 
+/** A public Ed25519 key. */
 export interface PublicKey {
   /** First 16 bytes of the SHA-256 of the raw key, in hexadecimal. */
   readonly id: string;
@@ -25,6 +26,7 @@ export interface PublicKey {
   verifies(message: string | Uint8Array, signature: string): boolean;
 }
 
+/** A private Ed25519 key. */
 export interface SigningKey {
   readonly public: PublicKey;
   /** Returns the signature in base64. */

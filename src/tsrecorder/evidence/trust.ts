@@ -35,10 +35,12 @@ export function trustOf(
   return { trust: 'verified' };
 }
 
+/** Creates a trust level: no trusted key signed the recording. */
 export function unverified(trustReason: string): Trust {
   return { trust: 'unverified', trustReason };
 }
 
+/** Creates a trust level: the recording does not match the signature of a trusted key. */
 export function failed(trustReason: string): Trust {
   return { trust: 'failed', trustReason };
 }

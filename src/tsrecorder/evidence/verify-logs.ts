@@ -22,6 +22,7 @@ import {
 } from './log-entry.ts';
 import { parsePublicKey, type PublicKey } from './signing-key.ts';
 
+/** Read access to the documents of a store. */
 export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
 
 /** A log in the store. */
@@ -38,6 +39,7 @@ export interface ReadLog {
   readonly head: LogHead | undefined;
 }
 
+/** All logs and keys of a store, and the faults in them. */
 export interface ReadLogs {
   readonly logs: ReadonlyMap<string, ReadLog>;
   readonly keys: KeyRing;
@@ -142,6 +144,7 @@ export function checkHeads(
   });
 }
 
+/** A head that an observer saw earlier. */
 export interface SeenHead {
   readonly head: LogHead;
   /** Name of the observer, as the start of a sentence. */

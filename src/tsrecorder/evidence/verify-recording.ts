@@ -18,6 +18,7 @@ import {
 } from './signed-sidecar.ts';
 import type { KeyRing, ReadLog } from './verify-logs.ts';
 
+/** Read access to the recordings of a store. */
 export type RecordingReader = Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
 /** Log entries about recordings. */
@@ -29,6 +30,7 @@ export interface LogIndex {
   readonly starts: ReadonlyMap<string, { readonly log: string; readonly n: number }>;
 }
 
+/** An end entry and its position. */
 export interface LoggedEnd {
   readonly log: string;
   readonly n: number;
@@ -49,6 +51,7 @@ export interface VerifiedPart {
   readonly after: readonly string[];
 }
 
+/** Result of the verification of a recording. */
 export interface CheckedRecording {
   readonly evidence: boolean;
   /** Offset in the session where the recording ends, as signed by its recorder. */

@@ -18,6 +18,7 @@ import {
 import { checkSessions } from './verify-sessions.ts';
 import { checkRecording, type RecordingReader, type VerifiedPart } from './verify-recording.ts';
 
+/** Read access to a complete store. */
 export type VerifiedStore = RecordingReader & DocumentReader;
 
 export interface VerifyOptions {
@@ -47,6 +48,7 @@ export const UNFINISHED_MS = 86_400_000;
  */
 export type StoreVerdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
 
+/** Result of the verification of a store. */
 export interface VerifyReport {
   readonly verdict: StoreVerdict;
   /** True if the verdict is `sound`. */
@@ -181,6 +183,7 @@ export function parseCheckpoint(text: string): readonly LogHead[] | undefined {
   }
 }
 
+/** Encodes log heads as JSON for a later verification. */
 export function encodeCheckpoint(heads: readonly LogHead[], time: string): string {
   return `${JSON.stringify({ time, heads }, undefined, 2)}\n`;
 }

@@ -50,6 +50,7 @@ export interface FinisherOptions {
   readonly onRetry: () => void;
 }
 
+/** Moves finished uploads into the store. */
 export interface Finisher {
   /**
    * Stores an upload. `firstTry` resolves after the first attempt, also if it failed. `done` resolves when the store

@@ -32,11 +32,13 @@ export async function reread(session: UploadSession): Promise<FoundUpload | unde
   return { ...started, facts, castBytes, notesBytes, bodyBytes, oddLines };
 }
 
+/** Truncates the files of a spool to their complete lines. */
 export async function cutSpool(spool: RecoveredSpool): Promise<void> {
   await cutFile(spool.paths.cast, spool.castBytes);
   await cutFile(spool.paths.notes, spool.notesBytes);
 }
 
+/** Reads the header line of a spool. Returns undefined if it is invalid. */
 export async function readHead(spool: RecoveredSpool): Promise<CastHead | undefined> {
   const line = await readPart(spool.paths.cast, 0, spool.meta.storedHeaderBytes);
   return parseHead(new TextDecoder().decode(line));

@@ -8,6 +8,7 @@ export interface Committable {
   commit(): Promise<void>;
 }
 
+/** Commits pending bytes of all sessions in common fsync cycles. */
 export interface GroupCommit {
   /** Adds `bytes` pending bytes of `member`. `urgent`: true if a user waits for them. */
   schedule(member: Committable, bytes: number, urgent: boolean): void;

@@ -7,6 +7,7 @@
  */
 import { TailcastError } from '../../errors.ts';
 
+/** A part of an upload: cast text, or a complete object line. */
 export type UploadPiece =
   | {
       readonly kind: 'cast';

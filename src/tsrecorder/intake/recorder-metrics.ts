@@ -22,6 +22,7 @@ export interface IntakeStatus {
   readonly unpublishedEntries: number;
 }
 
+/** All metrics of the recorder, except search and alerts. */
 export type RecorderMetrics = ReturnType<typeof createUploadMetrics> &
   ReturnType<typeof createStoreMetrics> & {
     readonly recordings: Counter<'state' | 'result'>;

@@ -102,6 +102,7 @@ export interface UploadOrigin {
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const lossy = new TextDecoder();
 
+/** The upload of one session over all its connections. */
 export class UploadSession implements Committable {
   readonly origin: UploadOrigin;
   readonly #deps: SessionDependencies;

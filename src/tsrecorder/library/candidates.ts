@@ -30,10 +30,12 @@ export interface RemoteRecording {
   describe(): Promise<DescribedPart | undefined>;
 }
 
+/** Creates the candidate of a recording outside this store. */
 export function remoteCandidate(remote: RemoteRecording): Candidate {
   return candidateOf(remote.key, remote.sessionMark, () => remote.describe());
 }
 
+/** Creates the candidate of a recording in the spool. */
 export function liveCandidate(store: ReadableStore, live: LiveRecording): Candidate {
   const { key, part, recording, resizeOrder } = live;
   const files = spooledFiles(store, live);
@@ -179,6 +181,7 @@ export function addUpload(sessions: Map<string, Candidate[]>, upload: Candidate)
   else known.push(upload);
 }
 
+/** Describes a session and joins its uploads. Returns undefined if it was removed. */
 export async function describeCandidate(candidate: Candidate): Promise<CatalogEntry | undefined> {
   const { mark, others } = candidate;
   if (others.length === 0) return asWhole(await candidate.describe(), mark);
@@ -226,6 +229,7 @@ async function asWhole(
   };
 }
 
+/** Compares candidates for sorting, newest first. */
 export function newestFirst(left: Candidate, right: Candidate): number {
   if (left.order === right.order) return 0;
   return left.order < right.order ? 1 : -1;

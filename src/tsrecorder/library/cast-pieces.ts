@@ -98,6 +98,7 @@ async function storedKey({ stored }: LiveRecording): Promise<RecordingKey> {
   return key;
 }
 
+/** Returns the current length of a piece, in bytes. */
 export function pieceBytes({ start, end }: Pick<CastPiece, 'start' | 'end'>): number {
   return Math.max(0, end() - start);
 }

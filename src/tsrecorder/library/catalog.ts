@@ -49,6 +49,7 @@ export interface CatalogPage {
   readonly next?: string;
 }
 
+/** The list of recordings of a recorder. */
 export interface Catalog {
   /**
    * Returns one page.
@@ -66,16 +67,16 @@ export interface Catalog {
    */
   find(id: string, scope?: Scope): Promise<CatalogEntry | undefined>;
   /**
-   * Lists the store in advance, so that the first request is fast. With `scopes`, also reads the marks that determine
-   * the access of viewers.
-   */
-  /**
    * Returns the recordings of `ids` that exist and are within the scope. The ids are results of an index over all
    * recordings.
    */
   shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
   /** Returns the most recent listing of the store. */
   stored(): Promise<readonly StoredRecording[]>;
+  /**
+   * Lists the store in advance, so that the first request is fast. With `scopes`, also reads the marks that determine
+   * the access of viewers.
+   */
   prepare(options: { readonly scopes: boolean; readonly log: Pick<Logger, 'warn'> }): void;
   /** Called when this process has added a recording to the store. */
   changed(): void;

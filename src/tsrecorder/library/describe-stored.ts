@@ -23,6 +23,7 @@ import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../
  */
 export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
+/** Describes a stored recording. Returns undefined if it was removed. */
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
 /**
@@ -189,6 +190,7 @@ async function describeVersion1(
 }
 
 const BEGINNING_BYTES = 4096;
+/** Maximum size of a sidecar, in bytes. */
 export const MAX_SIDECAR_BYTES = 8_388_608;
 
 /** Describes a recording from its sidecar. Id, key and length come from the stored cast, not from the sidecar. */
@@ -251,6 +253,7 @@ async function readFirstLine(store: ReadableStore, key: RecordingKey, bytes: num
   return Buffer.concat(parts).toString();
 }
 
+/** Reads the first `maxBytes` bytes of an object as text. */
 export async function readText(
   store: ReadableStore,
   key: RecordingKey,

@@ -17,6 +17,7 @@ import { WireError } from '../../wire/wire-error.ts';
 import { parseJournalLine } from '../spool/spool-journal.ts';
 import { gapText } from './gap-text.ts';
 
+/** The files of a recording. */
 export interface ExactSources {
   readonly cast: AsyncIterable<Uint8Array>;
   /** Undefined if the recording has no notes. */

@@ -59,6 +59,7 @@ export interface ListingsOptions {
 /** Maximum number of changed ids per call of `onChanged`. */
 const CHANGED_PAGE = 500;
 
+/** Creates the listings of a store. */
 export function createListings(options: ListingsOptions): Listings {
   const { store, remote, refreshMs, now } = options;
   const readScopes = createCandidateScopes();

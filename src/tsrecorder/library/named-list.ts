@@ -50,6 +50,7 @@ export interface BesideUploads {
   readonly sessions: readonly Candidate[];
 }
 
+/** Groups the uploads in `beside` by session, together with the listed uploads of these sessions. */
 export async function besideUploads(
   beside: readonly Candidate[],
   byMark: NamedUploads<Candidate>['byMark'],

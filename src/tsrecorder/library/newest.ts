@@ -5,6 +5,7 @@ import type { StoredRecording } from '../store/store.ts';
 
 type Newest = readonly StoredRecording[];
 
+/** Compares stored recordings for sorting, newest first. */
 export function newestStored(left: StoredRecording, right: StoredRecording): number {
   return newestKeyFirst(left.key, right.key);
 }

@@ -40,6 +40,7 @@ export function areSeenAlike(
   return others.every((marks) => marks === first);
 }
 
+/** True if a recording is within a scope. */
 export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' | 'source'>): boolean {
   return scope === 'everything' || marksOf(recording).some((mark) => scope.includes(mark));
 }

@@ -7,6 +7,7 @@ export interface PendingIds extends Iterable<string> {
   has(id: string): boolean;
 }
 
+/** An index that lists sessions by name. */
 export interface SessionIndex {
   /**
    * Returns recordings whose current version is not in the index, or undefined if they are unknown. Every other

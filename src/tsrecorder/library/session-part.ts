@@ -9,6 +9,7 @@
  */
 import { createHash } from 'node:crypto';
 
+/** Place of an upload in its session. */
 export interface SessionPart {
   /** Name of the session from the uploader, or the id of the recording. */
   readonly session: string;

@@ -17,6 +17,7 @@ import type { SessionPart } from './session-part.ts';
 /** Version of new sidecars. */
 const SIDECAR_VERSION = 1;
 
+/** Content of a sidecar. */
 export interface Sidecar {
   /** Version of this format. */
   readonly tailcast: typeof SIDECAR_VERSION;
@@ -46,6 +47,7 @@ export interface Sidecar {
 
 const node = { node: z.string(), nodeId: z.string() };
 
+/** Schema of the result of a recording. */
 export const RESULT_SCHEMA = z.custom<RecordingResult>(
   (value) => typeof value === 'string' && isRecordingResult(value),
   `is not ${RESULT_VALUES}`,

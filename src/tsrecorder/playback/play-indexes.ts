@@ -42,6 +42,7 @@ export interface PlayIndexOptions {
   readonly log: Logger;
 }
 
+/** Cache of play indexes. */
 export interface PlayIndexes {
   /**
    * Returns the index, or the progress of its build.

@@ -13,6 +13,7 @@ const FOLDER = 'playback';
 const MAX_BUILDING = 2;
 const MAX_WAITING = 32;
 
+/** Opens the play indexes in the spool. */
 export function openSpoolIndexes(
   spoolDirectory: string,
   {

@@ -78,6 +78,7 @@ export interface RetentionOptions {
   readonly onFailure: () => void;
 }
 
+/** Background task that applies the retention policy. */
 export interface Retention {
   close(): Promise<void>;
 }

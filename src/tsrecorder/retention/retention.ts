@@ -34,6 +34,7 @@ export interface KeptRecording {
  */
 export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly (string | undefined)[]>;
 
+/** A recording to remove, and the reason. */
 export interface PlannedRemoval extends KeptRecording {
   /** `unverified`: because of the size, and without a trusted signature. */
   readonly reason: 'age' | 'quota' | 'unverified';

@@ -6,6 +6,7 @@ import type { StoredRecording } from '../store/store.ts';
 import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
 
+/** Differences between store and index. */
 export interface Compared {
   /** Recordings whose stored version is not in the index, newest first. */
   readonly missing: readonly StoredRecording[];

@@ -24,6 +24,7 @@ export interface WholeSession {
   readonly partial: boolean;
 }
 
+/** Writing part of a search engine. */
 export interface WritingEngine {
   /**
    * Returns the indexed version of a session, or undefined. Called before the session is read, so that a later reader
@@ -48,6 +49,7 @@ export interface WritingEngine {
   check(): Answered<void>;
 }
 
+/** Reading part of a search engine. */
 export interface ReadingEngine {
   find(query: Query, may: ViewerTerms, page: Page): Answered<Found>;
   within(

@@ -8,9 +8,10 @@ export const LAYOUT = 'v6';
 export const LAYOUT_OF_SERVER = 'v4';
 
 /**
- * End of the version of a session in an index: everything besides the recording that decides what is indexed.
+ * End of the version of a session in an index: all settings that decide the indexed content, in addition to the
+ * recording.
  *
- * @param trusted names the keys that the recorder trusts; default: an index of several recorders
+ * @param trusted identifies the trusted keys; default: an index of several recorders
  */
 export function indexRevision(text: IndexedText, trusted?: string): string {
   return `.${EXTRACTOR}.${text}${trusted === undefined ? '' : `.${trusted}`}`;

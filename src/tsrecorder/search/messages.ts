@@ -96,7 +96,9 @@ export interface IndexOperations {
 }
 
 export type IndexOperation = keyof IndexOperations;
+/** Request of an operation. */
 export type Ask<Name extends IndexOperation> = Parameters<IndexOperations[Name]>[0];
+/** Response of an operation. */
 export type Answer<Name extends IndexOperation> = ReturnType<IndexOperations[Name]>;
 
 /** A request. Responses arrive in any order. */

@@ -30,6 +30,7 @@ export interface QueryProcessesOptions {
   readonly timeoutMs: number;
 }
 
+/** Default limits of query processes. */
 export const QUERY_LIMITS = { maxRunning: 2, maxRunningPerOwner: 1, maxWaiting: 8, timeoutMs: 2000 };
 /** A process has to start first. */
 const START_MS = 10_000;

@@ -1,4 +1,4 @@
-/** The search of a recorder: the index that is written beside it, and the processes that answer. */
+/** The search of a recorder: its index and its query processes. */
 import { join } from 'node:path';
 import type { Logger } from '../../observe/logger.ts';
 import { errorText, TailcastError } from '../../errors.ts';
@@ -26,7 +26,7 @@ import {
 import { verifyIndex, type VerifiedText, type VerifyLine } from './verify-index.ts';
 
 export interface SearchProgress extends IndexProgress {
-  /** A new index is built beside the one that answers: sessions in it, and all. */
+  /** Progress of a new index next to the active one: sessions in it, and total. */
   readonly rebuilding?: { readonly done: number; readonly of: number };
 }
 
@@ -35,23 +35,26 @@ export interface RecorderSearch extends Omit<Indexer, 'progress'>, SessionIndex 
   pending(): PendingIds | undefined;
   progress(): Promise<SearchProgress>;
   /**
-   * Builds a new index beside the old one, unless that is under way, and puts it in the place of the old one when it is
-   * whole.
+   * Builds a new index next to the old one, unless a build is running, and replaces the old one when the new one is
+   * complete.
    */
   rebuild(): void;
-  /** Holds the index against the store. */
+  /** Compares the index with the store. */
   verify(text: VerifiedText, signal: AbortSignal): AsyncIterable<VerifyLine>;
 }
 
 export interface RecorderSearchOptions {
-  /** Where the index is: a local directory, or a server. */
+  /** Location of the index: a local directory, or a server. */
   readonly index: string | Omit<ServerIndex, 'which'>;
   readonly text: IndexedText;
-  /** Names the keys that this recorder trusts. With other keys, everything is indexed again, because lists contain the trust. */
+  /**
+   * Identifies the keys that this recorder trusts. With other keys, everything is indexed again, because lists contain
+   * the trust level.
+   */
   readonly trusted?: string;
   readonly catalog: Pick<Catalog, 'find' | 'stored'>;
   readonly live: () => readonly LiveRecording[];
-  /** What is said of sessions that come in. */
+  /** Alert rules for new sessions. */
   readonly watch?: SessionWatch;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -59,16 +62,16 @@ export interface RecorderSearchOptions {
   readonly log: Logger;
 }
 
-/** Lists are quick, and many may look at one: they do not wait for searches. */
+/** Lists are fast and have many viewers, so they do not wait for searches. */
 const LIST_LIMITS = { ...QUERY_LIMITS, maxRunningPerOwner: QUERY_LIMITS.maxRunning, maxWaiting: 256 };
 const TIMING = { liveMs: 1000, reconcileMs: 3_600_000, restartMs: 5000 };
 
-/** Where in the spool the index is. */
+/** Returns the directory of the index in the spool. */
 export function indexDirectory(spoolDirectory: string): string {
   return join(spoolDirectory, 'search', LAYOUT);
 }
 
-/** Starts at once, in the background. */
+/** Opens the search. It starts immediately in the background. */
 export function openRecorderSearch(options: RecorderSearchOptions): RecorderSearch {
   return new IndexedSearch(options);
 }
@@ -82,10 +85,10 @@ class IndexedSearch implements RecorderSearch {
   #indexer: Indexer;
   #building: Indexer | undefined;
   #built: Promise<void> = Promise.resolve();
-  /** Questions under way, and what those wait for that come while the new index takes the place of the old one. */
+  /** Running queries, and the end of the current swap. New queries wait for it. */
   readonly #asked = new Set<Promise<unknown>>();
   #swap: Promise<void> | undefined;
-  /** Why the process that wrote last could not. */
+  /** Error of the last writer process. */
   #unusable: unknown;
   readonly #closing = Promise.withResolvers<'closing'>();
 
@@ -166,7 +169,7 @@ class IndexedSearch implements RecorderSearch {
     await Promise.all([this.#queries.close(), this.#lists.close()]);
   }
 
-  /** What was left half-way is finished, and what nobody reads any more is removed. */
+  /** Completes an interrupted swap or build, and removes unused files. */
   async #prepare(): Promise<void> {
     try {
       if ((await this.#places.prepare()) === 'building') this.rebuild();
@@ -184,7 +187,7 @@ class IndexedSearch implements RecorderSearch {
       ...this.#options,
       ...TIMING,
       live,
-      // what the catalogue lists, so that neither knows of a recording that the other has not told it of
+      // The store listing of the catalogue, so that catalogue and index know the same recordings.
       store: { list: () => catalog.stored() },
       start: async (signal) => {
         await this.#prepared;
@@ -196,7 +199,7 @@ class IndexedSearch implements RecorderSearch {
     });
   }
 
-  /** An index that cannot be used is thrown away: it is made of the recordings again. */
+  /** Starts the writer. A damaged index is deleted, because it can be rebuilt from the recordings. */
   async #startWriter(place: IndexPlace, signal: AbortSignal): Promise<IndexClient> {
     const unusable = this.#unusable;
     this.#unusable = undefined;
@@ -215,7 +218,7 @@ class IndexedSearch implements RecorderSearch {
     this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
   }
 
-  /** Remembers why a process could not write: the next one may have to begin without what is there. */
+  /** Returns a client that remembers errors of the writer. The next writer may have to start with an empty index. */
   #watched(client: IndexClient): IndexClient {
     return {
       get isGone() {
@@ -268,7 +271,7 @@ class IndexedSearch implements RecorderSearch {
       return await asked;
     } catch (error) {
       code = error instanceof TailcastError ? error.code : undefined;
-      // what is asked for is in a file that nothing has been written to since, so that nobody else would notice
+      // Only queries read this file since its last write, so no writer would notice the damage.
       if ('directory' in this.#places.current && isDamaged(error)) this.rebuild();
       throw error;
     } finally {

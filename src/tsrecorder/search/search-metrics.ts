@@ -1,8 +1,8 @@
-/** What the search of a recorder tells of itself. Labels are kinds, codes and states of ours. */
+/** Metrics of the search of a recorder. Labels contain only kinds, codes and states of the recorder. */
 import { Gauge, Histogram, Registry } from 'prom-client';
 import { createMakers } from '../../observe/metric-makers.ts';
 
-/** What is asked for at scrape time. */
+/** Values that are read at scrape time. */
 export interface WatchedSearch {
   readonly state: string;
   readonly lagSeconds: number;
@@ -14,22 +14,22 @@ export interface WatchedSearch {
 }
 
 export interface SearchMetrics {
-  /** Asks this at scrape time from now on. Until then there is no index. */
+  /** Sets the source of the values. Before the call, there is no index. */
   watch(progress: () => Promise<WatchedSearch>): void;
-  /** A question of a kind was answered, or failed with a code. */
+  /** Called after a query of a kind, with the error code if it failed. */
   asked(kind: string, seconds: number, code: string | undefined): void;
-  /** The index could not be written. */
+  /** Called when the index could not be written. */
   failed(): void;
-  /** A recording could not be read for the index. */
+  /** Called when a recording could not be read for the index. */
   unreadable(): void;
 }
 
 const STATES = ['ready', 'building', 'unavailable'] as const;
 const KINDS = ['find', 'within', 'list', 'facets'] as const;
-/** Seconds, up to when a query is ended. */
+/** Buckets in seconds, up to the timeout of a query. */
 const BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2];
 
-/** @param registry where to register; by default one of its own */
+/** Creates the metrics. @param registry default: a new registry */
 export function createSearchMetrics(registry: Registry = new Registry()): SearchMetrics {
   const { counter, labelled } = createMakers(registry);
   const registers = [registry];

@@ -1,14 +1,15 @@
-/** What an index knows a recording by. Pure. */
+/** Names of a recording in an index. Pure functions. */
 import type { SessionListing, SessionNames } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { searchedText } from '../library/catalog-query.ts';
 import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 
+/** Returns the names of a recording. */
 export function sessionNames(recording: Recording): SessionNames {
   const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds } = recording;
   const { result, trust } = recording;
-  // in the order of the list, which is that of the keys: what a document says of the time may be something else
+  // The time of the key, because lists are in the order of keys. The header may contain another time.
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
     id,
@@ -29,9 +30,9 @@ export function sessionNames(recording: Recording): SessionNames {
 }
 
 /**
- * What a list shows of a recording.
+ * Returns the listing of a recording in the index.
  *
- * @returns undefined while it grows, and when that depends on who looks: then a list looks at the recording itself
+ * @returns undefined while the recording grows, or if it depends on the viewer. Lists then read the recording itself
  */
 export function sessionListing({
   recording,

@@ -1,5 +1,5 @@
 /**
- * Holds an index against the store: what is missing, too many, of another version, or of another text. Changes nothing.
+ * Compares an index with the store: missing sessions, surplus sessions, other versions and other texts. Writes nothing.
  */
 import type { IndexedText } from '../../search/moments.ts';
 import type { Catalog } from '../library/catalog.ts';
@@ -16,15 +16,20 @@ import { indexedPages } from './indexed-ids.ts';
 import { feedCast } from './feed-cast.ts';
 import { sessionNames } from './session-names.ts';
 
-/** Of which recordings the text is read again. */
+/** Recordings whose text is read again. */
 export type VerifiedText = 'none' | 'sample' | 'all';
 
+/** Fault of one session in the index. */
 export type IndexFault = 'missing' | 'tooMany' | 'version' | 'text' | 'unreadable';
 
+/** One line of the verification output. */
 export type VerifyLine =
   | { readonly checked: number; readonly of: number }
   | { readonly recording: string; readonly fault: IndexFault }
-  /** The last one. `texts`: recordings whose text was read; `pending`: those that are known to be to do. */
+  /**
+   * Last line. `texts`: number of recordings whose text was read; `pending`: number of recordings that are not indexed
+   * yet.
+   */
   | {
       readonly done: true;
       readonly checked: number;
@@ -47,7 +52,7 @@ export interface VerifyIndexOptions {
 const SAMPLE = 200;
 const SAY_EVERY = 1000;
 
-/** The last line is there when all was checked. */
+/** Verifies an index. The last line is missing if the verification was incomplete. */
 export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<VerifyLine> {
   const { catalog, pending, signal } = options;
   const index = await options.start();
@@ -71,7 +76,7 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
       if (counts.checked % SAY_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
-      // it runs, or has come or gone meanwhile
+      // The session is running, or was stored or removed during the verification.
       const isThere = (await catalog.find(id)) !== undefined;
       if (isThere || (await index.ask('version', { id })) === undefined) continue;
       counts.faults += 1;
@@ -83,7 +88,9 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
   }
 }
 
-/** What the store has now, newest first, and what the index had before and the store has not. */
+/**
+ * Returns the recordings in the store, newest first, and the ids that were in the index and are missing in the store.
+ */
 async function heldAgainst(
   index: IndexClient,
   catalog: VerifyIndexOptions['catalog'],
@@ -111,10 +118,10 @@ async function checkOne(
   { catalog, indexedText, trusted }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
-  // gone meanwhile, or still growing
+  // The recording was removed during the verification, or still grows.
   if (entry?.version === undefined || entry.live !== undefined) return undefined;
   const version = await index.ask('version', { id });
-  // a later upload of a session is no session
+  // A later upload of a session is not a session of its own.
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
   if (version !== `${entry.version}${indexRevision(indexedText, trusted)}`) return 'version';

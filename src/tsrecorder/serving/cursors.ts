@@ -3,6 +3,7 @@
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 
+/** Codec for cursors. */
 export interface Cursors {
   /** Encrypts a position. @param list name of the list; the cursor is valid for this list only. @returns base64url */
   seal(list: string, position: string): string;

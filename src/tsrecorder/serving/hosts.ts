@@ -4,6 +4,7 @@
  */
 const LOOPBACK = ['localhost', '127.0.0.1', '[::1]'] as const;
 
+/** Check of `Host` and `Origin` headers. */
 export interface Hosts {
   /**
    * Returns true if a request may be served.

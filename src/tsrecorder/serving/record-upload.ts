@@ -27,6 +27,7 @@ export interface UploadTransport {
   end(acks: string, kept: boolean): void;
 }
 
+/** Receiver of the body of an upload. */
 export interface UploadReceiver {
   /** Called with a piece of the body, which is valid during the call. */
   data(piece: Uint8Array): void;

@@ -71,6 +71,7 @@ export function dropRest(stream: ServerHttp2Stream): void {
   stream.once('close', () => clearTimeout(timer));
 }
 
+/** Transport over an upgraded HTTP/1.1 connection. */
 export interface UpgradedTransport extends UploadTransport {
   /** Rejects the upgrade. After the 101 response, it can only close the connection. */
   refuse(error: TailcastError, body: string): void;

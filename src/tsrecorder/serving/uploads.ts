@@ -82,6 +82,7 @@ export interface UploadOptions {
   readonly idleAckMs: number;
 }
 
+/** Handlers for uploads. Each handler returns false for paths that do not belong to uploads. */
 export interface Uploads {
   /** @returns false for other paths. `mustContinue`: the uploader waits for `100 Continue` */
   request(request: IncomingMessage, response: ServerResponse, mustContinue: boolean): boolean;

@@ -45,6 +45,7 @@ export interface ViewerAccessOptions {
   readonly timeoutMs: number;
 }
 
+/** Identification, rules and access events of viewers. */
 export interface ViewerAccess {
   /** Identifies the viewer. @throws TailcastError `IDENTITY_UNAVAILABLE`, `VIEW_REFUSED` */
   viewer(request: ViewerRequest): Promise<Viewer>;

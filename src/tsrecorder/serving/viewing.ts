@@ -27,6 +27,7 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
   return user === undefined ? `node ${nodeId}` : `user ${user}`;
 }
 
+/** Rule that gives viewers access to recordings. */
 export interface ViewRule {
   readonly who: string;
   readonly what:

@@ -19,6 +19,7 @@ const VIEWING_LIMITS: ViewingLimits = {
   max: 10_000,
 };
 
+/** Access events of viewings. */
 export interface Viewings {
   /**
    * Records a viewing once.

@@ -38,6 +38,7 @@ export interface JournalNote {
   readonly text: string | undefined;
 }
 
+/** A parsed line of the journal. */
 export type JournalLine =
   | { readonly kind: 'meta'; readonly meta: SpoolMeta }
   | { readonly kind: 'note'; readonly note: JournalNote }

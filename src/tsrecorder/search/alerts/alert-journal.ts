@@ -43,6 +43,7 @@ export interface AlertJournalOptions {
   readonly nowMs: number;
 }
 
+/** The journal of the alerts of one recorder. */
 export class AlertJournal {
   readonly #directory: string;
   readonly #inTurn = createSequence();

@@ -5,6 +5,7 @@ import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import type { Alert } from './alert.ts';
 import type { WebhookMessage } from './webhook-request.ts';
 
+/** Content that a webhook gets. */
 export interface AlertWebhookView {
   /** True if messages contain rows of the screen and commands. */
   readonly text: boolean;

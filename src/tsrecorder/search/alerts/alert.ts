@@ -22,6 +22,7 @@ export interface Alert {
   readonly hit?: Omit<Hit, 'at'>;
 }
 
+/** Schema of an alert in the journal. */
 export const ALERT = z.object({
   id: z.string(),
   rule: z.string(),

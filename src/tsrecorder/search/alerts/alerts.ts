@@ -49,6 +49,7 @@ export interface SessionWatch {
   matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void>;
 }
 
+/** Alerts of a recorder. */
 export interface Alerts extends SessionWatch {
   /** Called when recordings were removed from the store. */
   removed(ids: readonly string[]): void;

@@ -4,6 +4,7 @@ import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { within } from '../../../async/within.ts';
 
+/** Address and keys of a webhook. */
 export interface WebhookTarget {
   readonly url: string;
   /** Signing keys. Several during a key rotation. */

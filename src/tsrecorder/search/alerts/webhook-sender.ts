@@ -19,6 +19,7 @@ export interface AlertWebhook extends AlertWebhookView {
   readonly scope: Scope;
 }
 
+/** Steps of an alert, in order. A crash is possible between any two of them. */
 export type AlertStep = 'matched' | 'recorded' | 'claiming' | 'sending' | 'taken' | 'marked' | 'settled';
 
 /** Options that all webhooks share. */

@@ -112,6 +112,7 @@ async function send(
   });
 }
 
+/** Returns the action that writes a document. `k`: number of the moment, undefined for the session itself. */
 export function put(
   { id }: SessionNames,
   stamp: number,
@@ -138,6 +139,7 @@ function linesOf({ index, session, k, stamp, document }: Action): string {
   return `${JSON.stringify(head)}\n${document === undefined ? '' : `${JSON.stringify(document)}\n`}`;
 }
 
+/** True if the server accepted the document. */
 export function wasWritten(status: number | undefined): boolean {
   return status !== undefined && status < 300;
 }

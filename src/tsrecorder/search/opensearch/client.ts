@@ -26,6 +26,7 @@ export interface ServerRequest {
   readonly timeoutMs?: number;
 }
 
+/** Connection to an OpenSearch server. */
 export interface SearchServer {
   /**
    * Sends a request.
@@ -56,6 +57,7 @@ export class ServerError extends Error {
   }
 }
 
+/** True if the status means that the server is overloaded. */
 export function isBusyStatus(status: number): boolean {
   return status === 429 || status === 502 || status === 503 || status === 504;
 }

@@ -7,6 +7,7 @@ import { isWord, type Query, type Term } from '../../../search/query.ts';
 import { phraseOf } from '../../../search/tokens.ts';
 import type { ViewerTerms } from '../../../search/viewer-terms.ts';
 
+/** A condition in the query language of OpenSearch. */
 export type SearchCondition = Readonly<Record<string, unknown>>;
 
 export interface CompiledSearch {
@@ -19,6 +20,7 @@ export interface CompiledSearch {
   readonly marked: MarkedPhrases;
 }
 
+/** Compiles a query and the rules of a viewer. */
 export function compileSearch(query: Query, may: ViewerTerms): CompiledSearch {
   const filter: SearchCondition[] = [];
   const mustNot: SearchCondition[] = [];

@@ -14,6 +14,7 @@ const ALIASED = z.record(z.string(), z.unknown());
 const TRIES = 5;
 const LOOK_MS = 5000;
 
+/** Returns the alias of an index. */
 export function aliasOf({ name, which }: Named): string {
   return `${name}-${LAYOUT_OF_SERVER}${which === 'next' ? '.next' : ''}`;
 }

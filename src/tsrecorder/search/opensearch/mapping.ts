@@ -96,6 +96,7 @@ export interface SessionState {
   readonly touched?: number;
 }
 
+/** Creates the document of a session. */
 export function sessionDocument(
   names: SessionNames,
   state: SessionState,
@@ -121,6 +122,7 @@ export function sessionDocument(
   };
 }
 
+/** Creates the document of moment `k` of a session. */
 export function momentDocument(
   names: SessionNames,
   k: number,
@@ -144,6 +146,7 @@ function placeInTime({ startedAtMs, id }: Pick<SessionNames, 'startedAtMs' | 'id
 }
 
 const ORDER_DIGITS = 16;
+/** Format of the sort key of a session. */
 export const ORDER = /^\d{16}\.[0-9a-f]{16}$/;
 
 /** Maximum length of a document id in OpenSearch, in bytes. */

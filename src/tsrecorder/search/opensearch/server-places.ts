@@ -4,6 +4,7 @@ import { createSearchServer, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, swapIndex } from './indices.ts';
 import { readServerAccess, type ServerIndex } from './server-index.ts';
 
+/** Creates the places of an index in a server. */
 export function createServerPlaces(index: Omit<ServerIndex, 'which'>): IndexPlaces {
   const using = async <T>(act: (server: SearchServer) => Promise<T>): Promise<T> => {
     const server = createSearchServer(await readServerAccess(index));

@@ -87,6 +87,7 @@ export async function openServerWriter(
   return writer;
 }
 
+/** Writes an index with OpenSearch. */
 export class ServerIndexWriter implements WritingEngine {
   readonly #server: SearchServer;
   readonly #index: ServerIndex;

@@ -37,6 +37,7 @@ interface Condition {
   readonly values: readonly (string | number)[];
 }
 
+/** Compiles a query and the rules of a viewer. */
 export function compileQuery(query: Query, may: ViewerTerms, key: string): CompiledQuery {
   const all: string[] = [];
   const none: string[] = [];

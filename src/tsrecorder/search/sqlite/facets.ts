@@ -9,6 +9,7 @@ import { indexText } from '../../../search/tokens.ts';
 
 /** Word of running sessions, whose exit code and duration are not final. */
 export const GROWS = 'grows';
+/** Word of sessions with an exit code other than 0. */
 export const EXIT_FAILED = 'exit_failed';
 /** Word of sessions with characters that never became visible. */
 export const HIDES = 'hides';
@@ -26,6 +27,7 @@ export function durationWord(size: number): string {
 /** Number of the class with the longest durations. */
 export const MAX_DURATION_SIZE = 31;
 
+/** Returns the class of a duration. Each class is twice as long as the previous one. */
 export function durationSize(seconds: number): number {
   return Math.max(0, Math.min(MAX_DURATION_SIZE, Math.floor(Math.log2(Math.max(1, seconds)))));
 }

@@ -145,6 +145,7 @@ export function beginning(order: string): number {
   return Date.parse(`${order.slice(0, 23)}Z`);
 }
 
+/** Compares sessions for sorting, newest first. */
 export function compareNewest(left: ListedSession, right: ListedSession): number {
   if (left.order === right.order) return 0;
   return left.order < right.order ? 1 : -1;

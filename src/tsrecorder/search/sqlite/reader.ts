@@ -53,6 +53,7 @@ const MAX_STREAMED = 64;
 const PHRASE = 32;
 const MAX_BLOCK = 16 * 1024 ** 2;
 
+/** Executes queries with SQLite. */
 export class IndexReader implements ReadingEngine {
   readonly #directory: string;
   readonly #files = new Map<string, { readonly database: DatabaseSync; readonly inode: number }>();

@@ -68,6 +68,7 @@ interface Begun {
   readonly facets: string;
 }
 
+/** Writes an index with SQLite. */
 export class IndexWriter implements WritingEngine {
   readonly #directory: string;
   readonly #sessions: DatabaseSync;
