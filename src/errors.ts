@@ -1,21 +1,21 @@
 /**
- * The only error class of the project, and the table of all errors.
+ * The one error class of the project and the table of everything that can go wrong.
  *
- * Codes are stable: clients, dashboards and `docs/errors.md` refer to them. Kubernetes clients get `status` and
- * `reason` in a `metav1.Status`. Users read `message`. A throw may append its `detail` after a colon. Never put a
- * secret into either of them.
+ * A code is stable: clients, dashboards and `docs/errors.md` name it. `status` and `reason` are what a Kubernetes
+ * client sees in a `metav1.Status`; `message` is written for the person at the terminal and may be refined per
+ * throw by `detail`, which is appended after a colon. Never put a secret in either.
  */
 
 import { safeLines } from './safe-text.ts';
 
-/** An error for a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
+/** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
 export interface ErrorEntry {
   readonly status: number;
   readonly reason: string;
   readonly message: string;
 }
 
-/** Kubernetes' reason for each status. */
+/** The reason that Kubernetes gives with a status. */
 const REASONS = {
   400: 'BadRequest',
   401: 'Unauthorized',
@@ -39,7 +39,7 @@ function entry(status: keyof typeof REASONS, message: string, reason: string = R
   return { status, reason, message };
 }
 
-/** All errors, by code. */
+/** Everything that can go wrong, by its code. */
 export const ERROR_TABLE = {
   INTERNAL: entry(500, 'internal error in tailcast'),
   CONFIG_INVALID: entry(500, 'the configuration is not valid'),
@@ -48,33 +48,27 @@ export const ERROR_TABLE = {
   ALREADY_RUNNING: entry(409, 'tailcast is already running'),
 
   // identity of the caller
-  IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know who is behind this connection'),
-  IDENTITY_UNAVAILABLE: entry(503, 'tailscaled could not be asked who is calling'),
-  IDENTITY_MALFORMED: entry(401, 'tailscaled answered with an identity that cannot be used'),
+  IDENTITY_UNKNOWN: entry(401, 'tailscaled does not know the caller of this connection'),
+  IDENTITY_UNAVAILABLE: entry(503, 'tailscaled cannot identify the caller at the moment'),
+  IDENTITY_MALFORMED: entry(401, 'tailscaled returned an invalid identity'),
   TOKEN_REQUIRED: entry(401, 'the gateway of the demo requires the token of its kubeconfig'),
-  GRANT_MALFORMED: entry(
-    403,
-    'a tailnet grant for this connection could not be understood, so nothing is allowed',
-  ),
+  GRANT_MALFORMED: entry(403, 'a tailnet grant for this connection is invalid, so nothing is allowed'),
 
   // tailnet
-  TAILNET_UNAVAILABLE: entry(503, 'tailscaled could not be asked'),
+  TAILNET_UNAVAILABLE: entry(503, 'tailscaled is not available'),
   TAILNET_DIAL_FAILED: entry(502, 'an address could not be reached through the tailnet'),
-  CERTIFICATE_UNAVAILABLE: entry(503, 'there is no TLS certificate to serve with'),
+  CERTIFICATE_UNAVAILABLE: entry(503, 'there is no TLS certificate for this name'),
 
   // request
   REQUEST_NOT_CANONICAL: entry(400, 'the request target is ambiguous and was refused'),
   HEADER_REFUSED: entry(400, 'a request header was refused'),
-  HEADERS_TOO_LARGE: entry(431, 'the request headers are larger than is accepted'),
-  TARGET_TOO_LONG: entry(414, 'the request target is longer than is accepted'),
+  HEADERS_TOO_LARGE: entry(431, 'the request headers are too large'),
+  TARGET_TOO_LONG: entry(414, 'the request target is too long'),
   REQUEST_MALFORMED: entry(400, 'the request is not well-formed HTTP'),
   REQUEST_TIMEOUT: entry(408, 'the request did not arrive in time'),
-  NOT_FOUND: entry(404, 'the gateway has nothing here'),
+  NOT_FOUND: entry(404, 'the gateway has no such page'),
   METHOD_REFUSED: entry(405, 'the method is not supported'),
-  UPGRADE_REFUSED: entry(
-    400,
-    'the upgrade request cannot be understood, so it cannot be recorded and is refused',
-  ),
+  UPGRADE_REFUSED: entry(400, 'the upgrade request is invalid and cannot be recorded'),
   ACCESS_ENDED: entry(403, 'the access to this cluster has ended'),
   SESSION_LIMIT: entry(403, 'the session has reached a limit of the gateway'),
   IMPERSONATION_REFUSED: entry(
@@ -82,44 +76,43 @@ export const ERROR_TABLE = {
     'the gateway runs each request as your own tailnet identity and refuses --as, --as-group and --as-uid for any other identity',
   ),
   POLICY_REFUSED: entry(403, 'refused by policy'),
-  ACCESS_REVIEW_REFUSED: entry(403, 'the cluster does not allow this to you'),
-  ACCESS_REVIEW_FAILED: entry(503, 'the API server could not be asked whether this is allowed'),
+  ACCESS_REVIEW_REFUSED: entry(403, 'the cluster does not allow this request for you'),
+  ACCESS_REVIEW_FAILED: entry(
+    503,
+    'the API server cannot check at the moment whether this request is allowed',
+  ),
 
   // recording
   RECORDING_REQUIRED: entry(403, 'this session must be recorded, but no recorder accepted it'),
   RECORDER_UNAVAILABLE: entry(503, 'no session recorder could be reached'),
-  PORTAL_UNTRUSTED: entry(502, 'the recorder does not take this gateway’s word for who is looking'),
+  PORTAL_UNTRUSTED: entry(502, 'the recorder does not trust this gateway to name viewers'),
   RECORDER_LOST: entry(503, 'the session recorder was lost, and this session must be recorded'),
   OUTPUT_LOST: entry(
     500,
-    'output that waited on the disk of the gateway cannot be read back, and the session was ended',
+    'buffered output cannot be read from the disk of the gateway, so the session was ended',
   ),
-  SESSION_VIOLATED: entry(400, 'the session was ended because its stream could not be understood'),
+  SESSION_VIOLATED: entry(400, 'the session was ended because its stream is invalid'),
 
-  // recorder
+  // the recorder
   UPLOAD_REFUSED: entry(403, 'the recorder does not accept this uploader'),
   UPLOAD_MALFORMED: entry(400, 'the upload is not a session recording'),
   UPLOAD_TOO_LARGE: entry(413, 'the upload exceeds a limit of the recorder'),
-  SEARCH_UNAVAILABLE: entry(503, 'the search index cannot answer'),
-  SEARCH_BUSY: entry(429, 'too many searches at a time; try again in a moment'),
+  SEARCH_UNAVAILABLE: entry(503, 'the search index is not available'),
+  SEARCH_BUSY: entry(429, 'too many searches are running; try again in a moment'),
   UPLOAD_CONFLICT: entry(409, 'the upload does not continue a session that the recorder has'),
-  STORE_FULL: entry(507, 'the recorder has no room for another session'),
+  STORE_FULL: entry(507, 'the recorder has no space for another session'),
   ARCHIVE_DAMAGED: entry(500, 'a stored recording is a damaged archive'),
-  ARCHIVE_SEALED: entry(500, 'a stored recording is sealed with a key that is not given'),
+  ARCHIVE_SEALED: entry(500, 'a stored recording is encrypted with a key that is not in the key file'),
   STORE_FAILED: entry(500, 'the store of recordings failed'),
   RECORDER_BUSY: entry(503, 'the recorder is at its limit'),
-  VIEW_REFUSED: entry(403, 'the recorder shows you nothing'),
+  VIEW_REFUSED: entry(403, 'you may not see recordings of this recorder'),
   RECORDING_UNKNOWN: entry(404, 'there is no such recording'),
-  PLAY_INDEX_UNAVAILABLE: entry(404, 'the recording can only be played from its beginning'),
-  HOST_REFUSED: entry(421, 'the recorder does not answer under this host name'),
+  PLAY_INDEX_UNAVAILABLE: entry(404, 'the recording can be played from its start only'),
+  HOST_REFUSED: entry(421, 'the recorder does not serve this host name'),
 
   // upstream
   UPSTREAM_UNAVAILABLE: entry(502, 'the Kubernetes API server cannot be reached'),
-  UPSTREAM_BROKEN: entry(
-    502,
-    'the Kubernetes API server gave an answer that cannot be relayed',
-    'InternalError',
-  ),
+  UPSTREAM_BROKEN: entry(502, 'the Kubernetes API server returned an invalid response', 'InternalError'),
   UPSTREAM_REFUSED_ACCOUNT: entry(
     503,
     'the Kubernetes API server does not let the gateway’s own account impersonate; this says nothing about your rights',
@@ -127,15 +120,15 @@ export const ERROR_TABLE = {
   OVERLOADED: entry(429, 'too many requests are in flight'),
   SHUTTING_DOWN: entry(503, 'the gateway is shutting down'),
 
-  // operator
-  CONTROL_FAILED: entry(502, 'the tailnet’s control server did not do what it was asked'),
-  CLEANUP_INCOMPLETE: entry(500, 'not everything that the operator made could be taken back'),
-  OBJECT_NOT_OURS: entry(409, 'an object that is needed belongs to somebody else'),
+  // the operator
+  CONTROL_FAILED: entry(502, 'the control server of the tailnet refused a request or is not available'),
+  CLEANUP_INCOMPLETE: entry(500, 'the operator could not remove all of its objects and nodes'),
+  OBJECT_NOT_OURS: entry(409, 'a required object belongs to another owner'),
 
   // tools
-  AUDIT_LOG_UNUSABLE: entry(400, 'the audit log cannot be used, so nothing is said about what it covers'),
+  AUDIT_LOG_UNUSABLE: entry(400, 'the audit log is invalid, so its coverage cannot be judged'),
   RECORDING_MALFORMED: entry(500, 'the recording cannot be read'),
-  RECORDER_UNREACHABLE: entry(503, 'the recorder did not answer'),
+  RECORDER_UNREACHABLE: entry(503, 'the recorder is not available'),
 
   // wire
   WIRE_MALFORMED: entry(400, 'malformed bytes'),
@@ -144,7 +137,7 @@ export const ERROR_TABLE = {
 
 export type ErrorCode = keyof typeof ERROR_TABLE;
 
-/** An expected failure with a stable code. `message` is the sentence of the table, followed by the detail, if any. */
+/** An expected failure with a stable code. `message` is the table's sentence, then `detail` if there is one. */
 export class TailcastError extends Error {
   override readonly name = 'TailcastError';
   readonly code: ErrorCode;
@@ -152,9 +145,9 @@ export class TailcastError extends Error {
 
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
-    // a detail from another error with the same code may start with the same sentence
+    // a detail that came from another error of the same code may begin with the same sentence
     const isWhole = detail === message || detail?.startsWith(`${message}: `) === true;
-    // a detail may contain text of a client, a recorder or the API server, and terminals print messages
+    // a detail may contain text of a client, a recorder or the API server, and messages end on terminals
     const safe = detail === undefined ? undefined : safeLines(detail);
     super(safe === undefined ? message : isWhole ? safe : `${message}: ${safe}`, options);
     this.code = code;
@@ -167,8 +160,8 @@ export class TailcastError extends Error {
 }
 
 /**
- * Returns the text of a thrown value, for a `detail` or a log field. Errors of the OS or of TLS become a sentence with
- * the file or address, without the errno.
+ * The text of anything that was thrown, for a `detail` or a log field. For an error of the operating system or of TLS it is a
+ * sentence with the file or address, without the name of the errno.
  */
 export function errorText(thrown: unknown): string {
   if (thrown instanceof AggregateError && thrown.message === '') {
@@ -181,12 +174,12 @@ export function errorText(thrown: unknown): string {
   return subject === undefined ? reason : `${subject}: ${reason}`;
 }
 
-/** Returns the text of {@link errorText} without the file or address, for a sentence that already names it. */
+/** As {@link errorText}, without the file or address: for a sentence that names it already. */
 export function errorReason(thrown: unknown): string {
   return (thrown instanceof Error ? reasonOf(thrown) : undefined) ?? errorText(thrown);
 }
 
-/** Sentences for error codes of the OS, of TLS and of Node's HTTP client. */
+/** Sentences for codes of the operating system, of TLS and of Node's HTTP client. */
 const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
   ['ENOENT', 'there is no such file or folder'],
   ['EACCES', 'permission denied'],
@@ -235,7 +228,7 @@ function reasonOf(error: Error): string | undefined {
   return 'code' in error ? REASON_TEXTS.get(String(error.code)) : undefined;
 }
 
-/** The file, address or host name in an error of the OS. */
+/** The file, address or host name of an error of the operating system. */
 function subjectOf(error: Error): string | undefined {
   const { path, address, port, hostname }: Readonly<Record<string, unknown>> = Object.fromEntries(
     Object.entries(error),
@@ -246,23 +239,23 @@ function subjectOf(error: Error): string | undefined {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-/** Advice for errors of the OS during a start or an installation. */
+/** What to do about what the operating system says to whoever starts or installs something. */
 const ADVICE: ReadonlyMap<string, string> = new Map([
+  ['EADDRINUSE', 'another process listens there: stop it (ss -ltnp names it), or choose another port'],
+  ['EADDRNOTAVAIL', 'choose an address of this machine'],
+  ['ENOSPC', 'free space on the disk, or choose a folder on a larger one; no recording was changed'],
+  ['EDQUOT', 'free space within the quota, or choose another folder; no recording was changed'],
+  ['EROFS', 'choose a folder on a writable file system'],
   [
-    'EADDRINUSE',
-    'something listens there already: end it (ss -ltnp says what it is), or choose another port',
+    'EACCES listen',
+    'ports below 1024 need the capability CAP_NET_BIND_SERVICE: add it, or choose a higher port',
   ],
-  ['EADDRNOTAVAIL', 'this machine has no such address: choose one that it has'],
-  ['ENOSPC', 'make room on the disk, or name a folder on a larger one; nothing that is recorded was changed'],
-  ['EDQUOT', 'make room within the quota, or name a folder elsewhere; nothing that is recorded was changed'],
-  ['EROFS', 'that file system is read-only: name a folder that may be written to'],
-  ['EACCES listen', 'ports below 1024 take a right (CAP_NET_BIND_SERVICE): give it, or choose a port above'],
-  ['ENOENT mkdir', 'no folder can be made there: name another one'],
-  ['EACCES mkdir', 'give it to the user that this runs as, or name another folder'],
-  ['EACCES open', 'give it to the user that this runs as, or name another file'],
+  ['ENOENT mkdir', 'choose a folder that can be created'],
+  ['EACCES mkdir', 'give the folder to the user of this process, or choose another folder'],
+  ['EACCES open', 'give the file to the user of this process, or choose another file'],
 ]);
 
-/** Returns the advice for an error of the OS; undefined if there is none. */
+/** How to mend what the operating system refused; undefined: nothing is known of it. */
 export function adviceOn(thrown: unknown): string | undefined {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     const code = 'code' in error ? String(error.code) : '';
@@ -273,12 +266,12 @@ export function adviceOn(thrown: unknown): string | undefined {
   return undefined;
 }
 
-/** Converts a thrown value to an `Error`. */
+/** What was thrown, as an `Error`. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(errorText(thrown));
 }
 
-/** Converts a thrown value to a `TailcastError`. Other errors become `INTERNAL`. */
+/** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
 export function asTailcastError(thrown: unknown): TailcastError {
   return thrown instanceof TailcastError
     ? thrown

@@ -382,12 +382,12 @@ describe('web pages', () => {
       fields: [['Accept', 'text/html']],
     });
     expect(html).toMatchObject({ status: 404, head: expect.stringContaining('text/html') as string });
-    expect(html.kind === 'response' ? html.body : '').toContain('<p>the gateway has nothing here</p>');
+    expect(html.kind === 'response' ? html.body : '').toContain('<p>the gateway has no such page</p>');
     const status = await ask('h1 request', { target: '/-/recordings/nothing' });
     expect(JSON.parse(status.kind === 'response' ? status.body : '')).toMatchObject({
       kind: 'Status',
       code: 404,
-      message: 'the gateway has nothing here',
+      message: 'the gateway has no such page',
     });
   });
 });

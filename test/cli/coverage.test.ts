@@ -251,7 +251,7 @@ describe('an audit log that', () => {
     const { code, stdout, stderr } = await coverage(logs);
     expect([code, stdout]).toEqual([3, '']);
     expect(stderr).toMatch(
-      /^tailcast: the audit log cannot be used, so nothing is said about what it covers: .*\.log: .+\n.+ \[AUDIT_LOG_UNUSABLE\]\n$/,
+      /^tailcast: the audit log is invalid, so its coverage cannot be judged: .*\.log: .+\n.+ \[AUDIT_LOG_UNUSABLE\]\n$/,
     );
   });
 

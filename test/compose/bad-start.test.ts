@@ -94,7 +94,7 @@ describe.each([
     for (const flag of ['--listen', '--ops-listen'])
       expect(await saidBy(start(`${flag}=127.0.0.1:${port}`))).toMatch(
         new RegExp(
-          `127\\.0\\.0\\.1:${port}: the address is in use\n {2}Something listens there already: end it \\(ss -ltnp.*\\[START_FAILED\\]`,
+          `127\\.0\\.0\\.1:${port}: the address is in use\n {2}Another process listens there: stop it \\(ss -ltnp.*\\[START_FAILED\\]`,
         ),
       );
     taken.close();
@@ -126,7 +126,7 @@ describe.each([
     const said = await saidBy(start(folder, ...(role === 'gateway' ? ['--tls=self-signed'] : [])), {
       wrapper,
     });
-    expect(said).toMatch(/the disk is full\n {2}Make room on the disk, or name a folder on a larger one/);
+    expect(said).toMatch(/the disk is full\n {2}Free space on the disk, or choose a folder on a larger one/);
     expect(said).toContain(disk);
   });
 });
@@ -161,9 +161,9 @@ describe('a missing socket of tailscaled', () => {
 describe('advice', () => {
   it.each([
     [{ code: 'EACCES', syscall: 'listen' }, /CAP_NET_BIND_SERVICE/],
-    [{ code: 'EACCES', syscall: 'open' }, /give it to the user/],
-    [{ code: 'EADDRNOTAVAIL', syscall: 'listen' }, /no such address/],
-    [{ code: 'EROFS', syscall: 'mkdir' }, /read-only/],
+    [{ code: 'EACCES', syscall: 'open' }, /give the file to the user/],
+    [{ code: 'EADDRNOTAVAIL', syscall: 'listen' }, /choose an address of this machine/],
+    [{ code: 'EROFS', syscall: 'mkdir' }, /writable file system/],
     [{ code: 'EDQUOT' }, /quota/],
   ])('is given for %j, however deep it is', (failure, expected) => {
     const cause = Object.assign(new Error('it failed'), failure);

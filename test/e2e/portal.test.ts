@@ -251,7 +251,7 @@ describe('a gateway that the recorder does not name', () => {
       // what the recorder's whois knew of the last seconds was for other ports
       const answer = await asAlice(LIST);
       expect(answer.status).toBe(502);
-      expect(answer.body.toString()).toContain('does not take this gateway’s word');
+      expect(answer.body.toString()).toContain('does not trust this gateway to name viewers');
     } finally {
       gatewayNode = trusted;
     }

@@ -143,7 +143,7 @@ describe('a recorder that seals', () => {
     expect(text).toContain('nothing is at fault');
     expect(code).toBe(0);
     const [unread, fault] = await verify(new Map());
-    expect(fault).toMatch(/recording-unreadable.*sealed with a key that is not given/);
+    expect(fault).toMatch(/recording-unreadable.*encrypted with a key that is not in the key file/);
     expect(unread).toBe(1);
   });
 });
