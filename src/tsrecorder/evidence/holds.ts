@@ -6,14 +6,18 @@
  * journal. For this reason, an attacker with write access to the store can neither end a hold nor restore an earlier
  * statement. Only a release with a trusted signature ends a hold.
  *
+ * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
+ * Retention also keeps parts that are stored later; see `retention-run.ts`.
+ *
  * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
  * reported as unproven.
  */
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { DocumentStore } from '../store/document-store.ts';
-import { parseRecordingId, recordingId } from '../store/key.ts';
+import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
+import { readSessions } from './signed-recording.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
 import type { ReadLog } from './verify-logs.ts';
@@ -62,7 +66,8 @@ const STATEMENT = z.strictObject({
   reason: z.string().max(MAX_REASON),
 });
 
-type HoldStore = Pick<DocumentStore, 'readDocument' | 'replaceDocument'> & Pick<RecordingStore, 'stat'>;
+type HoldStore = Pick<DocumentStore, 'readDocument' | 'replaceDocument'> &
+  Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
 /** Signing key of a new hold, and trusted keys for an existing hold. */
 export interface HoldSigner {
@@ -73,7 +78,7 @@ export interface HoldSigner {
 }
 
 /**
- * Protects a recording from removal. An existing hold stays unchanged.
+ * Protects a recording and all parts of its session from removal. An existing hold stays unchanged.
  * @throws TailcastError `RECORDING_UNKNOWN`, `USAGE`
  */
 export function holdRecording(
@@ -85,7 +90,7 @@ export function holdRecording(
   return changeHold(store, id, { kind: 'held', reason }, signer);
 }
 
-/** Ends a hold. @throws TailcastError `RECORDING_UNKNOWN`, `USAGE` */
+/** Ends the hold of a recording and of all parts of its session. @throws TailcastError `RECORDING_UNKNOWN`, `USAGE` */
 export function releaseRecording(
   store: HoldStore,
   id: string,
@@ -98,15 +103,40 @@ export function releaseRecording(
 async function changeHold(
   store: HoldStore,
   id: string,
+  change: Pick<HoldChange, 'kind' | 'reason'>,
+  signer: HoldSigner,
+): Promise<void> {
+  if (change.reason.length > MAX_REASON)
+    throw new TailcastError('USAGE', `a reason has at most ${MAX_REASON} characters`);
+  const key = parseRecordingId(id);
+  if (key === undefined || (await store.stat(key, 'cast')) === undefined)
+    throw new TailcastError('RECORDING_UNKNOWN', id);
+  for (const part of await partsOf(store, key, signer.trusted))
+    await changeOne(store, recordingId(part), change, signer);
+}
+
+/** Returns the recording and the other stored parts of its signed session. */
+async function partsOf(
+  store: HoldStore,
+  key: RecordingKey,
+  trusted: HoldSigner['trusted'],
+): Promise<readonly RecordingKey[]> {
+  const [session] = await readSessions(store, [key], trusted);
+  if (session === undefined) return [key];
+  // All parts have the same node. The marks of the store are not signed, so the sidecars are read.
+  const others = (await store.list())
+    .map((stored) => stored.key)
+    .filter(({ nodeId, time }) => nodeId === key.nodeId && time !== key.time);
+  const sessions = await readSessions(store, others, trusted);
+  return [key, ...others.filter((_, at) => sessions[at] === session)];
+}
+
+async function changeOne(
+  store: HoldStore,
+  recording: string,
   { kind, reason }: Pick<HoldChange, 'kind' | 'reason'>,
   { key, trusted, nowMs }: HoldSigner,
 ): Promise<void> {
-  if (reason.length > MAX_REASON)
-    throw new TailcastError('USAGE', `a reason has at most ${MAX_REASON} characters`);
-  const parsed = parseRecordingId(id);
-  if (parsed === undefined || (await store.stat(parsed, 'cast')) === undefined)
-    throw new TailcastError('RECORDING_UNKNOWN', id);
-  const recording = recordingId(parsed);
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
   if (kind === 'held' && last?.kind === 'held') return;

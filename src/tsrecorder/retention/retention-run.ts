@@ -17,10 +17,8 @@ import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { readLogs } from '../evidence/verify-logs.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
-import type { Recording } from '../../wire/recorder-api/recording.ts';
-import { trustOf } from '../evidence/trust.ts';
-import { createDescriber, MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
-import { parseSidecar } from '../library/sidecar.ts';
+import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
+import { createDescriber } from '../library/describe-stored.ts';
 import {
   isTooOld,
   planRetention,
@@ -32,7 +30,7 @@ import {
   type RetentionPolicy,
 } from './retention.ts';
 import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
-import { parseRecordingId, parseTime, recordingId, recordingKey, type RecordingKey } from '../store/key.ts';
+import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
 import { unlessAborted } from '../../async/within.ts';
@@ -137,11 +135,55 @@ export async function planStoreRetention(
   const trusted = new Map(keys.map((key) => [key.id, key]));
   const { proofs } = await readHolds(store, logged, trusted);
   const findUsers = createUserFinder(store, keys.length === 0 ? undefined : trusted);
-  const plan = await planRetention(recordings, proofs, policy, nowMs, findUsers);
+  const { plan, held } = await planSessions(store, trusted, proofs, (holds) =>
+    planRetention(recordings, holds, policy, nowMs, findUsers),
+  );
   return {
     ...plan,
-    held: plan.held.map((removal) => ({ ...removal, hold: proofs.get(removal.id) ?? 'unproven' })),
+    held: plan.held.map((removal) => ({ ...removal, hold: held.get(removal.id) ?? 'unproven' })),
   };
+}
+
+/**
+ * Plans with all parts of sessions that have a held part. Only parts that would be removed are read.
+ *
+ * @param proofs proofs of the holds, by recording
+ * @param planWith plans with these holds
+ * @returns the plan, and the proofs with those of the other parts
+ */
+async function planSessions(
+  store: RecordingStore,
+  trusted: ReadonlyMap<string, PublicKey>,
+  proofs: ReadonlyMap<string, HoldProof>,
+  planWith: (holds: ReadonlyMap<string, HoldProof>) => Promise<RetentionPlan>,
+): Promise<{ readonly plan: RetentionPlan; readonly held: ReadonlyMap<string, HoldProof> }> {
+  const held = new Map(proofs);
+  const marksOf = async (ids: readonly string[]): Promise<readonly (readonly [string, string])[]> => {
+    const keys = ids.flatMap((id) => parseRecordingId(id) ?? []);
+    const marks = await readSessions(store, keys, trusted);
+    return keys.flatMap((key, at) => {
+      const mark = marks[at];
+      return mark === undefined ? [] : [[recordingId(key), mark] as const];
+    });
+  };
+  const sessions = new Map<string, HoldProof>();
+  const checked = new Set<string>();
+  for (;;) {
+    const plan = await planWith(held);
+    const unchecked = plan.remove.map(({ id }) => id).filter((id) => !checked.has(id));
+    if (held.size === 0 || unchecked.length === 0) return { plan, held };
+    if (checked.size === 0)
+      for (const [id, mark] of await marksOf([...proofs.keys()]))
+        sessions.set(mark, proofs.get(id) ?? 'unproven');
+    if (sessions.size === 0) return { plan, held };
+    const before = held.size;
+    for (const [id, mark] of await marksOf(unchecked)) {
+      const proof = sessions.get(mark);
+      if (proof !== undefined) held.set(id, proof);
+    }
+    if (held.size === before) return { plan, held };
+    for (const id of unchecked) checked.add(id);
+  }
 }
 
 /**
@@ -158,7 +200,7 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     const source =
       trusted === undefined
         ? (await describe({ key, hasSidecar: true }))?.entry.recording.source
-        : await signedSource(store, key, trusted);
+        : (await readSignedSidecar(store, key, trusted))?.sidecar.recording.source;
     if (source === undefined && trusted !== undefined) return undefined;
     const name = JSON.stringify([key.nodeId, source?.user ?? source?.nodeId ?? '']);
     // All recordings of a user share one string to save memory.
@@ -182,23 +224,6 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     await Promise.all(Array.from({ length: READ_CONCURRENCY }, findNext));
     return users;
   };
-}
-
-/**
- * Returns the source that a trusted key signed.
- * @throws TailcastError `STORE_FAILED`. A failure of the store must not make a recording unverified
- */
-async function signedSource(
-  store: RecordingStore,
-  key: RecordingKey,
-  trusted: ReadonlyMap<string, PublicKey>,
-): Promise<Recording['source'] | undefined> {
-  const stat = await store.stat(key, 'cast');
-  const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
-  if (stat === undefined || !hasSidecar) return undefined;
-  const text = await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES);
-  const isSigned = trustOf(text, recordingKey(key), stat.bytes, trusted).trust === 'verified';
-  return isSigned ? parseSidecar(text)?.recording.source : undefined;
 }
 
 /** Returns the recordings for which `isAsked` returns true, with their sizes. Some stores do not list sizes. */
@@ -247,15 +272,15 @@ export async function applyRetention(
   findUsers: FindUsers = createUserFinder(options.store, options.trusted),
   signal: AbortSignal = new AbortController().signal,
 ): Promise<RetentionChanges> {
-  const { store, evidence, policy, nowMs } = options;
+  const { store, evidence, trusted, policy, nowMs } = options;
   const now = nowMs();
   // Without a size limit, the sizes of other recordings are not needed.
   const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isAsked, signal);
   const holds = await settleHolds(options, signal);
-  const plan = await planRetention(asked, holds.proofs, policy, now, (recordings) =>
-    unlessAborted(findUsers(recordings), signal),
+  const { plan } = await planSessions(store, trusted, holds.proofs, (held) =>
+    planRetention(asked, held, policy, now, (recordings) => unlessAborted(findUsers(recordings), signal)),
   );
   if (plan.remove.length > 0) {
     await evidence.removing(plan.remove.map(({ id, reason, bytes }) => ({ recording: id, reason, bytes })));

@@ -17,7 +17,7 @@ import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
-import { createRig, HEADER, holdSigner, until, uploadWhole, type Rig } from '../recorder-rig.ts';
+import { createRig, HEADER, holdSigner, openUpload, until, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 /** Ten days later every recording is too old. */
 function expiring(registry: Registry): Partial<RecorderOptions> {
@@ -53,6 +53,30 @@ async function heldRig() {
   const statement = await store.readDocument(`.holds/${held}`);
   await untilLogged(store, held, 'held');
   return { rig, store, signer, held, other, statement: statement! };
+}
+
+/** Starts a session in a recorder, and interrupts it. @returns a function that continues it in a second recording */
+async function interruptedIn(rig: Rig, store: RecordingStore): Promise<() => Promise<void>> {
+  const session = { 'tailcast-session': 'one' };
+  const body = `${HEADER}[1,"o","first"]\n`;
+  const first = openUpload(rig.recorder, session);
+  first.stream.on('error', () => undefined);
+  first.write(body);
+  await first.ack(({ ack }) => ack === body.length);
+  first.close();
+  await until(async () => ((await store.list()).length === 1 ? true : undefined));
+  return async () => {
+    const second = openUpload(rig.recorder, {
+      ...session,
+      'tailcast-offset': String(body.length),
+      'tailcast-part': '2',
+      'tailcast-preamble': String(HEADER.length),
+    });
+    second.write(`${HEADER}[2,"o","second"]\n`);
+    second.end();
+    await second.over;
+    await until(async () => ((await store.list()).length === 2 ? true : undefined));
+  };
 }
 
 /** What is left once the other recording has been removed. */
@@ -159,6 +183,30 @@ describe('a hold', () => {
     await releaseRecording(store, held, 'closed', { ...signer, nowMs: Date.now() });
     await until(async () => ((await third.list()).length === 0 ? true : undefined));
     await rm(evidenceKey);
+  });
+
+  it.each([
+    ['is there already', true],
+    ['is stored later', false],
+  ])('applies to each part of a session, one that %s too, until its release', async (_when, isThere) => {
+    await using rig = await createRig({ timing: { listRefreshMs: 0, publishMs: 20, resumeGraceMs: 50 } });
+    const store = await createDiskStore(rig.directory);
+    const proceed = await interruptedIn(rig, store);
+    if (isThere) await proceed();
+    const [{ id } = { id: '' }] = await rig.list();
+    const signer = await holdSigner(rig);
+    await holdRecording(store, id, 'case 17', signer);
+    if (!isThere) await proceed();
+    await uploadWhole(rig.recorder, HEADER.replace('sh -i', 'other'));
+    const other = (await rig.list()).find(({ command }) => command === 'other')?.id ?? '';
+    expect(await store.list()).toHaveLength(3);
+    await using again = await rig.restart(expiring(new Registry()));
+    expect(await leftIn(again, other)).toEqual([id]);
+    expect(await store.list()).toHaveLength(2);
+    expect(await shownIn(store, [signer.key.public])).toHaveLength(2);
+    expect(await store.listDocuments('.holds/')).toHaveLength(isThere ? 2 : 1);
+    await releaseRecording(store, id, 'case closed', { ...signer, nowMs: Date.now() });
+    await until(async () => ((await store.list()).length === 0 ? true : undefined));
   });
 
   it('that nobody has signed keeps its recording, and is reported', async () => {

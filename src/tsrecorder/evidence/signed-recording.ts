@@ -1,0 +1,54 @@
+/** Reads what a trusted key signed about stored recordings, using only their sidecars. */
+import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
+import { sessionMark } from '../library/session-part.ts';
+import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
+import { recordingKey, type RecordingKey } from '../store/key.ts';
+import type { ReadableStore } from '../store/store.ts';
+import type { PublicKey } from './signing-key.ts';
+import { trustOf } from './trust.ts';
+
+/** Maximum number of sidecars that are read in parallel. */
+const READ_CONCURRENCY = 8;
+
+/**
+ * Returns the sidecar of a recording.
+ *
+ * @returns undefined if no trusted key signed it
+ * @throws TailcastError `STORE_FAILED`: a recording is not unsigned because the store fails
+ */
+export async function readSignedSidecar(
+  store: ReadableStore,
+  key: RecordingKey,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<{ readonly sidecar: Sidecar; readonly text: string } | undefined> {
+  const stat = await store.stat(key, 'cast');
+  const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
+  if (stat === undefined || !hasSidecar) return undefined;
+  const text = await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES);
+  if (trustOf(text, recordingKey(key), stat.bytes, trusted).trust !== 'verified') return undefined;
+  const sidecar = parseSidecar(text);
+  return sidecar === undefined ? undefined : { sidecar, text };
+}
+
+/**
+ * Reads the signed session of each recording, and returns its mark; see `session-part.ts`.
+ *
+ * @returns marks in the order of the keys; undefined for unsigned recordings and for sessions with one upload
+ * @throws TailcastError `STORE_FAILED`
+ */
+export async function readSessions(
+  store: ReadableStore,
+  keys: readonly RecordingKey[],
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<readonly (string | undefined)[]> {
+  const marks: (string | undefined)[] = keys.map(() => undefined);
+  const left = keys.entries();
+  const readNext = async (): Promise<void> => {
+    for (const [at, key] of left) {
+      const part = (await readSignedSidecar(store, key, trusted))?.sidecar.part;
+      if (part !== undefined) marks[at] = sessionMark(key.nodeId, part.session);
+    }
+  };
+  await Promise.all(Array.from({ length: READ_CONCURRENCY }, readNext));
+  return marks;
+}
