@@ -6,6 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorReason } from '../errors.ts';
 import type { Finding } from '../tsrecorder/evidence/finding.ts';
 import type { LogHead } from '../tsrecorder/evidence/log-entry.ts';
+import { selectSessions } from '../tsrecorder/evidence/selected-sessions.ts';
 import { parsePublicKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import {
   encodeCheckpoint,
@@ -107,13 +108,18 @@ async function resolveIds(
   return ids;
 }
 
-/** Restricts the findings to these recordings and the logs, and computes their verdict. */
+/** Restricts the findings to the sessions of these recordings and the logs, and computes their verdict. */
 function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
-  const isAbout = ({ recording }: Finding): boolean => recording === undefined || ids.includes(recording);
-  const findings = [...joint.reports.flatMap((report) => report.findings), ...joint.findings].filter(isAbout);
+  const { findings, isUncertain } = selectSessions(
+    ids,
+    joint.reports.flatMap(({ parts }) => parts),
+    [...joint.reports.flatMap((report) => report.findings), ...joint.findings],
+  );
   const faults = findings.filter(({ severity }) => severity === 'fault');
   const isProven =
-    joint.reports.every(({ isOurs }) => isOurs) && !findings.some(({ code }) => code === 'no-evidence');
+    !isUncertain &&
+    joint.reports.every(({ isOurs }) => isOurs) &&
+    !findings.some(({ code }) => code === 'no-evidence');
   const verdict = faults.some(({ code }) => code === 'lost')
     ? 'lost'
     : faults.length > 0

@@ -6,7 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { shortId } from '../../src/cli/archive.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import { generateSigningKey, parsePublicKey } from '../../src/tsrecorder/evidence/signing-key.ts';
-import { createRig, HEADER, uploadWhole } from '../tsrecorder/recorder-rig.ts';
+import { createRig, HEADER, openUpload, until, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 
 function textOf(stream: PassThrough): string {
   let text = '';
@@ -86,6 +86,76 @@ describe('tailcast verify', () => {
       code: 2,
       stderr: expect.stringContaining('no store is named'),
     });
+  });
+
+  it('checks every part of the session of a recording', async () => {
+    await using rig = await createRig({ timing: { listRefreshMs: 0, publishMs: 20, resumeGraceMs: 100 } });
+    const session = { 'tailcast-session': 'one' };
+    const body = `${HEADER}[1,"o","first"]\n`;
+    const first = openUpload(rig.recorder, session);
+    first.stream.on('error', () => undefined);
+    first.write(body);
+    await first.headers;
+    await first.ack(({ ack }) => ack === body.length);
+    first.close();
+    await until(async () =>
+      (await rig.list()).some(({ state, trust }) => state === 'interrupted' && trust !== undefined)
+        ? true
+        : undefined,
+    );
+    const second = openUpload(rig.recorder, {
+      ...session,
+      'tailcast-offset': String(body.length),
+      'tailcast-part': '2',
+      'tailcast-preamble': String(HEADER.length),
+    });
+    second.stream.on('error', () => undefined);
+    second.write(`${HEADER}[2,"o","rm -rf /data"]\n`);
+    await second.headers;
+    second.end();
+    await second.over;
+    await uploadWhole(rig.recorder, `${HEADER}[1,"o","another session"]\n`);
+    const [other, one] = await until(async () => {
+      const listed = await rig.list();
+      return listed.length === 2 && listed.every(({ trust }) => trust === 'verified') ? listed : undefined;
+    });
+    await rig.recorder.close();
+    const [key] = await readdir(join(rig.directory, '.evidence', 'keys'));
+    const named = ['--key', join(rig.directory, '.evidence', 'keys', key!)];
+    const verify = (id: string) => run('verify', rig.directory, id, ...named);
+    expect(await verify(one!.id)).toMatchObject({ code: 0, stdout: `${one!.id}: sound\n` });
+
+    const casts = (await readdir(rig.directory, { recursive: true })).filter((name) =>
+      name.endsWith('.cast'),
+    );
+    const texts = await Promise.all(casts.map((name) => readFile(join(rig.directory, name), 'utf8')));
+    const at = texts.findIndex((text) => text.includes('rm -rf /data'));
+    const cast = join(rig.directory, casts[at]!);
+    const later = casts[at]!.replace('/', '_').replace('.cast', '');
+    expect(later).not.toBe(one!.id);
+    await writeFile(cast, texts[at]!.replace('rm -rf /data', 'echo hello!!'));
+    const changed = await verify(one!.id);
+    expect(changed).toMatchObject({ code: 1, stdout: expect.stringMatching(/^FAULT {2}cast-changed/) });
+    expect(changed.stdout).toContain(later);
+    expect(changed.stdout).toContain(`${one!.id}: faulty\n`);
+    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: sound\n`);
+
+    await writeFile(cast, texts[at]!);
+    const sidecar = cast.replace(/cast$/, 'json');
+    const description = await readFile(sidecar, 'utf8');
+    await writeFile(
+      sidecar,
+      description.replace('"session": "one"', '"session": "two"').replace('"one"', '"two"'),
+    );
+    const moved = await verify(one!.id);
+    expect(moved).toMatchObject({ code: 3, stdout: expect.stringContaining(`[${later}]`) });
+    expect(moved.stdout).toMatch(/^notice part-unknown: [^]*: unjudged\n$/);
+
+    for (const path of [cast, sidecar]) await rm(path);
+    const deleted = await verify(one!.id);
+    expect(deleted).toMatchObject({ code: 3, stdout: expect.stringContaining(`[${later}]`) });
+    expect(deleted.stdout).toMatch(/^notice part-unknown: [^]*: unjudged\n$/);
+    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: sound\n`);
   });
 
   it('vouches for nothing without keys, or with those of others', async () => {

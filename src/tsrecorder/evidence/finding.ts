@@ -47,6 +47,8 @@ export type FindingCode =
   | 'adopted'
   /** None of the stores has a continuation of an interrupted session. */
   | 'part-after'
+  /** A missing or changed recording may be a part of a selected session. */
+  | 'part-unknown'
   | 'removal-pending'
   | 'no-trusted-key';
 

@@ -45,6 +45,8 @@ export interface VerifiedPart {
   /** Offsets in the session, in bytes. */
   readonly from: number;
   readonly to: number;
+  /** True if the session ended with this part. */
+  readonly isEnd: boolean;
   /** Address of the recorder with the previous bytes. */
   readonly before?: string;
   /** Addresses where the gateway would continue an interrupted part. */
@@ -100,8 +102,9 @@ export async function checkRecording(
       };
     }
     return {
-      evidence: true,
+      ...check.soFar,
       findings: [
+        ...check.soFar.findings,
         fault(
           isDamaged(error) ? 'archive-damaged' : 'recording-unreadable',
           `it cannot be read: ${errorReason(error)}`,
@@ -167,8 +170,13 @@ class RecordingCheck {
     await this.#checkNotes(notes);
     await this.#checkLog(signed.evidence);
     const bodyBytes = this.#bodyBytes === undefined ? {} : { bodyBytes: this.#bodyBytes };
+    return { ...this.soFar, ...bodyBytes };
+  }
+
+  /** Result of the checks until now, for a recording that becomes unreadable during its verification. */
+  get soFar(): CheckedRecording {
     const part = this.#part === undefined ? {} : { part: this.#part };
-    return { evidence: true, ...bodyBytes, ...part, findings: this.#findings };
+    return { evidence: true, ...part, findings: this.#findings };
   }
 
   async runAlone(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
@@ -217,6 +225,7 @@ class RecordingCheck {
       session: sessionMark(this.#key.nodeId, part.session),
       from,
       to: upload.bodyBytes,
+      isEnd: recording.state === 'completed',
       ...(before === undefined ? {} : { before }),
       after: recording.state === 'interrupted' ? after : [],
     };

@@ -12,6 +12,7 @@ const part = (
   session: 's',
   from,
   to,
+  isEnd: false,
   after: [],
   ...more,
 });

@@ -1,0 +1,74 @@
+/** Selects the findings about some sessions from those of complete stores. Pure functions. */
+import { parseRecordingId } from '../store/key.ts';
+import { notice, type Finding } from './finding.ts';
+import type { VerifiedPart } from './verify-recording.ts';
+
+export interface SelectedFindings {
+  /** Findings about all parts of the sessions and about the logs. */
+  readonly findings: readonly Finding[];
+  /**
+   * True if a missing or changed recording may be a part of a session. The signed sidecar of a recording names its
+   * session, and the log does not.
+   */
+  readonly isUncertain: boolean;
+}
+
+/**
+ * Returns the findings about the sessions of these recordings.
+ *
+ * @param ids ids of recordings: any part of each session
+ * @param parts parts of all stores
+ * @param findings findings of all stores
+ */
+export function selectSessions(
+  ids: readonly string[],
+  parts: readonly VerifiedPart[],
+  findings: readonly Finding[],
+): SelectedFindings {
+  const unsigned = new Set(findings.filter(isAboutSidecar).map(({ recording }) => recording));
+  const signed = parts.filter(({ recording }) => !unsigned.has(recording));
+  const named = new Set(
+    signed.filter(({ recording }) => ids.includes(recording)).map(({ session }) => session),
+  );
+  const selected = signed.filter(({ session }) => named.has(session));
+  const recordings = new Set([...ids, ...selected.map(({ recording }) => recording)]);
+  const placed = new Set(signed.map(({ recording }) => recording));
+  const open = [...Map.groupBy(selected, ({ session }) => session).values()].filter(
+    (session) => !isComplete(session),
+  );
+  const nodes = new Set(open.flat().map(({ recording }) => nodeOf(recording)));
+  const suspects = new Set<string>();
+  for (const { severity, code, recording } of findings) {
+    if (severity !== 'fault' || code === 'no-evidence' || recording === undefined) continue;
+    if (recordings.has(recording) || placed.has(recording)) continue;
+    if (nodes.has(nodeOf(recording))) suspects.add(recording);
+  }
+  const message = 'it is missing or changed, and may be a part of the session: verify the whole store';
+  return {
+    findings: [
+      ...findings.filter(({ recording }) => recording === undefined || recordings.has(recording)),
+      ...[...suspects].map((recording) => notice('part-unknown', message, { recording })),
+    ],
+    isUncertain: suspects.size > 0,
+  };
+}
+
+/** True if the sidecar of the recording does not prove the session of the recording. */
+function isAboutSidecar({ code }: Finding): boolean {
+  return code === 'sidecar-changed' || code === 'recording-moved';
+}
+
+/** True if the parts have all bytes of the session, from its first byte to its end. */
+function isComplete(session: readonly VerifiedPart[]): boolean {
+  let reached = 0;
+  for (const { from, to } of session.toSorted((left, right) => left.from - right.from)) {
+    if (from > reached) return false;
+    reached = Math.max(reached, to);
+  }
+  return session.some(({ to, isEnd }) => isEnd && to === reached);
+}
+
+/** All parts of a session have the same node in their ids. */
+function nodeOf(recording: string): string | undefined {
+  return parseRecordingId(recording)?.nodeId;
+}
