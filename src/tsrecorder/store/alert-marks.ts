@@ -1,19 +1,19 @@
 /**
- * Names of documents by which the recorders of one store agree who tells an alert: `.alerts/<recording>.<alert>.told`
- * once somebody has been told, `….claim-<n>` for who is about to. They are no part of the archive, and leave with the
- * recording. Pure.
+ * Names of the documents that coordinate alerts among the recorders of a store: `.alerts/<recording>.<alert>.told`
+ * after the delivery, and `….claim-<n>` before it. They are not part of the archive, and are removed together with the
+ * recording. Pure functions.
  */
 export const ALERTS_FOLDER = '.alerts/';
 
-/** What is known of an alert: it was told, or somebody has claimed it, the latest with the highest number. */
+/** State of an alert: delivered, or number of a claim. The claim with the highest number is the latest. */
 export type AlertMark = 'told' | number;
 
-/** @param alert its id. */
+/** Returns the name of a mark or claim. @param alert id of the alert */
 export function alertMarkName(recording: string, alert: string, mark: AlertMark): string {
   return `${ALERTS_FOLDER}${recording}.${alert}.${mark === 'told' ? mark : `claim-${mark}`}`;
 }
 
-/** Whose a mark is: the id of the recording; undefined for what {@link alertMarkName} does not write. */
+/** Returns the id of the recording of a mark, or undefined for other names. */
 export function recordingOfAlertMark(name: string): string | undefined {
   return /^\.alerts\/(.+)\.alert_[0-9a-f]{32}\.(?:told|claim-\d+)$/.exec(name)?.[1];
 }

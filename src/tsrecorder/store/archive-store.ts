@@ -1,11 +1,9 @@
 /**
- * Keeps casts and notes as archives, and gives out the bytes they were made of: the one place that opens what is
- * stored. Everybody else reads plain bytes by offset, whatever is stored; sizes are of the plain bytes, except where
- * room is counted.
+ * Stores casts and notes as archives, and returns their original content. Only this module opens archives. All other
+ * modules read uncompressed bytes by offset. Sizes are uncompressed, except for the used storage.
  *
- * An archive has the name of what it is made of: its first bytes say what it is (`wire/archive/seek-table.ts`, ADR 16).
- * So whatever an earlier recorder stored stays readable, and recorders that archive and such that do not may share a
- * store.
+ * An archive has the same name as its original. Its first bytes identify it (`wire/archive/seek-table.ts`, ADR 16). For
+ * this reason, recordings of earlier recorders stay readable, and recorders with different formats can share a store.
  */
 import { randomUUID } from 'node:crypto';
 import { open } from 'node:fs/promises';
@@ -38,14 +36,17 @@ import {
   type RecordingStore,
 } from './store.ts';
 
-/** How new casts are kept; `sealed`: compressed, and encrypted. */
+/** Format of new casts. `sealed`: compressed and encrypted. */
 export type ArchiveFormat = 'plain' | 'zstd' | 'sealed';
 
-/** Read at the end of an object: the index of all but the longest, and small casts as a whole. */
+/**
+ * Size of the read at the end of an object, in bytes. It covers the index of nearly all archives, and complete small
+ * casts.
+ */
 const TAIL_BYTES = 64 * 1024;
-/** Frames whose places are remembered, of all recordings together. */
+/** Maximum number of cached frame positions of all recordings. */
 const MAX_CACHED_FRAMES = 500_000;
-/** Recordings of which it is remembered what they are. */
+/** Maximum number of recordings with a cached format. */
 const MAX_CACHED = 50_000;
 
 const compress = promisify(zstdCompress);
@@ -54,23 +55,22 @@ const PARAMETERS = {
   params: { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_checksumFlag]: 1 },
 };
 
-/** Sidecars are small, and read as a whole. */
+/** Sidecars are small and are not archived. */
 type ArchivedKind = Exclude<ObjectKind, 'sidecar'>;
 
-/** What a stored cast or its notes are. */
+/** Format of a stored cast or its notes. */
 interface Known {
   readonly stored: ObjectStat;
-  /** Undefined: it is kept plain. */
+  /** Undefined for a plain file. */
   readonly table: SeekTable | undefined;
-  /** Of a sealed archive whose key is there. */
+  /** Set for a sealed archive whose key is available. */
   readonly cipher?: ArchiveCipher | undefined;
 }
 
 /**
- * Reads archives and plain casts in `store`; new ones are kept in `format`.
- * @param keys to open what is sealed, and to seal; without them what is sealed can be listed and removed, and has a
- *   size
- * @throws TailcastError `CONFIG_INVALID` when there is nothing to seal with
+ * Creates a store that reads archives and plain casts in `store`, and writes new ones in `format`.
+ * @param keys keys for sealed archives. Without a key, sealed archives can only be listed and removed, and have a size
+ * @throws TailcastError `CONFIG_INVALID` if `sealed` lacks keys
  */
 export function createArchiveStore(
   store: RecordingStore,
@@ -126,9 +126,9 @@ export function createArchiveStore(
         const isKnown = there !== undefined && isSameObject(there.stored, stored);
         return plainStat(isKnown ? there : await examine(key, kind, stored));
       } catch (error) {
-        // removed while it was looked at
+        // The recording was removed during the read.
         if (error instanceof TailcastError && error.code === 'RECORDING_UNKNOWN') return undefined;
-        // one that is damaged keeps nobody from listing the others; reading it says what is wrong
+        // A damaged recording must not break lists. Reading it reports the damage.
         if (error instanceof TailcastError && error.code === 'ARCHIVE_DAMAGED') return stored;
         throw error;
       }
@@ -158,8 +158,8 @@ export function createArchiveStore(
 }
 
 /**
- * Finishes with `stored` in place of `upload`. An earlier try may have stored the same cast in another format, or by
- * another version of zstd: then it is there already.
+ * Stores `stored` instead of `upload`. If an earlier attempt stored the same cast in another format, or with another
+ * version of zstd, nothing is left to do.
  */
 async function finishAgain(
   store: RecordingStore,
@@ -202,7 +202,7 @@ interface ArchivedFile {
   readonly bytes: number;
 }
 
-/** Writes the archive of a file beside it, durably, for as long as it is used. */
+/** Writes the archive of a file next to it durably, and removes it after use. */
 async function withArchive(
   path: string | undefined,
   seal: NewSeal | undefined,
@@ -217,7 +217,7 @@ async function withArchive(
   }
 }
 
-/** @returns its length */
+/** Writes an archive. @returns its length in bytes */
 async function writeArchive(
   castPath: string,
   archivePath: string,
@@ -254,7 +254,7 @@ async function writeArchive(
   }
 }
 
-/** The same bytes in pieces of {@link FRAME_BYTES}, the last one shorter. */
+/** Splits the bytes into chunks of {@link FRAME_BYTES}. The last chunk may be shorter. */
 async function* piecesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   let piece = Buffer.allocUnsafe(FRAME_BYTES);
   let filled = 0;
@@ -273,7 +273,7 @@ async function* piecesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Buff
   if (filled > 0) yield piece.subarray(0, filled);
 }
 
-/** @returns no table for what is kept plain. @throws TailcastError `ARCHIVE_DAMAGED` */
+/** Reads the seek table; undefined for plain files. @throws TailcastError `ARCHIVE_DAMAGED` */
 async function readTable(
   store: RecordingStore,
   keys: SealKeys | undefined,
@@ -343,7 +343,7 @@ async function* readArchive(
 }
 
 interface ExactReader {
-  /** So many bytes. @throws ArchiveFormatError when there are fewer */
+  /** Reads exactly `length` bytes. @throws ArchiveFormatError if there are fewer */
   read(length: number): Promise<Buffer>;
   close(): Promise<void>;
 }
@@ -374,7 +374,7 @@ function createExactReader(chunks: AsyncIterable<Uint8Array>): ExactReader {
   };
 }
 
-/** @throws TailcastError `ARCHIVE_DAMAGED` naming the recording, for what the codecs refuse */
+/** Converts errors of the codecs. @throws TailcastError `ARCHIVE_DAMAGED` with the recording */
 async function checked<T>(key: RecordingKey, step: () => Promise<T>): Promise<T> {
   try {
     return await step();
@@ -395,7 +395,7 @@ function plainStat({ stored, table }: Known): ObjectStat {
   return { ...stored, bytes: table.plainStarts[table.frames] ?? 0, storedBytes: stored.bytes };
 }
 
-/** What was looked at before; the oldest goes. */
+/** Cache of formats. The oldest entry is dropped first. */
 class KnownCasts {
   readonly #known = new Map<string, Known>();
   #frames = 0;
@@ -404,7 +404,7 @@ class KnownCasts {
     return this.#known.get(nameOf(key, kind));
   }
 
-  /** What a cast is that is stored as that; undefined: nobody has looked. */
+  /** Returns the uncompressed size of a stored cast, or undefined if it is unknown. */
   plainStat(key: RecordingKey, stored: ObjectStat): ObjectStat | undefined {
     const found = this.find(key, 'cast');
     return found !== undefined && isSameObject(found.stored, stored) ? plainStat(found) : undefined;

@@ -1,6 +1,6 @@
 /**
- * What the recorder needs of an object store: whole objects under names, written atomically, listed in the order of
- * their names. `s3-bucket.ts` is the real one; tests have one in memory.
+ * Interface of an object store: named objects that are written atomically, and listed in the order of their names.
+ * `s3-bucket.ts` implements it with S3. Tests have an implementation in memory.
  */
 import type { ByteRange } from '../files/file-range.ts';
 import type { ObjectStat } from './store.ts';
@@ -16,7 +16,7 @@ export interface BucketPage {
 }
 
 export interface PutOptions {
-  /** Fail if the name is taken, as far as the store can promise that. */
+  /** True to fail if the name exists, if the store supports this check. */
   readonly once?: boolean;
   /** True for objects of the archive, which get the configured object-lock retention. */
   readonly retain?: boolean;

@@ -35,7 +35,10 @@ export interface DocumentStore {
   removeDocument(name: string): Promise<void>;
 }
 
-/** Maximum size of a document, in bytes. Recorders write at most about 17 MiB; a larger one was written by another program. */
+/**
+ * Maximum size of a document, in bytes. Recorders write at most about 17 MiB, so larger documents come from other
+ * programs.
+ */
 const MAX_DOCUMENT_BYTES = 64 * 1024 ** 2;
 
 /**

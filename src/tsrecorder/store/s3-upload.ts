@@ -1,4 +1,4 @@
-/** Brings a file into a bucket: in one request or in parts, in bounded memory, and proves that it arrived. */
+/** Uploads a file to a bucket in one request or in parts, with bounded memory, and verifies the stored object. */
 import { open, type FileHandle } from 'node:fs/promises';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
@@ -16,13 +16,13 @@ import { isTaken, errorName, httpStatusOf, type S3Connection, type S3Settings } 
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
 
-/** Parts of all uploads that are in memory at a time. */
+/** Maximum number of parts in memory, for all uploads. */
 const MAX_PARTS = 4;
-/** S3 takes 10 000; a larger file gets larger parts. */
+/** Maximum number of parts. The limit of S3 is 10 000; larger files get larger parts. */
 const MAX_PARTS_PER_UPLOAD = 9000;
 const DAY_MS = 86_400_000;
 
-/** What a store says about an object. */
+/** Metadata of a stored object. */
 export interface ObjectHead {
   readonly stat: ObjectStat;
   readonly crc32: string | undefined;

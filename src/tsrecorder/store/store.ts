@@ -45,11 +45,11 @@ export interface ObjectStat {
   /** Size in the store, if it differs. */
   readonly storedBytes?: number;
   readonly modifiedAtMs: number;
-  /** Another one after every replacement, also if length and time stay the same; undefined where the store has none. */
+  /** Changes with every replacement, even with the same length and time; undefined if the store has no such value. */
   readonly identity?: string;
 }
 
-/** True if both describe one object that nobody replaced in between. */
+/** True if both describe the same object, without a replacement in between. */
 export function isSameObject(left: ObjectStat | undefined, right: ObjectStat | undefined): boolean {
   return (
     left === right ||
