@@ -1,10 +1,10 @@
 /**
- * Many programs that write as quickly as they can, to clients that hardly read: what waits must stay within the totals.
+ * Many programs write at full speed to slow clients. Pending output must stay within the total limits.
  *
- *   node bench/floods.ts [--sessions 300] [--seconds 60]
+ * node bench/floods.ts [--sessions 300] [--seconds 60]
  *
- * The sessions go through the relay and the taps of a gateway in a process of their own, with the settings that a gateway has
- * when nobody sets any. Exit code: 0 all is within bounds and given back in the end, 1 it is not.
+ * The sessions use the relay and the taps of a gateway with default settings, in a separate process. Exit code: 0 if
+ * all limits hold and all memory is released in the end, 1 otherwise.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -35,7 +35,7 @@ const READ_BYTES = 4 * 1024;
 const READ_EVERY_MS = 100;
 /** How long it may take to notice that the clients have left. */
 const SETTLE_S = 20;
-/** What was read before it was known that there is no room, and what is under way to the file and back. */
+/** Allowance for bytes that were read before the limit was reached, and bytes in transfer to or from the file. */
 const SLACK_BYTES = 256 * 1024;
 
 if (process.send === undefined) process.exitCode = await main();
@@ -94,7 +94,7 @@ function judge(samples: readonly Sample[], sessions: number): number {
   return faults.length > 0 ? 1 : 0;
 }
 
-/** Writes for ever what a program says on its standard output. */
+/** Writes the standard output of a program forever. */
 function flood(socket: Socket): void {
   const payload = Buffer.alloc(32 * 1024 + 1, 'x');
   payload[0] = 1;

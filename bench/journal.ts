@@ -1,11 +1,11 @@
 /**
- * What the journal of unacknowledged output costs: CPU per MB of cast lines, and per line of an echo.
+ * Cost of the journal of unacknowledged output: CPU time per MB of asciicast events, and per line of an echo.
  *
- *   node bench/journal.ts [--megabytes 512]
+ * node bench/journal.ts [--megabytes 512]
  *
- * Each case writes through a `SessionJournal` into a scratch folder while everything is acknowledged one window later, as a
- * recorder does; the control does the same without a journal. Prints a table; the CPU time is of the whole process,
- * kernel included.
+ * Each case writes through a `SessionJournal` into a scratch directory. Data is acknowledged one window later, as by a
+ * recorder. The control does the same without a journal. Prints a table; the CPU time is of the complete process,
+ * including the kernel.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -43,7 +43,7 @@ async function measure(chunkBytes: number, count: number, name: string | undefin
   for (let index = 0; index < count; index += 1) {
     journal?.append(index * chunkBytes, chunk, preamble);
     journal?.acknowledged(index * chunkBytes - WINDOW);
-    // files are removed beside this thread
+    // another thread removes files
     if (index % 16 === 0) await turn();
   }
   journal?.remove();

@@ -1,18 +1,15 @@
 /**
- * Compares the gateway with other proxies, side by side, and writes `bench/results.md` and the picture in the README (a quick
- * run writes both into `node_modules/.cache/tailcast`).
+ * Compares the gateway with other proxies, side by side, and writes `bench/results.md` and the picture in the README (a
+ * quick run writes both into `node_modules/.cache/tailcast`).
  *
- *   npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
- *                                         recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles,
- *                                         --update puts the named cases into the last results; --before=<checkout>
- *                                         compares with gateway and recorder of another checkout instead (`npm ci`
- *                                         there first) and writes nothing; --peers=tailcast,go leaves others out;
- *                                         --gc says how long gateways collected garbage; --node=<flag> gives their Node
- *                                         a flag;
- *                                         `search` is the recorder's index (`search.ts`), `real` has a real API server
+ * npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
+ * recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles, --update puts the named cases into the last
+ * results; --before=<checkout> compares with gateway and recorder of another checkout instead (`npm ci` there first)
+ * and writes nothing; --peers=tailcast,go leaves others out; --gc says how long gateways collected garbage;
+ * --node=<flag> gives their Node a flag; `search` is the recorder's index (`search.ts`), `real` has a real API server
  *
- * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift; ratios
- * of medians over interleaved rounds are what counts. Results are written only when all cases ran.
+ * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift;
+ * ratios of medians over interleaved rounds are what counts. Results are written only when all cases ran.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -58,7 +55,7 @@ const folderOf = (option: string): string | undefined => {
 };
 const profiles = folderOf('profile');
 const before = folderOf('before');
-/** Nobody else takes part, but their counterparts. */
+/** The counterparts of these peers also take part. */
 const only = args
   .find((arg) => arg.startsWith('--peers='))
   ?.slice('--peers='.length)
@@ -175,7 +172,7 @@ function conclude(results: RunResults, startedAt: Date): void {
   console.log(`written: ${folder}/results.md`);
 }
 
-/** Beside another checkout only what can differ takes part. */
+/** Peers of a case. In a comparison with another checkout, only peers that can differ take part. */
 function peersOf(benchmark: BenchCase): readonly PeerName[] {
   const peers = benchmark.peers.filter((name) => only?.includes(name) !== false);
   if (before === undefined) return peers;
@@ -185,7 +182,7 @@ function peersOf(benchmark: BenchCase): readonly PeerName[] {
   });
 }
 
-/** The last results, with the cases of this run in the place of theirs. */
+/** Replaces the cases of this run in the last results. */
 function merged(folder: string, results: RunResults): RunResults {
   const path = join(folder, 'results.json');
   if (!existsSync(path))
@@ -202,7 +199,7 @@ function merged(folder: string, results: RunResults): RunResults {
   };
 }
 
-/** Says how long each part of a run took: it shows that a long run goes on. */
+/** Prints the duration of each part of a run, so that a long run shows progress. */
 function createClock(): (what: string) => void {
   const beganAt = performance.now();
   let last = beganAt;

@@ -1,8 +1,10 @@
 /**
- * How late the event loop of a recorder is while it looks through a store of a million recordings: what waits for the loop meanwhile is every
- * acknowledgement, and with it every recorded shell. Ends with 1 when one step keeps it for longer than {@link GOAL_MS}.
+ * How late the event loop of a recorder is while it looks through a store of a million recordings: what waits for the
+ * loop meanwhile is every acknowledgement, and with it every recorded shell. Ends with 1 when one step keeps it for
+ * longer than {@link GOAL_MS}.
  *
- *   node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <one that is kept>] [--only <parts of their names>]
+ * node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <one that is kept>] [--only <parts of their
+ * names>]
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,7 +31,9 @@ import { formatTime, orderOf, recordingId, recordingKey } from '../src/tsrecorde
 import type { RecordingStore } from '../src/tsrecorder/store/store.ts';
 import { watchLoop } from './harness/loop-delay.ts';
 
-/** Half of what a key may take until its echo is felt as late (100 ms): the other half is for the way there and back. */
+/**
+ * Half of what a key may take until its echo is felt as late (100 ms): the other half is for the way there and back.
+ */
 const GOAL_MS = 50;
 const NODES = 4;
 const FROM_MS = Date.parse('2025-12-01T00:00:00Z');
@@ -56,7 +60,7 @@ function timeAt(number: number): string {
   return formatTime(BigInt(ms) * 1_000_000n + BigInt(number % 1_000_000));
 }
 
-/** Names alone: nothing that is measured reads what is in the files. */
+/** Adds empty files, because the benchmark reads only names. */
 function addRecording(store: string, node: string, time: string): void {
   const cast = join(store, recordingKey({ nodeId: node, time }));
   writeFileSync(cast.replace(/cast$/, 'json'), '');
@@ -68,7 +72,7 @@ function fill(store: string): void {
   for (let number = 0; number < RECORDINGS; number += 1) addRecording(store, nodeId(number), timeAt(number));
 }
 
-/** An index that has all of the store as it is. */
+/** An index that contains the complete store. */
 function createFullIndex(store: string): { readonly client: IndexClient; readonly lists: SessionIndex } {
   const ids = readdirSync(store)
     .filter((folder) => !folder.startsWith('.'))
@@ -184,7 +188,7 @@ function openCatalog(store: RecordingStore, live: readonly LiveRecording[], inde
   });
 }
 
-/** Compares once when it is asked to, and an hour later each time after that. */
+/** Compares at the first call, and at later calls after one hour of the index's clock. */
 function comparer(catalog: Catalog, index: IndexClient): { next(): Promise<void>; close(): Promise<void> } {
   let nowMs = 0;
   let isCompared = Promise.withResolvers<void>();

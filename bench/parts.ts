@@ -1,10 +1,11 @@
 /**
  * What single steps cost alone in this Node: the floor of everything that is made of them.
  *
- *   node bench/parts.ts [--megabytes 512]
+ * node bench/parts.ts [--megabytes 512]
  *
- * CPU time of the process that takes the step, kernel included; the other end of a connection is a process of its own, and counted apart.
- * Nothing of tailcast's relays, taps and queues is in it, but the escaping of lines and what a session keeps. Prints a line for each.
+ * CPU time of the process that takes the step, kernel included; the other end of a connection is a process of its own,
+ * and counted apart. Nothing of tailcast's relays, taps and queues is in it, but the escaping of lines and what a
+ * session keeps. Prints a line for each.
  */
 import { fork } from 'node:child_process';
 import { createCipheriv, createHash, randomBytes } from 'node:crypto';
@@ -91,7 +92,7 @@ function cpuMs(since: NodeJS.CpuUsage): number {
   return (user + system) / 1000;
 }
 
-/** @param step takes so many bytes; what is compiled for the first of them does not count */
+/** @param step processes a number of bytes; the first call is a warm-up and does not count */
 function alone(bytes: number, step: (bytes: number) => void): number {
   step(bytes / 8);
   const before = process.cpuUsage();
@@ -126,7 +127,7 @@ async function across(
   return { near, there };
 }
 
-/** The other end: says its port, and what it has taken since the first connection when it is asked. */
+/** The peer process: reports its port, and its CPU time since the first connection on request. */
 function serve(far: Far, { certificatePem: cert, keyPem: key }: Pair): void {
   let before: NodeJS.CpuUsage | undefined;
   const begin = (): void => void (before ??= process.cpuUsage());
@@ -230,7 +231,10 @@ function escape(bytes: number): void {
   }
 }
 
-/** What a session makes of output, up to the copy that is kept until it is acknowledged. The connection takes everything, and is none. */
+/**
+ * The processing of output in a session, up to the stored copy for the acknowledgement. The connection is a stub that
+ * accepts everything.
+ */
 function keep(content: 'ascii' | 'binary', bytes: number): void {
   let sent = 0;
   let events: ConnectionEvents | undefined;

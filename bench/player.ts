@@ -1,10 +1,10 @@
 /**
- * Measures the page for watching in Chromium, on archives that it makes for the purpose and takes away again:
+ * Measures the player page in Chromium, with temporary archives:
  *
- *   npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
+ * npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
  *
- * One recording of that size, and a list of so many. It prints a table; the goals stand beside the figures, and it ends with 1
- * when one is missed.
+ * Uses one recording of the given size, and a list of the given length. Prints a table with the goals, and exits with 1
+ * if a goal is missed.
  */
 import {
   closeSync,
@@ -63,7 +63,7 @@ process.exitCode = rows.every(({ figure, goal, unit }) => (unit === 'fps' ? figu
   ? 0
   : 1;
 
-/** What a browser loads before it shows a list. */
+/** Returns the bytes that a browser loads before the list is visible. */
 function pageBytes(): number {
   const assets = join(PLAYER_DIRECTORY, 'assets');
   const first = readdirSync(assets).filter((name) => /^index-.*\.br$/.test(name));

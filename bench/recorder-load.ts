@@ -1,5 +1,6 @@
 /**
- * Sessions that upload as a gateway of the reference does, in a process of their own: `node recorder-load.ts <json>`. Prints one JSON line.
+ * Sessions that upload as a gateway of the reference does, in a process of their own: `node recorder-load.ts <json>`.
+ * Prints one JSON line.
  *
  * `flood`: every session sends as fast as it may for a while, then ends. `idle`: every session sends one short line a
  * second, and the time to its acknowledgement is measured.
@@ -32,7 +33,7 @@ const plan = JSON.parse(process.argv[2] ?? '{}') as RecorderLoad;
 const headerOf = (session: number): string =>
   `{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"bench ${session}","srcNode":"n","srcNodeID":"n"}\n`;
 
-/** Terminal output as a busy build prints it: lines of some hundred bytes with colours. */
+/** Terminal output like that of a busy build: coloured lines of a few hundred bytes. */
 const CHUNK = Buffer.from(
   Array.from({ length: 256 }, (_, index) => {
     const words = `\u001b[32m${index}\u001b[0m compiling module/${index * 7919}/file.ts `.repeat(

@@ -1,10 +1,10 @@
 /**
- * Measures a recorder on a directory: how many bytes become durable while 64 sessions flood it, beside what `dd` with one
- * fsync does on the same disk in the same rounds, and how long 300 quiet sessions wait for their acknowledgements.
+ * Measures a recorder on a directory. Throughput: durable bytes of 64 flooding sessions, compared with `dd` and one
+ * fsync on the same disk in the same rounds. Latency: acknowledgements of 300 quiet sessions.
  *
- *   node bench/recorder.ts [--quick]
+ * node bench/recorder.ts [--quick]
  *
- * Recorder and load are processes of their own on the same machine: on two cores each has one.
+ * Recorder and load are separate processes on the same machine.
  */
 import { spawn, execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,7 +24,7 @@ const SAMPLE_MS = 100;
 const here = dirname(fileURLToPath(import.meta.url));
 const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
 
-/** What one round saw. */
+/** Result of one round. */
 export interface RecorderSample {
   /** Durable bytes per second while the sessions flood, and until the last of them is stored, in MB. */
   readonly durableMbps: number;
@@ -39,7 +39,7 @@ export interface RecorderSample {
   readonly ddMbps: number;
 }
 
-/** What 300 quiet sessions saw. */
+/** Result of 300 quiet sessions. */
 export interface IdleSample {
   readonly p50Ms: number;
   readonly p99Ms: number;
@@ -138,7 +138,7 @@ async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-/** What keeps recordings in a folder: a process, or several. */
+/** A recorder with one or several processes. */
 export interface RecorderPeer extends AsyncDisposable {
   readonly urls: readonly string[];
   readonly pids: readonly number[];

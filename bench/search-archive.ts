@@ -1,6 +1,6 @@
 /**
- * An archive that is made up while it is read: sessions as people and pipelines have them, the same for the same seed. Nothing
- * of it is stored, so that an index of it can be larger than what the disk has room for twice.
+ * A generated archive: sessions of people and pipelines, deterministic for a seed. It is not stored, so that an index
+ * of it may be larger than half of the disk.
  */
 import type { Catalog } from '../src/tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../src/tsrecorder/library/catalog-entry.ts';
@@ -33,7 +33,7 @@ const NODES = 4;
 const USERS = 2000;
 const NAMESPACES = 60;
 const PODS = 5000;
-/** One in so many is somebody who types at a prompt; in the others a program prints both at once. */
+/** One in this many sessions is interactive, with echoed input. In the others, a program prints all output at once. */
 const TYPED = 4;
 const MAX_SESSION = 3_000_000;
 const SYLLABLES =
@@ -117,7 +117,7 @@ export class SearchArchive {
     return { key: this.key(number), hasSidecar: true, stat: { bytes: 1, modifiedAtMs: number } };
   }
 
-  /** As a catalogue finds it. The cast is made when it is asked for. */
+  /** Returns an entry of a catalogue. The cast is generated on demand. */
   entry(number: number): CatalogEntry {
     const cast = this.cast(number);
     return {

@@ -1,12 +1,12 @@
 /**
- * What a search index costs who records: a recorder without one, one whose index has nothing to catch up with, and one that reads an
- * archive for its index meanwhile, in the same rounds. 300 quiet sessions wait for their acknowledgements, then 64 flood.
+ * Cost of a search index for recording. Compares a recorder without an index, with an idle index, and with an index
+ * that reads an archive, in the same rounds. 300 quiet sessions wait for their acknowledgements, then 64 flood.
  *
- *   node bench/search-beside.ts [--quick] [--rounds=5]
+ * node bench/search-beside.ts [--quick] [--rounds=5]
  *
- * CPU and memory are those of the recorder's own process; that of the index is another one, of low priority, and is said beside. The archive
- * is made up (`search-archive.ts`) and linked into the store of each round; a round during which all of it was read ends the run with 1.
- * Ends with 1 as well when a goal is missed.
+ * CPU and memory are of the recorder's process; the low-priority process of the index is listed separately. The archive
+ * is generated (`search-archive.ts`) and linked into the store of each round. Exits with 1 if the index finishes the
+ * archive during a round, or if a goal is missed.
  */
 import { linkSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

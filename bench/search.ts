@@ -1,13 +1,15 @@
 /**
- * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it answers, also while it is
- * being written and with nothing of it in memory, and how late a running session is found.
+ * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it
+ * answers, also while it is being written and with nothing of it in memory, and how late a running session is found.
  *
- *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build] [--engine=opensearch]
+ * npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
+ * [--engine=opensearch]
  *
- * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in the folder, with
- * what was measured while it was built (`built.json`), and finds both there the next time: then everything else is measured, also while the
- * sessions that are left are written. `--build` builds and keeps it, and asks nothing. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at
- * an OpenSearch of one node on this machine (needs Maven and Java; its CPU is not that of the writer): the goals are those of files.
+ * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in
+ * the folder, with what was measured while it was built (`built.json`), and finds both there the next time: then
+ * everything else is measured, also while the sessions that are left are written. `--build` builds and keeps it, and
+ * asks nothing. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at an OpenSearch of one node
+ * on this machine (needs Maven and Java; its CPU is not that of the writer): the goals are those of files.
  */
 import { spawnSync } from 'node:child_process';
 import {
@@ -58,7 +60,7 @@ const { values } = parseArgs({
 const SEED = 20_261_123;
 const SESSIONS = Number(values.sessions ?? (values.quick ? 20_000 : 1_000_000));
 const TEXT_BYTES = Number(values['text-gb'] ?? (values.quick ? 0.2 : 20)) * 1e9;
-/** Of the sessions, so many are read while questions are asked. */
+/** Number of sessions that are indexed while queries run. */
 const LATE = Math.ceil(SESSIONS / 10);
 const ASKED = values.quick ? 60 : 200;
 const ASKED_COLD = values.quick ? 3 : 10;
@@ -190,7 +192,7 @@ function say(line: string): void {
 }
 const began = performance.now();
 
-/** Which of our children were not there before. */
+/** Returns the child processes that `start` has created. */
 async function startedBy<T>(start: () => Promise<T>): Promise<readonly [T, readonly number[]]> {
   const before = new Set(familyOf(process.pid));
   const started = await start();
@@ -201,7 +203,7 @@ async function startedBy<T>(start: () => Promise<T>): Promise<readonly [T, reado
 interface Building extends AsyncDisposable {
   readonly indexer: Indexer;
   readonly pids: () => readonly number[];
-  /** The store has so many from now on, the newest last. */
+  /** Extends the store to this number of sessions, the newest last. */
   grow(until: number): void;
 }
 
@@ -239,7 +241,7 @@ function build(until: number, live: () => readonly LiveRecording[], liveEntry: L
   };
 }
 
-/** What was measured while the index was built. */
+/** Measurements of the build of the index. */
 const BUILT = z.object({
   sessions: z.number(),
   textBytes: z.number(),
@@ -299,7 +301,10 @@ async function backfill(sessions: number): Promise<Built> {
   return { ...built, tidyCpuSeconds };
 }
 
-/** The recorder's own loop, which must go on while the index is built; here it makes the archive up as well. */
+/**
+ * The recorder's event loop, which must stay responsive while the index is built. In this benchmark it also generates
+ * the archive.
+ */
 async function judgeLoop(loop: LoopDelay): Promise<void> {
   const { own, idle } = await loop.stop();
   goal(
@@ -413,7 +418,7 @@ async function measure(
   return all;
 }
 
-/** The system forgets what it has read of the index. @returns bytes that it keeps all the same; undefined: nobody knows */
+/** Drops the page cache of the index. @returns bytes that stay in the cache; undefined if unknown */
 function dropCache(): number | undefined {
   const files = readdirSync(directory).map((name) => join(directory, name));
   for (const file of files) {
@@ -483,7 +488,7 @@ async function whileIndexing(from: number): Promise<number> {
   await building.indexer.settled();
   const before = usageOf(building.pids())?.cpuSeconds ?? 0;
   const start = performance.now();
-  // what is stored comes faster than it can be read, for as long as questions are asked
+  // new recordings arrive faster than they are indexed while queries run
   let next = from;
   async function feedMore(): Promise<void> {
     const { backlog } = await building.indexer.progress();
@@ -536,7 +541,7 @@ async function measureCold(): Promise<void> {
   await measure('nothing in memory', ASKED_COLD, true);
 }
 
-/** @throws Error when the folder has no room for the index */
+/** @throws Error if the disk has too little space for the index */
 function checkRoom(): void {
   const { bavail, bsize } = statfsSync(folder);
   console.log(

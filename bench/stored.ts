@@ -1,8 +1,9 @@
 /**
- * What is stored for a byte that a program wrote: each content goes through a `RecordingSession`, as in a gateway, to a recorder, which
- * keeps it in each format. Prints a table of bytes stored (cast, exact bytes and sidecar) per byte shown; no time is measured.
+ * Stored bytes per byte of output. Each content goes through a `RecordingSession`, as in a gateway, to a recorder,
+ * which stores it in each format. Prints a table of stored bytes (cast, exact bytes and sidecar) per displayed byte; no
+ * time is measured.
  *
- *   node bench/stored.ts [--megabytes 50]
+ * node bench/stored.ts [--megabytes 50]
  */
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -32,7 +33,7 @@ interface Content {
   readonly chunks: readonly (readonly [number, Uint8Array])[];
 }
 
-/** What the terminal sessions that the tests play back wrote, when they wrote it. */
+/** Output and timing of the terminal sessions in the playback tests. */
 function castContent(file: string): Content {
   const lines = readFileSync(join(CASTS, file), 'utf8').trim().split('\n').slice(1);
   const events = lines.map((line) => JSON.parse(line) as [number, string, string]);

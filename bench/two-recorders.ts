@@ -1,10 +1,10 @@
 /**
- * What a second recorder brings on one machine: two on the same folder beside one, in the same rounds. 64 sessions flood
- * them, then 300 are quiet.
+ * Compares two recorders on one machine and directory with one recorder, in the same rounds. 64 sessions flood them,
+ * then 300 are quiet.
  *
- *   node bench/two-recorders.ts [--quick]
+ * node bench/two-recorders.ts [--quick]
  *
- * Two recorders have a spool and an address each, and sessions take turns with them.
+ * Each recorder has its own spool and address, and sessions alternate between them.
  */
 import { join } from 'node:path';
 import { startRole, type RoleProcess } from '../test/support/role-process.ts';

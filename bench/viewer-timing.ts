@@ -1,10 +1,10 @@
 /**
- * Whether the time of an answer tells a viewer with few rights anything about what is hidden from them. Pairs of questions
- * are asked in turns on one connection; of each pair the medians are given and how often the first of two answers is
- * the slower one: 50 % says nothing, nor does a t of Welch's within ±2.6. Ends with 1 when a t is beyond ±{@link TELLS}. With 5000 rounds
- * each comparison is 10,000 questions; those of the search wait for steps of time, and take half an hour.
+ * Checks that response times reveal nothing to a restricted viewer about hidden recordings. Pairs of requests alternate
+ * on one connection. For each pair it prints the medians, and how often the first response is slower. No information:
+ * 50 %, or Welch's t within ±2.6. Exits with 1 if a t is outside ±{@link TELLS}. With 5000 rounds each comparison has
+ * 10,000 requests. Search requests wait for time steps, and take half an hour.
  *
- *   node bench/viewer-timing.ts [hidden recordings] [rounds]
+ * node bench/viewer-timing.ts [hidden recordings] [rounds]
  */
 import { Agent, request } from 'node:http';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -16,7 +16,7 @@ import { parseViewRule } from '../src/tsrecorder/serving/viewing.ts';
 
 const [hidden = 5000, rounds = 2000] = process.argv.slice(2).map(Number);
 const VISIBLE = 20;
-/** Beyond this a difference of times is taken for one: so rare by chance that it is never seen. */
+/** Limit beyond which a difference is significant; random noise practically never exceeds it. */
 const TELLS = 4.5;
 
 function cast(user: string, command: string): string {
@@ -57,9 +57,9 @@ type Question = { readonly of: RunningRecorder; readonly path: string };
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 
 /**
- * Welch's t of two samples: their means differ by so many standard errors.
+ * Welch's t of two samples: the difference of their means in standard errors.
  *
- * @returns beyond ±2.6 chance explains it once in a hundred times
+ * @returns a value that random noise moves beyond ±2.6 once in a hundred times
  */
 function welch(left: readonly number[], right: readonly number[]): number {
   const mean = (values: readonly number[]): number =>
@@ -72,7 +72,7 @@ function welch(left: readonly number[], right: readonly number[]): number {
   return (mean(left) - mean(right)) / Math.sqrt(error(left) + error(right));
 }
 
-/** Microseconds from the question to the end of the answer. */
+/** Returns the microseconds from the request to the end of the response. */
 function ask({ of: { address }, path }: Question): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   const began = performance.now();
@@ -140,7 +140,7 @@ await compare(
 );
 await using indexed = await startWith(hidden, true);
 const searched = (word: string): Question => ({ of: indexed, path: `/api/v1/search?q=${word}` });
-// it is nobody's word before the index is built
+// wait for the index, because responses before it prove nothing
 while (!(await indexIsReady(indexed))) await new Promise((resolve) => setTimeout(resolve, 200));
 await compare('a search for a word on hidden screens, and for one on none', searched('x'), searched('y'));
 await compare('a search for a hidden user, and for none', searched('user:root'), searched('user:nobody'));

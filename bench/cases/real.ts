@@ -1,4 +1,7 @@
-/** Cases with a real API server and a real node's streaming behind the gateway: what the bench's own upstream is too kind for. */
+/**
+ * Cases with a real API server and a real node's streaming behind the gateway: what the bench's own upstream is too
+ * kind for.
+ */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Bench } from '../harness/bench.ts';
@@ -28,7 +31,7 @@ function realCase(
   };
 }
 
-/** What the API server answers directly, asked once. */
+/** Calls `make` once and reuses the response: the direct response of the API server. */
 function onceOf<T>(make: (bench: Bench) => Promise<T>): (bench: Bench) => Promise<T> {
   const made = new WeakMap<Bench, Promise<T>>();
   return (bench) => {

@@ -4,12 +4,12 @@ import { KEYS, STARTS, type BenchCase, type Scale } from '../harness/case.ts';
 import type { LoadPlan } from '../programs/plan.ts';
 
 const LOAD_TIMEOUT_MS = 90_000;
-/** Longer than whatever runs beside it: it is stopped. */
+/** Longer than the measurement; the measurement stops the load. */
 const UNTIL_STOPPED_MS = 80_000;
 
 /**
- * Constant, and about half of what one process can do: the longest wait of a key is asked for, not how much goes through. Each list
- * is read at 10 MB/s, in twenty pieces a second; each POST is followed by a pause.
+ * Constant load of about half the capacity of one process, because the result is the maximum latency of a key, not the
+ * throughput. Each list is read at 10 MB/s, in twenty pieces per second; each POST is followed by a pause.
  */
 const beside = ({ quick }: Scale): LoadPlan => ({
   kind: 'together',

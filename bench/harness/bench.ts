@@ -12,7 +12,7 @@ export interface Bench {
   readonly rig: Rig;
   readonly files: CertificateFiles;
   readonly load: LoadGenerator;
-  /** Another one, for load beside what is measured. */
+  /** Second generator, for load during a measurement. */
   readonly beside: LoadGenerator;
   /** A kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
@@ -24,7 +24,7 @@ export interface Bench {
   say(line: string): void;
 }
 
-/** Whose programs: of this checkout, or of the one it is compared with. */
+/** Programs of this checkout, or of the checkout for comparison. */
 export type Version = 'here' | 'before';
 
 export interface BenchOptions {
@@ -127,7 +127,8 @@ export async function openBench(
 }
 
 /**
- * Compiles the programs of a checkout: types are stripped once, not by each process as it starts (which costs memory as well).
+ * Compiles the programs of a checkout: types are stripped once, not by each process as it starts (which costs memory as
+ * well).
  * @returns where they are
  */
 function compile(checkout: string): string {
@@ -139,7 +140,7 @@ function compile(checkout: string): string {
   });
   if (built.error !== undefined) throw new Error(`${checkout}: ${built.error.message}`);
   if (built.status !== 0) throw new Error(`${built.stdout}${built.stderr}`);
-  // a program reads its version beside its folder
+  // a program reads its version from the parent directory
   copyFileSync(join(checkout, 'package.json'), join(programs, 'package.json'));
   return programs;
 }

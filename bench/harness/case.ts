@@ -9,13 +9,13 @@ export interface Scale {
 }
 
 export interface BenchCase {
-  /** As it is named on the command line. */
+  /** Name on the command line. */
   readonly name: string;
   /** For people. */
   readonly title: string;
-  /** What is counted, per second and per unit of CPU. */
+  /** Unit that is counted per second and per unit of CPU. */
   readonly unit: Unit;
-  /** Who takes part, in the order of the table. Who cannot be had is left out with a printed reason. */
+  /** Peers in the order of the table. An unavailable peer is skipped with a printed reason. */
   readonly peers: readonly PeerName[];
   /** Left out of a quick run, unless it is named on the command line. */
   readonly onlyFull?: boolean;
@@ -29,9 +29,11 @@ export interface BenchCase {
   readonly atRest?: boolean;
   /** Not for speed: requests per second mean nothing where the load is constant. */
   readonly constantLoad?: boolean;
-  /** Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count. */
+  /**
+   * Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count.
+   */
   readonly recordedBytesPerUnit?: number;
-  /** Memory is divided by so many things that are open, once everything is open. */
+  /** Divisor of the memory: the number of open things after all are open. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
   /** Starts its peers, where they are not the run's own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;

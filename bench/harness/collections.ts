@@ -1,4 +1,4 @@
-/** What V8 says of its garbage collections with `--trace-gc`, added up. */
+/** Sums V8's garbage collections from the output of `--trace-gc`. */
 
 export interface Collections {
   /** Of the young generation. */

@@ -1,4 +1,4 @@
-/** Who is compared with whom round by round, and what that says in words. */
+/** Pairs of peers that are compared in each round, and the result in words. */
 import { counterpartOf, type PeerName } from '../peers/peer.ts';
 import { COMPARED, type CaseResult, type ComparedFigure, type Row } from './results.ts';
 import { compareRounds, type Comparison } from './statistics.ts';

@@ -1,4 +1,4 @@
-/** What the gateway is to reach: ratios within one run, and a few absolute bounds. */
+/** Performance goals of the gateway: ratios within one run, and a few absolute limits. */
 import type { PeerName } from '../peers/peer.ts';
 import { compareRows } from './comparisons.ts';
 import { rowOf, type Row, type RunResults } from './results.ts';

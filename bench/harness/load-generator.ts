@@ -15,8 +15,8 @@ export class LoadGenerator {
   }
 
   /**
-   * Runs a plan. `onSteady` is called when everything the plan opens is open.
-   * @throws Error when an answer was wrong, a connection broke, or it took longer than `timeoutMs`
+   * Runs a plan. Calls `onSteady` after everything in the plan is open.
+   * @throws Error for a wrong response, a broken connection, or after `timeoutMs`
    */
   run(
     target: Target,
@@ -39,7 +39,7 @@ export class LoadGenerator {
         if ('steady' in message) return onSteady();
         done();
         if ('result' in message) return resolve(message.result);
-        // what is left of a failed plan must not run beside the next one
+        // connections of a failed plan must not disturb the next one
         this.stop();
         reject(new Error(message.error));
       };

@@ -1,6 +1,5 @@
 /**
- * How late the event loop of this process is, beside that of a thread that does nothing: on a machine that others use as well both are late
- * when the machine is.
+ * Delay of this process's event loop, compared with an idle thread. On a shared machine, a busy machine delays both.
  */
 import { once } from 'node:events';
 import { monitorEventLoopDelay, type Histogram } from 'node:perf_hooks';

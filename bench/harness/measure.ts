@@ -25,10 +25,10 @@ interface Sample {
   readonly loadCpu: number;
 }
 
-/** How long one load may take. A peer that is slower, or does not go on, is not measured. */
+/** Maximum duration of one load. A slower peer is not measured. */
 const LOAD_TIMEOUT_MS = 90_000;
 const REFERENCE_TIMEOUT_MS = 8_000;
-/** A peer that failed so often in a row is left alone for the rest of the case. */
+/** Number of consecutive failures after which a peer is skipped for the rest of the case. */
 const MAX_FAILURES = 2;
 
 /** @throws Error when a load on tailcast, or on nothing at all, goes wrong: then the figures mean nothing */
@@ -56,7 +56,7 @@ export async function measureCase(
   // the first round warms up and does not count: compilers of two languages would be what is measured
   const first = benchmark.fresh === true || benchmark.constantLoad === true ? 0 : -1;
   for (let round = first; round < rounds; round += 1) {
-    // nobody always comes after the same one
+    // alternate the order, so that no peer always follows the same one
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
       // on the bench's own upstream it fails the same way each time
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
@@ -89,7 +89,10 @@ export async function measureCase(
   return { result, replaced: peers };
 }
 
-/** Go and C get one load; so does JavaScript where memory is looked at or there is one round alone. In a quick run it gets one turn. */
+/**
+ * Warms up a peer. Go and C get one load. JavaScript gets one load for cases about memory or with a single round, and
+ * more otherwise. A quick run uses one load.
+ */
 async function warmPeer(
   benchmark: BenchCase,
   peer: Peer,
@@ -284,7 +287,7 @@ function summarize(
   return { peer, rate, loadCpu, ...(Object.fromEntries(present) as Partial<Row>), rounds: roundsOf(rounds) };
 }
 
-/** What can be compared with another peer's, each round by itself. */
+/** Returns the complete rounds, which can be compared with another peer's. */
 function roundsOf(samples: readonly (Sample | undefined)[]): NonNullable<Row['rounds']> {
   const series = COMPARED.map(
     (figure) => [figure, samples.map((sample) => sample?.[figure] ?? null)] as const,

@@ -1,4 +1,4 @@
-/** What the processes of a peer use while they are under load. */
+/** Resource usage of a peer's processes under load. */
 import { resetPeak, usageOf } from './usage.ts';
 
 export interface Meter {
@@ -8,7 +8,7 @@ export interface Meter {
 }
 
 export interface Metered {
-  /** Since all was steady; since the beginning where nobody said so. */
+  /** Since the steady state, or since the beginning if it was not reported. */
   readonly cpuSeconds: number;
   /** The share of it that the busiest process has. */
   readonly busiest: number;

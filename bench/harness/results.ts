@@ -1,4 +1,4 @@
-/** What a run found, as it is written to `results.json` and read by the report and the chart. */
+/** Results of a run in `results.json`, for the report and the chart. */
 import type { PeerName } from '../peers/peer.ts';
 import type { Unit } from './case.ts';
 import type { Rounds, Spread } from './statistics.ts';
@@ -27,7 +27,7 @@ export interface CaseResult {
   readonly unit: Unit;
   readonly rounds: number;
   readonly constantLoad: boolean;
-  /** What `memoryKb` is for one of. */
+  /** Unit of `memoryKb`. */
   readonly memoryOf?: string;
   readonly rows: readonly Row[];
 }

@@ -1,4 +1,4 @@
-/** What a process uses, as Linux tells it. */
+/** Resource usage of a process, from `/proc` of Linux. */
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 
 export interface Usage {
@@ -12,7 +12,7 @@ export interface Usage {
 /** Linux counts CPU time in hundredths of a second there (`getconf CLK_TCK`). */
 const TICKS_PER_SECOND = 100;
 
-/** The sum over processes. Undefined where there are none, or where the system does not tell. */
+/** Returns the sum over processes. Undefined without processes, or on an OS without `/proc`. */
 export function usageOf(pids: readonly number[]): Usage | undefined {
   const each = pids.flatMap((pid) => {
     const one = usageOfOne(pid);
@@ -42,7 +42,10 @@ function usageOfOne(pid: number): Usage | undefined {
   };
 }
 
-/** What a process has read so far: bytes from the disk, and how often it asked for some. Both stay the same on a busy machine. */
+/**
+ * Returns the bytes that a process has read from the disk, and the number of its reads. Neither depends on the load of
+ * the machine.
+ */
 export function readsOf(pid: number): { readonly diskBytes: number; readonly reads: number } {
   const text = readFileSync(`/proc/${pid}/io`, 'utf8');
   const count = (name: string): number => Number(new RegExp(`^${name}: (\\d+)`, 'm').exec(text)?.[1] ?? 0);

@@ -1,24 +1,30 @@
 /**
- * Loads a program that is compiled while it runs until it gets no faster. On two busy processors that takes V8 many seconds: compilers
- * have to wait for what they compile. A figure from before is one of compilers.
+ * Loads a program that is compiled while it runs until it gets no faster. On two busy processors that takes V8 many
+ * seconds: compilers have to wait for what they compile. A figure from before is one of compilers.
  */
 
 /** One turn of a load takes at least so long; what is short is repeated. */
 export const WARM_TURN_MS = 2000;
-/** After so long it is taken as it is, and that is said. */
+/** Maximum duration of the warm-up. After it, the measurement starts with a printed notice. */
 export const WARM_LIMIT_MS = 24_000;
-/** So many turns in a row that bring next to nothing: one could be a bad moment of the machine. */
+/**
+ * Number of consecutive turns without improvement that end the warm-up. One turn could be a disturbance of the machine.
+ */
 const FLAT_TURNS = 2;
 const FASTER = 1.05;
 
-/** Whether the last turns brought next to nothing over the fastest before them. `rates` are of turns, in their order. */
+/**
+ * Whether the last turns brought next to nothing over the fastest before them. `rates` are of turns, in their order.
+ */
 export function isSettled(rates: readonly number[]): boolean {
   const earlier = rates.slice(0, -FLAT_TURNS);
   const last = rates.slice(-FLAT_TURNS);
   return earlier.length > 0 && Math.max(...last) <= Math.max(...earlier) * FASTER;
 }
 
-/** How it went: how much faster the fastest turn was than the first, and whether more turns would bring next to nothing. */
+/**
+ * How it went: how much faster the fastest turn was than the first, and whether more turns would bring next to nothing.
+ */
 export interface Warmth {
   readonly seconds: number;
   readonly gain: number;
@@ -26,9 +32,9 @@ export interface Warmth {
 }
 
 /**
- * @param load one load, whose rate it gives; undefined when it failed, which ends the warming
- * @param turns at most so many turns; without it until it is settled
- * @param now in milliseconds
+ * @param load runs one load and returns its rate; undefined for a failure, which ends the warm-up
+ * @param turns maximum number of turns; default: until the rate is stable
+ * @param now clock in milliseconds
  */
 export async function warmUp(
   load: () => Promise<number | undefined>,

@@ -1,4 +1,7 @@
-/** A real API server with a node, for the cases that want one: started once in a run, with the same kinds of peers in front of it. */
+/**
+ * A real API server with a node, for the cases that want one: started once in a run, with the same kinds of peers in
+ * front of it.
+ */
 import { writeFileSync } from 'node:fs';
 import { get } from 'node:https';
 import { join } from 'node:path';
@@ -27,7 +30,7 @@ export interface Cluster {
   readonly kubernetes: Kubernetes;
   /** For peers: a credential that can do nothing but impersonate. */
   readonly kubeconfig: string;
-  /** What it answers to this path, written down: path of the file. */
+  /** Stores the response to a path in a file, and returns the path of the file. */
   answerTo(path: string): Promise<string>;
 }
 
@@ -91,7 +94,7 @@ interface PodStatus {
   readonly status: { readonly phase: string };
 }
 
-/** The bytes of an answer as the API server sends them. */
+/** Returns the bytes of a response as sent by the API server. */
 function fetchText({ port, ca, tokens }: Kubernetes, path: string): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const headers = { accept: 'application/json', authorization: `Bearer ${tokens.admin}` };
@@ -109,7 +112,10 @@ function fetchText({ port, ca, tokens }: Kubernetes, path: string): Promise<Buff
 
 const peers = new WeakMap<Bench, Map<PeerName, Promise<Peer>>>();
 
-/** A peer in front of the real API server, started when it is first asked for. @throws PeerMissingError when it cannot be had here */
+/**
+ * A peer in front of the real API server, started when it is first asked for. @throws PeerMissingError when it cannot
+ * be had here
+ */
 export function peerInCluster(name: PeerName, bench: Bench): Promise<Peer> {
   const known = peers.get(bench) ?? new Map<PeerName, Promise<Peer>>();
   peers.set(bench, known);

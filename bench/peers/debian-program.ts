@@ -1,4 +1,4 @@
-/** Programs of the system, for peers that are packages of it. */
+/** Programs from Debian packages, for peers. */
 import { type DebianProgram, ensureDebianProgram } from '../../test/real/rig/debian.ts';
 import { PeerMissingError } from './missing.ts';
 

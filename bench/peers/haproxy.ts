@@ -28,7 +28,7 @@ export async function startHaproxy(bench: Bench): Promise<Peer> {
   };
 }
 
-/** @param to port of this machine whose bytes it carries, which `target` is told of */
+/** @param to target port of the forwarded bytes on this machine, which `target` gets */
 export async function startHop(bench: Bench, to: number, target: Omit<Target, 'port'>): Promise<Peer> {
   const path = debianProgram('haproxy');
   const port = await freePort();

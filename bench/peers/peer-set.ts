@@ -10,7 +10,7 @@ import { isTailcast, startTailcast } from './tailcast.ts';
 import { startTlsHop } from './tls-hop.ts';
 
 export class PeerSet {
-  /** Who could not be had, and why. */
+  /** Unavailable peers with the reason. */
   readonly missing = new Map<PeerName, string>();
   readonly #bench: Bench;
   readonly #started = new Map<PeerName, Peer>();

@@ -1,4 +1,4 @@
-/** What a benchmark compares: processes that stand between the load and the API server, or nothing at all. */
+/** Peers of a benchmark: processes between the load and the API server, or a direct connection. */
 import type { Target } from '../programs/plan.ts';
 import type { RunningRecorder } from '../harness/bench.ts';
 
@@ -24,7 +24,7 @@ export type PeerName =
   | 'go-h2'
   | 'nginx'
   | 'haproxy'
-  /** HAProxy that carries bytes and looks at none, not even at TLS: what one more process on the way costs whoever it is. */
+  /** HAProxy that forwards bytes without TLS: the minimum cost of an additional process. */
   | 'hop'
   /** Node that ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. */
   | 'tls-hop'

@@ -1,7 +1,7 @@
 /**
  * The reference's own API server proxy, from its module, the way it runs behind `serve`: connections come to a loopback
- * port with a PROXY header that names a node of the tailnet. There is neither TLS nor a tailnet in the way, so it has less
- * to do than the others. Two nodes call: the sessions of one must be recorded.
+ * port with a PROXY header that names a node of the tailnet. There is neither TLS nor a tailnet in the way, so it has
+ * less to do than the others. Two nodes call: the sessions of one must be recorded.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ interface RunningReference {
 }
 
 interface Running {
-  /** Of the API server it stands in front of. */
+  /** Kubeconfig of its API server. */
   readonly kubeconfig: string;
   readonly reference: Promise<RunningReference>;
 }
@@ -36,7 +36,9 @@ interface Running {
 const running = new WeakMap<Bench, Running>();
 const tailnets = new WeakMap<Bench, Promise<Tailnet>>();
 
-/** There is one at a time, because it has one port: in front of another API server it takes the place of the one before. */
+/**
+ * There is one at a time, because it has one port: in front of another API server it takes the place of the one before.
+ */
 export async function startReference(
   name: ReferenceName,
   bench: Bench,

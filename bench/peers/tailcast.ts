@@ -29,7 +29,7 @@ const VARIANTS = {
 
 type TailcastName = keyof typeof VARIANTS;
 
-/** Whether it is one of ours, of this checkout or of the other one. */
+/** True if the peer is tailcast, from this checkout or the other one. */
 export function isTailcast(name: PeerName): name is TailcastName {
   return Object.hasOwn(VARIANTS, name);
 }

@@ -31,8 +31,8 @@ export function open(target: Target, alpn: 'http/1.1' | 'h2'): Promise<Socket> {
 }
 
 /**
- * Opens so many, one after the other. Several processes that accept from one socket share these about evenly; of those that
- * arrive at the same moment, whoever wakes up first takes most (of 32 at once 18 to 30, one after the other 16 to 20).
+ * Opens a number of connections sequentially. Several processes then accept about equal numbers from one socket. With
+ * simultaneous connections, the first process to wake up accepts most (of 32 at once 18 to 30, sequentially 16 to 20).
  */
 export async function openAll(
   target: Target,

@@ -1,4 +1,4 @@
-/** What flows through a benchmark: blocks that every process makes for itself, so that each byte can be compared. */
+/** Payload of benchmarks: deterministic blocks, so that each process can compare every byte. */
 import { gzipSync } from 'node:zlib';
 
 export type Content = 'json' | 'ascii' | 'utf8' | 'binary';
@@ -7,9 +7,9 @@ export type Content = 'json' | 'ascii' | 'utf8' | 'binary';
 export const SMALL_BYTES = 2048;
 /** One block; longer content repeats it. */
 export const BLOCK_BYTES = 1024 * 1024;
-/** A LIST of 50 MiB, as it is before compression. */
+/** A LIST of 50 MiB before compression. */
 export const LIST_BLOCKS = 50;
-/** What one POST carries. */
+/** Size of one POST body. */
 export const POST_BYTES = 1024 * 1024;
 /** One event of a watch. */
 export const EVENT_BYTES = 500;

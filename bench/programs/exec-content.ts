@@ -1,4 +1,4 @@
-/** What the programs of the exec cases print. */
+/** Output of the programs in the exec cases. */
 const LINES_PER_BLOCK = 1000;
 
 /** Lines of 20 bytes, as a terminal gets them; longer output repeats them. */

@@ -29,7 +29,7 @@ export interface Session {
   exit(code: number): void;
 }
 
-/** How a session is asked for. */
+/** Request of a session. */
 export interface SessionRequest {
   /** Value of `Sec-WebSocket-Key`; empty for SPDY. */
   readonly webSocketKey: string;
@@ -37,7 +37,10 @@ export interface SessionRequest {
   readonly rest: Buffer;
 }
 
-/** Answers the upgrade, and calls `begin` once the client has opened its streams: error, stdin, stdout, and stderr or resize. */
+/**
+ * Answers the upgrade, and calls `begin` once the client has opened its streams: error, stdin, stdout, and stderr or
+ * resize.
+ */
 export function serveSession(
   socket: Duplex,
   request: SessionRequest,

@@ -107,7 +107,7 @@ function sleep(ms: number): Promise<void> {
   });
 }
 
-/** Takes a watch apart into its events. @throws Error when one is not as it was sent */
+/** Splits a watch into its events. @throws Error for an unexpected event */
 function createEventReader(onEvent: (sentNs: bigint) => void): (chunk: Buffer) => void {
   let head: string | undefined = '';
   const scanner = createChunkedScanner();

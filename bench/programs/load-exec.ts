@@ -136,7 +136,7 @@ async function redraw(
   };
 }
 
-/** @throws Error when a screen is not as it was drawn */
+/** @throws Error for an unexpected screen */
 function createScreenReader(onScreen: (sentNs: bigint) => void): (chunk: Uint8Array) => void {
   const screen = Buffer.alloc(REDRAW_BYTES);
   let filled = 0;
@@ -215,7 +215,7 @@ interface Shells {
   readonly broken: Promise<never>;
 }
 
-/** Opens shells, 16 at a time, and resolves when each shows its prompt. What comes after that is given to `onOutput`. */
+/** Opens shells, 16 at a time, and resolves after all prompts. Later output goes to `onOutput`. */
 async function openShells(
   target: Target,
   transport: Transport,

@@ -1,4 +1,4 @@
-/** HTTP/1.1 load: keep-alive connections that each ask again as soon as the answer is there and was right. */
+/** HTTP/1.1 load: keep-alive connections that send the next request after each correct response. */
 import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -19,7 +19,7 @@ import { openWindow } from './window.ts';
 
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
-/** What is asked, and what must come back. */
+/** A request and its expected response. */
 export interface Exchange {
   readonly request: Buffer;
   readonly status: string;
@@ -119,7 +119,7 @@ class ListCheck implements BodyCheck {
 
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 
-/** Runs the plan. @throws Error when an answer is not what it must be */
+/** Runs the plan. @throws Error for an unexpected response */
 export async function loadHttp1(
   target: Target,
   plan: RequestsPlan,
@@ -160,16 +160,16 @@ function countsBytes(answer: Answer): boolean {
 
 interface Answered {
   readonly ms: number;
-  /** Of the body that this case is about: the answer's, or what was posted. */
+  /** Size of the measured body: of the response or the POST. */
   readonly bytes: number;
 }
 
-/** Asks again and again; each answer is checked before it is yielded. */
+/** Sends requests repeatedly. Checks each response before it is yielded. */
 async function* answers(socket: Socket, exchange: Exchange): AsyncGenerator<Answered, void> {
   for (;;) yield await ask(socket, exchange);
 }
 
-/** One request and its answer. @throws Error when that is not what it must be */
+/** Sends one request. @throws Error for an unexpected response */
 export function ask(socket: Socket, exchange: Exchange): Promise<Answered> {
   return new Promise((resolve, reject) => {
     const check = exchange.check();

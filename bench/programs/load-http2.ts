@@ -1,7 +1,7 @@
 /**
- * HTTP/2 load without Node's HTTP/2 client, which costs more than the servers it would measure: constant request frames,
- * and of the answers only what must be checked. The header table is switched off, so that a status of 200 is the byte
- * 0x88 (RFC 7541 appendix A) in every answer.
+ * HTTP/2 load without Node's HTTP/2 client, which costs more than the measured servers. It sends constant request
+ * frames, and checks only the necessary parts of responses. The header table is disabled, so that a status of 200 is
+ * always the byte 0x88 (RFC 7541 appendix A).
  */
 import type { Socket } from 'node:net';
 import { openAll } from './connect.ts';
@@ -19,7 +19,7 @@ const MAX_STREAM_ID = 0x7fff_0000;
 
 type RequestsPlan = Extract<LoadPlan, { readonly kind: 'requests' }>;
 
-/** Small requests, `streams` at a time on each connection. @throws Error when an answer is not what it must be */
+/** Sends small requests, `streams` at a time on each connection. @throws Error for an unexpected response */
 export async function loadHttp2(
   target: Target,
   plan: RequestsPlan,
@@ -116,7 +116,7 @@ function drive(socket: Socket, streams: number, window: Window, latencies: numbe
   });
 }
 
-/** The first field must be `:status: 200`; changes of the table's size may stand before it. */
+/** The first header must be `:status: 200`, possibly after changes of the table size. */
 function statusIs200(payload: Buffer, from: number): boolean {
   let at = from;
   while (((payload[at] ?? 0) & 0xe0) === 0x20) at += 1;

@@ -1,4 +1,4 @@
-/** What the load generator is told to do, and what it answers. */
+/** Messages to and from the load generator. */
 import type { Content } from './content.ts';
 
 /** Where the load goes. */
@@ -22,9 +22,11 @@ export type LoadPlan =
       readonly streams?: number;
       /** Reads no faster than this, on each connection. */
       readonly bytesPerSecond?: number;
-      /** How long all connections are under way before anything counts; none: everything after the handshakes counts. */
+      /**
+       * How long all connections are under way before anything counts; none: everything after the handshakes counts.
+       */
       readonly rampMs?: number;
-      /** How long a connection rests after each answer. */
+      /** Pause of a connection after each response. */
       readonly pauseMs?: number;
       readonly durationMs: number;
     }
@@ -39,10 +41,10 @@ export type LoadPlan =
   /** All of these at the same time; steady when those of them are that say so. */
   | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
-/** Which request is made. */
+/** Kind of request and response. */
 export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'post' | KnownAnswer;
 
-/** What a real API server keeps, and answered to a request before any proxy stood in the way. */
+/** The direct response of a real API server to a request. */
 export interface KnownAnswer {
   readonly path: string;
   /** A file with the body. Of a list, what comes before its items may differ: it names the moment. */
@@ -72,7 +74,7 @@ export type ExecWork =
     }
   /** Shells that show a prompt and wait. */
   | { readonly kind: 'idle'; readonly sessions: number; readonly durationMs: number }
-  /** Each of these, so many times, one after the other; every session is checked to its exit code. */
+  /** Runs each of these sequentially, a number of times. Every session is checked up to its exit code. */
   | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys pressed one after the other, each waiting for its echo. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }

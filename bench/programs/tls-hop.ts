@@ -1,7 +1,8 @@
 /**
- * Ends TLS, begins it anew and carries bytes, one connection for each: what Node takes for any gateway before it reads a request.
+ * Ends TLS, begins it anew and carries bytes, one connection for each: what Node takes for any gateway before it reads
+ * a request.
  *
- *   node tls-hop.js <json>      prints {"port":…}
+ * node tls-hop.js <json>      prints {"port":…}
  */
 import { readFileSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
@@ -11,7 +12,7 @@ import { connect, createServer } from 'node:tls';
 export interface TlsHopProgram {
   readonly cert: string;
   readonly key: string;
-  /** Port of this machine that it carries to, and the file of the authority that its certificate is of. */
+  /** Target port on this machine, and the file with the CA of its certificate. */
   readonly port: number;
   readonly ca: string;
 }

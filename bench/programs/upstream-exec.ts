@@ -4,7 +4,7 @@ import { BLOCK_BYTES, createBlock, type Content } from './content.ts';
 import { LINES_BLOCK, LINE_BYTES, PROMPT, SCREEN, SCREEN_TIME_START } from './exec-content.ts';
 import { serveSession, type Session } from './exec-session.ts';
 
-/** What a Kubernetes server reads from a container at a time, and puts into one frame. */
+/** Maximum size of a read from a container in a Kubernetes server, and of one frame. */
 const FRAME_BYTES = 32 * 1024;
 
 /** Answers the upgrade and runs the command it names. `rest`: bytes behind the request's head. */
@@ -45,7 +45,7 @@ function lineFrames(session: Session): readonly Uint8Array[] {
   );
 }
 
-/** One write per frame, as a Kubernetes server does it, as fast as they are taken. */
+/** Writes one frame at a time, like a Kubernetes server, at full speed. */
 function send(session: Session, frames: readonly Uint8Array[], count: number): void {
   const { socket } = session;
   let sent = 0;

@@ -1,8 +1,9 @@
 /**
- * The API server of the benchmarks: TLS, as little work per request as possible, and output that every client can compare
- * byte by byte. HTTP/1.1 is read by hand (it only ever sees what the load generator sends); HTTP/2 is Node's own.
+ * The API server of the benchmarks: TLS, as little work per request as possible, and output that every client can
+ * compare byte by byte. HTTP/1.1 is read by hand (it only ever sees what the load generator sends); HTTP/2 is Node's
+ * own.
  *
- *   node upstream.js <cert> <key>      prints {"port":…}
+ * node upstream.js <cert> <key>      prints {"port":…}
  */
 import { readFileSync } from 'node:fs';
 import { createServer as createHttp2Server, type ServerHttp2Stream } from 'node:http2';
@@ -146,7 +147,7 @@ function answer(socket: TLSSocket, head: string): void {
   else sendList(socket, list());
 }
 
-/** Writes as long as there is room; goes on when there is room again. */
+/** Writes while the socket accepts data, and continues after `drain`. */
 function sendList(socket: TLSSocket, list: List): void {
   socket.write(list.head);
   let sent = 0;
@@ -163,7 +164,7 @@ function sendList(socket: TLSSocket, list: List): void {
   send();
 }
 
-/** Every watch gets an event per second; they take turns in so many steps, so that no moment is busier than another. */
+/** Number of steps per second over which the watches' events are spread. Each watch gets one event per second. */
 const WATCH_STEPS = 50;
 type SendEvent = (event: string) => void;
 const wheel: Set<SendEvent>[] = Array.from({ length: WATCH_STEPS }, () => new Set());

@@ -1,4 +1,4 @@
-/** The span of time that counts. What went before it (handshakes, connections to the upstream) is not what is measured. */
+/** The measured time span. Earlier work, such as handshakes, does not count. */
 export interface Window {
   readonly isOver: () => boolean;
   /** To be called when the last answer is there. */
@@ -6,9 +6,9 @@ export interface Window {
 }
 
 /**
- * Begins after `rampMs`, and ends when the last answer is there that was asked for before it was over.
+ * Starts after `rampMs`, and ends after the responses to all requests of the span.
  *
- * @param onBegin forgets what was counted so far, and says that all is steady; not called without a ramp
+ * @param onBegin resets the counters, and reports the steady state; not called without a ramp
  */
 export function openWindow(
   { rampMs = 0, durationMs }: { readonly rampMs?: number; readonly durationMs: number },

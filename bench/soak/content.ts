@@ -1,4 +1,4 @@
-/** What the soak's API server says: everything is known from a number, so that both ends can check it. */
+/** Content of the soak's API server. A number determines it, so that both ends can check it. */
 
 /** Program in a pod whose output is known. */
 export const SHELL = 'soak-shell';

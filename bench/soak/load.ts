@@ -111,7 +111,7 @@ function runWatch(watch: number): void {
 
 const requestAgent = new Agent({ ca, keepAlive: true, maxSockets: 32 });
 
-/** Requests that wait for an answer; on a machine that is too slow the rate is not kept, which the report shows. */
+/** Number of pending requests. A slow machine cannot keep the rate, which the report shows. */
 let waiting = 0;
 const MAX_WAITING = 500;
 

@@ -1,7 +1,8 @@
 /**
- * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost nothing.
+ * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost
+ * nothing.
  *
- *   npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
+ * npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
  *
  * Exit code: 0 all is well, 1 something is not, 2 wrong usage.
  */
@@ -31,10 +32,10 @@ import { metricOf, trendsOf, usageOf, type Sample } from './samples.ts';
 import type { ShellSent } from './upstream.ts';
 
 const SAMPLE_MS = 4000;
-/** From the signal to the look: a collection takes some 100 ms. */
+/** Delay between the signal and the measurement. A collection takes about 100 ms. */
 const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
-/** Shells are at most this long; then everything has ended by itself. */
+/** Maximum time until all sessions have finished. Shells do not last longer. */
 const FINISH_MS = 120_000;
 
 const problems: string[] = [];

@@ -17,8 +17,8 @@ const here = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 const DAY_MS = 86_400_000;
 const MOST_RAMP_MS = 20_000;
 /**
- * Lets a signal collect what nobody needs: without that the heap of a minute is full of it, and says nothing. Workers get
- * the same from their primary.
+ * Makes the process collect garbage on a signal. Otherwise the heap contains a minute of garbage. Workers get the same
+ * option from their primary.
  */
 const COLLECTABLE = [
   '--expose-gc',

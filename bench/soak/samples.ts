@@ -1,4 +1,4 @@
-/** What the processes under test use over time, and whether it is flat. */
+/** Resource usage of the tested processes over time, and its trend. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Of one role, all its processes together. */
@@ -6,7 +6,7 @@ export interface Sample {
   readonly seconds: number;
   readonly rssBytes: number;
   readonly fds: number;
-  /** As their metrics say; undefined when they could not be asked. */
+  /** From their metrics; undefined if the metrics were unavailable. */
   readonly heapBytes: number | undefined;
   /** Buffers and what else JavaScript keeps outside of its heap. */
   readonly externalBytes: number | undefined;
@@ -25,13 +25,13 @@ export interface Trend {
 }
 
 /**
- * The allocator of the system takes some minutes of connections that come and go until it has what it needs; in a window
- * that is shorter, memory as the system sees it proves little, and the heap and what is outside of it have to.
+ * The allocator of the OS needs several minutes of connections to reach a steady state. In a shorter window the
+ * resident memory proves little; the heap and external memory count instead.
  */
 const LEVEL_SECONDS = 240;
 const WARMING_SHARE = 0.4;
 
-/** What may be added in the window: a share of the level, and at least so much. */
+/** Maximum growth in the window: a share of the level, but at least an absolute value. */
 const ALLOWED: Readonly<Record<Quantity, { readonly share: number; readonly least: number }>> = {
   rssBytes: { share: 0.1, least: 24 * 1024 ** 2 },
   heapBytes: { share: 0.15, least: 12 * 1024 ** 2 },
@@ -60,8 +60,8 @@ export function metricOf(text: string, name: string): number | undefined {
 }
 
 /**
- * Looks at the second half of a run. A heap goes up and down with the collector, so what counts is its floor: the least
- * of every few samples. The slope is the median of the slopes between all pairs (Theil–Sen), which no single spike moves.
+ * Evaluates the second half of a run. A heap oscillates with the collector, so its floor counts: the minimum of every
+ * few samples. The slope is the median of the slopes between all pairs (Theil–Sen), which outliers do not affect.
  */
 export function trendsOf(samples: readonly Sample[]): readonly Trend[] {
   const half = samples.slice(Math.floor(samples.length / 2));

@@ -20,7 +20,7 @@ export interface UpstreamPlan {
   readonly key: string;
 }
 
-/** What a shell was seen to do. */
+/** Observed actions of a shell. */
 export interface ShellSent {
   readonly kind: 'shell';
   readonly shell: number;
