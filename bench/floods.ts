@@ -1,7 +1,7 @@
 /**
  * Many programs write at full speed to slow clients. Pending output must stay within the total limits.
  *
- * node bench/floods.ts [--sessions 300] [--seconds 60]
+ *   node bench/floods.ts [--sessions 300] [--seconds 60]
  *
  * The sessions use the relay and the taps of a gateway with default settings, in a separate process. Exit code: 0 if
  * all limits hold and all memory is released in the end, 1 otherwise.

@@ -1,7 +1,7 @@
 /**
  * Cost of the journal of unacknowledged output: CPU time per MB of asciicast events, and per line of an echo.
  *
- * node bench/journal.ts [--megabytes 512]
+ *   node bench/journal.ts [--megabytes 512]
  *
  * Each case writes through a `SessionJournal` into a scratch directory. Data is acknowledged one window later, as by a
  * recorder. The control does the same without a journal. Prints a table; the CPU time is of the complete process,

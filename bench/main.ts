@@ -1,15 +1,24 @@
 /**
- * Compares the gateway with other proxies, side by side, and writes `bench/results.md` and the picture in the README (a
- * quick run writes both into `node_modules/.cache/tailcast`).
+ * Compares the gateway with other proxies in the same run, and writes `bench/results.md` and the picture in the README.
+ * A quick run writes both to `node_modules/.cache/tailcast`.
  *
- * npm run bench [-- case… --quick]      a case can be named by its beginning: `get`, `exec-cat`; `recorder` is the
- * recorder alone (`recorder.ts`); --profile=<folder> writes CPU profiles, --update puts the named cases into the last
- * results; --before=<checkout> compares with gateway and recorder of another checkout instead (`npm ci` there first)
- * and writes nothing; --peers=tailcast,go leaves others out; --gc says how long gateways collected garbage;
- * --node=<flag> gives their Node a flag; `search` is the recorder's index (`search.ts`), `real` has a real API server
+ *   npm run bench [-- case… --quick]
  *
- * Every process (upstream, proxies, recorder, load) runs by itself on loopback. Figures of a shared machine drift;
- * ratios of medians over interleaved rounds are what counts. Results are written only when all cases ran.
+ * A case can be named by its prefix: `get`, `exec-cat`. Some cases use other programs:
+ * - `recorder`: only the recorder (`recorder.ts`)
+ * - `search`: the recorder's index (`search.ts`)
+ * - `real`: a real API server
+ *
+ * Options:
+ * - `--profile=<directory>`: writes CPU profiles
+ * - `--update`: merges the named cases into the last results
+ * - `--before=<checkout>`: compares with gateway and recorder of another checkout, after `npm ci` there; writes nothing
+ * - `--peers=tailcast,go`: skips the other peers
+ * - `--gc`: prints the duration of the gateways' garbage collections
+ * - `--node=<flag>`: passes a flag to the gateways' Node
+ *
+ * Each process (upstream, proxies, recorder, load) is separate and uses loopback. Absolute numbers drift on a shared
+ * machine, so only ratios of medians over interleaved rounds count. Results are written after all cases have run.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';

@@ -3,7 +3,7 @@
  * loop meanwhile is every acknowledgement, and with it every recorded shell. Ends with 1 when one step keeps it for
  * longer than {@link GOAL_MS}.
  *
- * node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <one that is kept>] [--only <parts of their
+ *   node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <one that is kept>] [--only <parts of their
  * names>]
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';

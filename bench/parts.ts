@@ -1,11 +1,11 @@
 /**
- * What single steps cost alone in this Node: the floor of everything that is made of them.
+ * Cost of single steps without the rest of tailcast in this Node: a lower limit for everything that uses them.
  *
- * node bench/parts.ts [--megabytes 512]
+ *   node bench/parts.ts [--megabytes 512]
  *
- * CPU time of the process that takes the step, kernel included; the other end of a connection is a process of its own,
- * and counted apart. Nothing of tailcast's relays, taps and queues is in it, but the escaping of lines and what a
- * session keeps. Prints a line for each.
+ * Measures the CPU time of the process that runs the step, including the kernel. The peer of a connection is a separate
+ * process with a separate measurement. Relays, taps and queues of tailcast are not included; the escaping of lines and
+ * the stored state of a session are. Prints a line for each step.
  */
 import { fork } from 'node:child_process';
 import { createCipheriv, createHash, randomBytes } from 'node:crypto';

@@ -1,7 +1,7 @@
 /**
  * Measures the player page in Chromium, with temporary archives:
  *
- * npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
+ *   npm run bench:player [-- --gigabytes=1 --recordings=100000 --keep]
  *
  * Uses one recording of the given size, and a list of the given length. Prints a table with the goals, and exits with 1
  * if a goal is missed.

@@ -2,7 +2,7 @@
  * Measures a recorder on a directory. Throughput: durable bytes of 64 flooding sessions, compared with `dd` and one
  * fsync on the same disk in the same rounds. Latency: acknowledgements of 300 quiet sessions.
  *
- * node bench/recorder.ts [--quick]
+ *   node bench/recorder.ts [--quick]
  *
  * Recorder and load are separate processes on the same machine.
  */

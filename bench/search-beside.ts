@@ -2,7 +2,7 @@
  * Cost of a search index for recording. Compares a recorder without an index, with an idle index, and with an index
  * that reads an archive, in the same rounds. 300 quiet sessions wait for their acknowledgements, then 64 flood.
  *
- * node bench/search-beside.ts [--quick] [--rounds=5]
+ *   node bench/search-beside.ts [--quick] [--rounds=5]
  *
  * CPU and memory are of the recorder's process; the low-priority process of the index is listed separately. The archive
  * is generated (`search-archive.ts`) and linked into the store of each round. Exits with 1 if the index finishes the

@@ -2,7 +2,7 @@
  * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it
  * answers, also while it is being written and with nothing of it in memory, and how late a running session is found.
  *
- * npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
+ *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
  * [--engine=opensearch]
  *
  * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in

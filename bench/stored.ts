@@ -3,7 +3,7 @@
  * which stores it in each format. Prints a table of stored bytes (cast, exact bytes and sidecar) per displayed byte; no
  * time is measured.
  *
- * node bench/stored.ts [--megabytes 50]
+ *   node bench/stored.ts [--megabytes 50]
  */
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';

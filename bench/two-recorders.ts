@@ -2,7 +2,7 @@
  * Compares two recorders on one machine and directory with one recorder, in the same rounds. 64 sessions flood them,
  * then 300 are quiet.
  *
- * node bench/two-recorders.ts [--quick]
+ *   node bench/two-recorders.ts [--quick]
  *
  * Each recorder has its own spool and address, and sessions alternate between them.
  */

@@ -4,7 +4,7 @@
  * 50 %, or Welch's t within ±2.6. Exits with 1 if a t is outside ±{@link TELLS}. With 5000 rounds each comparison has
  * 10,000 requests. Search requests wait for time steps, and take half an hour.
  *
- * node bench/viewer-timing.ts [hidden recordings] [rounds]
+ *   node bench/viewer-timing.ts [hidden recordings] [rounds]
  */
 import { Agent, request } from 'node:http';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';

@@ -2,7 +2,7 @@
  * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost
  * nothing.
  *
- * npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
+ *   npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
  *
  * Exit code: 0 all is well, 1 something is not, 2 wrong usage.
  */

@@ -2,7 +2,7 @@
  * One user opens idle watches on a gateway with little memory until the gateway rejects them. Another user sends
  * requests meanwhile.
  *
- * npm run soak:user -- [--watches 4500] [--heap 256] [--limit <requests of one user>]
+ *   npm run soak:user -- [--watches 4500] [--heap 256] [--limit <requests of one user>]
  *
  * The heap (MiB) represents a container with twice as much memory. Prints the served requests and the gateway's
  * resident memory. Exit code: 0 if all requests of the other user were served and memory stayed below twice the heap, 1

@@ -60,8 +60,8 @@ export function metricOf(text: string, name: string): number | undefined {
 }
 
 /**
- * Evaluates the second half of a run. A heap oscillates with the collector, so its floor counts: the minimum of every
- * few samples. The slope is the median of the slopes between all pairs (Theil–Sen), which outliers do not affect.
+ * Evaluates the second half of a run. A heap oscillates with the collector, so the minimum of every few samples counts.
+ * The slope is the median of the slopes between all pairs (Theil–Sen), which outliers do not affect.
  */
 export function trendsOf(samples: readonly Sample[]): readonly Trend[] {
   const half = samples.slice(Math.floor(samples.length / 2));

@@ -1,6 +1,6 @@
 /**
- * An API server as far as a doctor looks at it: HTTPS with a certificate of its own authority, a version, reviews of who
- * calls and of what the caller may do, and a clock that can be wrong.
+ * An API server double for the doctor: HTTPS with a certificate of its own CA, a version, self-reviews, and a clock
+ * that can be wrong.
  */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -39,7 +39,7 @@ export interface ApiServerDouble {
   readonly requests: string[];
   /** Answers with 201, as a real one answers reviews. */
   created: boolean;
-  /** User and groups that the last request was to be taken for. */
+  /** Impersonated user and groups of the last request. */
   impersonated: readonly string[];
   close(): Promise<void>;
 }

@@ -1,4 +1,7 @@
-/** Secrets of every shape that is known, as they come onto the screens of sessions, for tests that look for them everywhere else. */
+/**
+ * Secrets of every shape that is known, as they come onto the screens of sessions, for tests that look for them
+ * everywhere else.
+ */
 
 /** In each of them, and in nothing else. */
 export const CANARY = /canary/i;
@@ -7,7 +10,7 @@ const PASSWORD = 'canaryPassw0rd';
 const JWT = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJDQU5BUlkifQ.canarySignature0';
 const KEY = ['canaryKEYcanaryKEYcanaryKEYcanary', 'CANARYkeyCANARYkeyCANARYkeyCANARY'];
 
-/** What programs print. */
+/** Output of programs. */
 const PRINTED: readonly string[] = [
   'AKIACANARYCANARY0000',
   'ASIACANARYCANARY0001',
@@ -29,7 +32,7 @@ const PRINTED: readonly string[] = [
   '-----END OPENSSH PRIVATE KEY-----',
 ];
 
-/** What people type behind a prompt. */
+/** Input after a prompt. */
 const TYPED: readonly string[] = [
   `sshpass -p ${PASSWORD} ssh host`,
   `mysql -u root -p${PASSWORD} db`,

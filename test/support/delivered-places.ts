@@ -1,17 +1,17 @@
-/** What a tap of the server says of what is delivered while it has seen more, beside one that has seen no more. */
+/** Compares the delivered position of a server tap that has seen more output with that of a tap that has not. */
 import fc from 'fast-check';
 import type { SessionTaps, TapPlace } from '../../src/recording/tap.ts';
 
 type Taps = Pick<SessionTaps, 'serverToClient' | 'farewell'>;
 
 interface Step {
-  /** So many bytes of all are pushed in all, in one piece if they are not yet. */
+  /** Number of bytes that are pushed in total, in one piece if necessary. */
   readonly pushedTo: number;
-  /** So many pieces are delivered then, as far as there are. */
+  /** Number of pieces that are delivered then, as far as they exist. */
   readonly deliver: number;
 }
 
-/** What can be said at a moment. */
+/** Reported state at a moment. */
 interface Said {
   readonly standsBetweenFrames: boolean | undefined;
   readonly farewell: Uint8Array | undefined;
@@ -19,7 +19,7 @@ interface Said {
 
 export interface Delivery {
   readonly steps: readonly Step[];
-  /** What is not to be delivered yet is delivered all the same when it is longer. */
+  /** Maximum number of unsent bytes; longer output is delivered anyway. */
   readonly mostUnsent: number;
 }
 

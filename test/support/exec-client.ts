@@ -5,7 +5,7 @@ import { WebSocket } from 'ws';
 export interface ExecClient {
   /** Everything the command has written so far. */
   readonly output: string;
-  /** What came on the error channel: a `metav1.Status`. */
+  /** Content of the error channel: a `metav1.Status`. */
   readonly status: { readonly status: string; readonly message?: string } | undefined;
   write(text: string): void;
   /** Resolves when the output holds `text`. @throws Error when the session ends before */

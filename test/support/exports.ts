@@ -1,4 +1,4 @@
-/** Which exports of `src` and `demo` nobody uses. */
+/** Finds unused exports of `src` and `demo`. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,10 @@ export interface Source {
   readonly text: string;
 }
 
-/** `file name` of each export of `src` and `demo` that nothing but tests needs. A type that its own file uses may be named by all. */
+/**
+ * `file name` of each export of `src` and `demo` that nothing but tests needs. A type that its own file uses may be
+ * named by all.
+ */
 export function unusedExports(sources: readonly Source[]): string[] {
   const users = new Map<string, Set<string>>();
   for (const source of sources) {
@@ -34,7 +37,7 @@ export function unusedExports(sources: readonly Source[]): string[] {
     );
 }
 
-/** What is exported where it is declared; nothing is exported otherwise. */
+/** Returns the exported declarations. The project has no other form of export. */
 export function exportsOf({ text }: Source): readonly { readonly name: string; readonly isType: boolean }[] {
   const declared =
     /^export\s+(?:abstract\s+)?(?:async\s+)?(function\*?|const|let|class|interface|type)\s+(\w+)/gm;

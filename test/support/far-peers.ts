@@ -1,14 +1,14 @@
 /**
- * Worker thread: a client and an API server that go on while the process of the gateway has no turn. The server
- * writes everything as soon as it is told to and closes; from then on its system answers every byte with a reset and throws away
- * what was not read, as with any closed socket.
+ * Worker thread with a client and an API server that run while the gateway's process is blocked. On request, the server
+ * writes everything and closes. Afterwards its kernel responds to every byte with a reset and discards unread output,
+ * as for any closed socket.
  */
 import { once } from 'node:events';
 import { createServer as createPlainServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** What the thread is started with. */
+/** Options of the thread. */
 export interface FarPeers {
   readonly script: Uint8Array;
   readonly beat: Uint8Array;
@@ -16,10 +16,10 @@ export interface FarPeers {
   readonly tls?: { readonly key: string; readonly cert: string };
 }
 
-/** What it is told: the server may go, or the client has a heartbeat to send. */
+/** Orders to the thread: the server may finish, or the client sends a heartbeat. */
 export type FarOrder = 'finish' | 'beat';
 
-/** What it tells: where it listens, that the server has closed, and what the client has got when it is closed. */
+/** Reports of the thread: the address, the close of the server, and the client's received bytes after its close. */
 export type FarNews =
   | { readonly kind: 'ready'; readonly serverPort: number; readonly clientPort: number }
   | { readonly kind: 'finished' }
@@ -40,7 +40,7 @@ async function finish(socket: Socket): Promise<void> {
   socket.on('error', () => {});
   socket.resume();
   await order.promise;
-  // what this writes is with the system when the socket is closed
+  // the kernel has all bytes when the socket is closed
   await new Promise<void>((written) => socket.end(script, () => written()));
   socket.destroy();
   tell({ kind: 'finished' });

@@ -1,4 +1,4 @@
-/** Certificates for tests: one authority, servers by name. */
+/** Certificates for tests: one CA, and servers by name. */
 import { issueAuthority, issueServer, type IssuedPair } from '../../src/tailnet/issue-certificate.ts';
 
 const DAY_MS = 86_400_000;

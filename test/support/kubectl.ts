@@ -11,7 +11,7 @@ export interface Kubectl {
   readonly minor: number;
 }
 
-/** All `kubectl.1.NN` beside the `kubectl` in PATH, oldest first; empty where there are none. */
+/** Returns all `kubectl.1.NN` in the directory of `kubectl`, oldest first; empty if there are none. */
 export function findKubectls(): readonly Kubectl[] {
   const found = (process.env['PATH'] ?? '')
     .split(delimiter)
@@ -79,7 +79,7 @@ export interface KubectlOptions {
   readonly kubectl: Kubectl;
   readonly kubeconfig: string;
   readonly transport?: Transport;
-  /** Directory for kubectl's discovery cache; by default beside the kubeconfig. */
+  /** Directory for kubectl's discovery cache. Default: the directory of the kubeconfig. */
   readonly home?: string;
 }
 

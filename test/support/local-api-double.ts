@@ -1,6 +1,6 @@
 /**
- * A tailscaled as far as its LocalAPI goes: a real HTTP server on a unix socket in a directory of its own. It checks
- * `Host`, `Origin` and `Referer` as the real one does, and can be told to be slow, to refuse, or to be in any state.
+ * A double of tailscaled's LocalAPI: a real HTTP server on a Unix socket in a directory of its own. It checks `Host`,
+ * `Origin` and `Referer` like tailscaled. Tests can make it slow, make it reject requests, and set any state.
  */
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -12,10 +12,10 @@ import type { Duplex } from 'node:stream';
 
 export interface LocalApiDouble {
   readonly socketPath: string;
-  /** Asked address (as in `addr`) → whois body; a string is sent as it is. No entry: 404. */
+  /** Requested address (value of `addr`) → whois body; a string is sent unchanged. No entry: 404. */
   readonly whois: Map<string, unknown>;
   status: Record<string, unknown>;
-  /** What somebody who asks the bus for it gets at first. */
+  /** Initial netmap for watchers of the bus that request it. */
   netmap: unknown;
   serveConfig: unknown;
   /** Domain → `pair` text. No entry: 500. */
@@ -24,13 +24,13 @@ export interface LocalApiDouble {
   readonly dials: Map<string, number | 'self' | 'fail' | 'hang'>;
   /** Bytes sent together with the 101 of a dial. */
   dialGreeting: string;
-  /** What came in, in order: method and path. */
+  /** Received requests in order: method and path. */
   readonly requests: {
     readonly method: string;
     readonly url: string;
     readonly headers: IncomingMessage['headers'];
   }[];
-  /** Every answer waits for this. */
+  /** Delays every response until this promise resolves. */
   hold: Promise<void> | undefined;
   /** Answers everything with this instead. */
   failure: { readonly status: number; readonly body: string } | undefined;
@@ -39,7 +39,7 @@ export interface LocalApiDouble {
   /** Sends one line to everyone who watches the bus. */
   notify(message: unknown): void;
   readonly watchers: number;
-  /** Resolves when somebody (else) has begun to watch. */
+  /** Resolves when another watcher has connected. */
   nextWatcher(): Promise<void>;
   /** Hangs up on everyone who watches. */
   dropWatchers(): void;

@@ -24,8 +24,8 @@ export interface RecorderBehaviour {
   /** Answers the probe with our header of upgrades, as a recorder of the reference does not. Default true. */
   readonly upgradeOffered?: boolean;
   /**
-   * What becomes of an upgrade: `take`, a status that refuses it, `close`, `silent`, or these bytes and the end of the connection.
-   * Default: `take`, and 404 where it is not offered.
+   * Response to an upgrade: `take`, an error status, `close`, `silent`, or these bytes followed by the end of the
+   * connection. Default: `take`, or 404 if upgrades are not offered.
    */
   readonly upgrade?: 'take' | 'close' | 'silent' | number | Buffer;
   readonly eventProbeStatus?: number;
@@ -73,7 +73,7 @@ export interface RecorderDouble {
   set(behaviour: RecorderBehaviour): void;
   /** Closes every connection, as a server does with idle ones. */
   cutIdle(): void;
-  /** Resolves when `test` holds; it is asked again whenever something arrives. */
+  /** Resolves when `test` returns true. Tests it again after each event. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
 }
@@ -313,7 +313,10 @@ export function recordOf(text: string): Buffer {
   return Buffer.concat([lead, bytes]);
 }
 
-/** An upload over an upgraded connection; its body is what its records hold. Acknowledges frames as so many bytes of lines. */
+/**
+ * An upload over an upgraded connection. Its body is the content of its records. Acknowledges frames by their number of
+ * bytes.
+ */
 function takeUpgraded(
   { headers }: IncomingMessage,
   socket: Socket,

@@ -1,6 +1,6 @@
 /**
- * A recorder as the portal of a gateway sees it: keeps the head of every request as it came, takes the gateway's word for
- * who is looking unless told otherwise, and answers what it is told to. It shares no code with the recorder.
+ * A recorder double for the portal of a gateway. It stores the head of every request, trusts the gateway's viewer by
+ * default, and sends configured responses. It shares no code with the recorder.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -22,7 +22,7 @@ export interface RecorderSpy {
   readonly requests: SpiedRequest[];
   /** Sockets of live views now open. */
   readonly live: Set<Duplex>;
-  /** Says whom it takes the viewer for. */
+  /** True if it accepts the viewer that the gateway names. */
   trusting: boolean;
   /** Answers instead of an empty list. */
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;

@@ -1,6 +1,6 @@
 /**
- * One scratch folder for a whole run: whatever tests make below the system's folder for such things is in it, and goes with
- * it. After the last test the places are looked at where a broken check would leave something.
+ * One scratch directory for a complete run, which contains all temporary files of the tests and is removed afterwards.
+ * After the last test, checks the places where a failed check would leave files.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
@@ -46,14 +46,14 @@ export default function setUp(): (() => void) | undefined {
     );
     if (made.length === 0) return;
     const finding = `tests made something outside their scratch folder: ${made.join(', ')}`;
-    // elsewhere somebody who works on this machine may have made it
+    // elsewhere, a user of this machine may have created it
     const isOurs = made.some((name) => dirname(name) === '/');
     if (isOurs && process.env['CI'] === 'true') throw new Error(finding);
     process.stderr.write(`tailcast: ${finding}\n`);
   };
 }
 
-/** A process that has not ended yet may still write there: that is no reason for a run to fail. */
+/** A running process may still write to it, which must not fail the run. */
 function removeAll(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true, maxRetries: 3 });

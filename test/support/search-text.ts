@@ -1,4 +1,4 @@
-/** What the index reads of output or of a cast, for tests. */
+/** Text that the index reads from output or a cast, for tests. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CastText } from '../../src/search/cast-text.ts';

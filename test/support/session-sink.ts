@@ -2,7 +2,7 @@ import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
 
 type Written = Parameters<RecorderUpload['write']>[0];
 
-/** What a session handed to its sink, as a copy. */
+/** Returns a copy of the bytes that a session wrote to its sink. */
 export function bytesWritten(lines: Written): Buffer {
   if (typeof lines === 'string') return Buffer.from(lines);
   return Buffer.concat(lines instanceof Uint8Array ? [lines] : lines);
@@ -17,7 +17,7 @@ export class SessionSink implements Pick<
   readonly frames = false;
   readonly writes: string[] = [];
   ended = false;
-  /** What the session was abandoned with. */
+  /** Reason with which the session was abandoned. */
   left: string | undefined;
   /** Set: every write waits for it. */
   wait: Promise<void> | undefined;

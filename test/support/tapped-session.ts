@@ -1,7 +1,7 @@
 import type { TappedSession } from '../../src/recording/tap.ts';
 import type { ExitStatus } from '../../src/wire/remotecommand/exit-status.ts';
 
-/** What a tap saw, one entry per call, neighbouring output of one stream joined. */
+/** Records the calls of a tap, one entry per call. Consecutive output of one stream is joined. */
 export class SeenSession implements TappedSession {
   readonly seen: string[] = [];
   inputBytes = 0;

@@ -37,7 +37,7 @@ export const EXEC =
   '/api/v1/namespaces/default/pods/web/exec?command=sh&command=-c&command=a+b&container=main&stdin=true&stdout=true&stderr=true';
 export const EXEC_TTY = `${EXEC}&tty=true`;
 
-/** What the API server double does with an upgrade. The handshake is its own to answer. */
+/** Handles an upgrade in the API server double, including the handshake. */
 export type UpgradeScript = (request: IncomingMessage, socket: Duplex, head: Buffer) => void;
 
 export interface ApiServerDouble {
@@ -108,7 +108,7 @@ export interface Rig {
   /** `name → events`, in order. */
   readonly events: { readonly name: string; readonly event: Record<string, unknown> }[];
   readonly accessLines: readonly AccessEntry[];
-  /** What the metrics were told of answered upgrades. */
+  /** Metrics of completed upgrades. */
   readonly finished: readonly RequestCount[];
   /** The gateway's ends of connections that are open. */
   readonly clients: ReadonlySet<Socket>;
@@ -268,11 +268,11 @@ export interface UpgradeClient {
   /** Status line and header lines. */
   readonly head: string;
   readonly status: number;
-  /** What follows the head. */
+  /** Bytes after the head. */
   readonly reader: ByteReader;
 }
 
-/** Sends an upgrade as raw bytes and waits for the head of the answer. */
+/** Sends an upgrade as raw bytes, and waits for the response head. */
 export async function askUpgrade(
   port: number,
   request: {
