@@ -1,14 +1,14 @@
 import { badRequest, noSuchPath } from './api-status.ts';
 import { findResource, type Resource } from './resources.ts';
 
-/** A path of the API, decoded once and split, as Go's server sees it. */
+/** A path of the API, decoded once and split like in Go's server. */
 export interface ApiPath {
   readonly segments: readonly string[];
-  /** Segments joined again, with one leading slash. */
+  /** Joined segments with one leading slash. */
   readonly text: string;
 }
 
-/** Splits a request target. Throws 400 for a target that is not a path or has a broken escape. */
+/** Splits a request target. Throws 400 for an invalid path or escape. */
 export function parsePath(target: string): { readonly path: ApiPath; readonly query: URLSearchParams } {
   const cut = target.indexOf('?');
   const raw = cut === -1 ? target : target.slice(0, cut);
@@ -26,7 +26,7 @@ export function parsePath(target: string): { readonly path: ApiPath; readonly qu
   };
 }
 
-/** What a path below /api/v1 or /apis/{group}/{version} names. Empty strings where it names nothing. */
+/** Parts of a path below /api/v1 or /apis/{group}/{version}. Missing parts are empty strings. */
 export interface ResourcePath {
   readonly resource: Resource;
   readonly namespace: string;
@@ -35,8 +35,8 @@ export interface ResourcePath {
 }
 
 /**
- * Reads a resource path. Throws the API server's 404 for anything that is not served, such as a namespace on a
- * cluster-scoped resource, an unknown subresource or an empty segment.
+ * Parses a resource path. Throws the API server's 404 for unsupported paths, such as a namespace for a cluster-scoped
+ * resource, an unknown subresource or an empty segment.
  */
 export function parseResourcePath(path: ApiPath): ResourcePath {
   const { group, version, rest } = splitGroup(path);
@@ -77,13 +77,16 @@ function isNamespaceSubresource(rest: readonly string[]): boolean {
   return rest.length === 3 && (rest[2] === 'status' || rest[2] === 'finalize');
 }
 
-/** A query flag as the API server reads it: false only when absent, "0" or any-case "false"; the first value counts. */
+/**
+ * Parses a query flag like the API server: false only if it is absent, "0" or "false" in any case. The first value
+ * counts.
+ */
 export function flagOf(query: URLSearchParams, name: string): boolean {
   const value = query.get(name);
   return value !== null && value !== '0' && value.toLowerCase() !== 'false';
 }
 
-/** A whole number of the query, or undefined when it is absent. Throws 400 for anything else. */
+/** Parses an integer of the query; undefined if it is absent. Throws 400 for other values. */
 export function queryNumber(query: URLSearchParams, name: string): number | undefined {
   const value = query.get(name);
   if (value === null || value === '') return undefined;

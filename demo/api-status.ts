@@ -1,8 +1,8 @@
 import type { Json, ApiObject } from './json.ts';
 
 /**
- * A refusal in the API server's own words. `status` is the `metav1.Status` that goes to the client; the wording follows
- * k8s.io/apimachinery `pkg/api/errors/errors.go`, because scripts match on it.
+ * An error in the form of the API server. `status` is the `metav1.Status` for the client. The wording follows
+ * k8s.io/apimachinery `pkg/api/errors/errors.go`, because scripts match it.
  */
 export class ApiStatusError extends Error {
   override readonly name = 'ApiStatusError';
@@ -25,13 +25,13 @@ export class ApiStatusError extends Error {
   }
 }
 
-/** What an error names: `{group, resource}` as in the URL. */
+/** Resource in an error: `{group, resource}` of the URL. */
 export interface Named {
   readonly group: string;
   readonly plural: string;
 }
 
-/** `pods` or `deployments.apps`: how errors spell a resource. */
+/** Resource name in errors: `pods` or `deployments.apps`. */
 export function qualified({ group, plural }: Named): string {
   return group === '' ? plural : `${plural}.${group}`;
 }
@@ -46,7 +46,7 @@ export function notFound(resource: Named, name: string): ApiStatusError {
   return new ApiStatusError(404, 'NotFound', message, detailsOf(resource, name));
 }
 
-/** The answer to a path that no resource serves. */
+/** Error for a path without a resource. */
 export function noSuchPath(): ApiStatusError {
   return new ApiStatusError(404, 'NotFound', 'the server could not find the requested resource', {});
 }
@@ -93,7 +93,7 @@ export function unsupportedMediaType(accepted: readonly string[]): ApiStatusErro
   return new ApiStatusError(415, 'UnsupportedMediaType', message);
 }
 
-/** One failed field: `message` is printed behind `field`. `kind` is the object's kind. */
+/** Error for one invalid field: `message` follows `field`. `kind` is the object's kind. */
 export function invalid(
   kind: string,
   name: string,
@@ -122,18 +122,18 @@ function internalError(message: string): ApiStatusError {
   });
 }
 
-/** `metav1.Status` of a delete that left nothing behind. */
+/** `metav1.Status` of a completed delete. */
 export function successStatus(details: ApiObject): ApiObject {
   return { kind: 'Status', apiVersion: 'v1', metadata: {}, status: 'Success', details };
 }
 
-/** Whatever was thrown, as a status: a refusal as it is, a surprise as a 500 that names it. */
+/** Converts a thrown value to a status. Unexpected errors become a 500 with their message. */
 export function asApiStatus(thrown: unknown): ApiStatusError {
   if (thrown instanceof ApiStatusError) return thrown;
   return internalError(thrown instanceof Error ? thrown.message : String(thrown));
 }
 
-/** Status text as it goes on the wire. Escapes `& < >` as the API server's encoder does. */
+/** Encodes a body. Escapes `& < >` like the API server. */
 export function encodeBody(value: Json): string {
   return `${JSON.stringify(value).replaceAll('&', '\\u0026').replaceAll('<', '\\u003c').replaceAll('>', '\\u003e')}\n`;
 }

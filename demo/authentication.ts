@@ -2,7 +2,7 @@ import { isSameSecret } from '../src/kube/bearer-token.ts';
 import { headerLines } from '../src/kube/header-lines.ts';
 import { badRequest, forbidden, unauthorized } from './api-status.ts';
 
-/** Who a request is treated as, after impersonation. */
+/** Effective user of a request, after impersonation. */
 export interface UserInfo {
   readonly username: string;
   readonly uid: string;
@@ -19,7 +19,7 @@ const ADMIN: UserInfo = {
   extra: {},
 };
 
-/** All values of a header, in order, read as UTF-8 as Go does (Node hands out Latin-1). */
+/** Returns all values of a header, in order, decoded as UTF-8 like in Go (Node decodes Latin-1). */
 function headerValues(raw: readonly string[], name: string): readonly string[] {
   return headerLines(raw, name).map(utf8);
 }
@@ -29,9 +29,9 @@ function utf8(value: string): string {
 }
 
 /**
- * Who is calling: the administrator, whose token must be presented, or whoever the administrator impersonates.
- * `subprotocolToken` is a token that came as WebSocket subprotocol. Throws 401 without the right token and 400 for
- * impersonation headers without a user. Source: apiserver `pkg/endpoints/filters/impersonation.go`.
+ * Returns the user of a request: the administrator, who needs the token, or the impersonated user. `subprotocolToken`
+ * is a token from a WebSocket subprotocol. Throws 401 without the token, and 400 for impersonation headers without a
+ * user. Source: apiserver `pkg/endpoints/filters/impersonation.go`.
  */
 export function authenticate(
   raw: readonly string[],
@@ -87,10 +87,7 @@ function withDerivedGroups(username: string, given: readonly string[]): readonly
   return username === 'system:anonymous' ? derived : [...derived, AUTHENTICATED];
 }
 
-/**
- * Everything is allowed to everyone who is authenticated, except to the anonymous user, who is refused in the API
- * server's words. Throws 403.
- */
+/** Permits everything, except for the anonymous user. Throws the API server's 403. */
 export function authorize(
   user: UserInfo,
   verb: string,

@@ -4,18 +4,18 @@ import { listenOn } from '../src/listen.ts';
 import { createOutput } from './output.ts';
 import type { ExitResult, RunningProcess } from './process.ts';
 
-/** A program that runs inside this process, for containers that name an image but nothing to run. */
+/** A program inside this process, for containers without a command. */
 export interface BuiltInProgram extends RunningProcess {
-  /** The local port behind the container's port, once it listens; rejects when it cannot. */
+  /** Local port behind the container's port, after the program listens; rejects on a failure. */
   readonly port: Promise<number> | undefined;
 }
 
-/** Prints `lines` and waits to be ended. */
+/** Prints `lines` and waits for a signal. */
 export function startIdleProgram(lines: readonly string[]): BuiltInProgram {
   return startProgram(lines, undefined);
 }
 
-/** A tiny web server on a local port that the system chooses: one page that says whose it is, and an access log. */
+/** A small web server on a free local port, with a page that names its pod, and an access log. */
 export function startWebProgram(podName: string): BuiltInProgram {
   return startProgram([`${podName}: serving one page`], (print) =>
     createServer((request, response) => {
@@ -41,7 +41,7 @@ function startProgram(
   const stdout = createOutput(screen);
   const ended = Promise.withResolvers<ExitResult>();
   const print = (line: string): void => {
-    // A log line that nobody has room for is dropped: the page must not wait for a slow reader.
+    // A log line without a reader is dropped, so that the page never waits for a slow reader.
     if (!screen.writableEnded && !screen.writableNeedDrain) screen.write(`${line}\n`);
   };
   for (const line of lines) print(line);

@@ -12,7 +12,7 @@ import {
   X509CertificateGenerator,
 } from '@peculiar/x509';
 
-/** A server certificate, its key and what clients must trust, in PEM. */
+/** A server certificate, its key, and the CA for clients, in PEM. */
 export interface ServerCertificate {
   readonly key: string;
   readonly cert: string;
@@ -22,7 +22,7 @@ export interface ServerCertificate {
 const DAY_MS = 24 * 60 * 60 * 1000;
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
 
-/** A self-signed certificate for this machine's loopback names, valid for 30 days around `now`. */
+/** Creates a self-signed certificate for loopback names, valid for 30 days around `now`. */
 export async function createSelfSignedCertificate(now: Date): Promise<ServerCertificate> {
   cryptoProvider.set(webcrypto);
   const keys = await webcrypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify']);

@@ -29,18 +29,18 @@ const MAX_SESSIONS = 200;
 
 export interface DemoClusterOptions {
   readonly log: Logger;
-  /** Closes the cluster when it fires. */
+  /** Closes the cluster when it aborts. */
   readonly signal?: AbortSignal;
-  /** Program of containers that have input but no command; by default bash where there is one, else sh. */
+  /** Program of containers with input but without a command. Default: bash if available, otherwise sh. */
   readonly shell?: string;
-  /** Where programs are looked up, as in PATH. */
+  /** Search path of programs, in the format of PATH. */
   readonly searchPath?: string;
-  /** Certificate to serve, PEM; `ca` is what clients are told to trust. By default a fresh self-signed one. */
+  /** Server certificate in PEM; `ca` is for clients. Default: a new self-signed one. */
   readonly tls?: { readonly key: string; readonly cert: string; readonly ca?: string };
   readonly now?: () => Date;
-  /** Bounds of the object store. */
+  /** Limits of the object store. */
   readonly limits?: Partial<StoreLimits>;
-  /** Loads the terminal package; rejects where there is none. By default the optional `@lydell/node-pty`. */
+  /** Loads the terminal package; rejects if it is missing. Default: the optional `@lydell/node-pty`. */
   readonly loadPty?: () => Promise<unknown>;
 }
 
@@ -48,20 +48,20 @@ export interface DemoCluster {
   /** `https://127.0.0.1:<port>` */
   readonly url: string;
   readonly caPem: string;
-  /** Bearer token of the administrator, who may also impersonate anybody. */
+  /** Bearer token of the administrator, who may impersonate all users. */
   readonly adminToken: string;
-  /** One sentence on what shells run in. */
+  /** Sentence about the terminals of shells. */
   readonly describeTerminal: string;
-  /** Ends every process, closes every connection and removes the scratch directory. May be called twice. */
+  /** Kills all processes, closes all connections and removes the scratch directory. May be called twice. */
   close(): Promise<void>;
 }
 
 /**
- * Starts a Kubernetes API server double for unmodified kubectl, on loopback, over TLS with HTTP/2 and HTTP/1.1.
+ * Starts an API server double for unmodified kubectl, on loopback, over TLS with HTTP/2 and HTTP/1.1.
  *
- * Objects live in memory. Containers, and what is exec'd in them, are real processes of this machine **without any
- * isolation**, with the rights of whoever started the demo: that is why it listens on 127.0.0.1 only and why everything
- * needs the token. `kubectl cp` reads and writes this machine's files. Rejects with `START_FAILED` when it cannot listen.
+ * Objects are in memory. Containers and exec commands are processes of this machine **without any isolation**, with the
+ * rights of the user who started the demo. Therefore the double only listens on 127.0.0.1, and every request needs the
+ * token. `kubectl cp` reads and writes files of this machine. Rejects with `START_FAILED` if it cannot listen.
  */
 export async function startDemoCluster(options: DemoClusterOptions): Promise<DemoCluster> {
   const { log, signal, now = () => new Date() } = options;
@@ -143,7 +143,7 @@ async function chooseCertificate({ tls }: DemoClusterOptions, now: Date): Promis
   return tls === undefined ? createSelfSignedCertificate(now) : { ca: tls.cert, ...tls };
 }
 
-/** Fills a fresh cluster. */
+/** Creates the initial objects. */
 function plant({ store, pods, changed }: RestDependencies, now: Date): void {
   for (const name of SEED_NAMESPACES) {
     const namespace = prepareCreate(store, NAMESPACES, '', { metadata: { name } }, now);
@@ -157,7 +157,7 @@ function plant({ store, pods, changed }: RestDependencies, now: Date): void {
   }
 }
 
-/** What controllers put into every new namespace. */
+/** Creates the objects that controllers add to every new namespace. */
 function furnishNamespace(store: Store, object: ApiObject, ca: string, now: () => Date): void {
   const name = stringAt(object, 'metadata', 'name');
   if (store.get(SERVICE_ACCOUNTS, name, 'default') !== undefined) return;

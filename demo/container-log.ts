@@ -7,9 +7,7 @@ import type { PodRuntime, RunningPod } from './pod-runtime.ts';
 import { PODS } from './resources.ts';
 import type { Store } from './store.ts';
 
-/**
- * The container that a request means: the named one, or the only one. Throws 400 in the API server's words.
- */
+/** Returns the container of a request: the named one, or the only one. Throws the API server's 400. */
 export function chooseContainer(pod: RunningPod, name: string): Container {
   if (name !== '') {
     const found = [...pod.containers, ...pod.ephemeral].find(({ spec }) => spec.name === name);
@@ -24,7 +22,7 @@ export function chooseContainer(pod: RunningPod, name: string): Container {
   return only;
 }
 
-/** The running pod that a subresource path names. Throws 404 when there is none, 400 when it has not been started. */
+/** Returns the running pod in a subresource path. Throws 404 for a missing pod, 400 for one that has not started. */
 export function requireRunningPod(store: Store, runtime: PodRuntime, path: ResourcePath): RunningPod {
   store.require(PODS, path.namespace, path.name);
   const pod = runtime.find(path.namespace, path.name);

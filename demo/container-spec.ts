@@ -1,10 +1,10 @@
 import { arrayAt, flagAt, numberAt, stringAt, stringsAt, type Json, type ApiObject } from './json.ts';
 
-/** What the double reads of a container in a pod's spec. Images are only names here: nothing is pulled. */
+/** Used fields of a container in a pod's spec. Images are only names: no image is pulled. */
 export interface ContainerSpec {
   readonly name: string;
   readonly image: string;
-  /** `command` and `args`; empty when the image is to decide. */
+  /** `command` and `args`; empty for the default of the image. */
   readonly argv: readonly string[];
   readonly stdin: boolean;
   readonly stdinOnce: boolean;
@@ -13,7 +13,7 @@ export interface ContainerSpec {
   readonly ports: readonly number[];
 }
 
-/** Reads a container of a pod's spec; what is missing is empty. */
+/** Reads a container of a pod's spec. Missing fields are empty. */
 function parseContainer(container: Json): ContainerSpec {
   return {
     name: stringAt(container, 'name'),
@@ -29,7 +29,7 @@ function parseContainer(container: Json): ContainerSpec {
   };
 }
 
-/** What a container is to run. */
+/** Program of a container. */
 export type Program =
   | { readonly kind: 'command'; readonly argv: readonly string[] }
   | { readonly kind: 'web' }
@@ -37,7 +37,10 @@ export type Program =
 
 const WEB_IMAGE = /(^|\/)(nginx|httpd|caddy)(:|@|-|$)/;
 
-/** Its command; without one a web server for web images, a shell when there is input, and otherwise a program that waits. */
+/**
+ * Returns the container's command. Without one: a web server for web images, a shell if the container has input,
+ * otherwise a program that waits.
+ */
 export function chooseProgram(spec: ContainerSpec, shell: string): Program {
   if (spec.argv.length > 0) return { kind: 'command', argv: spec.argv };
   if (WEB_IMAGE.test(spec.image)) return { kind: 'web' };
@@ -53,7 +56,7 @@ export function podContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'containers').map(parseContainer);
 }
 
-/** Containers added by `kubectl debug`. */
+/** Containers of `kubectl debug`. */
 export function ephemeralContainers(pod: ApiObject): readonly ContainerSpec[] {
   return arrayAt(pod, 'spec', 'ephemeralContainers').map(parseContainer);
 }

@@ -10,7 +10,7 @@ import { DEFAULT_SIZE } from './terminal.ts';
 
 export type RestartPolicy = 'Always' | 'OnFailure' | 'Never';
 
-/** What a container is doing, as `containerStatuses[].state` has it. Times are RFC 3339. */
+/** State of a container, as in `containerStatuses[].state`. Times are RFC 3339. */
 export type ContainerState =
   | { readonly kind: 'waiting'; readonly reason: string; readonly message?: string }
   | { readonly kind: 'running'; readonly startedAt: string }
@@ -25,7 +25,7 @@ export type ContainerState =
     };
 
 export interface ContainerDependencies {
-  /** Starts the program; `size` is the terminal's first size. May throw, which ends the run with exit code 128. */
+  /** Starts the program; `size` is the initial size of the terminal. An exception ends the run with exit code 128. */
   readonly start: (size: TerminalSize) => RunningProcess | BuiltInProgram;
   readonly restartPolicy: RestartPolicy;
   readonly onChange: () => void;
@@ -33,15 +33,15 @@ export interface ContainerDependencies {
   readonly id: string;
 }
 
-/** A container that waits for its one input (`stdinOnce`) gets this long to be attached to before it starts without. */
+/** Time that a container with `stdinOnce` waits for its first client before it starts. */
 const FIRST_ATTACH_MS = 3_000;
-/** Restarts wait 0, 10, 20, 40 … seconds, as the kubelet's back-off does, 5 minutes at most. */
+/** Restart delays are 0, 10, 20, 40 … seconds, like the kubelet's back-off, at most 5 minutes. */
 const BACKOFF_MS = 10_000;
 const MAX_BACKOFF_MS = 300_000;
 
 /**
- * One container of a pod: a program that runs, is logged, may be attached to, and is restarted by policy. It starts by
- * itself, after whoever made it has had its turn.
+ * One container of a pod: a program with a log and a restart policy, which clients can attach to. It starts
+ * automatically after the current turn of the event loop.
  */
 export class Container {
   readonly spec: ContainerSpec;
@@ -80,23 +80,26 @@ export class Container {
     return this.#restartCount;
   }
 
-  /** Whether it has ended and no restart will follow. */
+  /** True if it has exited and will not restart. */
   get finished(): boolean {
     return this.#finished;
   }
 
-  /** The local port of a built-in web server; undefined for anything else. */
+  /** The local port of a built-in web server; undefined for other programs. */
   async port(): Promise<number | undefined> {
     const program = this.#process;
     return program !== undefined && 'port' in program ? await program.port : undefined;
   }
 
-  /** The log of this run, or of the one before. */
+  /** The log of this run, or of the previous one. */
   log(previous: boolean): LogBuffer | undefined {
     return previous ? this.#previousLog : this.#log;
   }
 
-  /** The program, to attach to, once it runs; undefined when it has ended. `size` is the terminal it begins with. */
+  /**
+   * Returns the program for a client after it has started; undefined after its exit. `size` is its initial terminal
+   * size.
+   */
   async attach(size: TerminalSize | undefined): Promise<RunningProcess | undefined> {
     this.#size = size ?? this.#size;
     this.#firstAttach.resolve(undefined);
@@ -104,7 +107,7 @@ export class Container {
     return this.#process;
   }
 
-  /** Ends the program: SIGTERM, and SIGKILL after `graceMs`. Resolves when it has ended. There is no restart. */
+  /** Stops the program: SIGTERM, and SIGKILL after `graceMs`. Resolves after its exit. The program does not restart. */
   async stop(graceMs: number): Promise<void> {
     this.#halted.abort();
     this.#process?.kill('SIGTERM');
@@ -125,7 +128,7 @@ export class Container {
     onChange();
   }
 
-  /** Waits the back-off; false when the container was stopped meanwhile. */
+  /** Waits for the back-off. @returns false if the container was stopped meanwhile */
   async #prepareRestart(): Promise<boolean> {
     if (this.#halted.signal.aborted) return false;
     this.#lastState = this.#state;

@@ -1,18 +1,20 @@
 import type { ApiObject } from './json.ts';
 import { apiVersionOf, RESOURCES, type Resource, type Subresource } from './resources.ts';
 
-/** Versions of aggregated discovery, newest first; `v2` is asked for by kubectl 1.30 and later, `v2beta1` by 1.26 to 1.29. */
+/**
+ * Versions of aggregated discovery, newest first. kubectl 1.30 and later requests `v2`, kubectl 1.26 to 1.29 `v2beta1`.
+ */
 const AGGREGATED_VERSIONS = ['v2', 'v2beta1'] as const;
 
-/** Discovery documents answer with the content type they were asked for. */
+/** A discovery document with its negotiated content type. */
 export interface DiscoveryDocument {
   readonly contentType: string;
   readonly body: ApiObject;
 }
 
 /**
- * The answer to GET /api (`legacy`) or GET /apis, aggregated when `accept` asks for it.
- * Source: apiserver `pkg/endpoints/discovery/aggregated`.
+ * Document of GET /api (`legacy`) or GET /apis, aggregated if `accept` requests that. Source: apiserver
+ * `pkg/endpoints/discovery/aggregated`.
  */
 export function discoverRoot(root: 'legacy' | 'groups', accept: string, address: string): DiscoveryDocument {
   const version = AGGREGATED_VERSIONS.find((candidate) =>
@@ -27,13 +29,13 @@ export function discoverRoot(root: 'legacy' | 'groups', accept: string, address:
   return { contentType: 'application/json', body: root === 'legacy' ? legacyRoot(address) : groupList() };
 }
 
-/** The answer to GET /apis/{group}, or undefined when the group is not served. */
+/** Document of GET /apis/{group}, or undefined for an unsupported group. */
 export function discoverGroup(group: string): ApiObject | undefined {
   const found = groups().find((candidate) => candidate.name === group);
   return found === undefined ? undefined : { kind: 'APIGroup', apiVersion: 'v1', ...describeGroup(found) };
 }
 
-/** The answer to GET /api/v1 or /apis/{group}/{version}, or undefined when that version is not served. */
+/** Document of GET /api/v1 or /apis/{group}/{version}, or undefined for an unsupported version. */
 export function discoverVersion(group: string, version: string): ApiObject | undefined {
   const served = RESOURCES.filter((resource) => resource.group === group && resource.version === version);
   if (served.length === 0) return undefined;

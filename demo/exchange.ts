@@ -8,7 +8,7 @@ import { decodeProtobufObject, PROTOBUF_TYPE } from './protobuf-body.ts';
 import { PATCHES } from './patch.ts';
 import { parsePath, type ApiPath } from './api-path.ts';
 
-/** One request and its answer, over HTTP/1.1 or HTTP/2. */
+/** One request and its response, over HTTP/1.1 or HTTP/2. */
 export interface ApiExchange {
   readonly method: string;
   readonly path: ApiPath;
@@ -16,19 +16,19 @@ export interface ApiExchange {
   readonly accept: string;
   readonly contentType: string;
   readonly user: UserInfo;
-  /** Fires when the client has gone or the cluster closes. */
+  /** Aborts when the client has disconnected or the cluster closes. */
   readonly signal: AbortSignal;
-  /** The body as an object; undefined when there is none. Throws 400, 413 or 415. */
+  /** Returns the body as an object; undefined without a body. Throws 400, 413 or 415. */
   readObject(): Promise<ApiObject | undefined>;
   readBody(): Promise<Json | undefined>;
   send(httpStatus: number, body: ApiObject, contentType?: string): void;
   sendText(httpStatus: number, text: string | Uint8Array, contentType: string): void;
-  /** Begins an answer of unknown length; its headers leave at once. */
+  /** Starts a response of unknown length, and sends its headers immediately. */
   stream(contentType: string): ResponseStream;
 }
 
 export interface ResponseStream {
-  /** Resolves when there is room for more, or when the client has gone. */
+  /** Resolves when the stream accepts more data, or when the client has disconnected. */
   write(chunk: string | Uint8Array): Promise<void>;
   end(): void;
 }
@@ -36,13 +36,13 @@ export interface ResponseStream {
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
 
-/** Source: apiserver `MaxRequestBodyBytes`. */
+/** Maximum size of a body. Source: apiserver `MaxRequestBodyBytes`. */
 const MAX_BODY_BYTES = 3 * 1024 * 1024;
 
 const JSON_TYPE = 'application/json';
 const BODY_TYPES = [JSON_TYPE, 'application/yaml', PROTOBUF_TYPE, ...PATCHES.keys()];
 
-/** Wraps a request that `user` makes. `closing` ends streams of the answer. */
+/** Wraps a request of `user`. `closing` ends streaming responses. */
 export function createExchange(
   request: HttpRequest,
   response: HttpResponse,
@@ -56,7 +56,7 @@ export function createExchange(
   });
   response.on('error', () => undefined);
   const contentType = (request.headers['content-type'] ?? '').split(';')[0]?.trim() ?? '';
-  // The two kinds of response have the same methods, but not in one signature.
+  // Both kinds of response have the same methods with different signatures.
   const target: ResponseTarget = response;
   const head = (httpStatus: number, headers: Record<string, string>): void => {
     target.writeHead(httpStatus, {
@@ -105,7 +105,7 @@ interface ResponseTarget {
   end(chunk: Uint8Array): unknown;
 }
 
-/** Both kinds have it; the types of HTTP/2 do not say so. */
+/** Both kinds have this method, but the HTTP/2 types omit it. */
 function hasFlushHeaders(response: object): response is { flushHeaders(): void } {
   return 'flushHeaders' in response;
 }

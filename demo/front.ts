@@ -6,17 +6,17 @@ import { listenOn } from '../src/listen.ts';
 import type { HttpRequest, HttpResponse } from './exchange.ts';
 import type { ApiUpgrade } from './upgrade.ts';
 
-/** The one TLS port of the cluster, for HTTP/2 and HTTP/1.1. */
+/** The only TLS port of the cluster, for HTTP/2 and HTTP/1.1. */
 export interface Front {
   readonly port: number;
   /** Closes every connection and stops listening. */
   close(): Promise<void>;
 }
 
-/** Connections at a time; more are closed at once. */
+/** Maximum number of connections. Further ones are closed immediately. */
 const MAX_CONNECTIONS = 1_000;
 
-/** Listens on a port of 127.0.0.1 that the system chooses. Rejects when it cannot. */
+/** Listens on a free port of 127.0.0.1. Rejects on a failure. */
 export async function openFront(options: {
   readonly key: string;
   readonly cert: string;

@@ -1,6 +1,6 @@
 /**
- * A duration as kubectl's AGE column shows it: `5s`, `3m20s`, `45m`, `3h5m`, `2d4h`, `400d`, `2y30d`.
- * Source: apimachinery `pkg/util/duration/duration.go` (HumanDuration). `ms` below zero is `0s`.
+ * Formats a duration like kubectl's AGE column: `5s`, `3m20s`, `45m`, `3h5m`, `2d4h`, `400d`, `2y30d`. Source:
+ * apimachinery `pkg/util/duration/duration.go` (HumanDuration). A negative `ms` gives `0s`.
  */
 export function humanDuration(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

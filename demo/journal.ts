@@ -5,7 +5,7 @@ import type { Selector } from './selectors.ts';
 
 export interface WatchQuery {
   readonly resource: Resource;
-  /** '' watches all namespaces. */
+  /** Namespace; '' watches all namespaces. */
   readonly namespace: string;
   readonly selector: Selector;
   readonly fromVersion: number;
@@ -17,12 +17,12 @@ export interface ChangeEvent {
 }
 
 export interface Watcher {
-  /** The next change; undefined after `close`, or when the watcher fell so far behind that its queue was dropped. */
+  /** The next change; undefined after `close`, or after the queue was dropped because the watcher was too slow. */
   next(): Promise<ChangeEvent | undefined>;
   close(): void;
 }
 
-/** One write: `before` is undefined for a new object, `after` for one that is gone. */
+/** One write: `before` is undefined for a new object, `after` for a deleted one. */
 export interface Change {
   readonly version: number;
   readonly resource: Resource;
@@ -31,14 +31,14 @@ export interface Change {
   readonly after: ApiObject | undefined;
 }
 
-/** The latest changes, bounded, and who follows them. */
+/** The latest changes, limited in number, and their watchers. */
 export interface Journal {
   record(change: Change): void;
-  /** Follows changes after `fromVersion`. Throws 410 when the journal no longer reaches back that far. */
+  /** Follows changes after `fromVersion`. Throws 410 if the journal is too short. */
   watch(query: WatchQuery): Watcher;
 }
 
-/** A journal of the last `maxChanges` changes, whose watchers may have `maxQueued` events waiting. */
+/** Creates a journal of the last `maxChanges` changes. Each watcher may queue `maxQueued` events. */
 export function createJournal(maxChanges: number, maxQueued: number): Journal {
   const history: Change[] = [];
   const watchers = new Set<QueuedWatcher>();
@@ -67,7 +67,7 @@ interface QueuedWatcher extends Watcher {
   offer(change: Change): void;
 }
 
-/** A queue of at most `maxQueued` events; when it is full the watcher ends, as a slow watcher of the API server does. */
+/** A queue of at most `maxQueued` events. A full queue ends the watch, like a slow watch of the API server. */
 function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void): QueuedWatcher {
   const queue: ChangeEvent[] = [];
   let waiting: ((event: ChangeEvent | undefined) => void) | undefined;
@@ -101,7 +101,10 @@ function createWatcher(query: WatchQuery, maxQueued: number, onClose: () => void
   };
 }
 
-/** An object that leaves the selection is DELETED to this watcher, as it was before; one that enters it is ADDED. */
+/**
+ * Returns the event for a watcher. An object that leaves the selection is DELETED with its previous state; one that
+ * enters it is ADDED.
+ */
 function eventFor(query: WatchQuery, change: Change): ChangeEvent | undefined {
   if (change.resource !== query.resource) return undefined;
   if (query.namespace !== '' && change.namespace !== query.namespace) return undefined;

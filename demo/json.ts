@@ -1,17 +1,17 @@
-/** JSON values of the API, and reading them without trusting their shape. Nothing here writes into what it is given. */
+/** JSON values of the API, and safe access to them. No function changes its arguments. */
 export type Json = string | number | boolean | null | readonly Json[] | ApiObject;
 
 export interface ApiObject {
   readonly [key: string]: Json | undefined;
 }
 
-/** The value of a JSON text. Throws `SyntaxError` when `text` is not JSON. */
+/** Parses JSON. Throws `SyntaxError` for invalid text. */
 export function parseApiJson(text: string): Json {
   const value: unknown = JSON.parse(text);
   return isJson(value) ? value : null;
 }
 
-/** Whether `value` can be a JSON value; looks at the outermost level only, for values fresh from a parser. */
+/** True if `value` can be a JSON value. Checks only the outermost level, for values from a parser. */
 export function isJson(value: unknown): value is Json {
   return value === null || ['string', 'number', 'boolean', 'object'].includes(typeof value);
 }
@@ -24,7 +24,7 @@ export function isArray(value: unknown): value is readonly Json[] {
   return Array.isArray(value);
 }
 
-/** The value under `path`, or undefined when any step is missing. Array steps are written as decimal indexes. */
+/** The value at `path`, or undefined if a step is missing. Array indexes are decimal strings. */
 export function at(value: Json | undefined, ...path: readonly string[]): Json | undefined {
   let current = value;
   for (const key of path) {
@@ -35,41 +35,41 @@ export function at(value: Json | undefined, ...path: readonly string[]): Json | 
   return current;
 }
 
-/** The string under `path`, or the empty string, which is how the API spells "not set". */
+/** The string at `path`, or the empty string, which means "not set" in the API. */
 export function stringAt(value: Json | undefined, ...path: readonly string[]): string {
   const found = at(value, ...path);
   return typeof found === 'string' ? found : '';
 }
 
-/** The number under `path`, or undefined. */
+/** The number at `path`, or undefined. */
 export function numberAt(value: Json | undefined, ...path: readonly string[]): number | undefined {
   const found = at(value, ...path);
   return typeof found === 'number' ? found : undefined;
 }
 
-/** Whether the value under `path` is exactly `true`. */
+/** True if the value at `path` is exactly `true`. */
 export function flagAt(value: Json | undefined, ...path: readonly string[]): boolean {
   return at(value, ...path) === true;
 }
 
-/** The object under `path`, or an empty one. */
+/** The object at `path`, or an empty one. */
 export function objectAt(value: Json | undefined, ...path: readonly string[]): ApiObject {
   const found = at(value, ...path);
   return isObject(found) ? found : {};
 }
 
-/** The array under `path`, or an empty one. */
+/** The array at `path`, or an empty one. */
 export function arrayAt(value: Json | undefined, ...path: readonly string[]): readonly Json[] {
   const found = at(value, ...path);
   return isArray(found) ? found : [];
 }
 
-/** The strings of the array under `path`; other members are left out. */
+/** The strings in the array at `path`; other elements are skipped. */
 export function stringsAt(value: Json | undefined, ...path: readonly string[]): readonly string[] {
   return arrayAt(value, ...path).filter((member) => typeof member === 'string');
 }
 
-/** The string-valued members of the object under `path` (labels, annotations). */
+/** The string fields of the object at `path` (labels, annotations). */
 export function stringMapAt(
   value: Json | undefined,
   ...path: readonly string[]
@@ -78,7 +78,7 @@ export function stringMapAt(
   return new Map(entries.flatMap(([key, member]) => (typeof member === 'string' ? [[key, member]] : [])));
 }
 
-/** What names an object of the API; empty texts where it says nothing. */
+/** Identity of an API object; missing parts are empty. */
 export function identify(object: ApiObject): {
   readonly namespace: string;
   readonly name: string;
@@ -88,7 +88,7 @@ export function identify(object: ApiObject): {
   return { namespace: of('namespace'), name: of('name'), uid: of('uid') };
 }
 
-/** A copy of `object` in which `path` holds `value`; `undefined` removes the member. Missing objects on the way are made. */
+/** Returns a copy of `object` with a value at `path`; `undefined` removes the field. Creates missing parents. */
 export function withValue(
   object: ApiObject,
   path: readonly [string, ...string[]],
@@ -103,7 +103,7 @@ export function withValue(
   return copy;
 }
 
-/** Whether two JSON values are the same, whatever the order of their members. */
+/** True if two JSON values are equal, in any order of fields. */
 export function equalJson(left: Json | undefined, right: Json | undefined): boolean {
   if (left === right) return true;
   if (isArray(left) && isArray(right)) {

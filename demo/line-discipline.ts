@@ -1,4 +1,4 @@
-/** What typed bytes lead to: what the program reads, what the screen echoes, and what Ctrl-C and Ctrl-D mean. */
+/** Effects of input: data for the program, echo on the screen, and signals of Ctrl-C and Ctrl-D. */
 export interface TypedResult {
   readonly deliver: Uint8Array;
   readonly echo: Uint8Array;
@@ -7,9 +7,9 @@ export interface TypedResult {
 }
 
 /**
- * The little of a terminal's line discipline that makes a shell on pipes usable where no pseudo-terminal can be had:
- * echo, line editing by backspace, Ctrl-C, Ctrl-D, and `\n` to `\r\n` on the way out. A line is at most 4096 bytes long,
- * as in the kernel; what is typed beyond that is dropped and rings the bell.
+ * Minimal line discipline for a shell on pipes, if no pseudo-terminal is available: echo, backspace, Ctrl-C, Ctrl-D,
+ * and ` ` to `\r ` in the output. A line has at most 4096 bytes, like in the kernel; more input is dropped and rings
+ * the bell.
  */
 export interface LineDiscipline {
   typed(bytes: Uint8Array): TypedResult;

@@ -8,9 +8,11 @@ import { parseFieldSelector, parseLabelSelector, type Selector } from './selecto
 import type { Store } from './store.ts';
 import { encodeTable, parseTableRequest, type TableOptions, type TableRequest } from './table.ts';
 
-/** Without `timeoutSeconds` a watch ends after this long, in ms; upstream ends it after 30 to 60 minutes. */
+/** Default duration of a watch without `timeoutSeconds`, in ms. Kubernetes uses 30 to 60 minutes. */
 const DEFAULT_WATCH_MS = 45 * 60_000;
-/** A bookmark tells an idle watcher, this often, how far it has seen. Source: apiserver `bookmarkFrequency`. */
+/**
+ * Interval of bookmarks, which report the current version to an idle watcher. Source: apiserver `bookmarkFrequency`.
+ */
 const BOOKMARK_MS = 60_000;
 
 export interface ListDependencies {
@@ -18,7 +20,7 @@ export interface ListDependencies {
   readonly now: () => Date;
 }
 
-/** The selectors of a list, watch or deletecollection; `name` narrows it to one object. Throws 400. */
+/** Selectors of a list, watch or deletecollection. `name` restricts it to one object. Throws 400. */
 export function selectorOf(query: URLSearchParams, resource: Resource, name = ''): Selector {
   const labels = parseLabelSelector(query.get('labelSelector') ?? '');
   const fields = parseFieldSelector(query.get('fieldSelector') ?? '', resource);
@@ -26,7 +28,7 @@ export function selectorOf(query: URLSearchParams, resource: Resource, name = ''
     labels(object) && fields(object) && (name === '' || stringAt(object, 'metadata', 'name') === name);
 }
 
-/** Answers with one object, as a table row if the client asked for that. */
+/** Sends one object, or a table row if the client requested a table. */
 export function sendObject(
   exchange: ApiExchange,
   { now }: ListDependencies,
@@ -39,7 +41,7 @@ export function sendObject(
   exchange.send(httpStatus, shown);
 }
 
-/** Answers a list, always with all objects: `limit` is ignored, as a server may. */
+/** Sends a complete list. `limit` is ignored, which the API permits. */
 export function sendList(
   exchange: ApiExchange,
   dependencies: ListDependencies,
@@ -57,7 +59,7 @@ export function sendList(
   );
 }
 
-/** A table of one row, of the version of its object. */
+/** Returns a table with one row, with the version of its object. */
 function objectTable(
   resource: Resource,
   object: ApiObject,
@@ -72,8 +74,8 @@ function tableRequest(exchange: ApiExchange): TableRequest | undefined {
 }
 
 /**
- * Streams changes as newline-delimited JSON until `timeoutSeconds`, the client, or the cluster ends it. Without a resource
- * version it begins with what exists; with `sendInitialEvents` it marks where that ends. Source: apiserver
+ * Streams changes as newline-delimited JSON until `timeoutSeconds`, a disconnect or the end of the cluster. Without a
+ * resource version it starts with the existing objects. With `sendInitialEvents` it marks their end. Source: apiserver
  * `pkg/endpoints/handlers/watch.go`.
  */
 export async function sendWatch(
@@ -126,7 +128,7 @@ interface EventEncoder {
   bookmark(version: number, initialEnd: boolean): string;
 }
 
-/** Events as lines; as tables if the client asked for that, with the columns in the first one only. */
+/** Encodes events as lines. If the client requested tables, only the first one contains the columns. */
 function createEventEncoder(exchange: ApiExchange, resource: Resource, now: () => Date): EventEncoder {
   const request = tableRequest(exchange);
   let withoutColumns = false;

@@ -1,4 +1,4 @@
-/** Which user of this machine is at the other end of a loopback connection. */
+/** Identifies the local user at the other end of a loopback connection. */
 import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
 
@@ -6,10 +6,10 @@ import { isIPv4 } from 'node:net';
 const ROW = /^\s*\d+: ([0-9A-F]+):([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} [0-9A-F]{2} \S+ \S+ \S+\s+(\d+) /gm;
 
 /**
- * True if the socket with this address belongs to the user of this process or to root. Linux lists the user of each socket;
- * where no such list exists (macOS, Windows) the result is true.
+ * True if the socket with this address belongs to the user of this process or to root. Linux lists the user of each
+ * socket. On an OS without such a list (macOS, Windows) the result is true.
  *
- * @param address IP address of the other end, a loopback address
+ * @param address loopback IP address of the peer
  */
 export async function isOwnSocket(address: string, port: number): Promise<boolean> {
   const own = process.getuid?.();
@@ -26,7 +26,10 @@ export async function isOwnSocket(address: string, port: number): Promise<boolea
   return false;
 }
 
-/** How Linux writes an address: words in the byte order of the machine; IPv4 also as an IPv4-mapped IPv6 address. */
+/**
+ * Address forms in Linux: words in the byte order of the machine. An IPv4 address may also be an IPv4-mapped IPv6
+ * address.
+ */
 function namesOf(address: string): readonly string[] {
   if (!isIPv4(address)) return [`${'0'.repeat(24)}${words([0, 0, 0, 1])}`];
   const name = words(address.split('.').map(Number));

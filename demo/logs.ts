@@ -2,27 +2,27 @@
 export interface LogPart {
   readonly sequence: number;
   readonly timeMs: number;
-  /** With its newline, unless the line was cut or the container ended in the middle of it. */
+  /** Bytes with their newline, unless the line was split or is the unterminated last line. */
   readonly bytes: Uint8Array;
 }
 
-/** A container's log: the latest lines, bounded in bytes; older ones are dropped. */
+/** The latest log lines of a container, limited in bytes. */
 export interface LogBuffer {
   append(source: 'stdout' | 'stderr', chunk: Uint8Array): void;
-  /** No more will come; unfinished lines become entries. */
+  /** Ends the log. Unfinished lines become entries. */
   end(): void;
   readonly ended: boolean;
-  /** Entries from `sequence` on that are still held. */
+  /** Returns the available entries from `sequence` on. */
   since(sequence: number): readonly LogPart[];
-  /** Resolves at the next append or end, at once when it has ended. */
+  /** Resolves at the next append or end; immediately if the log has ended. */
   changed(signal: AbortSignal): Promise<void>;
 }
 
-/** Lines longer than this are cut into several entries, as the kubelet does. */
+/** Maximum length of an entry. Longer lines are split, like in the kubelet. */
 const MAX_ENTRY_BYTES = 16 * 1024;
 const NEWLINE = 0x0a;
 
-/** A log that keeps the last `maxBytes` bytes. `now` gives the time in ms that each line is stamped with. */
+/** Creates a log of the last `maxBytes` bytes. `now` returns the time of each line in ms. */
 export function createLogBuffer(now: () => number, maxBytes = 1024 * 1024): LogBuffer {
   const entries: LogPart[] = [];
   const unfinished = new Map<'stdout' | 'stderr', Uint8Array>();
@@ -81,7 +81,7 @@ export function createLogBuffer(now: () => number, maxBytes = 1024 * 1024): LogB
   };
 }
 
-/** What `GET …/log` asks for. Source: core/v1 PodLogOptions. */
+/** Query of `GET …/log`. Source: core/v1 PodLogOptions. */
 export interface LogQuery {
   readonly follow: boolean;
   readonly timestamps: boolean;
@@ -91,8 +91,8 @@ export interface LogQuery {
 }
 
 /**
- * Writes a log as `kubectl logs` shows it, and with `follow` waits for more until the log ends or `signal` fires.
- * A reader that falls behind the buffer loses the lines that were dropped meanwhile. `write` is awaited (back-pressure).
+ * Writes a log like `kubectl logs`. With `follow`, waits for more until the log ends or `signal` aborts. A reader that
+ * is slower than the buffer loses the dropped lines. Each `write` is awaited (back-pressure).
  */
 export async function writeLog(
   log: LogBuffer,

@@ -23,8 +23,8 @@ const RBAC_NAME = /^[^/%]{1,253}$/;
 const SUFFIX_ALPHABET = 'bcdfghjklmnpqrstvwxz2456789';
 
 /**
- * The object to store for a POST: checked, named, and with the defaults the API server would fill in. Throws 400, 403, 404
- * and 422 in its words. `now` stamps it.
+ * Returns the object to store for a POST: checked, named, and with the API server's defaults. Throws the API server's
+ * 400, 403, 404 and 422. `now` is its creation time.
  */
 export function prepareCreate(
   store: Store,
@@ -51,8 +51,8 @@ export function prepareCreate(
 }
 
 /**
- * The object to store for a PUT or PATCH. What the server owns stays; `part` says which half of the object the request is
- * allowed to change. Throws 400 and 422.
+ * Returns the object to store for a PUT or PATCH. Server-owned fields stay. `part` is the half of the object that the
+ * request may change. Throws 400 and 422.
  */
 export function prepareUpdate(
   resource: Resource,

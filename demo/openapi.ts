@@ -3,8 +3,9 @@ import type { ApiObject } from './json.ts';
 import { isStored, RESOURCES, type Resource } from './resources.ts';
 
 /**
- * The index of OpenAPI v3 documents, one per group and version. kubectl looks for PATCH operations in them that know the
- * `fieldValidation` parameter, and then leaves validation to the server. There are no schemas, so `kubectl explain` has nothing to show.
+ * Index of the OpenAPI v3 documents, one per group and version. kubectl searches them for PATCH operations with the
+ * `fieldValidation` parameter, and then leaves validation to the server. There are no schemas, so `kubectl explain`
+ * shows nothing.
  */
 export function openApiV3Index(): ApiObject {
   const documents = [...new Set(RESOURCES.map(documentPath))];
@@ -21,7 +22,7 @@ export function openApiV3Index(): ApiObject {
   };
 }
 
-/** The document of `api/v1` or `apis/{group}/{version}`; undefined when that is not served. */
+/** Returns the document of `api/v1` or `apis/{group}/{version}`; undefined if it is not supported. */
 export function openApiV3(path: string): ApiObject | undefined {
   const resources = RESOURCES.filter((resource) => documentPath(resource) === path);
   if (resources.length === 0) return undefined;
@@ -34,8 +35,8 @@ export function openApiV3(path: string): ApiObject | undefined {
 }
 
 /**
- * The OpenAPI v2 document, without definitions, as `gnostic` protobuf (openapi_v2.Document), the form in which kubectl asks for
- * it where v3 did not answer its question.
+ * The OpenAPI v2 document, without definitions, as `gnostic` protobuf (openapi_v2.Document). kubectl requests this form
+ * if v3 is insufficient.
  */
 export function openApiV2Protobuf(): Uint8Array {
   const text = (field: number, value: string): Buffer => tagged(field, Buffer.from(value));

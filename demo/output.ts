@@ -1,21 +1,21 @@
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * One output of a process, delivered to every subscriber. The source is read at the pace of the slowest subscriber and
- * not at all while there is none, so nothing is buffered without bound and nothing is lost.
+ * One output of a process, delivered to every subscriber. It is read at the speed of the slowest subscriber, and paused
+ * without subscribers, so that buffers stay bounded and no data is lost.
  */
 export interface Output {
-  /** Delivers every later chunk to `sink`, which is never ended by this. Returns the way to stop. */
+  /** Delivers later chunks to `sink`, and never ends it. Returns a function that unsubscribes. */
   subscribe(sink: Writable): () => void;
-  /** Resolves when the source has ended and its last chunk was handed over, or when it broke. */
+  /** Resolves after the last chunk was delivered, or after a failure. */
   readonly done: Promise<void>;
-  /** Bytes handed over so far. */
+  /** Delivered bytes. */
   readonly deliveredBytes: number;
-  /** Whether a slow subscriber is holding the source back. */
+  /** True if a slow subscriber pauses the source. */
   readonly held: boolean;
 }
 
-/** Fans `source` out. It must not be read by anyone else. */
+/** Distributes `source`, which must have no other reader. */
 export function createOutput(source: Readable): Output {
   const sinks = new Set<Writable>();
   const full = new Set<Writable>();

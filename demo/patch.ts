@@ -1,13 +1,13 @@
 import { at, isArray, isObject, equalJson, stringAt, type Json, type ApiObject } from './json.ts';
 
-/** How a PATCH of each content type changes an object. */
+/** Patch functions by content type. */
 export const PATCHES: ReadonlyMap<string, (target: ApiObject, patch: Json) => Json> = new Map([
   ['application/merge-patch+json', mergePatch],
   ['application/strategic-merge-patch+json', strategicMergePatch],
   ['application/apply-patch+yaml', strategicMergePatch],
 ]);
 
-/** RFC 7386: members of `patch` replace those of `target`, null removes them, arrays are replaced whole. */
+/** RFC 7386: fields of `patch` replace those of `target`, null removes them, arrays are replaced completely. */
 export function mergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;
   const result = new Map(Object.entries(isObject(target) ? target : {}));
@@ -18,7 +18,7 @@ export function mergePatch(target: Json | undefined, patch: Json): Json {
   return Object.fromEntries(result);
 }
 
-/** Keys by which the lists of the core types are merged. Source: `patchMergeKey` tags in k8s.io/api core/v1 and apps/v1. */
+/** Merge keys of the lists in core types. Source: `patchMergeKey` tags in k8s.io/api core/v1 and apps/v1. */
 const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
   containers: ['name'],
   initContainers: ['name'],
@@ -38,13 +38,13 @@ const MERGE_KEYS: Readonly<Record<string, readonly string[]>> = {
   addresses: ['type'],
 };
 
-/** Lists of plain values that are merged as sets. */
+/** Lists of primitive values that are merged as sets. */
 const MERGED_SETS: readonly string[] = ['finalizers', 'podCIDRs'];
 
 /**
- * A strategic merge patch: like RFC 7386, but the lists of the core types are merged by their keys, with the directives
- * `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…` (order is only kept, never rearranged).
- * Source: apimachinery `pkg/util/strategicpatch/patch.go`.
+ * A strategic merge patch: like RFC 7386, but lists of the core types are merged by their keys, with the directives
+ * `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…` and `$setElementOrder/…` (the order is only kept, never
+ * changed). Source: apimachinery `pkg/util/strategicpatch/patch.go`.
  */
 export function strategicMergePatch(target: Json | undefined, patch: Json): Json {
   if (!isObject(patch)) return patch;

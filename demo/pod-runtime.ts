@@ -12,17 +12,16 @@ import { MARKER_VARIABLE, sweepProcesses } from './sweep.ts';
 import { DEFAULT_SIZE, type Terminals } from './terminal.ts';
 
 /**
- * Runs the containers of pods as local processes. There is no isolation whatever: a container sees the machine's files,
- * network and programs with the rights of whoever started the demo. That is why the double listens on loopback only and
- * asks for a token.
+ * Runs the containers of pods as local processes, without any isolation. A container has the rights of the user who
+ * started the demo. Therefore the API server double only listens on loopback and requires a token.
  */
 export interface PodRuntime {
-  /** Starts a pod's containers. Returns undefined when no more pods can run. */
+  /** Starts a pod's containers. Returns undefined if the maximum number of pods runs. */
   start(pod: ApiObject): RunningPod | undefined;
   find(namespace: string, name: string): RunningPod | undefined;
-  /** Starts ephemeral containers that the pod has gained. */
+  /** Starts new ephemeral containers of the pod. */
   refresh(pod: ApiObject): void;
-  /** Ends a pod's containers and everything they left running, and forgets it. */
+  /** Stops a pod's containers and their child processes, and forgets the pod. */
   stop(namespace: string, name: string, graceMs: number): Promise<void>;
   close(): Promise<void>;
 }
@@ -32,30 +31,30 @@ export interface RunningPod {
   readonly uid: string;
   readonly containers: readonly Container[];
   readonly ephemeral: readonly Container[];
-  /** Status of the pod as it is now. */
+  /** Current status of the pod. */
   status(): ApiObject;
-  /** Runs a command beside a container's program. Throws `ProgramNotFound`. */
+  /** Runs a command next to a container's program. Throws `ProgramNotFound`. */
   exec(container: Container, argv: readonly string[], options: CommandOptions): RunningProcess;
-  /** The local port behind a port that one of the containers declares. Throws when none does. */
+  /** Returns the local port of a declared container port. Throws if no container declares it. */
   localPort(containerPort: number): Promise<number>;
 }
 
 export interface CommandOptions {
   readonly tty: boolean;
   readonly stdin: boolean;
-  /** The terminal's first size. */
+  /** Initial size of the terminal. */
   readonly size?: TerminalSize | undefined;
 }
 
 export interface PodRuntimeDependencies {
   readonly terminals: Terminals;
-  /** An empty directory of this runtime's own; the caller removes it. */
+  /** An empty directory for this runtime. The caller removes it. */
   readonly scratch: string;
   readonly shell: string;
   readonly searchPath: string;
   readonly now: () => Date;
   readonly maxPods: number;
-  /** Called when `status()` of a pod has changed. */
+  /** Called after `status()` of a pod has changed. */
   readonly onChange: (namespace: string, name: string) => void;
 }
 
@@ -94,7 +93,7 @@ function keyOf({ namespace, name }: { readonly namespace: string; readonly name:
   return `${namespace}/${name}`;
 }
 
-/** A pod's containers, and the commands that run beside them. */
+/** A pod's containers, and additional commands in it. */
 class LocalPod implements RunningPod {
   readonly name: string;
   readonly uid: string;
@@ -212,7 +211,10 @@ function restartPolicyOf(pod: ApiObject): RestartPolicy {
   return policy === 'Never' || policy === 'OnFailure' ? policy : 'Always';
 }
 
-/** A home directory whose shells greet with the pod's name, also where the system's own start-up files set a prompt. */
+/**
+ * Creates a home directory. Its shells show the pod's name in the prompt, even if start-up files of the OS set a
+ * prompt.
+ */
 function prepareHome(directory: string, title: string): string {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   writeFileSync(join(directory, '.bashrc'), `PS1='\\[\\e[36m\\]${title}\\[\\e[0m\\]:\\w\\$ '\n`);

@@ -1,7 +1,7 @@
 import { containerStatus, type Container } from './container.ts';
 import type { ApiObject } from './json.ts';
 
-/** The address every pod reports for its node. */
+/** Node address of every pod. */
 export const HOST_ADDRESS = '127.0.0.1';
 
 /** `status` of a pod from the state of its containers. */

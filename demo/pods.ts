@@ -7,14 +7,14 @@ import type { Store } from './store.ts';
 
 const DEFAULT_GRACE_SECONDS = 30;
 
-/** Keeps the store's pods and the runtime's in step, and ends what is deleted. */
+/** Synchronises the pods of the store with the runtime, and stops deleted pods. */
 export class PodController {
   readonly #store: Store;
   readonly #runtime: () => PodRuntime;
   readonly #events: ClusterEvents;
   readonly #now: () => Date;
 
-  /** @param runtime a function, because the runtime reports to this controller */
+  /** @param runtime a function, because the runtime also needs this controller */
   constructor(store: Store, runtime: () => PodRuntime, events: ClusterEvents, now: () => Date) {
     this.#store = store;
     this.#runtime = runtime;
@@ -22,7 +22,7 @@ export class PodController {
     this.#now = now;
   }
 
-  /** Starts a pod that was just stored. */
+  /** Starts a new pod. */
   started(pod: ApiObject): void {
     const { namespace, name } = identify(pod);
     if (this.#runtime().start(pod) === undefined) {
@@ -36,14 +36,14 @@ export class PodController {
     this.publish(namespace, name);
   }
 
-  /** Starts the ephemeral containers that a changed pod has gained. */
+  /** Starts new ephemeral containers of a changed pod. */
   updated(pod: ApiObject): void {
     const { namespace, name } = identify(pod);
     this.#runtime().refresh(pod);
     this.publish(namespace, name);
   }
 
-  /** Writes the runtime's view of a pod into the store. */
+  /** Writes the runtime's status of a pod to the store. */
   publish(namespace: string, name: string): void {
     const running = this.#runtime().find(namespace, name);
     const stored = this.#store.get(PODS, namespace, name);
@@ -55,8 +55,8 @@ export class PodController {
   }
 
   /**
-   * Deletes a pod: at once without grace or when it has ended, otherwise when its programs have. Returns its last stored
-   * state. Throws 404.
+   * Deletes a pod: immediately without a grace period or after its exit, otherwise after its programs have exited.
+   * Returns its last stored state. Throws 404.
    */
   deletePod(namespace: string, name: string, graceSeconds?: number): ApiObject {
     const pod = this.#store.require(PODS, namespace, name);
@@ -85,7 +85,7 @@ export class PodController {
     return terminating;
   }
 
-  /** Deletes a namespace when everything in it is gone. Returns its state. Throws 404. */
+  /** Deletes a namespace after its content. Returns its state. Throws 404. */
   deleteNamespace(name: string): ApiObject {
     const marked = this.#store.update(NAMESPACES, '', name, (current) => ({
       ...withValue(current, ['metadata', 'deletionTimestamp'], timestamp(this.#now())),

@@ -4,11 +4,11 @@ import { pipeline } from 'node:stream/promises';
 import type { Duplex } from 'node:stream';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
-/** Stream protocol of port-forward over SPDY; the WebSocket tunnel carries the same inside. */
+/** Stream protocol of port-forward over SPDY, also inside the WebSocket tunnel. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
-/** Forwarded connections at a time; each takes two streams. */
+/** Maximum number of forwarded connections; each uses two streams. */
 const MAX_FORWARDED = 200;
 
 interface Pair {
@@ -18,8 +18,8 @@ interface Pair {
 
 /**
  * Serves port-forward on `transport`. Each pair of streams with one `requestid` becomes a connection to the local port
- * that `resolvePort` gives for the pod's port; what it throws, and a refused connection, is told on the error stream.
- * Resolves when the client has gone; every connection is closed then. Source: kubelet `cri/streaming/portforward`.
+ * from `resolvePort`. Its errors and rejected connections are reported on the error stream. Resolves after the client
+ * has disconnected and every connection is closed. Source: kubelet `cri/streaming/portforward`.
  */
 export async function servePortForward(
   transport: Duplex,

@@ -7,28 +7,28 @@ import { settledWithin } from '../src/async/within.ts';
 import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createOutput, type Output } from './output.ts';
 
-/** How a process ended: `code` as a shell reports it, 128 + n after signal n. */
+/** Result of a process: `code` as reported by a shell, 128 + n after signal n. */
 export interface ExitResult {
   readonly code: number;
-  /** Signal number, 0 when it was not one. */
+  /** Signal number; 0 without a signal. */
   readonly signal: number;
 }
 
-/** A program that runs: with three pipes, with a terminal (then there is no `stderr`), or inside this process. */
+/** A running program: with three pipes, with a terminal (without `stderr`), or inside this process. */
 export interface RunningProcess {
   readonly pid: number | undefined;
-  /** Ending it is end-of-file to the program. Absent when the program was started without input. */
+  /** Input of the program; ending it is end-of-file. Undefined for a program without input. */
   readonly stdin: Writable | undefined;
   readonly stdout: Output;
   readonly stderr: Output | undefined;
   resize(size: TerminalSize): void;
-  /** Sends a signal to the whole process group. Does nothing once it is gone. */
+  /** Sends a signal to the process group. Does nothing after its exit. */
   kill(signal: NodeJS.Signals): void;
-  /** Resolves when the program has ended and its output was handed over. Never rejects. */
+  /** Resolves after the program has exited and its output was delivered. Never rejects. */
   readonly exited: Promise<ExitResult>;
 }
 
-/** What to run. `program` is the absolute path found for `argv[0]`. */
+/** Command to run. `program` is the absolute path of `argv[0]`. */
 export interface ProcessPlan {
   readonly program: string;
   readonly argv: readonly string[];
@@ -37,12 +37,12 @@ export interface ProcessPlan {
   readonly stdin: boolean;
 }
 
-/** argv[0] cannot be run. `message` reads as a container runtime puts it. */
+/** Thrown if argv[0] cannot be run. `message` has the form of a container runtime. */
 export class ProgramNotFound extends Error {
   override readonly name = 'ProgramNotFound';
 }
 
-/** The absolute path of `name`, looked up in `searchPath` as execvp does. Throws `ProgramNotFound`. */
+/** Returns the absolute path of `name` in `searchPath`, like execvp. Throws `ProgramNotFound`. */
 export function findProgram(name: string, searchPath: string, directory: string): string {
   const candidates = name.includes('/')
     ? [isAbsolute(name) ? name : join(directory, name)]
@@ -62,7 +62,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-/** How long output may stay silent, after the program ended, before leftover background jobs are no longer waited for. */
+/** Time without output after which background jobs of an exited program are ignored. */
 const SILENT_AFTER_EXIT_MS = 400;
 
 /** Runs `plan` on pipes, in its own process group. */
@@ -78,7 +78,7 @@ export function startOnPipes(plan: ProcessPlan): RunningProcess {
   if (outPipe === null || errPipe === null) throw new Error('the child process has no output pipes');
   const stdout = createOutput(outPipe);
   const stderr = createOutput(errPipe);
-  // A program that closes its input early is not an error of the session.
+  // A program may close its input early.
   child.stdin?.on('error', () => undefined);
   const ended = new Promise<ExitResult>((resolve) => {
     child.once('error', () => {
@@ -107,23 +107,23 @@ export function startOnPipes(plan: ProcessPlan): RunningProcess {
   };
 }
 
-/** The `ExitResult` of what Node reports about a child. */
+/** Converts Node's exit result of a child. */
 function exitResult(code: number | null, signal: NodeJS.Signals | null): ExitResult {
   const number = signal === null ? 0 : osConstants.signals[signal];
   return { code: code ?? 128 + number, signal: number };
 }
 
-/** Signals the group that `pid` leads; a group that is gone already is fine. */
+/** Signals the process group of `pid`. Ignores a missing group. */
 export function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
   if (pid === undefined) return;
   try {
     process.kill(-pid, signal);
   } catch {
-    // ESRCH: nothing left to signal
+    // ESRCH: the group has exited
   }
 }
 
-/** Waits until the outputs end, or are silent for a while although someone is reading them. */
+/** Waits until the outputs end, or until they are silent for a while although they are being read. */
 async function drain(outputs: readonly Output[]): Promise<void> {
   const all = Promise.all(outputs.map((output) => output.done));
   const total = (): number => outputs.reduce((sum, output) => sum + output.deliveredBytes, 0);

@@ -2,16 +2,16 @@ import { badRequest } from './api-status.ts';
 import { isArray, isObject, type Json, type ApiObject } from './json.ts';
 import { MESSAGES, type FieldType } from './protobuf-messages.ts';
 
-/** The content type in which kubectl 1.32 and later send what their typed clients create. */
+/** Content type of creates in kubectl 1.32 and later. */
 export const PROTOBUF_TYPE = 'application/vnd.kubernetes.protobuf';
 
 const MAGIC = Buffer.from('k8s\0');
 const WIRE = { varint: 0, fixed64: 1, lengthDelimited: 2, fixed32: 5 } as const;
 
 /**
- * An object from Kubernetes' protobuf form: the magic, then a `runtime.Unknown` that names the kind and carries the
- * message. Fields that the double does not know are left out, as are empty ones (`omitempty`). Throws 400 when the bytes
- * do not parse or the kind is not known. Source: apimachinery `pkg/runtime/serializer/protobuf/protobuf.go`.
+ * Decodes Kubernetes' protobuf form: the magic, then a `runtime.Unknown` with kind and message. Unknown and empty
+ * fields are omitted (`omitempty`). Throws 400 for invalid bytes or an unknown kind. Source: apimachinery
+ * `pkg/runtime/serializer/protobuf/protobuf.go`.
  */
 export function decodeProtobufObject(bytes: Uint8Array): ApiObject {
   if (!Buffer.from(bytes.subarray(0, MAGIC.byteLength)).equals(MAGIC))
@@ -96,7 +96,7 @@ interface WireField {
   readonly value: FieldValue;
 }
 
-/** The fields of a message in wire order. Throws 400 for a length that does not fit or a wire type that is none. */
+/** Returns the fields of a message in wire order. Throws 400 for an invalid length or wire type. */
 function readFields(bytes: Uint8Array): readonly WireField[] {
   const fields: WireField[] = [];
   let offset = 0;

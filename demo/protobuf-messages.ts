@@ -1,8 +1,8 @@
 /**
- * Field numbers of the messages that kubectl's typed clients send, in JSON names. Source: `generated.proto` of
+ * Field numbers of the messages that kubectl's typed clients send, with JSON names. Source: `generated.proto` of
  * k8s.io/api (core/v1, apps/v1, authorization/v1) and of apimachinery (meta/v1, runtime, util/intstr).
  *
- * Types: `string`, `bool`, `int` (0 is left out), `count` (0 is kept), `map` and `bytesMap` (of strings, of base64),
+ * Types: `string`, `bool`, `int` (0 is omitted), `count` (0 is kept), `map` and `bytesMap` (of strings, of Base64),
  * `intOrString`, another message, or `[]` of any of these.
  */
 export type FieldType = string;

@@ -6,7 +6,7 @@ import { signalGroup, type ProcessPlan, type RunningProcess } from './process.ts
 /** Starts a program in a terminal. */
 export type StartInTerminal = (plan: ProcessPlan, size: TerminalSize) => RunningProcess;
 
-/** The part of `@lydell/node-pty` that is used, with bytes instead of strings (`encoding: null`). */
+/** Used part of `@lydell/node-pty`, with bytes instead of strings (`encoding: null`). */
 interface PtyModule {
   spawn(file: string, args: readonly string[], options: Readonly<Record<string, unknown>>): Pty;
 }
@@ -21,12 +21,12 @@ interface Pty {
   resume(): void;
 }
 
-/** How often a held-back terminal is looked at: once its program is gone, what the kernel still holds must be read. */
+/** Interval of checks of a paused terminal. After the exit of its program, the rest in the kernel must be read. */
 const HELD_CHECK_MS = 50;
 
 /**
- * Starts programs in real pseudo-terminals, with what `load` resolves with (the module `@lydell/node-pty`); or the reason why
- * there are none: the package is optional and has no binary for some platforms.
+ * Returns a function that starts programs in pseudo-terminals with the module `@lydell/node-pty` from `load`. Returns
+ * the reason if the module is missing: it is optional and has no binary for some platforms.
  */
 export async function loadPty(
   load: () => Promise<unknown>,
@@ -62,7 +62,7 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
   const screen = new Readable({ read: release });
   const hold = (): void => {
     pty.pause();
-    // The module closes the terminal 200 ms after the program ended, read or not: take the rest (a few KiB) before that.
+    // The module closes the terminal 200 ms after the exit, even if it is unread, so read the rest (a few KiB) before.
     heldCheck ??= setInterval(() => {
       if (!isAlive(pty.pid)) release();
     }, HELD_CHECK_MS);
@@ -96,9 +96,9 @@ function startInPty(module: PtyModule, plan: ProcessPlan, size: TerminalSize): R
 
 const END_OF_TRANSMISSION = Uint8Array.of(0x04);
 
-/** Ending the keyboard types Ctrl-D, which is how a terminal spells end-of-file. */
+/** Writes to the terminal. Its end sends Ctrl-D, which means end-of-file. */
 function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
-  // The module's own write reports neither errors nor back-pressure; the socket behind it does.
+  // The module's own write reports neither errors nor back-pressure, so write to its socket.
   const inner: unknown = Reflect.get(pty, '_socket');
   const keyboard = new Writable({
     highWaterMark: 64 * 1024,
@@ -109,7 +109,7 @@ function createKeyboard(pty: Pty, exited: Promise<unknown>): Writable {
       } else if (inner.destroyed || !inner.writable) {
         done();
       } else {
-        // Errors mean the program has gone; the exit says so better.
+        // An error means that the program has exited, which `exited` reports.
         inner.write(chunk, () => {
           done();
         });

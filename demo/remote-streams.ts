@@ -2,7 +2,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { StatusToSend } from '../src/wire/remotecommand/exit-status.ts';
 import { createResizeParser, type TerminalSize } from '../src/wire/remotecommand/resize.ts';
 
-/** The streams a client asked for in the query of an exec or attach request. */
+/** Requested streams of an exec or attach request. */
 export interface StreamOptions {
   readonly stdin: boolean;
   readonly stdout: boolean;
@@ -10,23 +10,23 @@ export interface StreamOptions {
   readonly tty: boolean;
 }
 
-/** The client's end of an exec or attach session, whatever it speaks. */
+/** The client of an exec or attach session, for all protocols. */
 export interface RemoteStreams {
   /** Ends when the client has closed its input (impossible before v5 over WebSocket, and in v1). */
   readonly stdin: Readable | undefined;
   readonly stdout: Writable | undefined;
   readonly stderr: Writable | undefined;
-  /** Calls `listener` for every size; the latest one so far at once, if there is one. */
+  /** Calls `listener` for every size, and immediately with the latest one, if any. */
   onResize(listener: (size: TerminalSize) => void): void;
-  /** Fires when the client has gone. */
+  /** Aborts when the client has disconnected. */
   readonly gone: AbortSignal;
   /** Sends the rest of the output, then `status`, and ends the session. */
   finish(status: StatusToSend): Promise<void>;
 }
 
-/** Collects the sizes of a resize stream. */
+/** Parser for the sizes of a resize stream. */
 export interface Sizes {
-  /** Takes bytes of the stream, cut anywhere. Throws `WireError` when they do not parse. */
+  /** Parses bytes of the stream, in chunks of any size. Throws `WireError` for invalid bytes. */
   readonly push: (bytes: Uint8Array) => void;
   readonly onResize: RemoteStreams['onResize'];
 }
@@ -49,7 +49,7 @@ export function createSizes(): Sizes {
   };
 }
 
-/** `push`, calling `refuse` instead of throwing for bytes that do not parse. */
+/** Wraps `push`: calls `refuse` for invalid bytes instead of throwing. */
 export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): (bytes: Uint8Array) => void {
   return (bytes) => {
     try {
@@ -60,7 +60,7 @@ export function guarded(push: (bytes: Uint8Array) => void, refuse: () => void): 
   };
 }
 
-/** Ends a stream; resolves when everything in it was taken, or when it broke. */
+/** Ends a stream. Resolves after all data was written, or after a failure. */
 export function endOf(stream: Writable | undefined): Promise<void> {
   return new Promise((resolve) => {
     if (stream === undefined || stream.destroyed || stream.writableFinished) {

@@ -6,14 +6,14 @@ import type { RunningPod } from './pod-runtime.ts';
 import { ProgramNotFound, type ExitResult, type RunningProcess } from './process.ts';
 import type { RemoteStreams, StreamOptions } from './remote-streams.ts';
 
-/** How long a terminal session may take to say how large it is before it starts at 80x24. */
+/** Time that a terminal session waits for the client's size before it starts with 80x24. */
 const FIRST_SIZE_MS = 300;
-/** A program whose client has gone is hung up on, and killed after this. */
+/** Delay between SIGHUP and SIGKILL after the client has disconnected. */
 const HANG_UP_MS = 2_000;
 
 /**
- * Runs a command for an exec session until it has ended and the client has everything. Never rejects: what goes wrong is
- * told to the client as status. A client that goes away ends the command.
+ * Runs a command for an exec session until it has exited and the client has all output. Never rejects; the client gets
+ * errors as a status. A disconnect stops the command.
  */
 export async function serveExec(
   pod: RunningPod,
@@ -49,8 +49,8 @@ export async function serveExec(
 }
 
 /**
- * Connects a client to a container's own program until that ends or the client goes. A container with `stdinOnce` loses its
- * input with its first client. Never rejects.
+ * Connects a client to a container's program until the program exits or the client disconnects. The input of a
+ * container with `stdinOnce` closes with its first client. Never rejects.
  */
 export async function serveAttach(
   container: Container,
@@ -96,7 +96,10 @@ function connect(program: RunningProcess, { stdout, stderr }: RemoteStreams): re
   ];
 }
 
-/** Feeds input to a program. Once the program takes no more, the rest is read and dropped, or it would block the session. */
+/**
+ * Copies input to a program. After the program has closed its input, the rest is discarded, so that it does not block
+ * the session.
+ */
 function pump(input: Readable | undefined, program: RunningProcess, endWithInput: boolean): void {
   if (input === undefined) return;
   input.on('error', () => undefined);

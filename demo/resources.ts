@@ -1,4 +1,4 @@
-/** The resources the double serves. Everything the REST layer, discovery and OpenAPI need to know of one is here. */
+/** A supported resource, with all facts for REST, discovery and OpenAPI. */
 export interface Resource {
   readonly group: string;
   readonly version: string;
@@ -14,7 +14,7 @@ export interface Resource {
 
 export interface Subresource {
   readonly name: string;
-  /** Kind of the objects it takes or gives, `{kind, group, version}` when that is not the parent's. */
+  /** Kind of a subresource's objects, `{kind, group, version}` if it differs from the parent's. */
   readonly kind: string;
   readonly group?: string;
   readonly version?: string;
@@ -135,14 +135,14 @@ export const RESOURCES: readonly Resource[] = [
   stored('rbac.authorization.k8s.io', 'v1', 'roles', 'Role'),
 ];
 
-/** The resource behind a URL's group, version and plural, if it is served. */
+/** Returns the resource for a URL's group, version and plural name, if it is supported. */
 export function findResource(group: string, version: string, plural: string): Resource | undefined {
   return RESOURCES.find(
     (resource) => resource.plural === plural && resource.group === group && resource.version === version,
   );
 }
 
-/** A resource the double cannot do without. Throws when the registry does not have it, which is a programming error. */
+/** Returns a mandatory resource. Throws for a missing one, which is a programming error. */
 export function requireResource(group: string, plural: string): Resource {
   const found = RESOURCES.find((resource) => resource.group === group && resource.plural === plural);
   if (found === undefined) throw new Error(`no resource ${plural} in group ${group}`);
@@ -160,7 +160,7 @@ export function apiVersionOf({
   return group === '' ? version : `${group}/${version}`;
 }
 
-/** Whether objects of this resource are kept, as opposed to reviews, which are answered and forgotten. */
+/** True if objects of this resource are stored. Reviews are not. */
 export function isStored(resource: Resource): boolean {
   return resource.verbs.includes('get');
 }

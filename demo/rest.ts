@@ -25,11 +25,11 @@ export interface RestDependencies {
   readonly pods: PodController;
   /** Serves `pods/{name}/log`. */
   readonly sendLog: (exchange: ApiExchange, path: ResourcePath) => Promise<void>;
-  /** Called after any object was stored or deleted. */
+  /** Called after an object was stored or deleted. */
   readonly changed: (resource: Resource, object: ApiObject) => void;
 }
 
-/** Serves everything below /api/v1 and /apis/{group}/{version} that names a resource. Throws `ApiStatusError`. */
+/** Serves resources below /api/v1 and /apis/{group}/{version}. Throws `ApiStatusError`. */
 export async function serveResource(exchange: ApiExchange, dependencies: RestDependencies): Promise<void> {
   const path = parseResourcePath(exchange.path);
   const { resource, namespace, name } = path;
@@ -108,7 +108,7 @@ async function change(
   if (body === undefined) throw badRequest('the body of the request was empty');
   const current = store.get(resource, namespace, name);
   if (current === undefined) {
-    // Server-side apply creates what is not there.
+    // Server-side apply creates missing objects.
     if (exchange.method !== 'PATCH' || !exchange.contentType.startsWith('application/apply-patch')) {
       throw notFound(resource, name);
     }
@@ -143,7 +143,7 @@ function finishChange(
   else sendObject(exchange, dependencies, resource, stored, httpStatus);
 }
 
-/** What a PUT or PATCH makes of an object. */
+/** Returns the object after a PUT or PATCH. */
 function reviseObject(
   exchange: ApiExchange,
   { resource, subresource }: ResourcePath,

@@ -3,7 +3,7 @@ import { objectAt, type ApiObject } from './json.ts';
 import { apiVersionOf, type Resource } from './resources.ts';
 
 /**
- * The answer to a review: who the caller is, or what a caller may do, which in this cluster is everything.
+ * Responds to a review: the identity of the caller, or the caller's rights, which are unrestricted in this cluster.
  * Source: k8s.io/api authentication/v1 and authorization/v1.
  */
 export function answerReview(resource: Resource, body: ApiObject, user: UserInfo): ApiObject {

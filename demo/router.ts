@@ -7,7 +7,7 @@ import type { ApiObject } from './json.ts';
 import { openApiV2Protobuf, openApiV3, openApiV3Index } from './openapi.ts';
 import { serveResource, type RestDependencies } from './rest.ts';
 
-/** What the cluster says it is. */
+/** Reported version of the cluster. */
 export const CLUSTER_VERSION = 'v1.33.0';
 
 export interface AnswerDependencies {
@@ -17,7 +17,7 @@ export interface AnswerDependencies {
   readonly log: Logger;
 }
 
-/** Answers one request, whatever happens with a status if not with what was asked. Never rejects. */
+/** Handles one request. Errors become a status. Never rejects. */
 export async function answer(
   request: HttpRequest,
   response: HttpResponse,
@@ -61,7 +61,7 @@ async function route(exchange: ApiExchange, rest: RestDependencies): Promise<voi
   }
 }
 
-/** Answers discovery; false when the path is none. */
+/** Handles discovery. @returns false for other paths */
 function discover(exchange: ApiExchange): boolean {
   const given = exchange.path.segments;
   const segments = given.at(-1) === '' ? given.slice(0, -1) : given;

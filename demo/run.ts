@@ -1,6 +1,6 @@
 /**
- * `npm start`: a cluster, the gateway, a recorder and the player on this machine, and one sample recording. With
- * `--kubeconfig` the cluster is a real one.
+ * `npm start`: runs a cluster, the gateway, a recorder and the player on this machine, and records one sample session.
+ * With `--kubeconfig` the cluster is a real one.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile, rm, stat, writeFile } from 'node:fs/promises';
@@ -35,10 +35,10 @@ const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' }
 const DEMO_POD = { namespace: 'default', pod: 'shell' };
 const DRAIN_MS = 1500;
 const TOKEN_BYTES = 32;
-/** The part of `demo.json` that says whether the demo runs. */
+/** Fields of `demo.json` that identify a running demo. */
 const NOTE = z.object({ recorder: z.string(), process: z.string() });
 
-/** Runs until the signal; prints one line per step, then the three lines to paste. */
+/** Runs until the signal. Prints one line per step, then three commands for the user. */
 export async function runDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const stack = new CleanUp();
   try {
@@ -76,7 +76,7 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
     process: await describeProcess(process.pid),
   };
   await rm(note, { force: true });
-  // never through a link that somebody else has put there
+  // `wx` never follows a link of another user
   await writeFile(note, JSON.stringify(running), { mode: 0o600, flag: 'wx' });
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');
@@ -95,7 +95,10 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   step('stopping');
 }
 
-/** @throws TailcastError `CONFIG_INVALID` if the directory belongs to another user, who could replace the kubeconfig in it */
+/**
+ * @throws TailcastError `CONFIG_INVALID` if the directory belongs to another user, who could replace the kubeconfig in
+ *   it
+ */
 async function refuseForeignDirectory(directory: string): Promise<void> {
   const { uid } = await stat(directory);
   if (process.getuid === undefined || uid === process.getuid()) return;
@@ -105,7 +108,7 @@ async function refuseForeignDirectory(directory: string): Promise<void> {
   );
 }
 
-/** @throws TailcastError `ALREADY_RUNNING` when the process that wrote the note still runs */
+/** @throws TailcastError `ALREADY_RUNNING` if the process that wrote the note still runs */
 async function refuseSecond(note: string): Promise<void> {
   const text = await readFile(note, 'utf8').catch(() => '');
   const { data } = NOTE.safeParse(jsonOrUndefined(text));
@@ -118,7 +121,7 @@ async function refuseSecond(note: string): Promise<void> {
 interface Upstream {
   readonly kubeconfig: string;
   readonly context: string | undefined;
-  /** Where the sample session goes; none on somebody's real cluster. */
+  /** Target of the sample session; undefined for a real cluster. */
   readonly pod: { readonly namespace: string; readonly pod: string } | undefined;
 }
 
@@ -155,7 +158,7 @@ async function openCluster(parts: {
   return { kubeconfig: path, context: undefined, pod: DEMO_POD };
 }
 
-/** Uploads and views are only for the user who runs the demo. */
+/** Only the user of the demo may upload and view. */
 const OWN_USER: Pick<RecorderOptions, 'identify' | 'identifyViewer'> = {
   identify: async ({ address, port }) =>
     isLoopback(address) && (await isOwnSocket(address, port))
@@ -197,9 +200,9 @@ function openGateway(parts: {
       ['stateDirectory', join(directory, 'gateway')],
       ['opsListen', 'off'],
       ['accessLog', false],
-      // the account is that of whoever tries it out, and may do everything
+      // the account belongs to the user of the demo, and usually is an administrator
       ['checkRights', false],
-      // as `demoIdentity` is given
+      // the group of `demoIdentity`
       ['claimableGroups', 'system:masters'],
     ]),
     environment: new Map(),
@@ -215,7 +218,7 @@ function openGateway(parts: {
   });
 }
 
-/** Everyone in the demo is this user, may do everything, and is recorded. */
+/** Identity of all callers of the demo: this user, with all rights, and recorded. */
 function demoIdentity(login: string, recorder: { readonly host: string; readonly port: number }): Identity {
   const rule = {
     impersonate: { groups: ['system:masters'] },

@@ -1,6 +1,6 @@
 /**
- * One interactive session made by the demo itself, through the gateway like any other, so that the player has
- * something to show. It types into a shell and waits for the screen, as a person would.
+ * One interactive session through the gateway, so that the player has a recording. The session types into a shell and
+ * waits for the screen, like a user.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,15 +11,15 @@ import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../src/wir
 import { CHANNEL } from '../src/wire/remotecommand/channel.ts';
 
 interface Typing {
-  /** How long the fingers rest before it. */
+  /** Pause before the text. */
   readonly restMs: number;
   readonly text: string;
 }
 
-/** What the screen is given when an editor takes it. */
+/** Sequence with which an editor switches to the alternate screen. */
 const FULL_SCREEN = '\x1b[?1049h';
 const EDITOR_MS = 2000;
-/** What is typed into the editor, if there is one: it leaves nothing on the screen afterwards, and is found all the same. */
+/** Input for the editor, if there is one. It leaves no text on the screen, but the search still finds it. */
 const EDITOR: Typing = { restMs: 600, text: 'vi notes.txt\r' };
 const IN_EDITOR: readonly Typing[] = [
   { restMs: 400, text: 'iThe cormorant rollout waits for Monday.' },
@@ -50,9 +50,9 @@ export interface SampleTarget {
 }
 
 /**
- * Runs the session and resolves when it has ended.
+ * Runs the session, and resolves at its end.
  *
- * @throws TailcastError `UPSTREAM_BROKEN` when the gateway does not answer 101.
+ * @throws TailcastError `UPSTREAM_BROKEN` without a 101 response from the gateway
  */
 export async function recordSampleSession(target: SampleTarget, signal: AbortSignal): Promise<void> {
   const limit = AbortSignal.any([signal, AbortSignal.timeout(SESSION_LIMIT_MS)]);
@@ -118,7 +118,7 @@ async function upgrade(
   watch(socket, head.subarray(head.indexOf('\r\n\r\n') + 4), onEditor);
 }
 
-/** Waits for an editor on the screen, and answers the close frame, so that the session ends in order. */
+/** Waits for an editor on the screen, and responds to the close frame, so that the session ends cleanly. */
 function watch(socket: TLSSocket, head: Buffer, onEditor: () => void): void {
   const scanner = createWebSocketScanner({ expectMask: false });
   let seen = '';

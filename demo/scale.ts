@@ -17,7 +17,7 @@ export function readScale(object: ApiObject): ApiObject {
   };
 }
 
-/** The workload with the replicas of a Scale. Throws 422 for a number that is none. */
+/** Returns the workload with the replicas of a Scale. Throws 422 for an invalid number. */
 export function writeScale(object: ApiObject, scale: Json): ApiObject {
   const replicas = numberAt(scale, 'spec', 'replicas') ?? 0;
   if (!Number.isInteger(replicas) || replicas < 0) {

@@ -4,7 +4,7 @@ import { NODE_NAME } from './objects.ts';
 import { HOST_ADDRESS } from './pod-status.ts';
 import { requireResource, type Resource } from './resources.ts';
 
-/** An object that is there when the cluster starts. */
+/** An initial object of the cluster. */
 export interface Seed {
   readonly resource: Resource;
   readonly namespace: string;
@@ -17,7 +17,7 @@ const HEARTBEAT =
 /** The namespaces of a fresh cluster. */
 export const SEED_NAMESPACES = ['default', 'kube-node-lease', 'kube-public', 'kube-system', 'web'] as const;
 
-/** The node, the services and the pods of a fresh cluster; `version` is what its kubelet reports. */
+/** Node, services and pods of a fresh cluster. `version` is the kubelet version. */
 export function seeds(version: string, now: Date): readonly Seed[] {
   return [
     seed('', 'nodes', '', node(version, now)),

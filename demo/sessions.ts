@@ -28,7 +28,7 @@ export interface UpgradeDependencies {
   readonly maxSessions: number;
 }
 
-/** Serves exec, attach and port-forward, which leave HTTP. Everything else that asks for an upgrade is refused. */
+/** Serves the upgrades exec, attach and port-forward. Rejects other upgrades. */
 export function createSessions(dependencies: UpgradeDependencies): { serve(upgrade: ApiUpgrade): void } {
   let open = 0;
   return {
@@ -44,7 +44,7 @@ export function createSessions(dependencies: UpgradeDependencies): { serve(upgra
       upgrade.socket.on('error', () => undefined);
       serveUpgrade(upgrade, dependencies)
         .catch((error: unknown) => {
-          // After the 101 nothing can be answered any more; before it, everything is.
+          // Errors after the 101 can only close the connection.
           if (upgrade.switched === true) upgrade.socket.destroy();
           else refuseUpgrade(upgrade.socket, asApiStatus(error));
           dependencies.log.debug({ error: String(error) }, 'demo session refused or broken');
@@ -92,7 +92,7 @@ async function runCommand(
   else await serveAttach(container, options, streams);
 }
 
-/** Standard output and error are always on, whatever was sent; a terminal has no separate standard error. */
+/** stdout and stderr are always enabled. A terminal has no separate stderr. */
 function parseStreamOptions(query: URLSearchParams): StreamOptions {
   const tty = flagOf(query, 'tty');
   return { stdin: flagOf(query, 'stdin'), stdout: true, stderr: !tty, tty };

@@ -9,9 +9,9 @@ export interface ServedStream {
   readonly id: number;
   /** Lower-case names; Kubernetes uses `streamtype`, `port` and `requestid`. */
   readonly headers: ReadonlyMap<string, string>;
-  /** What the client sends; ends with its FIN. Must be read or resumed, or the whole connection waits. */
+  /** Data from the client; ends with its FIN. Read or resume it, because an unread stream blocks the connection. */
   readonly input: Readable;
-  /** What the client gets; `end()` sends FIN. Writing to a connection that has gone does nothing. */
+  /** Data to the client; `end()` sends FIN. Writes to a closed connection are ignored. */
   readonly output: Writable;
 }
 
@@ -19,18 +19,18 @@ export interface ServedStream {
 export interface SpdyConnection {
   /** Resolves when the transport has closed. */
   readonly closed: Promise<void>;
-  /** Waits for what was written, says GOAWAY and ends the transport. */
+  /** Sends pending data and GOAWAY, then closes the transport. */
   close(): void;
 }
 
-/** Largest DATA payload that is sent, as Go peers do. */
+/** Maximum size of a sent DATA payload, equal to Go's. */
 const MAX_SENT_PAYLOAD_BYTES = 32 * 1024;
 
 /**
- * Serves SPDY/3.1 on `transport`, a socket after its 101 or a WebSocket tunnel. `onStream` is called for each stream the
- * client opens, after it was accepted. There is no flow control in this use of SPDY, so a stream that is not read holds
- * the connection back. Streams beyond `maxStreams` at a time are refused; a malformed frame ends the connection.
- * Source: draft-mbelshe-httpbis-spdy-00; github.com/moby/spdystream.
+ * Serves SPDY/3.1 on `transport`, a socket after its 101 or a WebSocket tunnel. `onStream` is called for each accepted
+ * stream of the client. This use of SPDY has no flow control, so an unread stream blocks the connection. More than
+ * `maxStreams` concurrent streams are rejected. A malformed frame closes the connection. Source:
+ * draft-mbelshe-httpbis-spdy-00; github.com/moby/spdystream.
  */
 export function serveSpdy(
   transport: Duplex,
@@ -79,7 +79,7 @@ export function serveSpdy(
       close(SPDY_GOAWAY.protocolError);
     }
   });
-  // The client leaves by closing its side; everything it sent has been delivered by then.
+  // The client closes its side after all its data.
   transport.on('end', () => {
     close();
   });
@@ -100,7 +100,7 @@ export function serveSpdy(
 
 type Send = (frame: SpdyFrame, done?: () => void) => void;
 
-/** Holds the connection back while any stream's input is full. */
+/** Pauses the connection while the input of any stream is full. */
 interface Flow {
   hold(input: Readable): void;
   release(input: Readable): void;
@@ -120,11 +120,11 @@ function createFlow(transport: Duplex): Flow {
 }
 
 interface StreamTable {
-  /** The highest id the client has used. */
+  /** Returns the highest stream id of the client. */
   lastId(): number;
   open(event: Extract<SpdyEvent, { kind: 'synStream' }>, headers: ReadonlyMap<string, string>): void;
   deliver(piece: SpdyDataPiece): void;
-  /** The client reset the stream. */
+  /** Called when the client resets a stream. */
   drop(streamId: number): void;
   dropAll(): void;
 }
@@ -223,7 +223,7 @@ function createStream(id: number, headers: ReadonlyMap<string, string>, flow: Fl
   };
 }
 
-/** Sends `chunk` in parts of at most 32 KiB; `done` is called when the last one was taken. */
+/** Sends `chunk` in parts of at most 32 KiB. `done` is called after the last part. */
 export function sendInParts(
   chunk: Uint8Array,
   send: (part: Uint8Array, sent: () => void) => void,

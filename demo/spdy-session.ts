@@ -5,11 +5,11 @@ import { encodeStatus } from '../src/wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';
 import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
-/** How long the client may take to open the streams it asked for. Source: kubelet `DefaultStreamCreationTimeout`. */
+/** Maximum time for the client to open its streams. Source: kubelet `DefaultStreamCreationTimeout`. */
 const STREAM_CREATION_TIMEOUT_MS = 30_000;
-/** How long a client that has everything may take to leave before it is hung up on. */
+/** Maximum time for a client to disconnect after it has all data. */
 const LEAVE_TIMEOUT_MS = 5_000;
-/** Stream protocols of exec and attach over SPDY, as kubelets know them. */
+/** Stream protocols of exec and attach over SPDY that kubelets support. */
 export const SPDY_PROTOCOLS = [
   'v4.channel.k8s.io',
   'v3.channel.k8s.io',
@@ -18,8 +18,8 @@ export const SPDY_PROTOCOLS = [
 ] as const;
 
 /**
- * A session over SPDY on `socket`, whose 101 named `protocol`. Resolves when the client has opened exactly the streams it
- * asked for; rejects, with the connection closed, after 30 s without them. Source: kubelet
+ * Opens a session over SPDY on `socket`, whose 101 selected `protocol`. Resolves when the client has opened exactly its
+ * requested streams. After 30 s, closes the connection and rejects. Source: kubelet
  * `cri/streaming/remotecommand/httpstream.go`.
  */
 export async function openSpdySession(

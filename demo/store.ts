@@ -7,21 +7,24 @@ import type { Selector } from './selectors.ts';
 /**
  * The objects of the cluster, in memory, with one resource version counter and a bounded history for watches.
  *
- * Objects are never changed in place: every write stores a new object, so whoever holds one holds a snapshot. The store
- * knows nothing about what objects mean; defaults, validation and side effects are the callers'.
+ * Objects are immutable: every write stores a new object, so references are snapshots. Callers handle defaults,
+ * validation and side effects.
  */
 export interface Store {
   readonly resourceVersion: number;
   get(resource: Resource, namespace: string, name: string): ApiObject | undefined;
-  /** Like `get`; throws the 404 status when there is none. */
+  /** Returns an object. Throws 404 if there is none. */
   require(resource: Resource, namespace: string, name: string): ApiObject;
-  /** Objects in the order of namespace and name; `namespace` '' lists all namespaces. */
+  /** Returns objects in the order of namespace and name. `namespace` '' lists all namespaces. */
   list(resource: Resource, namespace: string, selector?: Selector): readonly ApiObject[];
-  /** Stores a new object and returns it with its resource version. Throws 409 when the name is taken, 429 when full. */
+  /**
+   * Stores a new object and returns it with its resource version. Throws 409 if the name exists, 429 if the store is
+   * full.
+   */
   create(resource: Resource, object: ApiObject): ApiObject;
   /**
-   * Replaces an object by what `change` makes of it and returns the stored result. Throws 404 when there is none and 409
-   * when the result names a resource version that is not the current one.
+   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 if there is none, and 409
+   * if the result contains an outdated resource version.
    */
   update(
     resource: Resource,
@@ -29,9 +32,9 @@ export interface Store {
     name: string,
     change: (current: ApiObject) => ApiObject,
   ): ApiObject;
-  /** Removes an object and returns its last state. Throws 404 when there is none. */
+  /** Removes an object and returns its last state. Throws 404 if there is none. */
   remove(resource: Resource, namespace: string, name: string): ApiObject;
-  /** Follows changes after `fromVersion`. Throws 410 when the history no longer reaches back that far. */
+  /** Follows changes after `fromVersion`. Throws 410 if the history is too short. */
   watch(query: WatchQuery): Watcher;
 }
 
@@ -43,7 +46,10 @@ export interface StoreLimits {
 
 const DEFAULT_LIMITS: StoreLimits = { maxObjects: 20_000, maxHistory: 4_000, maxQueuedEvents: 4_000 };
 
-/** An empty store. `limits` bound the objects kept, the changes remembered and the events waiting per watcher. */
+/**
+ * Creates an empty store. `limits` are the maximum numbers of objects, changes in the history, and queued events per
+ * watcher.
+ */
 export function createStore(limits: Partial<StoreLimits> = {}): Store {
   const bounds = { ...DEFAULT_LIMITS, ...limits };
   const tables = new Map<Resource, Map<string, ApiObject>>();

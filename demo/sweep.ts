@@ -1,14 +1,14 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Name of the environment variable by which processes of the demo are found again. */
+/** Environment variable that marks processes of the demo. */
 export const MARKER_VARIABLE = 'TAILCAST_DEMO_POD';
 
 /**
- * Kills every process whose environment carries `MARKER_VARIABLE` with a value that starts with `marker`: background jobs
- * and daemons have left the process group that was killed already. Works where `/proc` exists; does nothing elsewhere.
+ * Kills every process whose environment contains `MARKER_VARIABLE` with the prefix `marker`. This stops background jobs
+ * and daemons that have left the process group. Needs `/proc`; does nothing without it.
  */
 export function sweepProcesses(marker: string): void {
-  // A process may fork while the list is read, so look again until nothing is found.
+  // A process may fork during the scan, so repeat until no process is found.
   for (let pass = 0; pass < 5; pass += 1) {
     const found = listPids().filter((pid) => carries(pid, `${MARKER_VARIABLE}=${marker}`));
     if (found.length === 0) return;
@@ -40,6 +40,6 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // it ended by itself
+    // the process has exited
   }
 }

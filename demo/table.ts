@@ -4,13 +4,13 @@ import { summarizePod } from './pod-summary.ts';
 import { qualified } from './api-status.ts';
 import type { Resource } from './resources.ts';
 
-/** How `kubectl get` wants its rows: with which object in each row. */
+/** Table format of `kubectl get`, and the object in each row. */
 export interface TableRequest {
   readonly version: 'v1' | 'v1beta1';
   readonly includeObject: 'Metadata' | 'Object' | 'None';
 }
 
-/** The first `as=Table` alternative of an Accept header that we can serve, or undefined when plain objects are wanted. */
+/** Returns the first supported `as=Table` alternative of an Accept header; undefined for plain objects. */
 export function parseTableRequest(accept: string, includeObject: string | null): TableRequest | undefined {
   for (const alternative of accept.split(',')) {
     const [type = '', ...pairs] = alternative.split(';').map((part) => part.trim());
@@ -33,11 +33,11 @@ export function parseTableRequest(accept: string, includeObject: string | null):
 
 export interface TableOptions {
   readonly request: TableRequest;
-  /** The list's. */
+  /** Metadata of the list. */
   readonly metadata: ApiObject;
-  /** What ages are counted to. */
+  /** Reference time of ages. */
   readonly now: Date;
-  /** The client knows the columns already. */
+  /** True if the client already has the columns. */
   readonly withoutColumns?: boolean;
 }
 

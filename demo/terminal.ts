@@ -6,9 +6,9 @@ import { createOutput } from './output.ts';
 import { startOnPipes, type ProcessPlan, type RunningProcess } from './process.ts';
 import { loadPty, type StartInTerminal } from './pty.ts';
 
-/** Starts programs with a terminal, whatever this machine has for one. */
+/** Starts programs with the best terminal of this machine. */
 export interface Terminals {
-  /** One sentence for the person who starts the demo. */
+  /** Sentence for the user of the demo. */
   readonly description: string;
   readonly start: StartInTerminal;
 }
@@ -17,7 +17,7 @@ export interface Terminals {
 export const DEFAULT_SIZE: TerminalSize = { columns: 80, rows: 24 };
 
 /**
- * Terminals over the optional package that `load` imports; without it, programs run on pipes behind a minimal line
+ * Opens terminals with the optional package from `load`. Without the package, programs run on pipes with a minimal line
  * discipline, and `description` says so.
  */
 export async function openTerminals(load: () => Promise<unknown>): Promise<Terminals> {
@@ -36,7 +36,7 @@ function pipeTerminals(reason: string): Terminals {
 
 const INTERACTIVE_SHELLS = /\/(sh|bash|dash|ash|zsh|ksh)$/;
 
-/** Bash would edit lines itself, and echo what the line discipline has echoed already. */
+/** Disables line editing in Bash, because the line discipline already echoes input. */
 function interactive(program: string): readonly string[] {
   return program.endsWith('/bash') ? ['--noediting', '-i'] : ['-i'];
 }

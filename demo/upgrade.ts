@@ -5,16 +5,16 @@ import { acceptKey } from '../src/kube/websocket-accept.ts';
 import { isBearerSubprotocol, splitProtocolLines } from '../src/wire/remotecommand/channel.ts';
 import { badRequest, encodeBody, forbidden, type ApiStatusError } from './api-status.ts';
 
-/** A request that asks to leave HTTP, before it was answered. `head` is what arrived behind it. */
+/** An upgrade request before its response. `head` contains the bytes after the request. */
 export interface ApiUpgrade {
   readonly request: IncomingMessage;
   readonly socket: Duplex;
   readonly head: Uint8Array;
-  /** Set once the 101 was sent: from then on nothing can be refused. */
+  /** True after the 101 was sent; the request can no longer be rejected. */
   switched?: boolean;
 }
 
-/** Whether the client wants to speak SPDY, else WebSocket; decided by containment, as the API server does. Throws 400 for neither. */
+/** True for SPDY, false for WebSocket; tests for a substring, like the API server. Throws 400 for neither. */
 export function isSpdy({ request }: ApiUpgrade): boolean {
   const protocol = (request.headers.upgrade ?? '').toLowerCase();
   if (protocol.includes('spdy/3.1')) return true;
@@ -22,12 +22,12 @@ export function isSpdy({ request }: ApiUpgrade): boolean {
   throw badRequest('unable to upgrade: the Upgrade header names neither SPDY/3.1 nor websocket');
 }
 
-/** The subprotocols that a WebSocket client names, the one that carries its token among them. */
+/** Subprotocols of a WebSocket client, including the one with its token. */
 function subprotocolsOf({ rawHeaders }: IncomingMessage): readonly string[] {
   return splitProtocolLines(headerLines(rawHeaders, 'sec-websocket-protocol'));
 }
 
-/** The token hidden in a WebSocket subprotocol list, which is how a browser authenticates; undefined without one. */
+/** The token in a list of WebSocket subprotocols, with which browsers authenticate; undefined without one. */
 export function bearerSubprotocol(request: IncomingMessage): string | undefined {
   const name = subprotocolsOf(request).find(isBearerSubprotocol);
   const encoded = name?.slice(name.lastIndexOf('.') + 1);
@@ -35,8 +35,8 @@ export function bearerSubprotocol(request: IncomingMessage): string | undefined 
 }
 
 /**
- * Answers 101 for SPDY with the first of the client's stream protocols that is in `known`. Throws 400 when the client
- * names none and 403 when none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
+ * Responds with 101 for SPDY, and the first of the client's stream protocols that is in `known`. Throws 400 if the
+ * client names none and 403 if none is known. Source: apimachinery `pkg/util/httpstream/httpstream.go` (Handshake).
  */
 export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): string {
   const { request } = upgrade;
@@ -55,8 +55,8 @@ export function acceptSpdy(upgrade: ApiUpgrade, known: readonly string[]): strin
 }
 
 /**
- * Answers 101 for WebSocket with the first of the client's subprotocols for which `isKnown` holds and returns it, or ''
- * when the client offered none. Throws 400 for a broken handshake and 403 when nothing offered is known.
+ * Responds with 101 for WebSocket. Returns the first of the client's subprotocols that `isKnown` accepts, or '' if the
+ * client offered none. Throws 400 for an invalid handshake and 403 if none is accepted.
  */
 export function acceptWebSocket(upgrade: ApiUpgrade, isKnown: (name: string) => boolean): string {
   const { request } = upgrade;
@@ -84,7 +84,7 @@ function switchProtocols(upgrade: ApiUpgrade, lines: readonly string[]): void {
   if (head.byteLength > 0) socket.unshift(Buffer.from(head));
 }
 
-/** Refuses an upgrade with the API server's status and ends the connection. */
+/** Rejects an upgrade with the API server's status, and closes the connection. */
 export function refuseUpgrade(socket: Duplex, error: ApiStatusError): void {
   const body = encodeBody(error.status);
   const head = [

@@ -7,7 +7,7 @@ import {
 } from '../src/wire/websocket/frame.ts';
 import type { WebSocketPiece } from '../src/wire/websocket/frame.ts';
 
-/** A part of a data frame, unmasked. Frames come as they are: a fragmented message is not put together. */
+/** A part of an unmasked data frame. Fragmented messages are not joined. */
 export interface FramePart {
   readonly opcode: number;
   readonly first: boolean;
@@ -15,14 +15,16 @@ export interface FramePart {
   readonly bytes: Uint8Array;
 }
 
-/** The server's end of a WebSocket, RFC 6455. */
+/** The server side of a WebSocket, RFC 6455. */
 export interface WebSocketConnection {
-  /** Sends one frame; `done` is called when it was taken, also when the client has gone. */
+  /** Sends one frame. `done` is called after the write, or when the client has disconnected. */
   send(opcode: number, payload: Uint8Array, done?: () => void): void;
-  /** Stops and restarts reading from the client. */
+  /** Pauses and resumes reading from the client. */
   pause(): void;
   resume(): void;
-  /** Sends a close frame after everything else and ends the connection once the client answers, at the latest after 5 s. */
+  /**
+   * Sends a close frame after pending frames, and closes the connection after the client's close frame or after 5 s.
+   */
   close(code: number): void;
   /** Resolves when the socket has closed. */
   readonly closed: Promise<void>;
@@ -33,9 +35,9 @@ const CLOSE_NORMAL = 1000;
 const CLOSE_PROTOCOL_ERROR = 1002;
 
 /**
- * Speaks WebSocket on `socket`, whose 101 has been sent. Pings are answered, a close frame is answered and ends the
- * connection, a malformed frame ends it with 1002; `onFrame` gets the data frames and `onEnd` the client's close frame
- * or the end of the socket, whichever comes first.
+ * Handles WebSocket on `socket` after its 101. Responds to pings and close frames. A malformed frame closes the
+ * connection with 1002. `onFrame` gets the data frames. `onEnd` gets the client's close frame or the end of the socket,
+ * whichever comes first.
  */
 export function serveWebSocket(
   socket: Duplex,
@@ -58,7 +60,7 @@ export function serveWebSocket(
     if (closing) return;
     send(OPCODE.close, Uint8Array.of(code >> 8, code & 0xff));
     closing = true;
-    // The client's answer must be read even if nobody wants its data any more.
+    // The close frame of the client must be read, even if its data is not needed any more.
     socket.resume();
     const timer = setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS);
     socket.once('close', () => {
@@ -114,7 +116,7 @@ export function serveWebSocket(
   };
 }
 
-/** The byte stream inside a WebSocket tunnel (`SPDY/3.1+portforward.k8s.io`): message boundaries mean nothing. */
+/** Byte stream inside a WebSocket tunnel (`SPDY/3.1+portforward.k8s.io`), without message boundaries. */
 export function openByteStream(socket: Duplex): Duplex {
   const tunnel = new Duplex({
     read() {

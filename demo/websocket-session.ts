@@ -8,12 +8,15 @@ import { serveWebSocket, type FramePart } from './websocket-server.ts';
 
 const WEBSOCKET_PROTOCOLS = ['', 'v5.channel.k8s.io', 'v4.channel.k8s.io', 'channel.k8s.io'];
 
-/** Whether exec and attach are served with this WebSocket subprotocol. */
+/** Returns true if exec and attach support this WebSocket subprotocol. */
 export function isRemoteCommandSubprotocol(name: string): boolean {
   return WEBSOCKET_PROTOCOLS.includes(name);
 }
 
-/** A session over WebSocket on `socket`, whose 101 named `protocol`. Source: apiserver `pkg/util/wsstream/conn.go`. */
+/**
+ * Opens a session over WebSocket on `socket`, whose 101 selected `protocol`. Source: apiserver
+ * `pkg/util/wsstream/conn.go`.
+ */
 export function openWebSocketSession(
   socket: Duplex,
   protocol: string,
@@ -69,7 +72,7 @@ export function openWebSocketSession(
     });
   const stdout = options.stdout ? output(CHANNEL.stdout) : undefined;
   const stderr = options.stderr && !options.tty ? output(CHANNEL.stderr) : undefined;
-  // One empty message on the lowest writable channel says that the session is live.
+  // One empty message on the lowest writable channel signals the start of the session.
   send(
     stdout !== undefined ? CHANNEL.stdout : stderr !== undefined ? CHANNEL.stderr : CHANNEL.error,
     new Uint8Array(0),
@@ -89,7 +92,7 @@ export function openWebSocketSession(
   };
 }
 
-/** Splits frames into channel and data. Every frame is a message; data of a large frame is passed on in parts. */
+/** Splits frames into channel and data. Every frame is a message; the data of a large frame is delivered in parts. */
 function createDemultiplexer(
   receive: (channel: number, data: Uint8Array) => void,
 ): (part: FramePart) => void {

@@ -19,8 +19,8 @@ const DEPLOYMENTS = requireResource('apps', 'deployments');
 const REPLICA_SETS = requireResource('apps', 'replicasets');
 
 /**
- * The two controllers people meet first: a Deployment gets a ReplicaSet for its template, a ReplicaSet gets its pods, and
- * what a deleted object owned is deleted after it. Rolling updates replace everything at once.
+ * The controllers of Deployments and ReplicaSets: a Deployment gets a ReplicaSet for its template, and a ReplicaSet
+ * gets its pods. Objects of deleted owners are deleted. Rolling updates replace all pods at once.
  */
 export class WorkloadController {
   readonly #store: Store;
@@ -34,7 +34,7 @@ export class WorkloadController {
     this.#now = now;
   }
 
-  /** Something was stored, deleted or has changed its state: bring the cluster in line, soon. */
+  /** Schedules a reconciliation after any change of the store. */
   changed(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
@@ -155,7 +155,7 @@ export class WorkloadController {
       );
   }
 
-  /** Stores an object; undefined when the cluster refuses it (a bad template, a namespace that is going). */
+  /** Stores an object; undefined if the cluster rejects it (an invalid template, a namespace in deletion). */
   #create(resource: Resource, namespace: string, object: ApiObject): ApiObject | undefined {
     try {
       return this.#store.create(
