@@ -123,7 +123,7 @@ async function main(): Promise<void> {
         cases.push(result.result);
         console.log(printable(result.result));
       } catch (error) {
-        // the other cases are worth having, but a run with a wrong answer in it must not look like a good one
+        // results of the other cases are useful, but a run with a wrong response must fail
         console.error(error);
         failed[benchmark.name] = error instanceof Error ? error.message : String(error);
         process.exitCode = 1;

@@ -72,7 +72,7 @@ async function main(): Promise<void> {
   for (const content of ['ascii', 'binary'] as const)
     perMb(
       `a recording that is kept, ${content}`,
-      // it takes so little that it would hardly be compiled otherwise
+      // one step is so short that V8 would hardly compile it otherwise
       alone(8 * bytes, (count) => keep(content, count)) / 8,
     );
   perMb('a file, with fdatasync for each MiB', alone(bytes, append));
@@ -100,7 +100,7 @@ function alone(bytes: number, step: (bytes: number) => void): number {
   return cpuMs(before);
 }
 
-/** Runs the near end of a connection, and says what both ends took. */
+/** Runs one end of a connection, and prints the CPU time of both ends. */
 async function across(
   far: Far,
   run: (port: number) => Promise<void>,

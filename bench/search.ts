@@ -199,7 +199,7 @@ async function startedBy<T>(start: () => Promise<T>): Promise<readonly [T, reado
   return [started, familyOf(process.pid).filter((pid) => !before.has(pid))];
 }
 
-/** An indexer whose store has what `until` says, and the process that writes for it. */
+/** An indexer whose store contains the sessions up to `until`, and its writer process. */
 interface Building extends AsyncDisposable {
   readonly indexer: Indexer;
   readonly pids: () => readonly number[];
@@ -366,7 +366,7 @@ function mostRead(disk: readonly { readonly megabytes: number; readonly reads: n
   return `; at most ${megabytes.toFixed(1)} MB in ${Math.max(...disk.map(({ reads }) => reads))} reads`;
 }
 
-/** A process that answers, and nothing of the index in memory. */
+/** Starts a query process with nothing of the index in memory. */
 async function startCold(): Promise<IndexClient> {
   dropCache();
   return startIndexClient({ ...place, mayWrite: false });

@@ -117,7 +117,7 @@ await using bare = await startWith(0);
 const list = '/api/v1/recordings?limit=50';
 const id = (seconds: number): string =>
   encodeURIComponent(`nNODE_${new Date(1_700_000_000_000 + seconds * 1000).toISOString()}`);
-// the first list reads who may see what
+// the first list loads the permissions
 await ask({ of: full, path: list });
 console.log(
   `${hidden} hidden recordings, ${VISIBLE} to be seen, ${rounds} rounds; a chance deviation is ±${(196 / 2 / Math.sqrt(rounds)).toFixed(1)} %`,

@@ -1,4 +1,4 @@
-/** One run of the benchmarks: the processes that every case needs, started when the first case asks. */
+/** One run of the benchmarks, with the processes that every case needs. They start at their first use. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -17,7 +17,7 @@ export interface Bench {
   /** A kubeconfig for the benchmark's own API server. */
   readonly kubeconfig: string;
   readonly upstream: Target;
-  /** Started when it is first asked for. */
+  /** Returns the recorder, which starts at its first use. */
   recorder(version?: Version): Promise<RunningRecorder>;
   /** Starts a compiled program of `bench/programs`. */
   launch(program: string, name: string, args: readonly string[], version?: Version): Promise<LaunchedProgram>;

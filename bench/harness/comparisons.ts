@@ -29,7 +29,7 @@ export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly Peer
       const other = rowOf(against);
       if (other === undefined) return [];
       const figures = COMPARED.flatMap((figure) => {
-        // where the load is constant its rate says nothing
+        // the rate of a constant load means nothing
         const comparison = constantLoad && figure === 'rate' ? undefined : compareRows(row, other, figure);
         return comparison === undefined ? [] : [{ figure, comparison }];
       });
@@ -62,7 +62,7 @@ function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
   return verdict === 'unclear' ? 'cannot tell' : WORDS[figure][verdict];
 }
 
-/** An interval that reaches further than this to each side says no more than that it cannot tell. */
+/** Maximum width of a useful interval to each side; a wider one is inconclusive. */
 const WIDE = 10;
 
 /** `1.14x [1.02–1.27] faster` */

@@ -14,7 +14,7 @@ export interface Goal {
 export interface Verdict {
   readonly figures: string;
   readonly met: boolean;
-  /** False: other rounds of the same could have said the opposite. Unknown where rounds were not compared. */
+  /** False if other rounds could have the opposite result. Undefined without a comparison of rounds. */
   readonly certain?: boolean | undefined;
 }
 
@@ -65,7 +65,7 @@ function compare(
   };
 }
 
-/** Whether every bound lies outside the interval of its ratio. */
+/** True if every bound is outside the interval of its ratio. */
 function isCertain(bounds: readonly Bound[], left: Row, right: Row): boolean | undefined {
   const outside = bounds.map(({ figure, atLeast, atMost }) => {
     const comparison = compareRows(left, right, figure);
@@ -142,7 +142,7 @@ function check(
 const recorded = (transport: string, content: string): string => `exec-cat-${content}-${transport}`;
 const TRANSPORTS = ['spdy', 'websocket'] as const;
 
-/** Fact names that goals ask for. */
+/** Names of facts in goals. */
 export const IDLE_MEMORY = 'memory of an idle gateway';
 
 export const GOALS: readonly Goal[] = [

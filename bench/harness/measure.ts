@@ -184,7 +184,7 @@ function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Met
   const atRest = (bytes: number | undefined): number | undefined =>
     bytes === undefined || benchmark.atRest !== true ? undefined : bytes / 2 ** 20;
   return {
-    // at rest there is none
+    // an idle measurement has no CPU per unit
     cpu: benchmark.atRest === true ? undefined : used && cpuPerUnit(used, load, benchmark),
     peakRssMb: used && used.peakRssBytes / 2 ** 20,
     // of the few things of a quick run each would have a large share of what the process has anyway
@@ -202,7 +202,7 @@ const MAX_LOOKS = 180;
 /** Where the recorder keeps what is not finished. */
 const spoolOf = (folder: string): string => `${folder}.spool`;
 
-/** Whether the recorder must have what the peer let through. */
+/** True if the recorder must have the output that passed the peer. */
 function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }

@@ -3,7 +3,7 @@
  * seconds: compilers have to wait for what they compile. A figure from before is one of compilers.
  */
 
-/** One turn of a load takes at least so long; what is short is repeated. */
+/** Minimum duration of one turn; a shorter load is repeated. */
 export const WARM_TURN_MS = 2000;
 /** Maximum duration of the warm-up. After it, the measurement starts with a printed notice. */
 export const WARM_LIMIT_MS = 24_000;
@@ -13,9 +13,7 @@ export const WARM_LIMIT_MS = 24_000;
 const FLAT_TURNS = 2;
 const FASTER = 1.05;
 
-/**
- * Whether the last turns brought next to nothing over the fastest before them. `rates` are of turns, in their order.
- */
+/** True if the last turns were hardly faster than the fastest earlier turn. `rates` are in order of the turns. */
 export function isSettled(rates: readonly number[]): boolean {
   const earlier = rates.slice(0, -FLAT_TURNS);
   const last = rates.slice(-FLAT_TURNS);

@@ -113,8 +113,8 @@ function fetchText({ port, ca, tokens }: Kubernetes, path: string): Promise<Buff
 const peers = new WeakMap<Bench, Map<PeerName, Promise<Peer>>>();
 
 /**
- * A peer in front of the real API server, started when it is first asked for. @throws PeerMissingError when it cannot
- * be had here
+ * Returns a peer in front of the real API server, which starts at its first use. @throws PeerMissingError if it is not
+ * available
  */
 export function peerInCluster(name: PeerName, bench: Bench): Promise<Peer> {
   const known = peers.get(bench) ?? new Map<PeerName, Promise<Peer>>();

@@ -2,7 +2,7 @@
 import { type DebianProgram, ensureDebianProgram } from '../../test/real/rig/debian.ts';
 import { PeerMissingError } from './missing.ts';
 
-/** @throws PeerMissingError that says what to install */
+/** @throws PeerMissingError with the package to install */
 export function debianProgram(name: DebianProgram): string {
   try {
     return ensureDebianProgram(name);

@@ -84,7 +84,7 @@ http {
 `;
 }
 
-/** True when something listens there. */
+/** Resolves when a server listens on the port. */
 export function answers(port: number): Promise<true> {
   return new Promise((resolve, reject) => {
     const socket = connect({ port, host: '127.0.0.1' });

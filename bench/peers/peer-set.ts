@@ -1,4 +1,4 @@
-/** The peers of a run, each started when the first case wants it. */
+/** The peers of a run. Each starts at its first use. */
 import type { Bench } from '../harness/bench.ts';
 import { PeerMissingError } from './missing.ts';
 import type { Peer, PeerName } from './peer.ts';

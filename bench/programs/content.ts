@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 
 export type Content = 'json' | 'ascii' | 'utf8' | 'binary';
 
-/** One answer of `GET /small`. */
+/** Size of one response of `GET /small`. */
 export const SMALL_BYTES = 2048;
 /** One block; longer content repeats it. */
 export const BLOCK_BYTES = 1024 * 1024;

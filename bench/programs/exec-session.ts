@@ -1,4 +1,4 @@
-/** Exec sessions of a benchmark's API server, over SPDY and WebSocket, as a Kubernetes server answers them. */
+/** Exec sessions of a benchmark's API server, over SPDY and WebSocket, with the behaviour of a Kubernetes server. */
 import { createHash } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';

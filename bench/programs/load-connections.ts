@@ -41,8 +41,8 @@ export async function loadHandshakes(target: Target, plan: HandshakesPlan): Prom
 const OPENING_AT_ONCE = 32;
 
 /**
- * Opens every watch, waits until each has had an event, says that all is steady, and then counts events and how long
- * they took to come. An event names the time it was sent, by the clock all processes of a machine share.
+ * Opens every watch, waits for an event of each, reports the steady state, and then counts events and their latency. An
+ * event contains its send time, from the clock that all processes of a machine share.
  */
 export async function loadWatches(
   target: Target,

@@ -382,7 +382,7 @@ function speakSpdy(
   let asked = 0;
   const type = (streamId: number, payload: Uint8Array): void =>
     void socket.write(encodeSpdyFrame({ kind: 'data', streamId, fin: false, payload }));
-  // one stream after the other, each when the one before it was answered, as kubectl does
+  // opens streams sequentially, each after the reply to the previous one, like kubectl
   const askNext = (): void => {
     const role = roles[asked];
     asked += 1;
@@ -405,7 +405,7 @@ function speakSpdy(
   const see = (chunk: Buffer): void => {
     for (const event of parser.push(chunk)) {
       if (event.kind === 'synReply') askNext();
-      // of a server; every client answers them
+      // even ids are pings of a server; every client must reply to them
       if (event.kind === 'ping' && event.id % 2 === 0)
         socket.write(encodeSpdyFrame({ kind: 'ping', id: event.id }));
       if (event.kind === 'rstStream' && event.streamId === SPDY_IDS.error) ended.resolve(exitCode(status));

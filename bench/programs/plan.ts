@@ -8,7 +8,7 @@ export interface Target {
   readonly ca?: string;
   /** Sent before anything else, e.g. a PROXY header. */
   readonly preamble?: string;
-  /** A bearer token, for a server that wants one. */
+  /** A bearer token, for a server that requires one. */
   readonly token?: string;
 }
 

@@ -1,7 +1,7 @@
 /** The measured time span. Earlier work, such as handshakes, does not count. */
 export interface Window {
   readonly isOver: () => boolean;
-  /** To be called when the last answer is there. */
+  /** Call this after the last response. */
   readonly close: () => { readonly seconds: number; readonly loadCpuSeconds: number };
 }
 

@@ -14,7 +14,7 @@ export interface LoadPlan {
   readonly requestsPerSecond: number;
   /** New TLS connections per second, closed after one request, or in the middle of it. */
   readonly connectionsPerSecond: number;
-  /** After so long all shells and watches have been begun. */
+  /** Time in which all shells and watches are opened. */
   readonly rampMs: number;
 }
 

@@ -1,10 +1,10 @@
 /**
- * Runs gateway and recorder for some minutes under everything at once, and says whether they stayed flat and lost
- * nothing.
+ * Runs gateway and recorder for several minutes under combined load, and checks that memory stays flat and no data is
+ * lost.
  *
  *   npm run soak -- --minutes 10 [--shells 300] [--watches 1000] [--requests 200] [--connections 10]
  *
- * Exit code: 0 all is well, 1 something is not, 2 wrong usage.
+ * Exit code: 0 all checks passed, 1 a check failed, 2 wrong usage.
  */
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
