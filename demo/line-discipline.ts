@@ -27,6 +27,7 @@ const KEY = {
   delete: 0x7f,
 };
 
+/** Creates the line discipline of one terminal. */
 export function createLineDiscipline(): LineDiscipline {
   let line: number[] = [];
   return {

@@ -60,6 +60,7 @@ export interface PodRuntimeDependencies {
 
 type PodDependencies = PodRuntimeDependencies & { readonly marker: string; readonly ip: string };
 
+/** Creates a runtime without pods. */
 export function createPodRuntime(dependencies: PodRuntimeDependencies): PodRuntime {
   const marker = randomBytes(8).toString('hex');
   const pods = new Map<string, LocalPod>();

@@ -6,6 +6,7 @@ import { serveSpdy, type ServedStream } from './spdy-server.ts';
 
 /** Stream protocol of port-forward over SPDY, also inside the WebSocket tunnel. */
 export const PORT_FORWARD_PROTOCOL = 'portforward.k8s.io';
+/** WebSocket subprotocol of the SPDY tunnel for port-forward. */
 export const TUNNEL_PROTOCOL = `SPDY/3.1+${PORT_FORWARD_PROTOCOL}`;
 
 /** Maximum number of forwarded connections; each uses two streams. */

@@ -11,6 +11,7 @@ type Fields = Readonly<Record<number, readonly [name: string, type: FieldType]>>
 
 const META: Fields = { 1: ['metadata', 'ObjectMeta'] };
 
+/** Field types by message and field number. */
 export const MESSAGES: Readonly<Record<string, Fields>> = {
   TypeMeta: { 1: ['apiVersion', 'string'], 2: ['kind', 'string'] },
   IntOrString: { 1: ['type', 'int'], 2: ['intVal', 'int'], 3: ['strVal', 'string'] },

@@ -31,6 +31,7 @@ export interface Sizes {
   readonly onResize: RemoteStreams['onResize'];
 }
 
+/** Creates the parser. It calls its listeners with each complete size. */
 export function createSizes(): Sizes {
   const parser = createResizeParser();
   const listeners: ((size: TerminalSize) => void)[] = [];

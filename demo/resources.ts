@@ -85,6 +85,7 @@ const POD_SUBRESOURCES: readonly Subresource[] = [
   STATUS('Pod'),
 ];
 
+/** All supported resources. */
 export const RESOURCES: readonly Resource[] = [
   stored('', 'v1', 'configmaps', 'ConfigMap', { shortNames: ['cm'] }),
   stored('', 'v1', 'endpoints', 'Endpoints', { shortNames: ['ep'] }),

@@ -1,6 +1,7 @@
 /** Options that select the recordings of a command. */
 import type { Command } from 'commander';
 
+/** Adds the options that name a recorder, a store or a gateway. */
 export function addArchiveOptions(command: Command): Command {
   return addContextOptions(command)
     .option(

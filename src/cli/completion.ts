@@ -10,6 +10,7 @@ const FILES = ':0';
 /** Placeholders of values that are files or directories. */
 const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 
+/** Supported shells. */
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];
 

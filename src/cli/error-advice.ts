@@ -1,6 +1,7 @@
 /** Advice for each error, for the command line and `docs/errors.md`. A new code needs a line here. */
 import type { ErrorCode } from '../errors.ts';
 
+/** Advice by error code. */
 export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   INTERNAL: 'This is a defect of tailcast. Report it with the lines of the log.',
   CONFIG_INVALID: 'Change the settings that the message names. See `docs/config.md`.',

@@ -7,6 +7,7 @@ import { assertReviewable } from './access-review.ts';
 import { splitRecorders } from './portal.ts';
 import { assertPrivateProxyListener } from './tailnet.ts';
 
+/** Checks that run after all settings of a gateway are read. */
 export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [
   ...readableFiles('kubeconfig', 'staticIdentity', 'tlsCert', 'tlsKey', 'policy'),
   {

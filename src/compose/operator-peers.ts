@@ -12,6 +12,7 @@ import { createTailscaleControl } from '../operator/tailscale-api.ts';
 const TAILSCALE_API = 'https://api.tailscale.com';
 /** Mount directories of the credentials in deployments of the reference (Tailscale's operator) and of tailcast. */
 const DEFAULT_CREDENTIALS = { tailscale: '/oauth', headscale: '/headscale' } as const;
+/** Login server of Tailscale's control plane. */
 export const TAILSCALE_LOGIN = 'https://controlplane.tailscale.com';
 
 /** Files of a kubeconfig list. Undefined for the pod's own account. */

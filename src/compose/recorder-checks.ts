@@ -9,6 +9,7 @@ import { assertSearchServer } from './search-settings.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
 import { assertViewersNamed } from './recorder.ts';
 
+/** Checks that run after all settings of a recorder are read. */
 export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] = [
   ...readableFiles('sealKeys', 'searchCa', 'searchCredentials', 'alerts'),
   { settings: ['store', 'spool'], check: assertStoreNamed },

@@ -204,6 +204,7 @@ export interface RecorderClock {
   monotonic(): number;
 }
 
+/** The clocks of this machine. */
 export const SYSTEM_CLOCK: RecorderClock = {
   // random fractions, so that recorders with a shared store do not choose the same key in the same millisecond
   now: () => Date.now() + Math.random(),

@@ -28,6 +28,7 @@ export interface ApiClient {
 
 const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
+/** Creates a client. `unixMs` is the local clock, for comparisons with `Date`. */
 export function createApiClient(server: ApiServer, unixMs: () => number): ApiClient {
   const ask = async (
     method: 'GET' | 'POST',

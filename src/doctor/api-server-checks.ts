@@ -26,6 +26,7 @@ const OLDEST_MINOR = 29;
 const UNREACHABLE =
   'check NetworkPolicy and firewall, and the address in the kubeconfig or KUBERNETES_SERVICE_HOST';
 
+/** Returns the checks of the API server. */
 export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSource {
   const server = once(open);
   const client = once(async () => createApiClient(await server(), unixMs));

@@ -35,6 +35,7 @@ const REMEDIES = {
     'TS_PERMIT_CERT_UID; if the control server issues no certificates, use tls=self-signed or tls=files',
 } as const satisfies Record<CertificatePlan['kind'], string>;
 
+/** Returns the check of the certificate. */
 export function certificateCheck(facts: CertificateFacts): Check {
   const { plan } = facts;
   return {

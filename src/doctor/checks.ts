@@ -81,14 +81,17 @@ export function ok(summary: string): CheckVerdict {
   return { status: 'ok', summary };
 }
 
+/** A skipped check with its reason. */
 export function skipped(summary: string): CheckVerdict {
   return { status: 'skipped', summary };
 }
 
+/** A problem that does not prevent operation. */
 export function warning(summary: string, remedy: string): CheckVerdict {
   return { status: 'warning', summary, remedy };
 }
 
+/** A problem that prevents operation. */
 export function failed(summary: string, remedy: string): CheckVerdict {
   return { status: 'failed', summary, remedy };
 }

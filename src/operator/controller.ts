@@ -1,4 +1,7 @@
-/** Connects the watches to the work queue: a resource is reconciled when it or an object of it changes, and periodically. */
+/**
+ * Connects the watches to the work queue: a resource is reconciled when it or an object of it changes, and
+ * periodically.
+ */
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
@@ -45,6 +48,7 @@ export interface Controller {
   run(signal: AbortSignal): Promise<void>;
 }
 
+/** Creates the controller. It starts with `run`. */
 export function createController(options: ControllerOptions): Controller {
   const { watches, specs, clock, random, log, metrics } = options;
 

@@ -38,6 +38,7 @@ interface Told {
   readonly atMs: number;
 }
 
+/** Creates a recorder that writes events with a client. */
 export function createEventRecorder(options: {
   readonly client: Pick<KubeClient, 'create' | 'patch'>;
   readonly clock: Clock;

@@ -45,6 +45,7 @@ export interface Informer {
 const CUT_AFTER_MS = 30_000;
 const UNKNOWN_KIND = 'the API server does not know this kind; it is looked for again';
 
+/** Creates an informer. It starts with `run`. */
 export function createInformer(options: InformerOptions): Informer {
   const { source, clock, log, watchSeconds = 300 } = options;
   const copy = createCopy(options.onChange);

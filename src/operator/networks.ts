@@ -49,6 +49,7 @@ export function addressAt({ family, first }: Network, offset: bigint): string {
   );
 }
 
+/** True if the network contains an address. */
 export function holds({ family, first, size }: Network, address: string): boolean {
   if (isIP(address) !== family) return false;
   const offset = numberOf(address, family) - first;

@@ -25,6 +25,7 @@ export interface WorkQueue {
   run(signal: AbortSignal): Promise<void>;
 }
 
+/** Creates a queue. It starts with `run`. */
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   return new KeyedQueue(options);
 }

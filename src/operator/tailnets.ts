@@ -27,6 +27,7 @@ const tailnetSchema = z.object({
   }),
 });
 
+/** Creates the selection of control servers. */
 export function createTailnets(options: {
   readonly client: Pick<KubeClient, 'get'>;
   readonly namespace: string;

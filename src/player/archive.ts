@@ -56,6 +56,7 @@ export interface Filter {
   readonly to: string;
 }
 
+/** Filter that matches everything. */
 export const EMPTY_FILTER: Filter = {
   text: '',
   user: '',
@@ -160,6 +161,7 @@ export async function readHits(
   return body;
 }
 
+/** Keys of the facets. */
 export const FACETS = ['user', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
 /** Returns counts of common values among the sessions of a query. */

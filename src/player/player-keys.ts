@@ -3,6 +3,7 @@ import type { Playback } from '../screen/playback.ts';
 import type { KeyAction } from './keyboard.tsx';
 import type { TimelineMark } from './timeline.tsx';
 
+/** Available playback speeds. */
 export const SPEEDS = [0.5, 1, 2, 4, 8, 16];
 const STEP_SECONDS = 5;
 const LONG_STEP_SECONDS = 60;

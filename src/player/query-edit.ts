@@ -33,6 +33,7 @@ export function partsOf({ clauses }: Query): readonly string[] {
   return clauses.map((clause) => printQuery({ clauses: [clause] }));
 }
 
+/** Removes a part from a query. */
 export function withoutPart({ clauses }: Query, index: number): string {
   return printQuery({ clauses: clauses.filter((_, at) => at !== index) });
 }

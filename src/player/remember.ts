@@ -1,5 +1,6 @@
 /** Stores the user's choices in the browser. Works without storage, too. */
 
+/** Returns a stored choice, or undefined. */
 export function recall(name: string): string | undefined {
   try {
     return localStorage.getItem(name) ?? undefined;
@@ -8,6 +9,7 @@ export function recall(name: string): string | undefined {
   }
 }
 
+/** Stores a choice. */
 export function remember(name: string, value: string): void {
   try {
     localStorage.setItem(name, value);

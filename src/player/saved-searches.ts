@@ -14,6 +14,7 @@ export function savedSearches(): readonly SavedSearch[] {
   return parseSaved(recall(KEY));
 }
 
+/** Stores the saved searches. */
 export function keepSearches(searches: readonly SavedSearch[]): void {
   remember(KEY, JSON.stringify(searches));
 }

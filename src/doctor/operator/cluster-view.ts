@@ -43,14 +43,17 @@ const statusSchema = z.object({
   status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
 });
 
+/** Returns the conditions in the status of an object. */
 export function conditionsIn(object: KubeObject): readonly Condition[] {
   return statusSchema.safeParse(object).data?.status.conditions ?? [];
 }
 
+/** Returns the name of an object for messages. */
 export function nameOfObject({ metadata }: KubeObject): string {
   return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
 }
 
+/** Creates a view. It lists each kind at its first use. */
 export function createClusterView({ client, namespace, uses, takesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(

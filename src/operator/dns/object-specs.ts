@@ -5,7 +5,9 @@ import { labelSelector, type SpecOptions } from '../workload/workload.ts';
 import { httpProbe, LOCKED_DOWN } from '../workload/pod-specs.ts';
 import type { DnsConfig } from './resource.ts';
 
+/** Name of the nameserver's objects. */
 export const NAMESERVER = 'nameserver';
+/** Name of the ConfigMap with the DNS names. */
 export const RECORDS = 'dnsrecords';
 const RECORDS_KEY = 'records.json';
 const PORT = 1053;

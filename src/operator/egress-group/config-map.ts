@@ -7,6 +7,7 @@ import type { ServiceFront } from './member.ts';
 /** Key of the ConfigMap. Also the field of a node's state Secret with the rules that the node has applied. */
 export const SERVICES_KEY = 'egress-services';
 
+/** Name of a group's ConfigMap with forwarding rules. */
 export function configMapName(group: string): string {
   return `${group}-egress-config`;
 }

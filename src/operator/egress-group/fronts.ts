@@ -34,6 +34,7 @@ export async function removeConfig(
   await client.remove(KINDS.configMap, reference, { uid: object.metadata.uid }, signal);
 }
 
+/** Removes the front of one Service. */
 export async function removeFront(
   { client }: FrontDeps,
   { metadata: { namespace, name, uid } }: KubeObject,

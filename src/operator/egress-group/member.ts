@@ -25,6 +25,7 @@ const LAST_HEALTH_PORT = 10_002;
 
 /** Range of node ports for Services. Its size limits the ports of one group. */
 const FIRST_PORT = 10_000;
+/** Maximum number of Service ports in one group. */
 export const PORTS_OF_A_GROUP = 1000;
 
 const portSchema = z.object({
@@ -89,6 +90,7 @@ export interface ServiceFront {
   readonly target: TailnetTarget | undefined;
 }
 
+/** Key of a Service in its group. */
 export function keyOf({
   namespace,
   name,

@@ -72,6 +72,7 @@ export interface HostRoom {
   take(entries: readonly HostEntry[], bytes: number): boolean;
 }
 
+/** Creates a counter with a maximum size in bytes. */
 export function createHostRoom(limit: number): HostRoom {
   let known = new Map<string, HostEntry & { readonly bytes: number }>();
   let used = 0;

@@ -68,6 +68,7 @@ export function overlapsOf(listener: ListenerPlan, all: readonly ListenerPlan[])
     .map(({ name }) => name);
 }
 
+/** Checks all listeners of a Gateway. */
 export function judgeListeners(gateway: Gateway, facts: ListenerFacts): readonly ListenerPlan[] {
   let certificateBytes = 0;
   return gateway.spec.listeners.map((listener, index) => {

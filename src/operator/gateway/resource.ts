@@ -7,6 +7,7 @@ import { ANNOTATIONS } from '../service/predicates.ts';
 
 /** Controller name in GatewayClasses of the operator. */
 export const GATEWAY_CONTROLLER = 'tailcast.dev/gateway';
+/** API group of the Gateway API. */
 export const GATEWAY_GROUP = 'gateway.networking.k8s.io';
 
 function listOf<Item extends z.ZodType>(item: Item) {

@@ -48,6 +48,7 @@ interface ServeRequest {
   readonly problems: readonly IngressProblem[];
 }
 
+/** Selects the members that a group serves. */
 export async function exposuresOf(
   context: GroupContext,
   input: ReconcileInput,

@@ -26,6 +26,7 @@ const allocationsSchema = z.record(
   z.object({ hostname: z.string(), addresses: z.array(z.string()) }),
 );
 
+/** Name of a group's ConfigMap with allocations. */
 export function allocationsName(group: string): string {
   return `${group}${SUFFIX}`;
 }
@@ -42,6 +43,7 @@ export function readAllocations(object: KubeObject | undefined): Allocations {
   return new Map(Object.entries(entries.data ?? {}));
 }
 
+/** Returns the ConfigMap with the allocations of a group. */
 export function allocationsObject(
   group: NodeGroup,
   options: { readonly namespace: string },

@@ -135,10 +135,12 @@ export async function listAllocations(
   return new Map(items.filter(isAllocations).map((object) => [object.metadata.name, object]));
 }
 
+/** True if the member has the finalizer of a group. */
 export function isMarked({ metadata, finalizer }: GroupMember): boolean {
   return metadata.finalizers.includes(finalizer);
 }
 
+/** Returns the allocations of a group. */
 export function allocationsOf(ledgers: Candidates['ledgers'], group: string): Allocations {
   return readAllocations(ledgers.get(allocationsName(group)));
 }

@@ -70,6 +70,7 @@ export function certificateObjects(
   ];
 }
 
+/** True if the Secret contains a certificate. */
 export function isFilled(secret: KubeObject | undefined): boolean {
   if (secret === undefined) return false;
   const data = secretData(secret);

@@ -59,6 +59,7 @@ export async function rejectMembers(
   }
 }
 
+/** Releases members without a group that serves them. */
 export async function releaseStrays(
   deps: ReconcilerDeps,
   candidates: Candidates,

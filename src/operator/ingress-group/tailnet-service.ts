@@ -15,6 +15,7 @@ function ownerId(uid: string): string {
   return `tailcast-${uid}`;
 }
 
+/** Name of the Tailscale Service for a hostname. */
 export function tailnetServiceName({ hostname }: { readonly hostname: string }): string {
   return `svc:${hostname}`;
 }

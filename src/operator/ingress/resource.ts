@@ -7,6 +7,7 @@ import { groupIn } from '../service/predicates.ts';
 
 /** Class of the operator's Ingresses, and the controller in its IngressClass. */
 export const INGRESS_CLASS = 'tailscale';
+/** Controller name in the IngressClass of the operator. */
 export const INGRESS_CONTROLLER = 'tailscale.com/ts-ingress';
 
 /** Annotations of Ingresses in addition to those of Services. */

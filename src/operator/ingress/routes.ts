@@ -123,6 +123,7 @@ export function addPath(
   return undefined;
 }
 
+/** Returns the URL of a backend, or the problem with it. */
 export function upstreamOf(
   { service }: IngressBackend,
   services: ReadonlyMap<string, KubeObject>,

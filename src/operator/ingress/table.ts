@@ -110,6 +110,7 @@ type Found =
   | { readonly certificatePem: string; readonly keyPem: string; readonly leaf: X509Certificate }
   | { readonly problem: string };
 
+/** Reads a certificate and its key from a Secret, or returns the problem with it. */
 export function readCertificate(name: string, secret: TlsSecret): Found {
   if (secret === 'missing')
     return { problem: `Secret "${name}" does not exist: make it, of type kubernetes.io/tls` };

@@ -19,6 +19,7 @@ import type { ProxyGroup } from './resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
 
+/** Returns the common properties of a group for the reconciler. */
 export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxyGroup: ProxyGroup): Managed {
   const { metadata, spec } = proxyGroup;
   return {

@@ -41,6 +41,7 @@ export interface GatewayContext {
   readonly issuesCertificates: boolean;
 }
 
+/** Returns the StatefulSet of a group of gateways. */
 export function gatewayStatefulSet(
   proxyGroup: ProxyGroup,
   context: GatewayContext,

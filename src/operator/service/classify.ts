@@ -10,6 +10,7 @@ export type Purpose =
   | { readonly kind: 'invalid'; readonly message: string }
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
 
+/** Returns the purpose of a Service. */
 export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
@@ -32,6 +33,7 @@ export interface TailnetTarget {
   readonly fqdn: string;
 }
 
+/** Returns the target in the annotations of a Service. */
 export function targetOf(annotations: Readonly<Record<string, string>>): TailnetTarget {
   return { ip: addressIn(annotations) ?? '', fqdn: annotations[ANNOTATIONS.targetName] ?? '' };
 }

@@ -52,6 +52,7 @@ export function isOfInterest(service: KubeObject, takesUnclassed: boolean): bool
   return isOurLoadBalancer(spec, takesUnclassed);
 }
 
+/** True if a LoadBalancer Service belongs to the operator. */
 export function isOurLoadBalancer(
   { type, loadBalancerClass }: { readonly type: string; readonly loadBalancerClass?: string | undefined },
   takesUnclassed: boolean,

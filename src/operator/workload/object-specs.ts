@@ -84,6 +84,7 @@ export interface StoredKey {
   readonly tags: readonly string[] | undefined;
 }
 
+/** Returns the Secret with the auth key of a replica. */
 export function authSecret(
   group: NodeGroup,
   options: Place,

@@ -21,11 +21,14 @@ export interface DesiredStatefulSet extends DesiredObject {
   readonly spec: V1StatefulSetSpec;
 }
 
+/** Directory of tailscaled's socket in the shared volume. */
 export const SOCKET_DIRECTORY = '/run/tailscale';
+/** Path of tailscaled's socket. */
 export const SOCKET = `${SOCKET_DIRECTORY}/sock`;
 /** User id of the reference's image, so that existing volumes stay readable. */
 export const USER = 65_532;
 
+/** Security context of the restricted pod security standard. */
 export const LOCKED_DOWN: V1SecurityContext = {
   runAsNonRoot: true,
   runAsUser: USER,

@@ -217,6 +217,7 @@ export interface ReconcilerSpec<Resource> {
   removeMore?(managed: Managed, control: TailnetControl, signal: AbortSignal): Promise<void>;
 }
 
+/** Creates the reconciler of one kind of resource. */
 export function createReconciler<Resource>(deps: ReconcilerDeps, pass: ReconcilerSpec<Resource>): Reconciler {
   /** Uids by name, to clean up the state of deleted resources. */
   const uids = new Map<string, string>();

@@ -6,6 +6,7 @@ import type { ForwardDuty, PacketDuty } from './workload.ts';
 /** Annotation of a ProxyClass: `"true"`. */
 export const UNPRIVILEGED = 'tailcast.dev/unprivileged';
 
+/** True if a ProxyClass requests unprivileged proxies. */
 export function isUnprivileged(proxyClass: Pick<ProxyClass, 'metadata'> | undefined): boolean {
   return proxyClass?.metadata.annotations[UNPRIVILEGED] === 'true';
 }
