@@ -131,8 +131,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       this.#written.printUnrendered(this.#seconds, text.slice(start, end), this.#pen.isInvisible);
       return;
     }
+    this.#written.continueAt(this.#seconds, this.screen);
     this.#written.print(text, start, end, this.#howShown(text, start, end));
     this.#print(text, start, end);
+    this.#written.endAt(this.screen);
   }
 
   #print(text: string, start: number, end: number): void {
@@ -157,7 +159,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   control(code: number): void {
     if (ENDS_CLUSTER.has(code)) this.#lastWidth = 0;
-    this.#noteControl(code);
+    this.#written.control(this.#seconds, code);
     const returned = this.#returned;
     this.#returned = false;
     if (this.#budget.spend(CONTROL_WORK)) this.#control(code, returned);
@@ -182,6 +184,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         return;
       case 0x09:
         screen.tab(1, 1);
+        this.#written.endAt(screen);
         return;
       case 0x0e:
         this.shift(1);
@@ -199,13 +202,6 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       case 0x88:
         screen.setTab();
     }
-  }
-
-  /** Passes a control on to the written text. */
-  #noteControl(code: number): void {
-    if (code === 0x0d || code === 0x08) this.#written.move(this.#seconds);
-    else if (code === 0x09) this.#written.print(' ', 0, 1, 'plain');
-    else if (code === 0x85 || (code > 0x09 && code < 0x0d)) this.#written.endLine(this.#seconds);
   }
 
   csi(name: string, parameters: readonly number[], text: string): void {

@@ -7,6 +7,14 @@
 import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
 
+/** The part of a screen that tells where characters appear. */
+interface Screen {
+  readonly x: number;
+  readonly y: number;
+  /** Returns the same object for the same row. */
+  row(y: number): object;
+}
+
 /** A written line. */
 export interface WrittenRow {
   /** Seconds of the session. */
@@ -42,6 +50,8 @@ const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
 /** Pieces up to this length may be parts of one word. */
 const SHORT_PIECE = 16;
+/** Maximum length of a piece of a word whose letters are spread over the screen. */
+const MAX_SPREAD_PIECE = 2;
 /** Maximum length of a line, in UTF-16 code units. */
 const MAX_ROW = 2048;
 /** Work units per character of an emitted line. */
@@ -113,6 +123,11 @@ export class WrittenText {
   /** Pieces of the line before that one. */
   #row = '';
   #wasShort = false;
+  /** Length of the last piece of the line. */
+  #lastLength = 0;
+  /** Row and column of the screen behind the last characters. */
+  #lastRow: object | undefined;
+  #lastColumn = 0;
   /** True if a cursor movement may have divided a word. */
   #isSplit = false;
   /** The current piece, between two cursor movements. */
@@ -185,7 +200,35 @@ export class WrittenText {
     this.#row += piece;
     if (this.#isUnrendered) this.#spaced += `${piece} `;
     this.#wasShort = isShort;
+    this.#lastLength = piece.length;
     if (this.#row.length > MAX_ROW) this.#give(seconds);
+  }
+
+  /** Takes a control character. A tab is a space. */
+  control(seconds: number, code: number): void {
+    if (code === 0x0d || code === 0x08) this.move(seconds);
+    else if (code === 0x09) this.print(' ', 0, 1, 'plain');
+    else if (code === 0x85 || (code > 0x09 && code < 0x0d)) this.endLine(seconds);
+  }
+
+  /**
+   * Compares the cursor with the end of the last characters. In another row, or behind blank cells, the next characters
+   * are not part of the word before, as after a line feed or a space. Letters that are spread over the screen one by one
+   * may be a word.
+   */
+  continueAt(seconds: number, screen: Screen): void {
+    const isSameRow = screen.row(screen.y) === this.#lastRow;
+    if (isSameRow && screen.x <= this.#lastColumn) return;
+    this.move(seconds);
+    if (this.#row === '' || this.#lastLength <= MAX_SPREAD_PIECE) return;
+    if (isSameRow) this.#row += ' ';
+    else this.endLine(seconds);
+  }
+
+  /** Takes the cursor after characters or a tab. */
+  endAt(screen: Screen): void {
+    this.#lastRow = screen.row(screen.y);
+    this.#lastColumn = screen.x;
   }
 
   /** Ends the line. */

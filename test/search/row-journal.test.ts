@@ -217,6 +217,44 @@ describe('commands', () => {
   });
 });
 
+describe('written text', () => {
+  function written(writes: readonly Write[]): readonly string[] {
+    const texts: string[] = [];
+    const journal = new RowJournal({
+      columns: 40,
+      rows: 6,
+      onRow: () => undefined,
+      onWritten: ({ text }) => texts.push(text),
+    });
+    for (const [seconds, text] of writes) journal.write(seconds, text);
+    journal.end();
+    return texts;
+  }
+
+  it.each([
+    ['of other rows', '\x1b[3;1Hthe heron config\x1b[4;1Hreplicas: 4\r\n'],
+    ['of other rows in any column', 'heron\x1b[6;30H1,5\x1b[2;3Hnext\r\n'],
+    ['of another screen', '\x1b[?1049h\x1b[Hheron config\x1b[?1049lls\r\n'],
+    ['behind blank cells', 'NAME\x1b[20GREADY\x1b[5CSTATUS\r\n'],
+  ])('is not made of words %s', (_where, text) => {
+    expect(written([[0, text]])).toEqual([]);
+  });
+
+  it.each([
+    ['overwritten cells', 'sec\x1b[Dret\r\n', 'secret'],
+    ['other rows, letter by letter', 's\x1b[2;9He\x1b[4;1Hc\x1b[3;5Hret\r\n', 'secret'],
+    ['blank cells, letter by letter', 's\x1b[Ce\x1b[Cc\x1b[Cret\r\n', 'secret'],
+  ])('joins a word that is divided by %s', (_what, text, word) => {
+    expect(written([[0, text]])).toContain(word);
+  });
+
+  it('is one line, with a space for a tab', () => {
+    expect(written([[0, 'a long co\u00adlumn of text\tand another one\r\n']])).toEqual([
+      'a long column of text and another one',
+    ]);
+  });
+});
+
 describe('what output may cost', () => {
   it.each([
     ['scrolling', '\x1b[65535S'],
