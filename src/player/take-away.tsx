@@ -25,8 +25,9 @@ export function TakeAway({
     onProgress(0);
     exportRecording(recording, stop.signal, onProgress)
       .then((file) => {
-        saveFile(recordingFileName(recording.id, '.html'), file);
-        tell(`Exported as ${recording.id}.html.`);
+        const name = recordingFileName(recording.id, '.html');
+        saveFile(name, file);
+        tell(`Exported as ${name}.`);
       })
       .catch((error: unknown) => {
         if (!stop.signal.aborted) tell(error instanceof Error ? error.message : String(error));
