@@ -1,6 +1,7 @@
 /** What the page shows, cell by cell, and what it should show: read from what the browser laid out and painted with. */
 import xterm, { type IBufferCell } from '@xterm/headless';
 import type { Page } from 'playwright-core';
+import { CLUSTER_WIDTHS } from '../../../src/screen/cluster-widths.ts';
 import type { CastSpec } from './casts.ts';
 
 /** One cell, as text: the character, and every way in which it looks otherwise than plain. */
@@ -84,7 +85,10 @@ async function themeOf(
   })()`);
 }
 
-/** The screen of the oracle after everything up to `seconds`. */
+/**
+ * The screen of the oracle after everything up to `seconds`. The widths of characters are ours, because they differ from
+ * one Unicode version to the next. Links are plain text, because the page shows none.
+ */
 export async function oracleAt(
   spec: CastSpec,
   seconds: number,
@@ -95,6 +99,9 @@ export async function oracleAt(
     scrollback: 0,
     allowProposedApi: true,
   });
+  oracle.unicode.register(CLUSTER_WIDTHS);
+  oracle.unicode.activeVersion = CLUSTER_WIDTHS.version;
+  oracle.parser.registerOscHandler(8, () => true);
   for (const [at, code, data] of spec.events) {
     if (at > seconds) break;
     if (code === 'o') await new Promise<void>((resolve) => oracle.write(data, resolve));
