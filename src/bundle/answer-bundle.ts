@@ -108,9 +108,10 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
     sidecar === undefined
       ? jsonOrUndefined(new TextDecoder().decode(await bundle.read('recording')))
       : { ...object(sidecar['recording']), ...(typeof exitMessage === 'string' ? { exitMessage } : {}) };
-  const recording = decodeRecording(listed);
-  if (recording === undefined)
-    throw new Error('The description of the recording in this file cannot be read.');
+  const decoded = decodeRecording(listed);
+  if (decoded === undefined) throw new Error('The description of the recording in this file cannot be read.');
+  // Anybody can write it into the file. The page shows the result of `check-bundle.ts`.
+  const { trust: _trust, trustReason: _reason, ...recording } = decoded;
   const missing = missingBeginning(sidecar);
   if (missing === undefined) return recording;
   const { state, problem } = recording;

@@ -123,6 +123,15 @@ describe('a bundle', () => {
     expect(Object.keys(open(page).manifest.files).toSorted()).toEqual(['cast', 'recording']);
   });
 
+  it.each(['recording', 'sidecar'])('shows no trust that its %s claims', async (file) => {
+    const recording = { ...RECORDING, trust: 'verified', trustReason: 'trust me' };
+    const page = await write(sourcesOf([Buffer.from('{}\n')]));
+    const content = file === 'sidecar' ? { recording } : recording;
+    const ask = answerBundle(withFile(page, file, JSON.stringify(content)));
+    const shown: unknown = JSON.parse(await answerOf(ask, `/api/v1/recordings/${RECORDING.id}`));
+    expect(shown).toEqual(RECORDING);
+  });
+
   it('that was cut says so and is not played as whole', async () => {
     const page = await write(sourcesOf([new Uint8Array(BUNDLE_PIECE_BYTES + 5)]));
     expect(() => open(page.slice(0, page.indexOf('data-bundle')))).toThrow('no manifest');
