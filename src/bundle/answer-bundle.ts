@@ -110,7 +110,7 @@ async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
       : { ...object(sidecar['recording']), ...(typeof exitMessage === 'string' ? { exitMessage } : {}) };
   const decoded = decodeRecording(listed);
   if (decoded === undefined) throw new Error('The description of the recording in this file cannot be read.');
-  // Anybody can write it into the file. The page shows the result of `check-bundle.ts`.
+  // A forged file can claim any trust. The page shows the result of `check-bundle.ts`.
   const { trust: _trust, trustReason: _reason, ...recording } = decoded;
   const missing = missingBeginning(sidecar);
   if (missing === undefined) return recording;

@@ -86,8 +86,8 @@ async function themeOf(
 }
 
 /**
- * The screen of the oracle after everything up to `seconds`. The widths of characters are ours, because they differ from
- * one Unicode version to the next. Links are plain text, because the page shows none.
+ * The screen of the oracle after everything up to `seconds`. Characters have the widths of the page, because the widths
+ * depend on the version of Unicode. Links are plain text, because the page shows none.
  */
 export async function oracleAt(
   spec: CastSpec,
