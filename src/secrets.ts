@@ -6,29 +6,106 @@
 /** Replacement of a secret. */
 export const SECRET = '[secret]';
 
-/** Shapes of secrets. The group `keep`, if any, stays in the text; the rest of the match is replaced. */
-const RULES: readonly RegExp[] = [
-  /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g,
-  /\b(?:gh[pousr]_|github_pat_|glpat-|npm_|xox[abeoprs]-|sk-|AIza)[A-Za-z0-9_-]{16,}/g,
-  // NOTE: the lookahead reads each word once; without it, each `-eyJ` of a word would read the rest of the word
-  /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
-  /(?<keep>\bBearer\s{1,4})[A-Za-z0-9._~+/=-]{8,}/gi,
-  /(?<keep>\b[a-z][a-z0-9+.-]{1,20}:\/\/[^\s:@/]{1,200}:)[^\s@/]{1,200}(?=@)/gi,
-  /(?<keep>\bsshpass\s{1,4}-p\s{0,4})\S+/g,
-  /(?<keep>\b(?:mysql|mysqldump|mariadb)\b[^|;&]{0,200}\s-p)[^\s-]\S*/g,
-  /(?<keep>\bcurl\b[^|;&]{0,500}\s(?:-u|--user)[\s=]{1,4}[^\s:]{1,200}:)\S+/g,
-  /(?<keep>\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b[^|;&]{0,200}\s-p[\s=]{0,4})[^\s=-]\S*/g,
-  /(?<keep>\bmongo(?:sh|dump|restore|export|import)?\b[^|;&]{0,200}\s-p[\s=]{0,4})[^\s=-]\S*/g,
-  /(?<keep>\bredis-cli\b[^|;&]{0,200}\s-a[\s=]{1,4})[^\s=]\S*/g,
-  /(?<keep>\s--?(?:(?:\w{1,20}-){0,2}(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key)|(?:client-|shared-)?secret|pass|pwd)[\s=]{1,4})[^\s=]\S*/gi,
-  /(?<keep>\b\w{0,40}(?:password|passwd|secret|token|api_?key|access_?key)"?\s{0,2}[=:]\s{0,2}["']?)[^\s"',;]{4,}/gi,
+/** A shape of secrets. Its group `keep`, if any, stays in the text; the rest of the match is replaced. */
+interface Rule {
+  /** A line without any of these words, in lower case, is not searched. */
+  readonly words: readonly string[];
+  readonly shape: RegExp;
+  /** The shape is an option of this command. */
+  readonly command?: RegExp;
+}
+
+/** Separator that is not part of any secret and does not occur in commands. */
+const BETWEEN_WORDS = '\u2028';
+/** A word of a shell: quoted up to the closing quote, or without blanks. */
+const value = (first: string): string =>
+  String.raw`(?:"(?:\\[^\u2028]|[^"\\\u2028])+"?|'[^'\u2028]+'?|${first}\S*)`;
+/** Assigned value; quotes around it stay. */
+const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
+const shape = (keep: string, secret: string, flags = 'g'): RegExp =>
+  new RegExp(`(?<keep>${keep})${secret}`, flags);
+const CURL = /\bcurl\b/;
+const CURL_USER = String.raw`\s(?:-[A-Za-z]{0,8}?[uU]|--(?:proxy-)?user)[\s=]{0,4}`;
+const PASSWORD_OPTION = shape(String.raw`\s-p[\s=]{0,4}`, value(String.raw`[^\s=-]`));
+
+/**
+ * NOTE: programs choose the text, so each rule must read a line once, whatever is in it. Repetitions that begin at many
+ * places of a word, and commands up to their options, would read it again and again.
+ */
+const RULES: readonly Rule[] = [
+  { words: ['akia', 'asia'], shape: /\b(?:AKIA|ASIA)[A-Z0-9]{16}\b/g },
+  {
+    words: ['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-', 'npm_', 'xox', 'sk-', 'aiza'],
+    shape: /\b(?:gh[pousr]_|github_pat_|glpat-|npm_|xox[abeoprs]-|sk-|AIza)[A-Za-z0-9_-]{16,}/g,
+  },
+  {
+    words: ['eyj'],
+    // the lookahead reads each word once; without it, each `-eyJ` of a word would read the rest of the word
+    shape: /(?<![\w-])(?=[\w-]{11,}\.[\w-]{8})(?<keep>[\w-]*?\b)eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g,
+  },
+  { words: ['bearer'], shape: shape(String.raw`\bBearer\s{1,4}`, '[A-Za-z0-9._~+/=-]{8,}', 'gi') },
+  {
+    words: ['authorization'],
+    shape: shape(
+      String.raw`\bAuthorization["']?\s{0,2}[=:]\s{0,4}["']?(?:(?:Basic|Bearer|Token|ApiKey|Digest|Negotiate|NTLM)\s{1,4})?`,
+      String.raw`[^\s"']{4,}`,
+      'gi',
+    ),
+  },
+  { words: ['-key'], shape: shape(String.raw`\w-key["']?\s{0,2}:\s{0,4}["']?`, ASSIGNED, 'gi') },
+  { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/[^\s:@/]*:`, String.raw`[^\s/]+(?=@)`, 'gi') },
+  { words: ['sshpass'], shape: shape(String.raw`\bsshpass\s{1,4}-p\s{0,4}`, value(String.raw`\S`)) },
+  {
+    words: ['mysql', 'mariadb'],
+    command: /\b(?:mysql|mysqldump|mariadb)\b/,
+    shape: shape(String.raw`\s-p`, value(String.raw`[^\s-]`)),
+  },
+  { words: ['curl'], command: CURL, shape: shape(`${CURL_USER}"[^":\u2028]*:`, String.raw`[^"\u2028]+`) },
+  { words: ['curl'], command: CURL, shape: shape(`${CURL_USER}'[^':\u2028]*:`, String.raw`[^'\u2028]+`) },
+  { words: ['curl'], command: CURL, shape: shape(String.raw`${CURL_USER}[^\s:"']*:`, String.raw`\S+`) },
+  {
+    words: ['login'],
+    command:
+      /\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b/,
+    shape: PASSWORD_OPTION,
+  },
+  { words: ['mongo'], command: /\bmongo(?:sh|dump|restore|export|import)?\b/, shape: PASSWORD_OPTION },
+  {
+    words: ['redis-cli'],
+    command: /\bredis-cli\b/,
+    shape: shape(String.raw`\s-a[\s=]{1,4}`, value(String.raw`[^\s=]`)),
+  },
+  {
+    words: ['pass', 'pwd', 'token', 'key', 'secret'],
+    shape: shape(
+      String.raw`(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key|(?<=\s--?(?:client-|shared-)?)secret|(?<=[-_])(?:db)?(?:pass|pwd))(?=[\s=])(?<=\s-[\w-]*)[\s=]{1,4}`,
+      String.raw`(?:(?<=\u2028)[^\u2028=][^\u2028]*|${value(String.raw`[^\s=]`)})`,
+      'gi',
+    ),
+  },
+  {
+    words: ['passw', 'secret', 'token', 'key'],
+    shape: shape(
+      String.raw`(?:password|passwd|secret|token|api_?key|access_?key)["']?\s{0,2}[=:]\s{0,2}["']?`,
+      ASSIGNED,
+      'gi',
+    ),
+  },
+  {
+    words: ['pass', 'pwd', 'pw=', 'pw:'],
+    // not `PWD=`, the working directory
+    shape: shape(
+      String.raw`(?:(?:_|-|\b|\b[Dd][Bb])(?:pass|PASS|Pass|pwd|pw)|_PWD)(?:["']\s{0,2}:|:|["']?=)\s{0,2}["']?`,
+      ASSIGNED,
+    ),
+  },
 ];
 /** Quick test whether any rule can match. */
 const MAY_HOLD_ONE =
-  /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|:\/\/|sshpass|mysql|mariadb|curl|pass|pwd|login|mongo|redis|token|secret|key/i;
+  /AKIA|ASIA|gh[pousr]_|github_pat|glpat|npm_|xox|sk-|AIza|eyJ|bearer|authorization|:\/\/|sshpass|mysql|mariadb|curl|pass|pwd|pw[=:]|login|mongo|redis|token|secret|key/i;
 /** First characters of the alternatives in {@link MAY_HOLD_ONE}. */
 const BEGINNINGS =
-  'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea :// ssh mys mar cur pas pwd log mon red tok sec key'.split(
+  'aki asi ghp gho ghu ghs ghr git glp npm xox sk- aiz eyj bea aut :// ssh mys mar cur pas pwd pw= pw: log mon red tok sec key'.split(
     ' ',
   );
 /**
@@ -77,9 +154,6 @@ function mayHoldOne(line: string): boolean {
   return false;
 }
 
-/** Separator that is not part of any secret and does not occur in commands. */
-const BETWEEN_WORDS = '\u2028';
-
 /** Replaces the secrets of a command in a list of words. A password may be a separate word after its option. */
 export function replaceSecretWords(words: readonly string[]): readonly string[] {
   const shown = words.map((word) => {
@@ -96,13 +170,39 @@ export function replaceSecretWords(words: readonly string[]): readonly string[] 
 /** Replaces the secrets of one line. */
 export function replaceSecrets(line: string): string {
   if (!mayHoldOne(line)) return line;
+  const lower = line.toLowerCase();
   let text = line;
-  for (const rule of RULES) {
-    text = text.replace(rule, (...match: readonly unknown[]) => {
-      const groups = match.at(-1);
-      const keep = typeof groups === 'object' && groups !== null && 'keep' in groups ? groups.keep : '';
-      return `${typeof keep === 'string' ? keep : ''}${SECRET}`;
-    });
-  }
+  for (const rule of RULES)
+    if (rule.words.some((word) => lower.includes(word))) text = replaceShape(text, rule);
   return text;
+}
+
+function replaceShape(text: string, { shape: secret, command }: Rule): string {
+  let replaced = '';
+  let end = 0;
+  /** Begin of the text that was not searched for the command. */
+  let from = 0;
+  let isOfCommand = false;
+  secret.lastIndex = 0;
+  for (let match = secret.exec(text); match !== null; match = secret.exec(text)) {
+    const { index } = match;
+    if (command !== undefined) {
+      const before = text.slice(from, index);
+      const separator = lastSeparator(before);
+      from = index;
+      isOfCommand = command.test(before.slice(separator + 1)) || (isOfCommand && separator < 0);
+      if (!isOfCommand) {
+        secret.lastIndex = index + 1;
+        continue;
+      }
+    }
+    replaced += `${text.slice(end, index)}${match.groups?.['keep'] ?? ''}${SECRET}`;
+    end = index + match[0].length;
+  }
+  return end === 0 ? text : replaced + text.slice(end);
+}
+
+/** Returns the position of the last separator of commands; -1 if there is none. */
+function lastSeparator(text: string): number {
+  return Math.max(text.lastIndexOf('|'), text.lastIndexOf(';'), text.lastIndexOf('&'));
 }

@@ -108,6 +108,69 @@ it.each(SLOW_WORDS)('a long line of %j costs as much CPU as short lines with the
   expect(inLongLine).toBeLessThan(8 * inShortLines + 100);
 });
 
+/** Text that the rules read repeatedly before they looked for options first. */
+const COSTLY_WORDS = [
+  'curl ',
+  'mysql ',
+  'docker login ',
+  'mongo ',
+  'redis-cli ',
+  ' --a-a-a-token',
+  'a'.repeat(60) + 'token ',
+  ' -p x mysql',
+  ' -uu curl',
+  'curl -u "',
+  'password="',
+];
+
+it.each([...SLOW_WORDS, ...COSTLY_WORDS])('a line of %j costs at most 0.2 µs for each character', (word) => {
+  const line = word.repeat(16_384 / word.length);
+  replaceSecrets(line);
+  const cheapest = Math.min(
+    ...Array.from({ length: 5 }, () =>
+      cpuOf(() => {
+        for (let round = 0; round < 8; round += 1) replaceSecrets(line);
+      }),
+    ),
+  );
+  expect((cheapest * 1000) / (8 * line.length)).toBeLessThan(0.2);
+});
+
+it('a quoted value may be as long as a recording', () => {
+  for (const begin of ['password="', "token='", ' --token "', 'mysql -p"', 'curl -u "a:'])
+    expect(replaceSecrets(`${begin}${'a '.repeat(2 ** 20)}`).length).toBeLessThan(100);
+});
+
+it.each([
+  ['curl -uuser:hunter2222 http://host', `curl -uuser:${SECRET} http://host`],
+  ['curl -su "user:hunter 2222" http://host', `curl -su "user:${SECRET}" http://host`],
+  ['curl --proxy-user me:hunter2222 x', `curl --proxy-user me:${SECRET} x`],
+  ['curl x | tar -u a:hunter2222', 'curl x | tar -u a:hunter2222'],
+  ['curl -s -u a:hunter2222 x; mysql -phunter2222', `curl -s -u a:${SECRET} x; mysql -p${SECRET}`],
+  ['Authorization: Basic dXNlcjpodW50ZXIyMjI=', `Authorization: Basic ${SECRET}`],
+  ['curl -H "Authorization: hunter2222" x', `curl -H "Authorization: ${SECRET}" x`],
+  ["-H 'X-Api-Key: hunter2222'", `-H 'X-Api-Key: ${SECRET}'`],
+  ['X-Vendor-Key: hunter2222', `X-Vendor-Key: ${SECRET}`],
+  ['DB_PASS=hunter2222 app', `DB_PASS=${SECRET} app`],
+  ['MYSQL_PWD=hunter2222 mysql', `MYSQL_PWD=${SECRET} mysql`],
+  ['pwd=hunter2222', `pwd=${SECRET}`],
+  ['PWD=/srv/data', 'PWD=/srv/data'],
+  ['OLDPWD=/srv/data', 'OLDPWD=/srv/data'],
+  ['PASSWORD="hunter2222 with space" app', `PASSWORD="${SECRET}" app`],
+  ["PASSWORD='hun,ter;2222' app", `PASSWORD='${SECRET}' app`],
+  [String.raw`{"password": "hunt\"er 2222", "b": 1}`, `{"password": "${SECRET}", "b": 1}`],
+  ['http://u:p@ss:hunter2222@h/', `http://u:${SECRET}@h/`],
+  ['redis://:hunter2222@h', `redis://:${SECRET}@h`],
+  ['see http://host:8080/a@b', 'see http://host:8080/a@b'],
+  ['app --db-pass hunter2222', `app --db-pass ${SECRET}`],
+  ['app --dbpass=hunter2222', `app --dbpass=${SECRET}`],
+  ['app --password "hunter 2222" x', `app --password ${SECRET} x`],
+  ["mysql -p'hunter 2222' db", `mysql -p${SECRET} db`],
+  ['app --bypass cache --token-file /a', 'app --bypass cache --token-file /a'],
+])('of the line %j remains %j', (line, shown) => {
+  expect(replaceSecrets(line)).toBe(shown);
+});
+
 it('a token within a longer word is replaced', () => {
   const token = `eyJ${LONG}.${LONG}.${LONG}`;
   for (const before of ['x-', '-', 'a-b_c-', 'eyJ-', '.', '"', 'eyJabcdefghijk-'])
@@ -122,6 +185,10 @@ it.each([
   [
     ['tool', '--token', 'hunter2', '--verbose'],
     ['tool', '--token', SECRET, '--verbose'],
+  ],
+  [
+    ['tool', '--password', 'hunter2 and more', '-v'],
+    ['tool', '--password', SECRET, '-v'],
   ],
   [['--password=hunter2'], [`--password=${SECRET}`]],
   [
