@@ -20,7 +20,7 @@ import type { RecordingStore } from '../store/store.ts';
 import { readSessions } from './signed-recording.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
-import type { ReadLog } from './verify-logs.ts';
+import { readLogs, type ReadLog } from './verify-logs.ts';
 
 /** A hold or its release in a log. */
 export interface HoldChange {
@@ -66,7 +66,7 @@ const STATEMENT = z.strictObject({
   reason: z.string().max(MAX_REASON),
 });
 
-type HoldStore = Pick<DocumentStore, 'readDocument' | 'replaceDocument'> &
+type HoldStore = Pick<DocumentStore, 'listDocuments' | 'readDocument' | 'replaceDocument'> &
   Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
 /** Signing key of a new hold, and trusted keys for an existing hold. */
@@ -111,8 +111,12 @@ async function changeHold(
   const key = parseRecordingId(id);
   if (key === undefined || (await store.stat(key, 'cast')) === undefined)
     throw new TailcastError('RECORDING_UNKNOWN', id);
-  for (const part of await partsOf(store, key, signer.trusted))
-    await changeOne(store, recordingId(part), change, signer);
+  const keys = [...signer.trusted.values()];
+  const logged = keys.length === 0 ? undefined : holdsInLogs((await readLogs(store, keys)).logs);
+  for (const part of await partsOf(store, key, signer.trusted)) {
+    const recording = recordingId(part);
+    await changeOne(store, recording, logged?.get(recording), change, signer);
+  }
 }
 
 /** Returns the recording and the other stored parts of its signed session. */
@@ -134,14 +138,19 @@ async function partsOf(
 async function changeOne(
   store: HoldStore,
   recording: string,
+  logged: LoggedHold | undefined,
   { kind, reason }: Pick<HoldChange, 'kind' | 'reason'>,
   { key, trusted, nowMs }: HoldSigner,
 ): Promise<void> {
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
-  if (kind === 'held' && last?.kind === 'held') return;
-  // With a slow clock, the new statement would be older than the statement that it replaces.
-  const atMs = Math.max(nowMs, last === undefined ? 0 : Date.parse(last.at) + 1);
+  // An attacker may have restored a document that is older than the log. Recorders ignore such a document.
+  if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return;
+  // Recorders ignore a statement that is older than the document or the log. The clock may be slow.
+  const earlierMs = [last, logged].flatMap((earlier) =>
+    earlier === undefined ? [] : Date.parse(earlier.at) + 1,
+  );
+  const atMs = Math.max(nowMs, ...earlierMs);
   const statement = { kind, recording, at: new Date(atMs).toISOString(), reason };
   await store.replaceDocument(
     HOLDS_FOLDER + recording,

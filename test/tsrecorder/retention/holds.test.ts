@@ -169,6 +169,19 @@ describe('a hold', () => {
     await expect.poll(() => again.list()).toEqual([]);
   });
 
+  it('starts again after somebody restores an earlier hold that was released', async () => {
+    const { rig, store, signer, held, other, statement } = await heldRig();
+    const ahead = { ...signer, nowMs: Date.now() + 3_600_000 };
+    await releaseRecording(store, held, 'first case closed', ahead);
+    await untilLogged(store, held, 'released');
+    await store.replaceDocument(`.holds/${held}`, statement);
+    await holdRecording(store, held, 'second case', signer);
+    await untilLogged(store, held, 'held');
+    expect(await logged(store, held)).toMatchObject({ reason: 'second case' });
+    await using again = await rig.restart(expiring(new Registry()));
+    expect(await leftIn(again, other)).toEqual([held]);
+  });
+
   it('stays when the recorder has lost its spool, by the log of the time before', async () => {
     const { rig, store, held, other, signer } = await heldRig();
     await rig.recorder.close();
