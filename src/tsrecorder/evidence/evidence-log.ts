@@ -81,12 +81,8 @@ export class EvidenceLog {
   #tailWanted = false;
   readonly #closing = new AbortController();
 
-  /** True if this process started the log. */
-  readonly isNew: boolean;
-
-  private constructor(options: EvidenceLogOptions, journal: LogJournal, isNew: boolean) {
+  private constructor(options: EvidenceLogOptions, journal: LogJournal) {
     this.#options = options;
-    this.isNew = isNew;
     this.#journal = journal;
     const { publishMs } = options;
     this.#backoff = createBackoff({ baseMs: publishMs, maxMs: Math.max(MAX_RETRY_MS, publishMs) });
@@ -102,7 +98,7 @@ export class EvidenceLog {
           ? 'the evidence log cannot be read, so a new one begins; a copy is kept'
           : 'entries of the evidence log cannot be read and are lost; a copy is kept',
       );
-    const log = new EvidenceLog(options, journal, isNew);
+    const log = new EvidenceLog(options, journal);
     if (!isNew) await log.#compare();
     const key = options.key.public.raw;
     log.append(

@@ -31,6 +31,8 @@ export type FindingCode =
   /** A recorder took the session over, and the log of the first recorder does not contain it. */
   | 'adoption-unproven'
   | 'removal-untrusted'
+  /** A recorder removed a held recording. */
+  | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
   /** None of the stores has the bytes before a part. A notice if only one store was checked. */

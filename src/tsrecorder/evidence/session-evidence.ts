@@ -74,8 +74,6 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   ended(recording: string, storedAs: string, files: SealedFiles): Promise<void>;
   /** Last statement about each recording with a hold, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
-  /** True if this process started the log. `holds` then lacks the statements of an earlier log. */
-  readonly isNewLog: boolean;
   /** Logs statements about holds. Resolves when they are in the store. */
   holding(changes: readonly HoldChange[]): Promise<void>;
   /** Logs the removal of recordings in advance. Resolves when the entries are in the store. */
@@ -162,7 +160,6 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
     get holds() {
       return log.holds;
     },
-    isNewLog: log.isNew,
     async holding(changes) {
       for (const { kind, recording, at, reason } of changes) log.append({ kind, recording, at, reason });
       await publish();

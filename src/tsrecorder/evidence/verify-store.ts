@@ -15,6 +15,7 @@ import {
   type KeyRing,
   type ReadLog,
 } from './verify-logs.ts';
+import { checkHeldRemovals } from './verify-holds.ts';
 import { checkSessions } from './verify-sessions.ts';
 import { checkRecording, type RecordingReader, type VerifiedPart } from './verify-recording.ts';
 
@@ -93,6 +94,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   findings.push(
     ...absent.findings,
     ...checkLosses(index),
+    ...checkHeldRemovals(logs),
     ...unfinished.findings,
     ...(await checkDocuments(store, index, keys)),
   );

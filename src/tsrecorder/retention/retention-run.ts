@@ -56,10 +56,7 @@ const OVER_QUOTA =
 
 export interface RetentionOptions {
   readonly store: RecordingStore;
-  readonly evidence: Pick<
-    SessionEvidence,
-    'removing' | 'removingDocuments' | 'holding' | 'holds' | 'isNewLog'
-  >;
+  readonly evidence: Pick<SessionEvidence, 'removing' | 'removingDocuments' | 'holding' | 'holds'>;
   /** Keys of the trusted recorders, including this one, by id. Only their holds and releases are valid. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly policy: RetentionPolicy;
@@ -301,12 +298,11 @@ async function settleHolds(
   { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
   signal: AbortSignal,
 ): Promise<Holds> {
-  // The previous log may have been lost together with its spool.
-  const isAlone = evidence.isNewLog && evidence.holds.size === 0;
-  const elsewhere = isAlone ? holdsInLogs((await readLogs(store, [...trusted.values()])).logs) : NO_HOLDS;
-  const logged = new Map<string, LoggedHold>([...elsewhere, ...evidence.holds]);
+  const elsewhere = await newerHolds(store, evidence.holds, trusted);
+  const logged = new Map<string, LoggedHold>(evidence.holds);
+  for (const change of elsewhere) logged.set(change.recording, change);
   const holds = await readHolds(store, logged, trusted);
-  const all = [...elsewhere.values(), ...holds.changes];
+  const all = [...elsewhere, ...holds.changes];
   if (all.length > 0) await evidence.holding(all);
   let unproven = 0;
   for (const [recording, proof] of holds.proofs) {
@@ -320,6 +316,26 @@ async function settleHolds(
   }
   onUnprovenHolds(unproven);
   return holds;
+}
+
+/**
+ * Returns the statements about stored recordings in the logs of the store that are newer than the log of this recorder.
+ * Another recorder may have logged a hold before its document was removed. An earlier log of this recorder may have been
+ * lost together with its spool.
+ */
+async function newerHolds(
+  store: RecordingStore,
+  own: ReadonlyMap<string, LoggedHold>,
+  trusted: ReadonlyMap<string, PublicKey>,
+): Promise<readonly HoldChange[]> {
+  if (trusted.size === 0) return [];
+  const newer: HoldChange[] = [];
+  for (const change of holdsInLogs((await readLogs(store, [...trusted.values()])).logs).values()) {
+    if (change.at <= (own.get(change.recording)?.at ?? '')) continue;
+    const key = parseRecordingId(change.recording);
+    if (key !== undefined && (await store.stat(key, 'cast')) !== undefined) newer.push(change);
+  }
+  return newer;
 }
 
 /** Removes the marks of delivered alerts whose recordings are gone. */

@@ -12,7 +12,9 @@ import {
   type HoldChange,
 } from '../../../src/tsrecorder/evidence/holds.ts';
 import { generateSigningKey, type PublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
-import { readLogs } from '../../../src/tsrecorder/evidence/verify-logs.ts';
+import type { LogEvent } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { checkHeldRemovals } from '../../../src/tsrecorder/evidence/verify-holds.ts';
+import { readLogs, type ReadLog } from '../../../src/tsrecorder/evidence/verify-logs.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
 import { planStoreRetention } from '../../../src/tsrecorder/retention/retention-run.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
@@ -180,6 +182,53 @@ describe('a hold', () => {
     expect(await logged(store, held)).toMatchObject({ reason: 'second case' });
     await using again = await rig.restart(expiring(new Registry()));
     expect(await leftIn(again, other)).toEqual([held]);
+  });
+
+  it('of the log of one recorder stays at another recorder of the store without its document', async () => {
+    const { rig, store, held, other } = await heldRig();
+    await rig.recorder.close();
+    await store.removeDocument(`.holds/${held}`);
+    const registry = new Registry();
+    const spoolDirectory = `${rig.directory}.spool2`;
+    // The log of the second recorder is not new when retention runs.
+    const second = await createRig({ spoolDirectory }, rig.directory);
+    await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
+    const again = await second.restart({ ...expiring(registry), spoolDirectory });
+    expect(await leftIn(again, other)).toEqual([held]);
+    await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
+    await again.recorder.close();
+    await rm(spoolDirectory, { recursive: true });
+    await rm(rig.directory, { recursive: true });
+    await rm(rig.spool, { recursive: true });
+  });
+
+  it.each([
+    ['before', 1, ['removed-while-held']],
+    ['after', 3, []],
+  ])('is reported when a log has it %s the removal of its recording', (_when, hour, codes) => {
+    const recording = 'nA_2026-07-29T11:50:58Z';
+    const time = (hours: number): string => `2026-08-01T0${hours}:00:00.000Z`;
+    const logOf = (log: string, hours: number, event: LogEvent): ReadLog => ({
+      log,
+      entries: new Map([[0, { n: 0, prev: '', time: time(hours), event }]]),
+      signed: new Set([0]),
+      hashes: new Map(),
+      keyIds: new Set(),
+      head: undefined,
+    });
+    const removed = logOf('b', 2, { kind: 'removed', recording, reason: 'age', bytes: 1 });
+    const statement = (kind: HoldChange['kind'], hours: number): LogEvent => ({
+      kind,
+      recording,
+      at: time(hours),
+      reason: '',
+    });
+    const logs = [removed, logOf('a', hour, statement('held', hour))];
+    const check = (all: readonly ReadLog[]): readonly string[] =>
+      checkHeldRemovals(new Map(all.map((each) => [each.log, each]))).map(({ code }) => code);
+    expect(check(logs)).toEqual(codes);
+    const earlier = logOf('c', 1, statement('released', 2));
+    expect(check([...logs, earlier])).toEqual([]);
   });
 
   it('stays when the recorder has lost its spool, by the log of the time before', async () => {

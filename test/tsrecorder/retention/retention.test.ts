@@ -36,7 +36,6 @@ const NO_EVIDENCE: RetentionOptions['evidence'] = {
   removingDocuments: async () => undefined,
   holding: async () => undefined,
   holds: new Map(),
-  isNewLog: false,
 };
 
 /** Plans for recordings whose user is the part of the id before a `-`. */

@@ -1,0 +1,46 @@
+/** Checks that no recorder removed a held recording. Pure functions. */
+import { fault, type Finding } from './finding.ts';
+import type { LogEvent } from './log-entry.ts';
+import type { ReadLog } from './verify-logs.ts';
+
+interface Logged<T extends LogEvent> {
+  readonly log: string;
+  readonly n: number;
+  /** RFC 3339 in UTC. */
+  readonly time: string;
+  readonly event: T;
+}
+
+type Statement = Logged<Extract<LogEvent, { kind: 'held' | 'released' }>>;
+type Removal = Logged<Extract<LogEvent, { kind: 'removed' }>>;
+
+/** Returns a fault for each removal after a hold without a release. Only signed entries count. */
+export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly Finding[] {
+  const statements = new Map<string, Statement[]>();
+  const removals: Removal[] = [];
+  for (const { log, entries, signed } of logs.values())
+    for (const { n, time, event } of entries.values()) {
+      if (!signed.has(n)) continue;
+      if (event.kind === 'removed') removals.push({ log, n, time, event });
+      if (event.kind !== 'held' && event.kind !== 'released') continue;
+      const list = statements.get(event.recording) ?? [];
+      statements.set(event.recording, list);
+      list.push({ log, n, time, event });
+    }
+  return removals.flatMap((removal) => {
+    const { recording } = removal.event;
+    const last = (statements.get(recording) ?? [])
+      .filter((statement) => isBefore(statement, removal))
+      .toSorted((left, right) => (left.event.at < right.event.at ? -1 : 1))
+      .at(-1);
+    if (last?.event.kind !== 'held') return [];
+    const message = `it was removed while the hold of ${last.event.at} was in force`;
+    return [fault('removed-while-held', message, { recording, log: removal.log, entry: removal.n })];
+  });
+}
+
+/** Compares the numbers of entries in one log, and the times of entries in different logs. */
+function isBefore(statement: Statement, removal: Removal): boolean {
+  if (statement.log === removal.log) return statement.n < removal.n;
+  return Date.parse(statement.time) <= Date.parse(removal.time);
+}
