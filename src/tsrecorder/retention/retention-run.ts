@@ -18,6 +18,7 @@ import type { PublicKey } from '../evidence/signing-key.ts';
 import { readLogs } from '../evidence/verify-logs.ts';
 import { batchPrefix, batchTime } from '../events/event-batches.ts';
 import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
+import { parseSignedSidecar } from '../evidence/signed-sidecar.ts';
 import { createDescriber } from '../library/describe-stored.ts';
 import {
   isTooOld,
@@ -28,6 +29,7 @@ import {
   type RetentionChanges,
   type RetentionPlan,
   type RetentionPolicy,
+  type SignedUser,
 } from './retention.ts';
 import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
@@ -47,6 +49,8 @@ const MAX_KNOWN_USERS = 200_000;
 
 /** Maximum number of holds that one run logs. */
 const MAX_REPORTED = 20;
+/** Maximum number of bytes by which an archive may exceed its contents. */
+const MAX_ARCHIVE_EXTRA = 4096;
 const NO_HOLDS: ReadonlyMap<string, HoldChange> = new Map();
 
 const UNPROVEN_HOLD =
@@ -189,24 +193,24 @@ async function planSessions(
  */
 function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, PublicKey>): FindUsers {
   const describe = createDescriber(store, 1);
-  const known = new Map<string, string>();
+  const known = new Map<string, SignedUser>();
   const names = new Map<string, string>();
-  const findUser = async ({ id }: KeptRecording): Promise<string | undefined> => {
+  const findUser = async ({ id, bytes }: KeptRecording): Promise<SignedUser | undefined> => {
     const key = parseRecordingId(id);
     if (key === undefined) return undefined;
+    const signed = trusted === undefined ? undefined : await readSignedSidecar(store, key, trusted);
+    if (signed === undefined && trusted !== undefined) return undefined;
     const source =
-      trusted === undefined
-        ? (await describe({ key, hasSidecar: true }))?.entry.recording.source
-        : (await readSignedSidecar(store, key, trusted))?.sidecar.recording.source;
-    if (source === undefined && trusted !== undefined) return undefined;
+      signed?.sidecar.recording.source ?? (await describe({ key, hasSidecar: true }))?.entry.recording.source;
     const name = JSON.stringify([key.nodeId, source?.user ?? source?.nodeId ?? '']);
     // All recordings of a user share one string to save memory.
     const shared = names.get(name) ?? name;
     names.set(shared, shared);
-    return shared;
+    const signedBytes = signed === undefined ? bytes : await signedSizeOf(store, key, signed.text);
+    return { user: shared, bytes: Math.min(bytes, signedBytes) };
   };
   return async (recordings) => {
-    const users: (string | undefined)[] = [];
+    const users: (SignedUser | undefined)[] = [];
     const turns = createLoopTurns();
     const left = recordings.entries();
     const findNext = async (): Promise<void> => {
@@ -221,6 +225,21 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     await Promise.all(Array.from({ length: READ_CONCURRENCY }, findNext));
     return users;
   };
+}
+
+/**
+ * Returns the size of the signed objects of a recording. Notes with another length than the signed length do not count.
+ *
+ * @param sidecar signed sidecar, whose signature and cast length are verified
+ */
+async function signedSizeOf(store: RecordingStore, key: RecordingKey, sidecar: string): Promise<number> {
+  const notes = await store.stat(key, 'notes');
+  const isSigned = notes?.bytes === parseSignedSidecar(sidecar)?.evidence.notes?.bytes;
+  let bytes = Buffer.byteLength(sidecar);
+  // An archive may be larger than its contents, by its header and its table.
+  for (const stat of [await store.stat(key, 'cast'), isSigned ? notes : undefined])
+    if (stat !== undefined) bytes += Math.min(stat.storedBytes ?? stat.bytes, stat.bytes + MAX_ARCHIVE_EXTRA);
+  return bytes;
 }
 
 /** Returns the recordings for which `isAsked` returns true, with their sizes. Some stores do not list sizes. */

@@ -28,13 +28,19 @@ export interface KeptRecording {
   readonly bytes: number;
 }
 
-/**
- * Returns a name for the user of each recording, in the same order; undefined without a trusted signature. The same
- * user name from two uploaders counts as two users, because the uploader chooses the name.
- */
-export type FindUsers = (recordings: readonly KeptRecording[]) => Promise<readonly (string | undefined)[]>;
+/** User of a recording with a trusted signature. */
+export interface SignedUser {
+  /** Name. A user of two uploaders is two users, because the uploader chooses the name. */
+  readonly user: string;
+  /** Size that is signed. An attacker without a key can write the other bytes, for example longer notes. */
+  readonly bytes: number;
+}
 
-/** A recording to remove, and the reason. */
+/** Returns the user of each recording, in the same order; undefined without a trusted signature. */
+export type FindUsers = (
+  recordings: readonly KeptRecording[],
+) => Promise<readonly (SignedUser | undefined)[]>;
+
 export interface PlannedRemoval extends KeptRecording {
   /** `unverified`: because of the size, and without a trusted signature. */
   readonly reason: 'age' | 'quota' | 'unverified';
@@ -98,20 +104,28 @@ export async function planRetention(
     else plan(recording, 'age');
   }
   let unprovenBytes = 0;
+  let unsignedBytes = 0;
   // An attacker without a key can write these bytes, so they must not cause the removal of signed recordings.
   const isOver = (): boolean => keptBytes - unprovenBytes > maxBytes;
   if (keptBytes > maxBytes) {
     const users = await findUsers(kept);
+    for (const [at, { bytes }] of kept.entries()) unsignedBytes += bytes - (users[at]?.bytes ?? bytes);
     const mayGo = ({ storedAtMs }: KeptRecording): boolean =>
-      keptBytes > maxBytes && !isYoung(storedAtMs, policy, nowMs);
+      keptBytes - unsignedBytes > maxBytes && !isYoung(storedAtMs, policy, nowMs);
     for (const recording of kept.filter((_, at) => users[at] === undefined)) {
       if (turns.isDue()) await turns.turn();
       if (!mayGo(recording) || !plan(recording, 'unverified')) unprovenBytes += recording.bytes;
     }
+    unprovenBytes += unsignedBytes;
     const shares = createShares(kept, users, ({ startedAtMs, storedAtMs }) =>
       isYoung(Math.max(startedAtMs, storedAtMs), policy, nowMs),
     );
-    await removeWhile(isOver, shares, (recording) => plan(recording, 'quota'), turns);
+    const removeSigned = ({ recording, bytes }: SignedRecording): boolean => {
+      const isRemoved = plan(recording, 'quota');
+      if (isRemoved) unprovenBytes -= recording.bytes - bytes;
+      return isRemoved;
+    };
+    await removeWhile(isOver, shares, removeSigned, turns);
   }
   return { remove, held, keptBytes, overQuota: isOver() };
 }
@@ -120,14 +134,14 @@ export async function planRetention(
 async function removeWhile(
   isOver: () => boolean,
   shares: ReturnType<typeof createShares>,
-  remove: (recording: KeptRecording) => boolean,
+  remove: (recording: SignedRecording) => boolean,
   turns: ReturnType<typeof createLoopTurns>,
 ): Promise<void> {
   while (isOver()) {
     if (turns.isDue()) await turns.turn();
     const next = shares.next();
     if (next === undefined) break;
-    if (remove(next.recording)) next.remove();
+    if (remove(next)) next.remove();
   }
 }
 
@@ -135,17 +149,22 @@ function isYoung(sinceMs: number, { minAgeMs = 0 }: RetentionPolicy, nowMs: numb
   return minAgeMs > 0 && nowMs - sinceMs < minAgeMs;
 }
 
+/** A recording and its signed size. */
+interface SignedRecording {
+  readonly recording: KeptRecording;
+  readonly bytes: number;
+}
+
 interface Share {
   readonly user: string;
   bytes: number;
   /** Recordings that may be removed, oldest first. */
-  readonly queue: KeptRecording[];
+  readonly queue: SignedRecording[];
   /** Index of the first recording in the queue that has not been returned. */
   at: number;
 }
 
-interface NextRemoval {
-  readonly recording: KeptRecording;
+interface NextRemoval extends SignedRecording {
   /** Subtracts the recording from the size of its user. */
   remove(): void;
 }
@@ -153,35 +172,36 @@ interface NextRemoval {
 /** Returns recordings with a user for removal. Each call returns the oldest recording of the largest user. */
 function createShares(
   recordings: readonly KeptRecording[],
-  users: readonly (string | undefined)[],
+  users: readonly (SignedUser | undefined)[],
   mustStay: (recording: KeptRecording) => boolean,
 ): { next(): NextRemoval | undefined } {
   const byUser = new Map<string, Share>();
   for (const [at, recording] of recordings.entries()) {
-    const user = users[at];
-    if (user === undefined) continue;
+    const signed = users[at];
+    if (signed === undefined) continue;
+    const { user, bytes } = signed;
     const share = byUser.get(user) ?? { user, bytes: 0, queue: [], at: 0 };
     byUser.set(user, share);
-    share.bytes += recording.bytes;
-    if (!mustStay(recording)) share.queue.push(recording);
+    share.bytes += bytes;
+    if (!mustStay(recording)) share.queue.push({ recording, bytes });
   }
   /** Smallest first. */
   const sorted = [...byUser.values()].sort(smallestFirst);
   return {
     next() {
       for (let share = sorted.at(-1); share !== undefined; share = sorted.at(-1)) {
-        const recording = share.queue[share.at];
-        if (recording === undefined) {
+        const next = share.queue[share.at];
+        if (next === undefined) {
           sorted.pop();
           continue;
         }
         share.at += 1;
         const largest = share;
         return {
-          recording,
+          ...next,
           remove() {
             sorted.pop();
-            largest.bytes -= recording.bytes;
+            largest.bytes -= next.bytes;
             sorted.splice(insertionIndex(sorted, largest), 0, largest);
           },
         };

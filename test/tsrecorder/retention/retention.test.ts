@@ -1,4 +1,4 @@
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -45,7 +45,9 @@ const plan = (
   policy: RetentionPolicy,
   nowMs: number,
 ): ReturnType<typeof planRetention> =>
-  planRetention(recordings, holds, policy, nowMs, async (all) => all.map(({ id }) => id.split('-')[1] ?? ''));
+  planRetention(recordings, holds, policy, nowMs, async (all) =>
+    all.map(({ id, bytes }) => ({ user: id.split('-')[1] ?? '', bytes })),
+  );
 
 describe('a retention plan', () => {
   const all = [recording('c', 300, 30), recording('a', 100, 10), recording('b', 200, 20)];
@@ -144,7 +146,10 @@ describe('a retention plan', () => {
     const signed = [recording('0-alice', 1, 60), recording('0-bob', 2, 40)];
     const proven = (maxBytes: number, holds: readonly string[] = [], minAgeMs = 0): ReturnType<typeof plan> =>
       planRetention([...signed, ...forged], new Set(holds), { maxBytes, minAgeMs }, 1000, async (kept) =>
-        kept.map(({ id }) => id.split('-')[1]),
+        kept.map(({ id, bytes }) => {
+          const user = id.split('-')[1];
+          return user === undefined ? undefined : { user, bytes };
+        }),
       );
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
     expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
@@ -359,6 +364,27 @@ describe('a recorder with a maximum store size', () => {
     expect(findings.filter(({ severity }) => severity === 'fault')).toMatchObject([
       { code: 'recording-missing', recording: broken!.id },
     ]);
+  });
+
+  it('does not count notes that nobody signed, and counts the signed size of a user', async () => {
+    await using rig = await createRig({ timing: { publishMs: 20 } });
+    for (const user of ['alice', 'alice', 'bob'])
+      await uploadWhole(
+        rig.recorder,
+        by(`${user}@example.com`, 'x'.repeat(user === 'bob' ? 50_000 : 20_000)),
+      );
+    const all = await rig.list();
+    const bob = all.find(({ source }) => source.user === 'bob@example.com');
+    const notes = join(rig.directory, all.find(({ id }) => id !== bob!.id)!.key.replace(/cast$/, 'notes'));
+    await writeFile(notes, '');
+    await truncate(notes, 1_000_000_000);
+    const store = await createDiskStore(rig.directory);
+    const { key } = await holdSigner(rig);
+    const plan = (maxBytes: number): ReturnType<typeof planStoreRetention> =>
+      planStoreRetention(store, { maxBytes }, Date.now() + 10 * DAY_MS, [key.public]);
+    expect(await plan(120_000)).toMatchObject({ remove: [], held: [], overQuota: false });
+    const { remove, overQuota } = await plan(80_000);
+    expect([remove.map(({ id }) => id), overQuota]).toEqual([[bob!.id], false]);
   });
 
   it('refuses sessions while younger recordings exceed it, and accepts them once these are old enough', async () => {
