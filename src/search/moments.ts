@@ -41,7 +41,7 @@ const MOMENT_LIMITS: MomentLimits = {
 
 const MAX_MOMENT = 2048;
 const MAX_MOMENT_SECONDS = 10;
-/** Characters that the rows of a session may have in addition to twice its output. */
+/** Characters that the rows of the screen may have in addition to twice the output of the session. */
 const SLACK = 65_536;
 
 export interface MomentOptions {
@@ -67,6 +67,7 @@ export class Moments {
   #tail: Moment[] = [];
   #tailLength = 0;
   #printed = 0;
+  #rowText = 0;
   #isPartial = false;
 
   constructor(options: MomentOptions) {
@@ -79,22 +80,32 @@ export class Moments {
     return this.#isPartial;
   }
 
-  /** Counts printed characters. The rows may have twice as many. */
+  /** Counts characters of the output. The rows of the screen may have twice as many. */
   printed(characters: number): void {
     this.#printed += characters;
   }
 
+  /**
+   * Adds a row of the screen. A program can make a long row appear again and again with a few characters. Therefore
+   * rows have a limit of their own, and cannot displace the written lines.
+   */
   row({ at, text }: JournalRow): void {
-    this.#addRow(at, text, this.#filter);
+    if (this.#options.text !== 'all') return;
+    if (this.#rowText + text.length > 2 * this.#printed + SLACK) {
+      this.#isPartial = true;
+      return;
+    }
+    if (this.#addRow(at, text, this.#filter)) this.#rowText += text.length;
   }
 
-  /** Adds a written line, which is searched like a row of the screen. */
+  /** Adds a written line, which is searched like a row of the screen. Written lines are no longer than the output. */
   written({ at, text }: WrittenRow): void {
-    this.#addRow(at, text, this.#writtenFilter);
+    if (this.#options.text === 'all') this.#addRow(at, text, this.#writtenFilter);
   }
 
-  #addRow(at: number, text: string, filter: (text: string) => string): void {
-    if (this.#options.text !== 'all' || this.#wasSeen(at, text)) return;
+  /** @returns false if the row was added a moment ago */
+  #addRow(at: number, text: string, filter: (text: string) => string): boolean {
+    if (this.#wasSeen(at, text)) return false;
     const [first] = this.#rows;
     if (
       first !== undefined &&
@@ -103,6 +114,7 @@ export class Moments {
       this.#close();
     this.#rows.push({ at, text: filter(text) });
     this.#length += text.length;
+    return true;
   }
 
   command({ at, text, isGuessed }: JournalCommand): void {
@@ -152,7 +164,7 @@ export class Moments {
   #add(moment: Moment): void {
     const { maxText, maxMoments } = this.#limits;
     const length = lengthOf(moment);
-    const room = Math.min(maxText, 2 * this.#printed + SLACK) * 0.75;
+    const room = maxText * 0.75;
     const isFirst =
       this.#tail.length === 0 && this.#given + length <= room && this.#givenMoments < maxMoments * 0.75;
     if (isFirst) {

@@ -77,6 +77,20 @@ describe('moments', () => {
     expect(cut.isPartial).toBe(true);
   });
 
+  it('hold a line that is printed between rows that a bomb makes', () => {
+    let number = 0;
+    const overwrite = (times: number): string => {
+      let text = '\u001b[H';
+      for (let index = 0; index < times; index += 1)
+        text += `${String(number++).padStart(4, '0')}\u001b[H`;
+      return text;
+    };
+    const fill = `\u001b[2J\u001b[H${'wxyz '.repeat(380)}`;
+    const writes = [fill, overwrite(60), '\u001b[2J\u001b[Htopsecret\r\n', fill, overwrite(60)];
+    const { moments } = readCastLines(cast(...writes.map((text, at) => [at, 'o', text] as const)));
+    expect(textOf(moments)).toContain('topsecret');
+  });
+
   it('hold no secret of a known shape, in rows or commands', () => {
     const secrets = [
       'AKIAIOSFODNN7CANARY0',
