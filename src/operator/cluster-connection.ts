@@ -72,7 +72,7 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
       throw error;
     }));
   // The agent separates sockets by credentials, so rotated credentials get new connections.
-  const forRequests = new Agent({ keepAlive: true, maxSockets: 64, timeout: 0 });
+  const forRequests = new Agent({ keepAlive: true, maxSockets: 16, timeout: 0 });
   // Each watch keeps a connection. With a shared agent, dozens of watches would block requests.
   const forStreams = new Agent({ keepAlive: true, timeout: 0 });
 

@@ -305,7 +305,7 @@ function childrenOf(
     namespace,
     labelSelector: typeSelector(type),
     names(object, cached) {
-      const parent = parentAmong(object, cached.all(parents));
+      const parent = parentAmong(object, () => cached.all(parents));
       if (parent === undefined) return [];
       return [parents.kind.namespaced ? `${parent.namespace}/${parent.name}` : parent.name];
     },

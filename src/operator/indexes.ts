@@ -40,8 +40,8 @@ export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
 );
 export const INGRESSES_BY_GROUP = indexBy(INGRESSES, groupOf);
 /** Index by the value `true`: Services and Ingresses with the finalizer of a group. */
-export const MARKED_SERVICES = indexBy(SERVICES, (one) => [String(hasGroupFinalizer(one))]);
-export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => [String(hasGroupFinalizer(one))]);
+export const MARKED_SERVICES = indexBy(SERVICES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
+export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 /** Index by `<namespace>/<name>` of the Service of a path. */
 export const INGRESSES_BY_BACKEND = indexBy(INGRESSES, (ingress) =>
   backendNames(parseIngress(ingress)).map((name) => `${ingress.metadata.namespace ?? ''}/${name}`),

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createConnectorReconciler } from '../../src/operator/connector/reconcile.ts';
 import { createEgressNodesReconciler } from '../../src/operator/egress-group/nodes.ts';
 import { createIngressGroupReconciler } from '../../src/operator/ingress-group/reconcile.ts';
@@ -103,6 +103,17 @@ describe('a name of more than 63 characters', () => {
     const count = bench.left().length;
     await reconciler.reconcile(`prod/${INGRESS}`, bench.signal);
     expect(bench.left().length).toBe(count);
+  });
+
+  it('is the only reason to read all parents when an object of one of them changes', () => {
+    const reconciler: Reconciler = { reconcile: () => Promise.resolve(undefined) };
+    const { others } = ingressController(reconciler, { namespace: 'tailcast', defaultClass: '' });
+    const watched = others.find(({ kind }) => kind.kind === 'Secret')!;
+    const labels = { 'tailscale.com/parent-resource': 'shop', 'tailscale.com/parent-resource-ns': 'prod' };
+    const secret = parseObject({ apiVersion: 'v1', kind: 'Secret', metadata: { name: 'shop-0', labels } });
+    const all = vi.fn(() => []);
+    expect(watched.names(secret, { all, by: () => [] })).toEqual(['prod/shop']);
+    expect(all).not.toHaveBeenCalled();
   });
 
   it('of a Connector is good', async () => {

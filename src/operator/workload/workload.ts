@@ -184,14 +184,14 @@ export function parentOf({ metadata }: KubeObject): Pick<Parent, 'namespace' | '
   return name === undefined || namespace === undefined ? undefined : { namespace, name };
 }
 
-/** Returns the parent of an object, with its full name if it is one of `resources`. */
+/** Returns the parent of an object, with its full name if it is one of `resources`. Only a shortened name needs `resources`. */
 export function parentAmong(
   object: KubeObject,
-  resources: readonly KubeObject[],
+  resources: () => readonly KubeObject[],
 ): Pick<Parent, 'namespace' | 'name'> | undefined {
   const parent = parentOf(object);
   if (parent === undefined || !/-[0-9a-f]{8}$/.test(parent.name)) return parent;
-  const resource = resources.find(
+  const resource = resources().find(
     ({ metadata: { name, namespace } }) =>
       labelValue(name) === parent.name && (namespace === undefined || namespace === parent.namespace),
   );
