@@ -52,17 +52,24 @@ export interface EventBatches {
 }
 
 const EVENTS_FOLDER = 'events/';
-const NAME = /^(\d{4}-\d{2}-\d{2})T[\d:.]+Z_[0-9a-z]+\.ndjson$/;
+/** File name of a batch. Its length is limited, so that a cursor with the name of any batch is valid. */
+const NAME = /^\d{4}-\d{2}-\d{2}T[\d:.]{8,18}Z_[0-9a-z]{1,32}\.ndjson$/;
 
 /** Returns the name prefix of batches of a day (`2026-07-29`), or of all batches. */
 export function batchPrefix(day?: string): string {
   return day === undefined ? EVENTS_FOLDER : `${EVENTS_FOLDER}${day}/`;
 }
 
-/** Returns the start of a batch in nanoseconds since the epoch, or undefined for an invalid name. */
+/**
+ * Returns the start of a batch in nanoseconds since the epoch.
+ *
+ * @param name complete name in the store
+ * @returns undefined for other documents, such as a document in the folder of another day
+ */
 export function batchTime(name: string): bigint | undefined {
   const file = name.slice(name.lastIndexOf('/') + 1);
-  return NAME.test(file) ? parseTime(file.slice(0, file.indexOf('_'))) : undefined;
+  if (!NAME.test(file) || name !== batchName(file)) return undefined;
+  return parseTime(file.slice(0, file.indexOf('_')));
 }
 
 /** Opens the batches of a spool directory. Batches of an earlier process are stored first. */

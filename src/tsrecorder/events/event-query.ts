@@ -1,4 +1,5 @@
 /** Finds events in stored and pending batches, newest first. */
+import { TailcastError } from '../../errors.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
 import { readBatch } from '../evidence/signed-batch.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
@@ -40,6 +41,7 @@ export interface EventPage {
 
 /** Search for events in stored and pending batches. */
 export interface EventSearch {
+  /** Finds one page. @throws TailcastError `USAGE` if the cursor is not valid */
   find(query: EventQuery): Promise<EventPage>;
 }
 
@@ -113,12 +115,16 @@ export function createEventSearch(
   };
 }
 
+/** @throws TailcastError `USAGE` if the cursor is not `next` of a page */
 function parseCursor(
   cursor: string | undefined,
 ): { readonly name: string; readonly line: number } | undefined {
-  const match = /^(events\/[\w.:/-]{1,200})#(\d{1,16})$/.exec(cursor ?? '');
-  const [, name, line] = match ?? [];
-  return name === undefined ? undefined : { name, line: Number(line) };
+  if (cursor === undefined) return undefined;
+  const [, name, line] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
+  // Starting with the first page again would hide all later pages.
+  if (name === undefined || batchTime(name) === undefined)
+    throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
+  return { name, line: Number(line) };
 }
 
 function isInRange(name: string, { from, to }: EventQuery): boolean {

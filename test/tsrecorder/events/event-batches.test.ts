@@ -6,6 +6,7 @@ import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
   batchPrefix,
+  batchTime,
   openEventBatches,
   type EventBatches,
   type EventBatchOptions,
@@ -161,6 +162,54 @@ describe('a search for events', () => {
     expect(events.map((text) => JSON.parse(text) as unknown)).toEqual([
       { ...JSON.parse(event), trust: 'unverified', trustReason: 'its batch has no signature' },
     ]);
+  });
+
+  it('reads no batch with a long name or in another folder', async () => {
+    const bench = await createBench();
+    const event = Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`);
+    const file = nameOf(1).slice(batchPrefix(DAY).length);
+    const long = nameOf(1).replace(/_.*$/, `_${'z'.repeat(190)}.ndjson`);
+    for (const name of [
+      long,
+      `${batchPrefix(DAY)}more/${file}`,
+      `${batchPrefix(DAY)}${file.replace(DAY, '2026-01-01')}`,
+    ]) {
+      expect(batchTime(name)).toBeUndefined();
+      await bench.store.putDocument(name, event);
+    }
+    expect(batchTime(nameOf(1))).toBeDefined();
+    const search = createEventSearch(bench.store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    expect(await search.find({ limit: 10 })).toEqual({ events: [] });
+  });
+
+  it('rejects an unreadable cursor instead of starting with the first page', async () => {
+    const bench = await createBench();
+    const search = createEventSearch(bench.store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    const long = nameOf(1).replace(/_.*$/, `_${'z'.repeat(190)}.ndjson`);
+    for (const cursor of ['', 'x', nameOf(1), `${long}#1`, `events/x#1`, `${nameOf(1)}#x`])
+      await expect(search.find({ limit: 10, cursor })).rejects.toMatchObject({ code: 'USAGE' });
+    expect(await search.find({ limit: 10, cursor: `${nameOf(1)}#1` })).toEqual({ events: [] });
+  });
+
+  it('reaches an event behind more unsigned batches with long names than one page reads', async () => {
+    const bench = await createBench();
+    const { store } = bench;
+    await store.putDocument(nameOf(1), Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`));
+    for (let count = 0; count <= 200; count++) {
+      const began = `${DAY}T23:59:59.${String(999_999_999 - count)}Z`;
+      await store.putDocument(`${batchPrefix(DAY)}${began}_${'z'.repeat(190)}.ndjson`, Buffer.from('{}\n'));
+      await store.putDocument(`${batchPrefix(DAY)}${began}_${'z'.repeat(32)}.ndjson`, Buffer.from('{}\n'));
+    }
+    const search = createEventSearch(store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    let found = 0;
+    let cursor: string | undefined;
+    for (let pages = 0; pages < 3; pages++) {
+      const page = await search.find({ limit: 10, ...(cursor === undefined ? {} : { cursor }) });
+      found += page.events.length;
+      cursor = page.next;
+      if (cursor === undefined) break;
+    }
+    expect([found, cursor]).toEqual([1, undefined]);
   });
 
   it('gives out events alone, and none before or after the times that are asked for', async () => {

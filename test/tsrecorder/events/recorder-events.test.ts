@@ -129,6 +129,19 @@ describe('events of a recorder', () => {
     expect(seen).toEqual(['web-6', 'web-5', 'web-4', 'web-3', 'web-2', 'web-1', 'web-0']);
   });
 
+  it('are all found behind unsigned batches with long names, and an invalid cursor gets 400', async () => {
+    await using rig = await createRig({ clock });
+    await post(rig, EVENT('web-0'));
+    await using again = await rig.restart();
+    const store = await createDiskStore(again.directory);
+    for (let count = 0; count <= 200; count++) {
+      const began = `2026-07-29T23:59:59.${String(999_999_999 - count)}Z`;
+      await store.putDocument(`events/2026-07-29/${began}_${'z'.repeat(190)}.ndjson`, Buffer.from('{}\n'));
+    }
+    expect(await names(again)).toEqual(['web-0']);
+    expect((await again.get('/api/v1/events?cursor=x')).status).toBe(400);
+  });
+
   it('survive a crash: whole lines of what was left are stored', async () => {
     await using rig = await createRig({ clock });
     await rig.recorder.close();
