@@ -6,6 +6,7 @@
 /** What the cursor saves and restores. Colours are `0xRRGGBB`. */
 export interface PenState {
   readonly isConcealed: boolean;
+  readonly isDim: boolean;
   readonly foreground: number;
   readonly background: number;
 }
@@ -22,10 +23,14 @@ export const THEME: readonly number[] = [
  * Maximum difference of each of red, green and blue at which nobody can read the text. Black on {@link PAPER} has it.
  */
 const SAME_COLOUR = 24;
-/** Maximum number of parameters that the emulator reads. */
+/** Opacity of dim text in the player. */
+export const DIM_OPACITY = 0.65;
+/** Maximum number of parameters, and of subparameters, that the emulator reads. */
 const MAX_PARAMETERS = 32;
+/** Positions of kind, colour space and three values in a colour. */
+const COLOUR_LENGTH = 6;
 
-const DEFAULT: PenState = { isConcealed: false, foreground: INK, background: PAPER };
+const DEFAULT: PenState = { isConcealed: false, isDim: false, foreground: INK, background: PAPER };
 
 export class Pen {
   #state = DEFAULT;
@@ -43,7 +48,8 @@ export class Pen {
   /** Restores a saved state; undefined restores the default. */
   restore(state: PenState = DEFAULT): void {
     this.#state = state;
-    this.#isInvisible = state.isConcealed || isSame(state.foreground, state.background);
+    const { isConcealed, isDim, foreground, background } = state;
+    this.#isInvisible = isConcealed || isSame(foreground, background, isDim ? DIM_OPACITY : 1);
   }
 
   /** Takes the parameters of `CSI … m`. */
@@ -53,28 +59,93 @@ export class Pen {
   }
 }
 
+/** Reads several parameters, or subparameters. */
 function takeAll(before: PenState, parameters: string): PenState {
-  const codes = parameters.split(';').slice(0, MAX_PARAMETERS);
+  let left = MAX_PARAMETERS;
+  const codes = parameters
+    .split(';')
+    .slice(0, MAX_PARAMETERS)
+    .map((parameter) => {
+      const [code = '', ...rest] = parameter.split(':');
+      const subparameters = rest.slice(0, left).map((value) => (value === '' ? -1 : Number(value)));
+      left -= subparameters.length;
+      return { code: Number(code), subparameters };
+    });
   let state = before;
   for (let at = 0; at < codes.length; at += 1) {
-    const [first = '', ...rest] = (codes[at] ?? '').split(':');
-    const code = Number(first);
-    if (code !== 38 && code !== 48) {
+    const { code = 0 } = codes[at] ?? {};
+    // 58: the colour of underlines
+    if (code !== 38 && code !== 48 && code !== 58) {
       state = takeCode(state, code);
       continue;
     }
-    // the colour follows as subparameters, or as more parameters
-    const parts = rest.length > 0 ? rest : codes.slice(at + 1, at + (Number(codes[at + 1]) === 2 ? 5 : 3));
-    if (rest.length === 0) at += parts.length;
-    const name = code === 38 ? 'foreground' : 'background';
-    state = { ...state, [name]: colourOf(parts) ?? state[name] };
+    const { colour, more } = readColour(codes.slice(at));
+    at += more;
+    if (colour === undefined || code === 58) continue;
+    state = { ...state, [code === 38 ? 'foreground' : 'background']: colour };
   }
   return state;
 }
 
+/**
+ * Reads a colour as the emulator does: `38;5;n`, `38;2;r;g;b`, `38:5:n`, `38:2::r:g:b`, and mixtures such as `38;5:n`.
+ *
+ * @returns `more`: number of parameters after the first one that belong to the colour
+ */
+function readColour(codes: readonly { readonly code: number; readonly subparameters: readonly number[] }[]): {
+  readonly colour: number | undefined;
+  readonly more: number;
+} {
+  // position 2 is the colour space, which only subparameters contain
+  const values = [0, 0, -1, 0, 0, 0];
+  let space = 0;
+  let more = 0;
+  for (;;) {
+    const { code = 0, subparameters = [] } = codes[more] ?? {};
+    values[more + space] = code;
+    if (subparameters.length > 0) {
+      readSubparameters(values, subparameters, more, space);
+      break;
+    }
+    if ((values[1] === 5 && more + space >= 2) || (values[1] === 2 && more + space >= 5)) break;
+    if (values[1] !== 0) space = 1;
+    more += 1;
+    if (more >= codes.length || more + space >= COLOUR_LENGTH) break;
+  }
+  return { colour: colourOf(values), more };
+}
+
+function readSubparameters(
+  values: number[],
+  subparameters: readonly number[],
+  more: number,
+  before: number,
+): void {
+  let space = before;
+  for (const [index, value] of subparameters.entries()) {
+    if (index > 0 && index + more + 1 + space >= COLOUR_LENGTH) return;
+    if (values[1] === 5) space = 1;
+    values[more + index + 1 + space] = value;
+  }
+}
+
+function colourOf([, kind, , ...values]: readonly number[]): number | undefined {
+  const [red = 0, green = 0, blue = 0] = values.map((value) => Math.max(0, value) & 0xff);
+  if (kind === 5) return paletteColour(red);
+  return kind === 2 ? (red << 16) | (green << 8) | blue : undefined;
+}
+
+const FLAGS: ReadonlyMap<number, Partial<PenState>> = new Map([
+  [2, { isDim: true }],
+  [22, { isDim: false }],
+  [8, { isConcealed: true }],
+  [28, { isConcealed: false }],
+]);
+
 function takeCode(state: PenState, code: number): PenState {
   if (code === 0) return DEFAULT;
-  if (code === 8 || code === 28) return { ...state, isConcealed: code === 8 };
+  const flag = FLAGS.get(code);
+  if (flag !== undefined) return { ...state, ...flag };
   if (code >= 30 && code <= 37) return { ...state, foreground: paletteColour(code - 30) };
   if (code === 39) return { ...state, foreground: INK };
   if (code >= 40 && code <= 47) return { ...state, background: paletteColour(code - 40) };
@@ -82,14 +153,6 @@ function takeCode(state: PenState, code: number): PenState {
   if (code >= 90 && code <= 97) return { ...state, foreground: paletteColour(code - 82) };
   if (code >= 100 && code <= 107) return { ...state, background: paletteColour(code - 92) };
   return state;
-}
-
-/** `5;n`, `2;r;g;b`, or `2::r:g:b`. */
-function colourOf([kind, ...values]: readonly string[]): number | undefined {
-  if (Number(kind) === 5) return paletteColour(Number(values[0] ?? 0) & 0xff);
-  if (Number(kind) !== 2) return undefined;
-  const [red = 0, green = 0, blue = 0] = values.slice(-3).map((value) => Number(value) & 0xff);
-  return (red << 16) | (green << 8) | blue;
 }
 
 /** The theme, a cube of 6 by 6 by 6 colours, and 24 greys. */
@@ -102,11 +165,16 @@ function paletteColour(index: number): number {
   return (level(Math.floor(cube / 36)) << 16) | (level(Math.floor(cube / 6) % 6) << 8) | level(cube % 6);
 }
 
-function isSame(left: number, right: number): boolean {
-  return isNear(left >> 16, right >> 16) && isNear(left >> 8, right >> 8) && isNear(left, right);
+/** @param opacity opacity of text and background of its cell on {@link PAPER} */
+function isSame(left: number, right: number, opacity: number): boolean {
+  return (
+    isNear(left >> 16, right >> 16, opacity) &&
+    isNear(left >> 8, right >> 8, opacity) &&
+    isNear(left, right, opacity)
+  );
 }
 
-/** Compares the lowest bytes. */
-function isNear(left: number, right: number): boolean {
-  return Math.abs((left & 0xff) - (right & 0xff)) <= SAME_COLOUR;
+/** Compares the lowest bytes. Equal opacity of both reduces their difference. */
+function isNear(left: number, right: number, opacity: number): boolean {
+  return Math.abs((left & 0xff) - (right & 0xff)) * opacity <= SAME_COLOUR;
 }
