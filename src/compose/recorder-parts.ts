@@ -78,9 +78,14 @@ export async function createRecorder(given: RecorderOptions): Promise<RunningRec
 async function openStore({
   bucket,
   directory,
+  log,
   clock = SYSTEM_CLOCK,
 }: RecorderOptions): Promise<RecordingStore> {
-  if (bucket === undefined) return createDiskStore(directory);
+  if (bucket === undefined) {
+    const onRefused = (name: string): void =>
+      log.error({ name }, 'the store contains a link or a special file, which is not read');
+    return createDiskStore(directory, { onRefused });
+  }
   return createS3Store({ ...S3_LISTING, bucket, nowMs: () => clock.now() });
 }
 

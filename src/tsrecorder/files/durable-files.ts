@@ -3,7 +3,7 @@
  * make a directory entry survive a power failure.
  */
 import { createHash } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
+import { constants } from 'node:fs';
 import { copyFile, link, open, rename, stat, statfs, unlink, type FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { makeDirectories } from '../../directories.ts';
@@ -111,7 +111,9 @@ export async function placeFile(source: string, target: string, linkFile = link)
 }
 
 async function copyDurably(source: string, target: string): Promise<void> {
-  await copyFile(source, target);
+  // An earlier attempt may have left a copy. A link with this name must not be followed.
+  await removeFile(target);
+  await copyFile(source, target, constants.COPYFILE_EXCL);
   const copy = await open(target, 'r+');
   try {
     await copy.datasync();
@@ -142,7 +144,9 @@ export async function haveSameContent(one: string, other: string): Promise<boole
 
 async function digestOf(path: string): Promise<string> {
   const hash = createHash('sha256');
-  const content: AsyncIterable<Uint8Array> = createReadStream(path, { highWaterMark: 262_144 });
+  // A named pipe must not block, and a link must not be followed.
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  const content: AsyncIterable<Uint8Array> = file.createReadStream({ highWaterMark: 262_144 });
   for await (const chunk of content) hash.update(chunk);
   return hash.digest('hex');
 }

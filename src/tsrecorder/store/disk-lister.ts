@@ -3,7 +3,7 @@
  * recordings in one folder. Unchanged folders are therefore not read again, and unchanged recordings and lists keep
  * their object identity. The event loop is not blocked while a folder with a million names is read.
  */
-import { readdir, stat } from 'node:fs/promises';
+import { lstat, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
@@ -42,8 +42,13 @@ export interface DiskLister {
   markOf(id: string): Promise<string | undefined>;
 }
 
-export function createDiskLister(directory: string, nowMs: () => number): DiskLister {
-  const lister = new Lister(directory, nowMs);
+/** @param report called with the path of each link or special file in place of a folder */
+export function createDiskLister(
+  directory: string,
+  nowMs: () => number,
+  report: (path: string) => void,
+): DiskLister {
+  const lister = new Lister(directory, nowMs, report);
   const inTurn = createSequence();
   return {
     list: createSharedStep(inTurn, () => lister.list()),
@@ -55,6 +60,7 @@ export function createDiskLister(directory: string, nowMs: () => number): DiskLi
 class Lister {
   readonly #directory: string;
   readonly #nowMs: () => number;
+  readonly #report: (path: string) => void;
   /** Recordings by folder, in the order of their names, which is the order of time. */
   readonly #known = new Map<string, KnownFolder<readonly StoredRecording[]>>();
   #marks: KnownFolder<Marks> | undefined;
@@ -62,9 +68,10 @@ class Lister {
   readonly #remarked = new Map<string, Set<string>>();
   #last: readonly StoredRecording[] | undefined;
 
-  constructor(directory: string, nowMs: () => number) {
+  constructor(directory: string, nowMs: () => number, report: (path: string) => void) {
     this.#directory = directory;
     this.#nowMs = nowMs;
+    this.#report = report;
   }
 
   async list(): Promise<readonly StoredRecording[]> {
@@ -73,6 +80,8 @@ class Lister {
     const marks = await this.#lookAtMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
+    for (const entry of folders)
+      if (!entry.isDirectory() && !entry.isFile()) this.#report(join(this.#directory, entry.name));
     for (const { name } of nodes) await this.#lookAtNode(name, marks, turns);
     const present = new Set(nodes.map(({ name }) => name));
     for (const name of this.#known.keys()) if (!present.has(name)) this.#set(name, undefined);
@@ -99,6 +108,10 @@ class Lister {
   ): Promise<{ readonly time: bigint | undefined; readonly names: readonly string[] } | undefined> {
     const startedMs = this.#nowMs();
     const time = await changedAt(path);
+    if (time === 'no folder') {
+      this.#report(path);
+      return { time: undefined, names: [] };
+    }
     if (before?.time !== undefined && before.time === time) return undefined;
     const names = await readdir(path).catch(() => []);
     const isQuiet = time !== undefined && time < BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
@@ -155,8 +168,10 @@ class Lister {
   }
 }
 
-async function changedAt(path: string): Promise<bigint | undefined> {
-  return (await stat(path, { bigint: true }).catch(() => undefined))?.mtimeNs;
+/** Returns the modification time of a folder. A link to a folder is no folder. */
+async function changedAt(path: string): Promise<bigint | 'no folder' | undefined> {
+  const found = await lstat(path, { bigint: true }).catch(() => undefined);
+  return found?.isDirectory() === false ? 'no folder' : found?.mtimeNs;
 }
 
 interface NodeBefore {

@@ -2,8 +2,7 @@
  * Store in a local directory, with the layout of the reference (`key.ts`). Sidecar and notes are next to the recording.
  */
 import { randomUUID } from 'node:crypto';
-import { createReadStream } from 'node:fs';
-import { open, readdir, rename, stat } from 'node:fs/promises';
+import { readdir, rename, stat } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import {
@@ -18,6 +17,7 @@ import {
   storageError,
 } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';
+import { createDiskFiles, type DiskFiles } from './disk-files.ts';
 import { createDiskLister } from './disk-lister.ts';
 import { isDocumentName, joinDocument, type DocumentStore } from './document-store.ts';
 import {
@@ -37,21 +37,29 @@ import type { FinishedUpload, ObjectKind, ObjectStat, RecordingStore } from './s
 /**
  * Opens a directory, and creates it if it is missing. With `readOnly` nothing is written.
  *
+ * @param options `onRefused` is called once for each name, relative to the directory, that is not read because it is a
+ *   link or another special file; see `disk-files.ts`
  * @throws TailcastError `STORE_FAILED` if the directory is not writable
  */
 export async function createDiskStore(
   directory: string,
-  options: { readonly readOnly?: boolean; readonly nowMs?: () => number } = {},
+  options: {
+    readonly readOnly?: boolean;
+    readonly nowMs?: () => number;
+    readonly onRefused?: (name: string) => void;
+  } = {},
 ): Promise<RecordingStore> {
   const syncEntries = createDirectorySync();
   /** Folders of nodes that exist durably. */
   const folders = new Set<string>();
-  const lister = createDiskLister(directory, options.nowMs ?? Date.now);
+  const files = createDiskFiles(directory, options.onRefused ?? (() => undefined));
+  const lister = createDiskLister(directory, options.nowMs ?? Date.now, (path) => files.report(path));
 
   const pathOf = (key: RecordingKey, kind: ObjectKind): string =>
     join(directory, recordingKey(key).slice(0, -SUFFIX.cast.length) + SUFFIX[kind]);
 
   async function ensureFolder(folder: string): Promise<void> {
+    await files.assertInside(join(folder, '_'));
     if (folders.has(folder)) return;
     await makeDirectory(folder);
     folders.add(folder);
@@ -72,7 +80,8 @@ export async function createDiskStore(
   async function finish(upload: FinishedUpload): Promise<void> {
     const folder = join(directory, encodeNodeId(upload.key.nodeId));
     await ensureFolder(folder);
-    if (await isTakenByAnother(pathOf(upload.key, 'cast'), upload)) {
+    for (const kind of ['cast', 'notes', 'sidecar'] as const) await files.putAside(pathOf(upload.key, kind));
+    if (await isTakenByAnother(files, pathOf(upload.key, 'cast'), upload)) {
       throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
     }
     if (upload.notesPath !== undefined) {
@@ -91,6 +100,7 @@ export async function createDiskStore(
   }
 
   async function removeRecording(key: RecordingKey): Promise<void> {
+    if (!(await files.isInside(pathOf(key, 'cast')))) return;
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeFile(pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
       // The node has no recordings.
@@ -115,10 +125,10 @@ export async function createDiskStore(
         })(),
       ),
     list: () => wrap(lister.list()),
-    stat: (key, kind) => statObject(pathOf(key, kind)),
-    read: (key, kind, range) => readObject(pathOf(key, kind), range),
+    stat: (key, kind) => statObject(files, pathOf(key, kind)),
+    read: (key, kind, range) => readObject(files, pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
-    ...createDocuments(directory, { ensureFolder, put, syncEntries }),
+    ...createDocuments(directory, { files, ensureFolder, put, syncEntries }),
     freeBytes: () => wrap(roomIn(directory)),
   };
 }
@@ -127,11 +137,13 @@ export async function createDiskStore(
 function createDocuments(
   directory: string,
   parts: {
+    readonly files: DiskFiles;
     readonly ensureFolder: (folder: string) => Promise<void>;
     readonly put: (path: string, content: Uint8Array) => Promise<void>;
     readonly syncEntries: (folder: string) => Promise<void>;
   },
 ): DocumentStore {
+  const { files } = parts;
   const pathOf = (name: string): string => {
     if (!isDocumentName(name)) throw new TailcastError('STORE_FAILED', 'this is no name of a document');
     return join(directory, name);
@@ -144,8 +156,9 @@ function createDocuments(
     try {
       await parts.put(path, content);
     } catch (error) {
-      if (isSystemError(error, 'EEXIST')) return false;
-      throw error;
+      if (!isSystemError(error, 'EEXIST')) throw error;
+      if (!(await files.putAside(path))) return false;
+      await parts.put(path, content);
     }
     await parts.syncEntries(dirname(path));
     return true;
@@ -167,41 +180,64 @@ function createDocuments(
           await parts.ensureFolder(dirname(path));
           const draft = join(dirname(path), `.${randomUUID()}.part`);
           await writeDurableFile(draft, [content]);
+          await files.putAside(path);
           await rename(draft, path);
           await parts.syncEntries(dirname(path));
         })(),
       ),
-    async listDocuments(prefix) {
-      const entries = await readdir(pathOf(prefix.slice(0, -1)), {
-        recursive: true,
-        withFileTypes: true,
-      }).catch((error: unknown) => {
-        if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-        throw storageError(error);
-      });
-      return entries
-        .filter((entry) => entry.isFile() && !entry.name.startsWith('.'))
-        .map((entry) => relative(directory, join(entry.parentPath, entry.name)).split(sep).join('/'))
-        .toSorted();
-    },
-    async readDocument(name, maxBytes) {
-      try {
-        const end = (maxBytes ?? Infinity) - 1;
-        const content: AsyncIterable<Uint8Array> = createReadStream(pathOf(name), { end });
-        return await joinDocument(content);
-      } catch (error) {
-        if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-        throw storageError(error);
-      }
-    },
-    removeDocument: (name) => wrap(removeFile(pathOf(name))),
+    listDocuments: (prefix) => wrap((async () => listFiles(files, directory, pathOf(prefix.slice(0, -1))))()),
+    readDocument: (name, maxBytes) =>
+      wrap((async () => readDocumentFile(files, pathOf(name), maxBytes ?? Infinity))()),
+    removeDocument: (name) =>
+      wrap(
+        (async () => {
+          if (await files.isInside(pathOf(name))) await removeFile(pathOf(name));
+        })(),
+      ),
   };
 }
 
-async function* readObject(path: string, range: ByteRange | undefined): AsyncGenerator<Uint8Array> {
-  const file = await open(path, 'r').catch((error: unknown) => {
+/** Lists the regular files in a folder and below, relative to `directory`. Hidden names are skipped. */
+async function listFiles(files: DiskFiles, directory: string, folder: string): Promise<readonly string[]> {
+  if (!(await files.isInside(join(folder, '_')))) return [];
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
+    throw error;
+  });
+  const names: string[] = [];
+  for (const entry of entries) {
+    const path = join(entry.parentPath, entry.name);
+    const parts = relative(folder, path).split(sep);
+    if (entry.isDirectory() || parts.some((part) => part.startsWith('.'))) continue;
+    if (entry.isFile()) names.push(relative(directory, path).split(sep).join('/'));
+    else files.report(path);
+  }
+  return names.toSorted();
+}
+
+async function readDocumentFile(
+  files: DiskFiles,
+  path: string,
+  maxBytes: number,
+): Promise<Uint8Array | undefined> {
+  const file = await files.open(path);
+  if (file === undefined) return undefined;
+  try {
+    return await joinDocument(readFileRange(file, { start: 0, end: maxBytes }));
+  } finally {
+    await file.close();
+  }
+}
+
+async function* readObject(
+  files: DiskFiles,
+  path: string,
+  range: ByteRange | undefined,
+): AsyncGenerator<Uint8Array> {
+  const file = await files.open(path).catch((error: unknown) => {
     throw new TailcastError('RECORDING_UNKNOWN', undefined, { cause: error });
   });
+  if (file === undefined) throw new TailcastError('RECORDING_UNKNOWN');
   try {
     yield* readFileRange(file, range ?? { start: 0, end: Infinity });
   } finally {
@@ -209,12 +245,13 @@ async function* readObject(path: string, range: ByteRange | undefined): AsyncGen
   }
 }
 
-async function statObject(path: string): Promise<ObjectStat | undefined> {
+async function statObject(files: DiskFiles, path: string): Promise<ObjectStat | undefined> {
   try {
-    const { size, mtimeMs, ctimeMs, ino } = await stat(path);
+    const found = await files.stat(path);
+    if (found === undefined) return undefined;
+    const { size, mtimeMs, ctimeMs, ino } = found;
     return { bytes: size, modifiedAtMs: mtimeMs, identity: `${ino} ${ctimeMs}` };
   } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR', 'ENAMETOOLONG')) return undefined;
     throw storageError(error);
   }
 }
@@ -239,8 +276,8 @@ async function markEvents(directory: string, known: Set<string>): Promise<void> 
 }
 
 /** Returns true if `path` exists and was not written by an earlier, interrupted attempt of this upload. */
-async function isTakenByAnother(path: string, upload: FinishedUpload): Promise<boolean> {
-  const [there, ours] = await Promise.all([stat(path).catch(() => undefined), stat(upload.castPath)]);
+async function isTakenByAnother(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
+  const [there, ours] = await Promise.all([files.stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;
   if (there.dev === ours.dev && there.ino === ours.ino) return false;
   // The earlier attempt may have copied the file instead of linking it.

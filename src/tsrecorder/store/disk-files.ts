@@ -1,0 +1,127 @@
+/**
+ * Access to the files of a store directory. Other programs may write there. Symbolic links below the directory are not
+ * followed, and named pipes, sockets and devices are never read. The directory itself may be a link.
+ */
+import { randomUUID } from 'node:crypto';
+import { constants, type Stats } from 'node:fs';
+import { lstat, open, rename, type FileHandle } from 'node:fs/promises';
+import { dirname, join, relative, sep } from 'node:path';
+import { TailcastError } from '../../errors.ts';
+import { isSystemError } from '../files/durable-files.ts';
+
+/** O_NONBLOCK: opening a named pipe without a writer would wait forever. */
+const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+/** Error codes of the kernel if a file does not exist. */
+const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
+
+/** Maximum number of paths that are remembered as reported. */
+const MAX_REPORTED = 1000;
+
+export interface DiskFiles {
+  /** Opens a regular file for reading. @returns undefined if there is none */
+  open(path: string): Promise<FileHandle | undefined>;
+  /** Returns the status of a regular file; undefined if there is none. */
+  stat(path: string): Promise<Stats | undefined>;
+  /** Returns true if no folder between the store directory and `path` is a link. */
+  isInside(path: string): Promise<boolean>;
+  /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
+  assertInside(path: string): Promise<void>;
+  /**
+   * Renames whatever is at `path` to a hidden name, unless it is a regular file. A link or a pipe cannot keep the
+   * recorder from writing.
+   *
+   * @returns true if it was renamed
+   */
+  putAside(path: string): Promise<boolean>;
+  /** Reports, once for each path, that something other than a regular file is there. */
+  report(path: string): void;
+}
+
+/** @param onRefused called once for each name, relative to `directory`, that is not read */
+export function createDiskFiles(directory: string, onRefused: (name: string) => void): DiskFiles {
+  const reported = new Set<string>();
+
+  function report(path: string): void {
+    if (reported.has(path) || reported.size >= MAX_REPORTED) return;
+    reported.add(path);
+    onRefused(relative(directory, path));
+  }
+
+  async function isInside(path: string): Promise<boolean> {
+    let folder = directory;
+    for (const name of relative(directory, dirname(path)).split(sep)) {
+      if (name === '') continue;
+      folder = join(folder, name);
+      const found = await statLink(folder);
+      if (found === undefined) return true;
+      if (found.isDirectory()) continue;
+      report(folder);
+      return false;
+    }
+    return true;
+  }
+
+  async function openChecked(path: string): Promise<FileHandle | undefined> {
+    const file = await openWithoutWaiting(path);
+    if (file === undefined) return undefined;
+    if (file === 'refused') {
+      report(path);
+      return undefined;
+    }
+    try {
+      if ((await file.stat()).isFile()) {
+        if (await isInside(path)) return file;
+      } else report(path);
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+    await file.close();
+    return undefined;
+  }
+
+  return {
+    open: openChecked,
+    async stat(path) {
+      const found = await statLink(path);
+      if (found === undefined || !(await isInside(path))) return undefined;
+      if (found.isFile()) return found;
+      report(path);
+      return undefined;
+    },
+    isInside,
+    async assertInside(path) {
+      if (!(await isInside(path)))
+        throw new TailcastError('STORE_FAILED', 'a folder of the store is not a directory');
+    },
+    async putAside(path) {
+      const found = await statLink(path);
+      if (found === undefined || found.isFile()) return false;
+      report(path);
+      await rename(path, join(dirname(path), `.${randomUUID()}.refused`));
+      return true;
+    },
+    report,
+  };
+}
+
+async function openWithoutWaiting(path: string): Promise<FileHandle | 'refused' | undefined> {
+  try {
+    return await open(path, READ_FLAGS);
+  } catch (error) {
+    if (isSystemError(error, ...ABSENT)) return undefined;
+    // ELOOP: a link. ENXIO: a socket, or a device without a driver.
+    if (isSystemError(error, 'ELOOP', 'ENXIO')) return 'refused';
+    throw error;
+  }
+}
+
+async function statLink(path: string): Promise<Stats | undefined> {
+  try {
+    return await lstat(path);
+  } catch (error) {
+    if (isSystemError(error, ...ABSENT)) return undefined;
+    throw error;
+  }
+}
