@@ -147,7 +147,7 @@ describe('a gateway whose own account may do too much', () => {
     const more = { verbs: ['get'], apiGroups: [''], resources: ['pods'] };
     upstream.rules = [...upstream.rules, own, more];
     await another({ checkRights: true });
-    await expect.poll(log).toContain('it may also get pods');
+    await expect.poll(log).toContain('the account may also get pods');
     expect(log()).not.toContain('secrets');
   });
 

@@ -32,7 +32,7 @@ describe('the check of the search index', () => {
     });
     const writer = new IndexWriter(folder);
     writer.put(doc('n_1'), [], false);
-    expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} can be read` });
+    expect(await examine()).toMatchObject({ status: 'ok', summary: `${folder} is readable` });
     writer.close();
     // what was started for it has ended
     await expect.poll(children).toBe(before);
@@ -43,7 +43,7 @@ describe('the check of the search index', () => {
     expect(await examine()).toMatchObject({
       status: 'failed',
       summary: expect.stringContaining('not a database'),
-      remedy: expect.stringContaining('may be deleted'),
+      remedy: expect.stringContaining('delete a damaged index'),
     });
   });
 

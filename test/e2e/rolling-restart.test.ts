@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadSigningKey } from '../../src/tsrecorder/evidence/signing-key.ts';
 import { verifyStore } from '../../src/tsrecorder/evidence/verify-store.ts';
 import { createDiskStore } from '../../src/tsrecorder/store/disk.ts';
+import type { Recording } from '../../src/wire/recorder-api/recording.ts';
 import type { ExecClient } from '../support/exec-client.ts';
 import { eventually, type RoleProcess } from '../support/role-process.ts';
 import { castOf, dataOf, recordings, startSite, type Site } from './site.ts';
@@ -78,12 +79,13 @@ describe('a rolling restart', () => {
     two = await startRecorder('two', two.port);
     await say('all is well');
     shell.close();
-    // the other recorder may still be storing its part: until then the first one says what is missing
-    const recording = await eventually('it is in the store', async () => {
+    // A recorder keeps a lost part open for a minute before it stores it.
+    const look = async (): Promise<Recording | undefined> => {
       const all = await recordings(one);
       const isComplete = all[0]?.result === 'client disconnected' && !all[0].problem?.includes('or lost');
       return all.length === 1 && isComplete ? all[0] : undefined;
-    });
+    };
+    const recording = await eventually('it is in the store', look, 120_000);
     const output = dataOf(await castOf(one, recording));
     expect(output).toBe(said.map((text) => `${text}\n`).join(''));
     for (const role of [gateway, one, two]) expect(await role.stop()).toBe(0);

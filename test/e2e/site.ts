@@ -48,7 +48,6 @@ export async function startSite(): Promise<Site> {
         spool: join(directory, `spool-${name}`),
         identity: 'loopback',
         listen: '127.0.0.1:0',
-        'resume-seconds': '1',
       };
       return started(startRole(['recorder', ...words({ ...own, ...flags })], {}, checkout));
     },

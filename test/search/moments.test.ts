@@ -81,8 +81,7 @@ describe('moments', () => {
     let number = 0;
     const overwrite = (times: number): string => {
       let text = '\u001b[H';
-      for (let index = 0; index < times; index += 1)
-        text += `${String(number++).padStart(4, '0')}\u001b[H`;
+      for (let index = 0; index < times; index += 1) text += `${String(number++).padStart(4, '0')}\u001b[H`;
       return text;
     };
     const fill = `\u001b[2J\u001b[H${'wxyz '.repeat(380)}`;
