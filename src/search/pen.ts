@@ -3,7 +3,7 @@
  * background. Colours are compared as the player shows them. Pure.
  */
 
-/** What the cursor saves and restores. Colours are `0xRRGGBB`. */
+/** State that the cursor saves and restores. Colours are `0xRRGGBB`. */
 export interface PenState {
   readonly isConcealed: boolean;
   readonly isDim: boolean;
@@ -20,7 +20,7 @@ export const THEME: readonly number[] = [
   0x8ddb8c, 0xeac55f, 0x96d0ff, 0xdcbdfb, 0x76e3ea, 0xffffff,
 ];
 /**
- * Maximum difference of each of red, green and blue at which nobody can read the text. Black on {@link PAPER} has it.
+ * Maximum difference of each of red, green and blue at which the text is unreadable. Black on {@link PAPER} has it.
  */
 const SAME_COLOUR = 24;
 /** Opacity of dim text in the player. */

@@ -22,7 +22,7 @@ export async function privilegedClassOf(
 ): Promise<ClassAnswer> {
   const answer = await classOf(deps, name, signal);
   if (answer.kind === 'waits' || !isUnprivileged(answer.proxyClass)) return answer;
-  const message = `ProxyClass "${name}" says ${UNPRIVILEGED}, and packets are carried with privileges alone: name another class`;
+  const message = `ProxyClass "${name}" says ${UNPRIVILEGED}, but forwarding needs privileges: name another class`;
   return { kind: 'waits', message };
 }
 

@@ -54,7 +54,7 @@ const MAX_ARCHIVE_EXTRA = 4096;
 const NO_HOLDS: ReadonlyMap<string, HoldChange> = new Map();
 
 const UNPROVEN_HOLD =
-  'a recording is kept because of a hold without a signed statement in the store: sign a hold or a release with tailcast retention';
+  'a recording is kept because its hold has no signed statement: sign a hold or a release with tailcast retention';
 const OVER_QUOTA =
   'new sessions are refused: recordings that are held or younger than --min-retention-days exceed --max-store-bytes; release holds or raise the limit';
 
