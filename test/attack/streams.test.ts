@@ -137,7 +137,7 @@ describe('WebSocket sessions', () => {
       await session.say('server', serverMessage(1, utf8('before')));
       await session.say('client', frame(0x83, channel(0), true));
       await session.reader.untilClosed();
-      expect(session.reader.bytes.toString('latin1')).toContain('could not be understood');
+      expect(session.reader.bytes.toString('latin1')).toContain('its stream is invalid');
     });
   });
 

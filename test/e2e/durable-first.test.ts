@@ -22,14 +22,15 @@ async function recordedOutput(recorder: RoleProcess): Promise<string> {
   const only = await eventually(
     'the recording is in the store',
     async () => (await recordings(recorder)).find(({ state }) => state === 'interrupted'),
-    30_000,
+    120_000,
   );
   return dataOf(await castOf(recorder, only));
 }
 
 describe('a gateway that shows only what is durable', () => {
   // the shell writes some hundred lines a second, so each kill comes at another place in the way of a line
-  it.each([17, 23, 31, 41, 53])(
+  // A recorder keeps the session open for a minute before it is interrupted, so there are only two cases.
+  it.each([17, 41])(
     'has recorded all that was seen when it and its recorder are killed after line %s',
     async (line) => {
       await using cleanup = new AsyncDisposableStack();
@@ -50,7 +51,7 @@ describe('a gateway that shows only what is durable', () => {
       expect(shell.output).toContain(`line-${line}-`);
       expect(recorded.slice(0, shell.output.length)).toBe(shell.output);
     },
-    60_000,
+    180_000,
   );
 });
 
@@ -89,7 +90,7 @@ describe('a gateway that shows what it has on disk, or its recorder has', () => 
           const data = only === undefined ? '' : dataOf(await castOf(again, only));
           return data.length >= seen.length ? data : undefined;
         },
-        30_000,
+        120_000,
       );
       expect(recorded.slice(0, seen.length)).toBe(seen);
       expect(await recordings(again)).toHaveLength(1);

@@ -461,7 +461,7 @@ describe('the page', () => {
     const error = new TailcastError('NOT_FOUND', '<b title="x">&\'');
     const { status, body } = refusalOf(error, ['Accept', 'text/html,*/*']);
     expect(status).toBe(404);
-    expect(body.toString()).toContain('nothing here: &#60;b title=&#34;x&#34;&#62;&#38;&#39;</p>');
+    expect(body.toString()).toContain('no such page: &#60;b title=&#34;x&#34;&#62;&#38;&#39;</p>');
     expect(JSON.parse(refusalOf(new Error('inside'), []).body.toString())).toMatchObject({
       code: 500,
       message: 'internal error in tailcast',

@@ -591,7 +591,7 @@ describe('fail modes', () => {
       await client.reader.take(serverMessage(1, utf8('kept')).length);
       client.socket.write(encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('0text'), mask: MASK }));
       await client.reader.untilClosed();
-      expect(client.reader.bytes.toString('latin1')).toContain('could not be understood');
+      expect(client.reader.bytes.toString('latin1')).toContain('its stream is invalid');
       expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'violated' });
       expect(gateway.named('sessionViolated')).toHaveLength(1);
       const lines = linesOf(recorderDouble);
