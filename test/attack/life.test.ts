@@ -75,7 +75,7 @@ describe('what was begun under a grant', () => {
     await Promise.all(open.map(({ reader }) => reader.untilClosed()));
     expect(performance.now() - startedMs).toBeLessThan(15_000);
     expect(open[0].reader.bytes.toString()).toContain('the grant of devs is gone');
-    expect(open[1].reader.bytes.toString()).toContain('does not know who is behind this connection');
+    expect(open[1].reader.bytes.toString()).toContain('does not know the caller of this connection');
     expect(kept.map(({ reader }) => reader.closed)).toEqual([false, false]);
     for (const { end } of kept) end();
     arena.apiServer.script = undefined;
