@@ -13,7 +13,7 @@ import type { Selector } from './selectors.ts';
 export interface Store {
   readonly resourceVersion: number;
   get(resource: Resource, namespace: string, name: string): ApiObject | undefined;
-  /** Returns an object. Throws 404 if there is none. */
+  /** Returns an object. Throws 404 if it does not exist. */
   require(resource: Resource, namespace: string, name: string): ApiObject;
   /** Returns objects in the order of namespace and name. `namespace` '' lists all namespaces. */
   list(resource: Resource, namespace: string, selector?: Selector): readonly ApiObject[];
@@ -23,7 +23,7 @@ export interface Store {
    */
   create(resource: Resource, object: ApiObject): ApiObject;
   /**
-   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 if there is none, and 409
+   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 if it does not exist, and 409
    * if the result contains an outdated resource version.
    */
   update(
@@ -32,7 +32,7 @@ export interface Store {
     name: string,
     change: (current: ApiObject) => ApiObject,
   ): ApiObject;
-  /** Removes an object and returns its last state. Throws 404 if there is none. */
+  /** Removes an object and returns its last state. Throws 404 if it does not exist. */
   remove(resource: Resource, namespace: string, name: string): ApiObject;
   /** Follows changes after `fromVersion`. Throws 410 if the history is too short. */
   watch(query: WatchQuery): Watcher;

@@ -5,7 +5,7 @@ import type { DemoConfig } from '../config/demo.ts';
 export async function loadDemo(config: DemoConfig, context: CommandContext): Promise<void> {
   const isSource = import.meta.url.endsWith('.ts');
   const path = isSource ? '../../demo/run.ts' : '../demo/run.js';
-  // oxlint-disable-next-line typescript/no-unsafe-assignment -- the path is made here
+  // oxlint-disable-next-line typescript/no-unsafe-assignment -- a computed import has the type any
   const loaded: { readonly runDemo: typeof loadDemo } = await import(new URL(path, import.meta.url).href);
   await loaded.runDemo(config, context);
 }

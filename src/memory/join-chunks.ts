@@ -1,4 +1,4 @@
-/** Keeps the memory of a body that waits near its size, however small its chunks are. */
+/** Limits the memory of a paused body to about its size, also if its chunks are small. */
 import type { Readable } from 'node:stream';
 
 /** Larger chunks are not copied. */
@@ -6,7 +6,7 @@ const SMALL_BYTES = 1024;
 const BLOCK_BYTES = 4096;
 
 /**
- * Copies small chunks that nobody reads yet into blocks. Node keeps about 200 bytes for each chunk, and HTTP/2 delivers chunks to a
+ * Copies unread small chunks into blocks. Node keeps about 200 bytes for each chunk, and HTTP/2 delivers chunks to a
  * paused stream up to its window: a mebibyte in chunks of one byte would need over 100 MB.
  *
  * Only for streams that are read by 'data' events, with `pause` and `resume`.

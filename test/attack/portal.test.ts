@@ -162,7 +162,9 @@ describe('a recorder that does not take the gateway’s word', () => {
     recorder.script = (_request, response) => response.end('{"recordings":["secret"]}');
     const outcome = await ask(transport);
     expect(outcome).toMatchObject({ status: 502 });
-    expect(outcome.kind === 'response' ? outcome.body : '').toContain('does not trust this gateway to name viewers');
+    expect(outcome.kind === 'response' ? outcome.body : '').toContain(
+      'does not trust this gateway to name viewers',
+    );
     expect(JSON.stringify(outcome)).not.toContain('secret');
   });
 

@@ -12,6 +12,7 @@
  * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
  * reported as unproven.
  */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { DocumentStore } from '../store/document-store.ts';
@@ -178,24 +179,20 @@ export async function readHolds(
   for (const [recording, { kind }] of logged) if (kind === 'held') proofs.set(recording, 'missing');
   const changes: HoldChange[] = [];
   const recordings = (await store.listDocuments(HOLDS_FOLDER)).map((name) => name.slice(HOLDS_FOLDER.length));
-  const left = recordings.slice(0, MAX_READ).values();
-  const readNext = async (): Promise<void> => {
-    for (const recording of left) {
-      const found = await readHold(store, recording, trusted);
-      const known = logged.get(recording);
-      if (found === undefined) continue;
-      if (found === 'unproven') {
-        if (known?.kind !== 'held') proofs.set(recording, 'unproven');
-        continue;
-      }
-      // An attacker restored an earlier statement.
-      if (known !== undefined && found.at < known.at) continue;
-      if (known === undefined || found.at > known.at) changes.push(found);
-      if (found.kind === 'held') proofs.set(recording, 'signed');
-      else proofs.delete(recording);
+  await forEachConcurrent(recordings.slice(0, MAX_READ), READ_CONCURRENCY, async (recording) => {
+    const found = await readHold(store, recording, trusted);
+    const known = logged.get(recording);
+    if (found === undefined) return;
+    if (found === 'unproven') {
+      if (known?.kind !== 'held') proofs.set(recording, 'unproven');
+      return;
     }
-  };
-  await Promise.all(Array.from({ length: READ_CONCURRENCY }, readNext));
+    // An attacker restored an earlier statement.
+    if (known !== undefined && found.at < known.at) return;
+    if (known === undefined || found.at > known.at) changes.push(found);
+    if (found.kind === 'held') proofs.set(recording, 'signed');
+    else proofs.delete(recording);
+  });
   for (const recording of recordings.slice(MAX_READ))
     if (!proofs.has(recording)) proofs.set(recording, 'unproven');
   return { proofs, changes, listed: new Set(recordings) };

@@ -1,9 +1,10 @@
 /** Reads what a trusted key signed about stored recordings, using only their sidecars. */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { sessionMark } from '../library/session-part.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import { recordingKey, type RecordingKey } from '../store/key.ts';
-import type { ReadableStore } from '../store/store.ts';
+import type { ObjectStat, ReadableStore } from '../store/store.ts';
 import type { PublicKey } from './signing-key.ts';
 import { trustOf } from './trust.ts';
 
@@ -11,7 +12,7 @@ import { trustOf } from './trust.ts';
 const READ_CONCURRENCY = 8;
 
 /**
- * Returns the sidecar of a recording.
+ * Returns the sidecar of a recording, its text and the status of the cast.
  *
  * @returns undefined if no trusted key signed it
  * @throws TailcastError `STORE_FAILED`: a recording is not unsigned because the store fails
@@ -20,14 +21,14 @@ export async function readSignedSidecar(
   store: ReadableStore,
   key: RecordingKey,
   trusted: ReadonlyMap<string, PublicKey>,
-): Promise<{ readonly sidecar: Sidecar; readonly text: string } | undefined> {
-  const stat = await store.stat(key, 'cast');
+): Promise<{ readonly sidecar: Sidecar; readonly text: string; readonly cast: ObjectStat } | undefined> {
+  const cast = await store.stat(key, 'cast');
   const hasSidecar = (await store.stat(key, 'sidecar')) !== undefined;
-  if (stat === undefined || !hasSidecar) return undefined;
+  if (cast === undefined || !hasSidecar) return undefined;
   const text = await readText(store, key, 'sidecar', MAX_SIDECAR_BYTES);
-  if (trustOf(text, recordingKey(key), stat.bytes, trusted).trust !== 'verified') return undefined;
+  if (trustOf(text, recordingKey(key), cast.bytes, trusted).trust !== 'verified') return undefined;
   const sidecar = parseSidecar(text);
-  return sidecar === undefined ? undefined : { sidecar, text };
+  return sidecar === undefined ? undefined : { sidecar, text, cast };
 }
 
 /**
@@ -42,13 +43,9 @@ export async function readSessions(
   trusted: ReadonlyMap<string, PublicKey>,
 ): Promise<readonly (string | undefined)[]> {
   const marks: (string | undefined)[] = keys.map(() => undefined);
-  const left = keys.entries();
-  const readNext = async (): Promise<void> => {
-    for (const [at, key] of left) {
-      const part = (await readSignedSidecar(store, key, trusted))?.sidecar.part;
-      if (part !== undefined) marks[at] = sessionMark(key.nodeId, part.session);
-    }
-  };
-  await Promise.all(Array.from({ length: READ_CONCURRENCY }, readNext));
+  await forEachConcurrent(keys, READ_CONCURRENCY, async (key, at) => {
+    const part = (await readSignedSidecar(store, key, trusted))?.sidecar.part;
+    if (part !== undefined) marks[at] = sessionMark(key.nodeId, part.session);
+  });
   return marks;
 }

@@ -2,6 +2,7 @@
  * Access scopes of viewers. The scope check comes first, so that no response, page or response time depends on hidden
  * recordings.
  */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
@@ -63,18 +64,14 @@ export function createScopes<T extends Marked>(
   let known = new Map<string, readonly string[]>();
 
   async function readUnknown(recordings: readonly T[]): Promise<void> {
-    const left = recordings.values();
     const turns = createLoopTurns();
-    const readNext = async (): Promise<void> => {
-      for (const recording of left) {
-        if (turns.isDue()) await turns.turn();
-        const { id } = recording;
-        if (known.has(id)) continue;
-        const described = await describe(recording);
-        if (described !== undefined) known.set(id, marksOf(described));
-      }
-    };
-    await Promise.all(Array.from({ length: CONCURRENCY }, readNext));
+    await forEachConcurrent(recordings, CONCURRENCY, async (recording) => {
+      if (turns.isDue()) await turns.turn();
+      const { id } = recording;
+      if (known.has(id)) return;
+      const described = await describe(recording);
+      if (described !== undefined) known.set(id, marksOf(described));
+    });
   }
 
   return async (recordings) => {

@@ -2,6 +2,7 @@
  * Executes a retention plan. Each removal is in the evidence log in the store before the removal. Recordings with a
  * hold stay.
  */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import {
@@ -206,23 +207,20 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
     // All recordings of a user share one string to save memory.
     const shared = names.get(name) ?? name;
     names.set(shared, shared);
-    const signedBytes = signed === undefined ? bytes : await signedSizeOf(store, key, signed.text);
+    const signedBytes =
+      signed === undefined ? bytes : await signedSizeOf(store, key, signed.text, signed.cast);
     return { user: shared, bytes: Math.min(bytes, signedBytes) };
   };
   return async (recordings) => {
     const users: (SignedUser | undefined)[] = [];
     const turns = createLoopTurns();
-    const left = recordings.entries();
-    const findNext = async (): Promise<void> => {
-      for (const [at, recording] of left) {
-        if (turns.isDue()) await turns.turn();
-        const version = `${recording.id} ${recording.bytes} ${recording.storedAtMs}`;
-        const user = known.get(version) ?? (await findUser(recording));
-        if (user !== undefined && known.size < MAX_KNOWN_USERS) known.set(version, user);
-        users[at] = user;
-      }
-    };
-    await Promise.all(Array.from({ length: READ_CONCURRENCY }, findNext));
+    await forEachConcurrent(recordings, READ_CONCURRENCY, async (recording, at) => {
+      if (turns.isDue()) await turns.turn();
+      const version = `${recording.id} ${recording.bytes} ${recording.storedAtMs}`;
+      const user = known.get(version) ?? (await findUser(recording));
+      if (user !== undefined && known.size < MAX_KNOWN_USERS) known.set(version, user);
+      users[at] = user;
+    });
     return users;
   };
 }
@@ -232,12 +230,17 @@ function createUserFinder(store: RecordingStore, trusted?: ReadonlyMap<string, P
  *
  * @param sidecar signed sidecar, whose signature and cast length are verified
  */
-async function signedSizeOf(store: RecordingStore, key: RecordingKey, sidecar: string): Promise<number> {
+async function signedSizeOf(
+  store: RecordingStore,
+  key: RecordingKey,
+  sidecar: string,
+  cast: ObjectStat,
+): Promise<number> {
   const notes = await store.stat(key, 'notes');
   const isSigned = notes?.bytes === parseSignedSidecar(sidecar)?.evidence.notes?.bytes;
   let bytes = Buffer.byteLength(sidecar);
   // An archive may be larger than its contents, by its header and its table.
-  for (const stat of [await store.stat(key, 'cast'), isSigned ? notes : undefined])
+  for (const stat of [cast, isSigned ? notes : undefined])
     if (stat !== undefined) bytes += Math.min(stat.storedBytes ?? stat.bytes, stat.bytes + MAX_ARCHIVE_EXTRA);
   return bytes;
 }
@@ -248,21 +251,18 @@ async function keptRecordings(
   isAsked: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
   signal: AbortSignal,
 ): Promise<readonly KeptRecording[]> {
-  const left = (await unlessAborted(store.list(), signal)).values();
+  const stored = await unlessAborted(store.list(), signal);
   const turns = createLoopTurns();
   const recordings: KeptRecording[] = [];
-  const takeNext = async (): Promise<void> => {
-    for (const { key, bytes: listed, stat } of left) {
-      signal.throwIfAborted();
-      if (turns.isDue()) await turns.turn();
-      const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
-      if (!isAsked({ startedAtMs })) continue;
-      const cast = stat ?? (await store.stat(key, 'cast'));
-      const bytes = listed ?? (await sizeOf(store, key, cast));
-      recordings.push({ id: recordingId(key), startedAtMs, storedAtMs: cast?.modifiedAtMs ?? 0, bytes });
-    }
-  };
-  await Promise.all(Array.from({ length: READ_CONCURRENCY }, takeNext));
+  await forEachConcurrent(stored, READ_CONCURRENCY, async ({ key, bytes: listed, stat }) => {
+    signal.throwIfAborted();
+    if (turns.isDue()) await turns.turn();
+    const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
+    if (!isAsked({ startedAtMs })) return;
+    const cast = stat ?? (await store.stat(key, 'cast'));
+    const bytes = listed ?? (await sizeOf(store, key, cast));
+    recordings.push({ id: recordingId(key), startedAtMs, storedAtMs: cast?.modifiedAtMs ?? 0, bytes });
+  });
   return recordings;
 }
 

@@ -1,0 +1,16 @@
+/**
+ * Calls `step` for each item and its index, in the order of the items and with at most `limit` calls in progress.
+ *
+ * @throws the first error of a call. Other calls may then still be in progress
+ */
+export async function forEachConcurrent<T>(
+  items: readonly T[],
+  limit: number,
+  step: (item: T, index: number) => Promise<void>,
+): Promise<void> {
+  const left = items.entries();
+  const next = async (): Promise<void> => {
+    for (const [index, item] of left) await step(item, index);
+  };
+  await Promise.all(Array.from({ length: limit }, next));
+}
