@@ -1,7 +1,7 @@
 /** Runs `tailcast migrate check`: reads a cluster or files, and a policy file, and returns the report. */
 import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { parseAllDocuments } from 'yaml';
+import { parseAllDocuments, type Document } from 'yaml';
 import { readCluster, type ClusterObjects } from '../doctor/migration/read-cluster.ts';
 import { defaultTagsOf, judgeRelease, readRelease, type HelmRelease } from '../doctor/migration/helm.ts';
 import { judgePolicy } from '../doctor/migration/grants.ts';
@@ -41,13 +41,16 @@ export interface MigrationReport {
 export async function checkMigration(options: MigrationOptions): Promise<MigrationReport> {
   const { objects, helmSecrets, unreadable } =
     options.objects.length > 0 ? readFiles(options.objects) : await readFromCluster(options);
-  const releases = helmSecrets
-    .map(readRelease)
-    .filter((release): release is HelmRelease => release !== undefined);
+  const read = helmSecrets.map(readRelease);
+  const releases = read.filter((one): one is HelmRelease => typeof one === 'object');
+  const damaged = read.filter((one) => typeof one === 'string');
   const context = contextOf(objects, defaultTagsOf(releases[0]?.values ?? {}));
   const judged = objects.map((object) => judgeObject(object, context)).filter((item) => item !== undefined);
   const grants = options.policy === undefined ? [] : judgePolicy(readText(options.policy));
-  return { items: [...releases.map(judgeRelease), ...judged, ...grants], unreadable };
+  return {
+    items: [...releases.map(judgeRelease), ...judged, ...grants],
+    unreadable: [...unreadable, ...damaged],
+  };
 }
 
 async function readFromCluster(options: MigrationOptions): Promise<ClusterObjects> {
@@ -55,7 +58,7 @@ async function readFromCluster(options: MigrationOptions): Promise<ClusterObject
   const connection = connectCluster({
     kubeconfig:
       options.kubeconfig === undefined
-        ? kubeconfigPaths(environment.get('KUBECONFIG') ?? '', homedir())
+        ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir())
         : [options.kubeconfig],
     context: options.context,
     environment,
@@ -69,9 +72,7 @@ async function readFromCluster(options: MigrationOptions): Promise<ClusterObject
 
 function readFiles(paths: readonly string[]): ClusterObjects {
   const objects = paths.flatMap((path) =>
-    parseAllDocuments(readText(path)).flatMap((document) =>
-      objectsIn(document.toJS({ maxAliasCount: 100 }), path),
-    ),
+    parseAllDocuments(readText(path)).flatMap((document) => objectsIn(contentOf(document, path), path)),
   );
   const isSecret = ({ apiVersion, kind }: KubeObject): boolean => apiVersion === 'v1' && kind === 'Secret';
   return {
@@ -79,6 +80,19 @@ function readFiles(paths: readonly string[]): ClusterObjects {
     helmSecrets: objects.filter(isSecret),
     unreadable: [],
   };
+}
+
+/** @throws TailcastError `CONFIG_INVALID` for invalid YAML, which the parser would otherwise read in part */
+function contentOf(document: Document, path: string): unknown {
+  try {
+    const [problem] = document.errors;
+    if (problem !== undefined) throw problem;
+    return document.toJS({ maxAliasCount: 100 });
+  } catch (error) {
+    throw new TailcastError('CONFIG_INVALID', `${path}: not valid YAML: ${errorText(error)}`, {
+      cause: error,
+    });
+  }
 }
 
 /** Returns one object, or the objects of a `List` as `kubectl get --output=yaml` writes it. */

@@ -157,6 +157,23 @@ items:
     expect(code).toBe(0);
   });
 
+  it('reports a damaged release as unreadable', async () => {
+    const { out, code } = await check(
+      'apiVersion: v1\nkind: Secret\ntype: helm.sh/release.v1\nmetadata: { name: s, namespace: n }\ndata: { release: bm9wZQ== }\n',
+    );
+    expect(out).toContain('unreadable   Secret n/s: not a Helm release: ');
+    expect(code).toBe(1);
+  });
+
+  it.each([
+    ['an unclosed map', 'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n\n'],
+    ['an unknown alias', 'apiVersion: v1\nkind: Service\nmetadata: *x\n'],
+  ])('refuses invalid YAML with %s', async (_what, yaml) => {
+    const { code, err } = await check(yaml);
+    expect(err).toContain('objects.yaml: not valid YAML: ');
+    expect(code).not.toBe(0);
+  });
+
   it('reads a cluster: kinds that the API server serves, and which ones it may not list', async () => {
     const api = await startApiServerDouble();
     try {

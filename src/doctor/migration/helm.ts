@@ -1,7 +1,9 @@
 /** Reads the values of the reference operator's Helm release from its Secret, and judges each value. Pure. */
 import { gunzipSync } from 'node:zlib';
 import { z } from 'zod';
+import { errorText } from '../../errors.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
+import { fullName } from '../../operator/object-cache.ts';
 import {
   different,
   judgeFields,
@@ -17,9 +19,12 @@ const CHART = 'tailscale-operator';
 /** Label selector of Secrets in which Helm stores deployed releases. */
 export const HELM_SELECTOR = 'owner=helm,status=deployed';
 
+/** Type of Secrets of Helm. */
+const HELM_TYPE = 'helm.sh/release.v1';
+
 const MAX_RELEASE_BYTES = 32 * 1024 ** 2;
 
-const secretSchema = z.object({ data: z.object({ release: z.string() }) });
+const secretSchema = z.object({ type: z.string().default(''), data: z.object({ release: z.string() }) });
 const releaseSchema = z.object({
   name: z.string(),
   chart: z.object({
@@ -37,8 +42,12 @@ export interface HelmRelease {
   readonly values: Readonly<Record<string, unknown>>;
 }
 
-/** Returns the release in a Secret, or undefined if the Secret holds another chart or cannot be read. */
-export function readRelease(secret: KubeObject): HelmRelease | undefined {
+/**
+ * Returns the release in a Secret, or undefined if the Secret holds something else.
+ *
+ * @returns a sentence if Helm wrote the Secret and it cannot be read, because the release may be the reference's
+ */
+export function readRelease(secret: KubeObject): HelmRelease | string | undefined {
   const encoded = secretSchema.safeParse(secret);
   if (!encoded.success) return undefined;
   try {
@@ -49,8 +58,11 @@ export function readRelease(secret: KubeObject): HelmRelease | undefined {
     const { name, chart, config } = releaseSchema.parse(JSON.parse(json));
     if (chart.metadata.name !== CHART) return undefined;
     return { name, version: chart.metadata.version, values: config ?? {} };
-  } catch {
-    return undefined;
+  } catch (error) {
+    const { type } = encoded.data;
+    return type === HELM_TYPE
+      ? `Secret ${fullName(secret)}: not a Helm release: ${errorText(error)}`
+      : undefined;
   }
 }
 
