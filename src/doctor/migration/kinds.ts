@@ -1,14 +1,12 @@
 /** Field rules for each resource kind of the reference operator. Sources: its CRDs, and the schemas in `src/operator`. */
+import { isForeignImage } from '../../operator/recorder/stateful-set-specs.ts';
+import { MAX_GROUP_NAME } from '../../operator/workload/workload.ts';
 import { different, unsupported, type FieldRules, type FieldVerdict } from './verdict.ts';
-
-/** Longest name of a Recorder or ProxyGroup: pods of a StatefulSet carry the name in a label. */
-const MAX_GROUP_NAME = 52;
 
 /** A kind of the API group `tailscale.com` that tailcast knows. */
 export interface KnownKind {
-  readonly plural: string;
-  readonly isNamespaced: boolean;
-  readonly rules: FieldRules;
+  /** Field rules, or a function that derives them from the spec. */
+  readonly rules: FieldRules | ((spec: unknown) => FieldRules);
   /** Verdict for the object as a whole, or undefined. */
   readonly whole?: (object: { readonly name: string; readonly spec: unknown }) => FieldVerdict | undefined;
 }
@@ -22,7 +20,7 @@ const CONTAINER = (path: string, image: (value: unknown) => FieldVerdict): Field
 });
 
 const recorderImage = (value: unknown): FieldVerdict =>
-  typeof value === 'string' && value.includes('tsrecorder')
+  typeof value === 'string' && isForeignImage(value)
     ? different(
         'tailcast runs its own image instead of tsrecorder: remove the field, or name an image of tailcast',
       )
@@ -67,14 +65,14 @@ const recorder: FieldRules = {
   ...CONTAINER('spec.statefulSet.pod.container', recorderImage),
 };
 
-const groupRules = (type: unknown): FieldRules => ({
+const groupRules = (spec: unknown): FieldRules => ({
   'spec.type': 'same',
   'spec.replicas': 'same',
   'spec.tags.**': 'same',
   'spec.hostnamePrefix': 'same',
   'spec.tailnet': 'same',
   'spec.proxyClass':
-    type === 'kube-apiserver'
+    typeOf(spec) === 'kube-apiserver'
       ? unsupported(
           'gateways ignore a ProxyClass: use the annotation tailcast.dev/env, or deploy gateways with the chart',
         )
@@ -133,22 +131,18 @@ const dnsConfig: FieldRules = {
 
 /** Kinds of the API group `tailscale.com`, by name. */
 export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
-  Connector: { plural: 'connectors', isNamespaced: false, rules: connector },
-  DNSConfig: { plural: 'dnsconfigs', isNamespaced: false, rules: dnsConfig },
+  Connector: { rules: connector },
+  DNSConfig: { rules: dnsConfig },
   PeerRelay: {
-    plural: 'peerrelays',
-    isNamespaced: false,
     rules: { 'spec.**': 'same' },
     whole: () =>
       unsupported(
         'tailcast runs no peer relays: run a node with `tailscale set --relay-server-port` outside of the operator',
       ),
   },
-  ProxyClass: { plural: 'proxyclasses', isNamespaced: false, rules: proxyClass },
+  ProxyClass: { rules: proxyClass },
   ProxyGroup: {
-    plural: 'proxygroups',
-    isNamespaced: false,
-    rules: {},
+    rules: groupRules,
     whole: ({ name, spec }) => {
       const type = typeOf(spec);
       if (type === 'ingress')
@@ -161,8 +155,6 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
     },
   },
   ProxyGroupPolicy: {
-    plural: 'proxygrouppolicies',
-    isNamespaced: true,
     rules: { 'spec.**': 'same' },
     whole: () =>
       unsupported(
@@ -170,14 +162,10 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
       ),
   },
   Recorder: {
-    plural: 'recorders',
-    isNamespaced: false,
     rules: recorder,
     whole: ({ name }) => tooLong(name),
   },
   Tailnet: {
-    plural: 'tailnets',
-    isNamespaced: false,
     rules: { 'spec.loginUrl': 'same', 'spec.credentials.secretName': 'same' },
     whole: () =>
       different(
@@ -185,11 +173,6 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
       ),
   },
 };
-
-/** Returns the field rules of an object of a known kind. */
-export function fieldRulesOf(kind: string, spec: unknown): FieldRules {
-  return kind === 'ProxyGroup' ? groupRules(typeOf(spec)) : (KNOWN_KINDS[kind]?.rules ?? {});
-}
 
 function typeOf(spec: unknown): unknown {
   return typeof spec === 'object' && spec !== null && 'type' in spec ? spec.type : undefined;

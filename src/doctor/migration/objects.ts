@@ -1,8 +1,10 @@
 /** Judges the objects of a cluster that the reference operator reads. Pure. */
 import { INGRESS_CLASS } from '../../operator/ingress/resource.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
+import { fullName } from '../../operator/object-cache.ts';
+import { tagsIn } from '../../operator/service/classify.ts';
 import { isOfInterest } from '../../operator/service/predicates.ts';
-import { KNOWN_KINDS, fieldRulesOf } from './kinds.ts';
+import { KNOWN_KINDS } from './kinds.ts';
 import {
   different,
   judgeFields,
@@ -78,7 +80,7 @@ export function judgeObject(object: KubeObject, context: MigrationContext): Migr
   const { apiVersion, kind, metadata } = object;
   const item = (findings: readonly MigrationFinding[]): MigrationItem => ({
     kind,
-    name: nameOf(object),
+    name: fullName(object),
     findings,
   });
   if (apiVersion.startsWith(PREFIX)) return item(customResource(object, context));
@@ -117,7 +119,7 @@ function customResource(object: KubeObject, context: MigrationContext): readonly
           },
         ]),
     ...(whole === undefined || whole === 'same' ? [] : [{ field: '', ...whole }]),
-    ...judgeFields(spec, 'spec', fieldRulesOf(kind, spec)),
+    ...judgeFields(spec, 'spec', typeof known.rules === 'function' ? known.rules(spec) : known.rules),
     ...annotationFindings(metadata, kind === 'ProxyGroup' ? GROUP : {}),
     ...(kind === 'Connector' ? tagFindings(textsIn(spec['tags']), undefined, context) : []),
   ];
@@ -127,7 +129,7 @@ function service(object: KubeObject, context: MigrationContext): readonly Migrat
   const { metadata } = object;
   return [
     ...annotationFindings(metadata, SERVICE),
-    ...tagFindings(annotatedTags(metadata), metadata.namespace, context),
+    ...tagFindings(tagsIn(metadata.annotations ?? {}), metadata.namespace, context),
   ];
 }
 
@@ -139,7 +141,7 @@ function ingress(object: KubeObject, context: MigrationContext): readonly Migrat
     tls.some((entry: unknown) => typeof entry === 'object' && entry !== null && 'secretName' in entry);
   return [
     ...annotationFindings(metadata, INGRESS),
-    ...tagFindings(annotatedTags(metadata), metadata.namespace, context),
+    ...tagFindings(tagsIn(metadata.annotations ?? {}), metadata.namespace, context),
     ...(namesSecret
       ? [
           {
@@ -189,20 +191,8 @@ function tagFindings(
   });
 }
 
-function annotatedTags({ annotations = {} }: KubeObject['metadata']): readonly string[] {
-  const named = annotations[`${PREFIX}tags`] ?? '';
-  return named
-    .split(',')
-    .map((tag) => tag.trim())
-    .filter((tag) => tag !== '');
-}
-
 function hasOurKeys({ annotations = {} }: KubeObject['metadata']): boolean {
   return Object.keys(annotations).some((key) => key.startsWith(PREFIX) && !WRITTEN.test(key));
-}
-
-function nameOf({ metadata }: KubeObject): string {
-  return metadata.namespace === undefined ? metadata.name : `${metadata.namespace}/${metadata.name}`;
 }
 
 function specOf(object: KubeObject): Readonly<Record<string, unknown>> {

@@ -55,7 +55,7 @@ export interface NodeGroup {
  * Maximum length of a StatefulSet's name. The StatefulSet controller adds a hyphen and a hash of 10 characters, and
  * puts the result into the label `controller-revision-hash` of each pod.
  */
-const MAX_GROUP_NAME = 52;
+export const MAX_GROUP_NAME = 52;
 
 /** Returns what is wrong with the name of a resource whose StatefulSet has the same name, or undefined. */
 export function problemOfName(name: string): string | undefined {
