@@ -23,7 +23,7 @@ export interface Store {
    */
   create(resource: Resource, object: ApiObject): ApiObject;
   /**
-   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 if it does not exist, and 409
+   * Replaces an object by the result of `change`, and returns the stored object. Throws 404 without an object, and 409
    * if the result contains an outdated resource version.
    */
   update(

@@ -14,10 +14,13 @@ import {
   GATEWAYS_BY_PROXY_CLASS,
   GROUPS_BY_CLASS,
   HTTP_ROUTES,
+  ingressGroup,
+  INGRESS_GROUPS,
   INGRESSES,
   INGRESSES_BY_BACKEND,
   INGRESSES_BY_CLASS,
   INGRESSES_BY_HOST,
+  namedGroup,
   PROXY_GROUPS,
   ROUTES_BY_BACKEND,
   SERVICES,
@@ -31,9 +34,9 @@ import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
 import type { Reconciler } from './workload/reconciler.ts';
 import { nameSelection } from './workload/names.ts';
 import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
-import { fullName, type ObjectIndex, type Selection } from './object-cache.ts';
-import { isEgressGroup, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
-import { groupIn, hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
+import { fullName, type CachedObjects, type ObjectIndex, type Selection } from './object-cache.ts';
+import { isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
 import { leadsOut } from './service/classify.ts';
 
 /** Settings that decide about the watches of several controllers. */
@@ -211,10 +214,8 @@ export function ingressGroupController(
       ...childrenOf('proxygroup', namespace, PROXY_GROUPS, nodes).map((child) => ({
         ...child,
         // Groups of other types have their own controllers.
-        names: (object: KubeObject, cached: Parameters<Watched['names']>[1]) =>
-          parentName(object).filter((name) =>
-            cached.all(PROXY_GROUPS).some((group) => ingressGroup(group).includes(name)),
-          ),
+        names: (object: KubeObject, cached: CachedObjects) =>
+          parentName(object).filter((name) => cached.by(INGRESS_GROUPS, name).length > 0),
       })),
       {
         kind: KINDS.secret,
@@ -238,7 +239,7 @@ export function ingressGroupController(
         ? [
             {
               ...ENDPOINT_SLICES,
-              names: (slice: KubeObject, cached: Parameters<Watched['names']>[1]) =>
+              names: (slice: KubeObject, cached: CachedObjects) =>
                 cached.by(SERVICES_BY_NAME, serviceOfSlice(slice)).flatMap(groupsOf),
             },
           ]
@@ -334,14 +335,6 @@ function labelled(label: string): (object: KubeObject) => readonly string[] {
 function parentName(object: KubeObject): readonly string[] {
   const parent = parentOf(object);
   return parent === undefined ? [] : [parent.name];
-}
-
-function namedGroup({ metadata }: KubeObject): readonly string[] {
-  return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
-}
-
-function ingressGroup(object: KubeObject): readonly string[] {
-  return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
 }
 
 function egressGroup(object: KubeObject): readonly string[] {

@@ -11,7 +11,7 @@ import {
 import { backendNames, hostnameOf, isIngressOfInterest, parseIngress } from './ingress/resource.ts';
 import { KINDS, type KubeObject, type ResourceKind } from './kube-object.ts';
 import { fullName, namesAndLabels, type ObjectIndex, type Selection } from './object-cache.ts';
-import { groupClassOf } from './proxy-group/resource.ts';
+import { groupClassOf, isIngressGroup, parseProxyGroup } from './proxy-group/resource.ts';
 import {
   groupIn,
   hasGroupFinalizer,
@@ -33,12 +33,12 @@ export const HTTP_ROUTES = complete(KINDS.httpRoute);
 export const ENDPOINT_SLICES: Selection = { kind: KINDS.endpointSlice, keep: projectSlice };
 
 export const SERVICES_BY_NAME = indexBy(SERVICES, (service) => [fullName(service)]);
-export const SERVICES_BY_GROUP = indexBy(SERVICES, groupOf);
+export const SERVICES_BY_GROUP = indexBy(SERVICES, namedGroup);
 /** Index by the ProxyClass of a resource; empty for none. The other indexes by class are equal. */
 export const SERVICES_BY_CLASS = indexBy(SERVICES, (one) =>
   isOfInterest(one, true) ? [proxyClassNameOf(one.metadata, '')] : [],
 );
-export const INGRESSES_BY_GROUP = indexBy(INGRESSES, groupOf);
+export const INGRESSES_BY_GROUP = indexBy(INGRESSES, namedGroup);
 /** Index by the value `true`: Services and Ingresses with the finalizer of a group. */
 export const MARKED_SERVICES = indexBy(SERVICES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
 export const MARKED_INGRESSES = indexBy(INGRESSES, (one) => (hasGroupFinalizer(one) ? ['true'] : []));
@@ -62,6 +62,13 @@ export const ROUTES_BY_BACKEND = indexBy(HTTP_ROUTES, (route) =>
 export const SLICES_BY_SERVICE = indexBy(ENDPOINT_SLICES, (slice) => [serviceOfSlice(slice)]);
 export const CONNECTORS_BY_CLASS = indexBy(CONNECTORS, (one) => [connectorClassOf(one)]);
 export const GROUPS_BY_CLASS = indexBy(PROXY_GROUPS, (group) => [groupClassOf(group)]);
+/** Index of the groups of type ingress by their name. */
+export const INGRESS_GROUPS = indexBy(PROXY_GROUPS, ingressGroup);
+
+/** Returns the name of a group of type ingress as a list; empty for other groups. */
+export function ingressGroup(object: KubeObject): readonly string[] {
+  return isIngressGroup(parseProxyGroup(object)) ? [object.metadata.name] : [];
+}
 
 /** Returns `<namespace>/<name>` of the Service of a slice. */
 export function serviceOfSlice({ metadata }: KubeObject): string {
@@ -96,6 +103,7 @@ function indexBy(of: Selection, valuesOf: ObjectIndex['valuesOf']): ObjectIndex 
   return { of, valuesOf };
 }
 
-function groupOf({ metadata }: KubeObject): readonly string[] {
+/** Returns the ProxyGroup of a Service or an Ingress as a list; empty for none. */
+export function namedGroup({ metadata }: KubeObject): readonly string[] {
   return [groupIn(metadata.annotations ?? {})].filter((name) => name !== '');
 }

@@ -68,8 +68,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     notReady: (gateway, reason, message, signal) =>
       report(deps, gateway, { programmed: programmedOf(reason, message) }, signal),
     // the status of a deleted Gateway does not matter; its routes stay
-    removeMore: ({ metadata }, _control, signal) =>
-      forgetRoutes(deps, nameOf(metadata), signal).then(() => undefined),
+    removeMore: ({ metadata }, _control, signal) => forgetRoutes(deps, nameOf(metadata), signal),
   });
 }
 
@@ -230,22 +229,20 @@ async function routesOf(
 /**
  * Writes the status of a route if it changes. Reads the route first, because other controllers write to the same list,
  * and their entries must not be lost.
- *
- * @returns true if the status has changed
  */
 async function tellRoute(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,
   { route, parents }: RoutePlan,
   signal: AbortSignal,
-): Promise<boolean> {
+): Promise<void> {
   const { namespace, name, uid } = route.metadata;
-  if (routeStatus(route, gateway, parents, timeOf(clock)) === undefined) return false;
+  if (routeStatus(route, gateway, parents, timeOf(clock)) === undefined) return;
   const object = await client.get(KINDS.httpRoute, { namespace, name }, signal);
-  if (object === undefined || object.metadata.uid !== uid) return false;
+  if (object === undefined || object.metadata.uid !== uid) return;
   const current = parseHttpRoute(object);
   const status = routeStatus(current, gateway, parents, timeOf(clock));
-  if (status === undefined) return false;
+  if (status === undefined) return;
   const { resourceVersion } = current.metadata;
   const body = { metadata: { uid, resourceVersion }, status };
   await client.patch(
@@ -254,19 +251,16 @@ async function tellRoute(
     { kind: 'merge', body },
     signal,
   );
-  return true;
 }
 
-/** @returns true if a status was removed */
+/** Removes the entries of a Gateway from the status of its routes. */
 async function forgetRoutes(
   deps: Pick<ReconcilerDeps, 'cache' | 'client' | 'clock'>,
   gateway: string,
   signal: AbortSignal,
-): Promise<boolean> {
-  let wasThere = false;
+): Promise<void> {
   for (const route of await routesOf(deps, gateway, signal))
-    wasThere = (await tellRoute(deps, gateway, { route, parents: [] }, signal)) || wasThere;
-  return wasThere;
+    await tellRoute(deps, gateway, { route, parents: [] }, signal);
 }
 
 /** Releases a Gateway that stays but no longer belongs to the operator. */

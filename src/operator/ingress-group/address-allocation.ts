@@ -175,13 +175,13 @@ export async function makeRoomForCertificates(
   const filled = new Set<string>();
   for (const domain of domains) {
     const reference = { namespace: options.namespace, name: domain };
-    const objects = certificateObjects(group, options, domain);
+    const [secret, ...rights] = certificateObjects(group, options, domain);
     const existing = await client.get(KINDS.secret, reference, signal);
     assertOurs(group, existing);
     if (isFilled(existing)) filled.add(domain);
-    for (const [index, object] of objects.entries()) {
-      // the nodes own the content of the Secret
-      if (index === 0 && existing !== undefined) continue;
+    // the nodes own the content of the Secret
+    if (existing === undefined && secret !== undefined) await applyChanged(client, secret, undefined, signal);
+    for (const object of rights) {
       const kind = kindOf(object);
       const before = kind && (await client.get(kind, reference, signal));
       await applyChanged(client, object, before, signal);

@@ -17,11 +17,15 @@ import type { ProxyGroup } from './resource.ts';
  */
 const IMPERSONATING_ACCOUNT = 'kube-apiserver-auth-proxy';
 
+/** Hostname of the node of a replica. */
+export function nodeName({ metadata, spec }: ProxyGroup, ordinal: number): string {
+  return dnsLabel(`${spec.hostnamePrefix || metadata.name}-${ordinal}`);
+}
+
 /** Names of the nodes of a group; empty if the name of the group is invalid. */
-export function nodeNames({ metadata, spec }: ProxyGroup, group: NodeGroup): readonly string[] {
-  if (problemOfName(metadata.name) !== undefined) return [];
-  const prefix = spec.hostnamePrefix === '' ? metadata.name : spec.hostnamePrefix;
-  return ordinals(group).map((ordinal) => dnsLabel(`${prefix}-${ordinal}`));
+export function nodeNames(proxyGroup: ProxyGroup, group: NodeGroup): readonly string[] {
+  if (problemOfName(proxyGroup.metadata.name) !== undefined) return [];
+  return ordinals(group).map((ordinal) => nodeName(proxyGroup, ordinal));
 }
 
 type GroupOptions = Pick<SpecOptions, 'defaultTags'>;

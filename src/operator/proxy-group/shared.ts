@@ -9,12 +9,12 @@ import {
   writeStatus,
   type Observation,
 } from '../workload/reconciler.ts';
-import { problemOfName, dnsLabel, type Duty, type Proxy } from '../workload/workload.ts';
+import { problemOfName, type Duty, type Proxy } from '../workload/workload.ts';
 import { devicesOf, type ShownDevice } from '../workload/status.ts';
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { Deployed } from '../workload/deploy.ts';
 import { hasJoined } from '../workload/readiness.ts';
-import { sharedNodes } from './group.ts';
+import { nodeName, sharedNodes } from './group.ts';
 import type { ProxyGroup } from './resource.ts';
 import { nextStatus, type ProxyGroupReason, type Verdicts } from './status.ts';
 import { privilegedClassOf } from '../workload/proxy.ts';
@@ -32,7 +32,8 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
 }
 
 /**
- * Returns the ProxyClass of a group. If the group must wait for its class, writes a condition and returns undefined.
+ * Returns the ProxyClass of a group. If the group is invalid or must wait for its class, writes an event and a condition,
+ * and returns the problem.
  */
 export async function classOfGroup(
   deps: ReconcilerDeps,
@@ -73,12 +74,11 @@ export function proxyOfGroup(
   duty: Duty,
 ): Proxy {
   const { name } = proxyGroup.metadata;
-  const prefix = proxyGroup.spec.hostnamePrefix || name;
   return {
     parent: { type: 'proxygroup', namespace: options.namespace, name },
     group: sharedNodes(proxyGroup, options),
     duty,
-    hostname: (ordinal) => dnsLabel(`${prefix}-${ordinal}`),
+    hostname: (ordinal) => nodeName(proxyGroup, ordinal),
   };
 }
 

@@ -1,4 +1,4 @@
-/** Decides when a replica gets a new auth key. Pure except for the limiter, which counts. */
+/** Decides when a replica gets a new auth key. Asks the control server for keys and removes nodes. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { TailnetControl, TailnetDevice } from '../auth-keys.ts';

@@ -1,4 +1,4 @@
-/** Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Pure. */
+/** Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Opens readiness gates. */
 import { z } from 'zod';
 import { type KubeObject, KINDS } from '../kube-object.ts';
 import type { ReplicaNode } from './keys.ts';
@@ -53,10 +53,6 @@ export function readyPodsOf(statefulSet: KubeObject | undefined): number {
     ? 0
     : Math.min(status.readyReplicas, status.updatedReplicas);
 }
-
-/**
- * Pods of a group with a readiness gate. The StatefulSet replaces the next pod after the operator has opened the gate.
- */
 
 const podSchema = z.object({
   metadata: z.object({ name: z.string(), uid: z.string(), deletionTimestamp: z.string().optional() }),

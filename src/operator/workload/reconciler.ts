@@ -171,8 +171,6 @@ export function timeOf(clock: Clock): string {
   return new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z');
 }
 
-/** Common frame of a pass over one resource: finds it, deploys or removes it, and reports the result. */
-
 /** State of the world for a pass. */
 export interface Observation {
   /** Control server of the resource's tailnet. */

@@ -25,9 +25,7 @@ export const conditionSchema = z.object({
   observedGeneration: z.number().optional(),
 });
 
-/** Container fields of several kinds. The API server has already validated core types. */
-
-/** A value of a core type, unchanged. */
+/** A value of a core type, unchanged. The API server has already validated it. */
 export const passed = <T>() => z.custom<T>().optional();
 
 export const containerSchema = z.object({

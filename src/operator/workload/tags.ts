@@ -1,8 +1,9 @@
 /** Rules for the tags of proxies. Tags are identities: recorders and gateways trust nodes by their tags. Effects. */
 import { z } from 'zod';
 import type { Clock } from '../clock.ts';
-import { KubeRefusal, type KubeClient } from '../kube-client.ts';
-import { KINDS, type KubeObject, type ResourceKind } from '../kube-object.ts';
+import type { KubeClient } from '../kube-client.ts';
+import { KINDS } from '../kube-object.ts';
+import { listOf } from '../object-cache.ts';
 import type { SpecOptions } from './workload.ts';
 
 export interface TagPolicy {
@@ -74,25 +75,11 @@ async function trustedTags(
   for (const uploader of options.recorderUploaders)
     if (uploader.startsWith('tag:')) owners.set(uploader, 'the setting recorderUploaders');
   for (const kind of [KINDS.recorder, KINDS.proxyGroup]) {
-    for (const object of await listed(client, kind, signal)) {
+    for (const object of await listOf(client, { kind, keep: (one) => one }, signal)) {
       const { spec } = taggedSchema.parse(object);
       if (kind === KINDS.proxyGroup && spec.type !== 'kube-apiserver') continue;
       for (const tag of spec.tags) owners.set(tag, `${kind.kind} ${object.metadata.name}`);
     }
   }
   return owners;
-}
-
-/** Returns an empty list if the CRD is not installed. */
-async function listed(
-  client: Pick<KubeClient, 'list'>,
-  kind: ResourceKind,
-  signal: AbortSignal,
-): Promise<readonly KubeObject[]> {
-  try {
-    return (await client.list(kind, {}, signal)).items;
-  } catch (error) {
-    if (error instanceof KubeRefusal && error.status === 404) return [];
-    throw error;
-  }
 }
