@@ -61,7 +61,12 @@ export function limitBody(request: IncomingMessage, timeoutMs: number): Incoming
   const timer = setTimeout(() => {
     if (!request.complete) socket.destroy();
   }, timeoutMs);
-  socket.once('close', () => clearTimeout(timer));
-  request.once('end', () => clearTimeout(timer));
+  const stop = (): void => {
+    clearTimeout(timer);
+    socket.off('close', stop);
+    request.off('end', stop);
+  };
+  socket.once('close', stop);
+  request.once('end', stop);
   return request;
 }

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { Agent, createServer, get, type IncomingMessage } from 'node:http';
+import { Agent, createServer, get, request, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { STALE_MS, watchForLeft } from '../src/kept-connections.ts';
+import { limitBody, STALE_MS, watchForLeft } from '../src/kept-connections.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 /** Answers the first request and no other. */
@@ -31,11 +31,36 @@ it.each([
   const { port } = server.address() as AddressInfo;
   const [first] = (await once(get({ agent, port, path: '/one' }), 'response')) as [IncomingMessage];
   await first.resume().toArray();
-  const request = get({ agent, port, path: '/two' });
-  const wasLeft = watchForLeft(request, () => nowMs);
+  const second = get({ agent, port, path: '/two' });
+  const wasLeft = watchForLeft(second, () => nowMs);
   await once(server, 'request');
   nowMs += ms;
-  request.destroy(Object.assign(new Error('lost'), code === undefined ? {} : { code }));
-  const [error] = (await once(request, 'error')) as [Error];
-  expect([request.reusedSocket, wasLeft(error)]).toEqual([true, left]);
+  second.destroy(Object.assign(new Error('lost'), code === undefined ? {} : { code }));
+  const [error] = (await once(second, 'error')) as [Error];
+  expect([second.reusedSocket, wasLeft(error)]).toEqual([true, left]);
+});
+
+it('limits each body of a connection without leaving listeners on its socket', async () => {
+  const counts: number[] = [];
+  const limiting = createServer((incoming, response) => {
+    limitBody(incoming, 60_000)
+      .resume()
+      .once('end', () => {
+        counts.push(incoming.socket.listenerCount('close'));
+        response.end();
+      });
+  });
+  limiting.listen(0, '127.0.0.1');
+  await once(limiting, 'listening');
+  const kept = new Agent({ keepAlive: true, maxSockets: 1 });
+  const { port } = limiting.address() as AddressInfo;
+  for (let index = 0; index < 5; index += 1) {
+    const posted = request({ agent: kept, port, method: 'POST' }).end('body');
+    const [response] = (await once(posted, 'response')) as [IncomingMessage];
+    await response.resume().toArray();
+  }
+  expect(new Set(counts).size).toBe(1);
+  kept.destroy();
+  limiting.close();
+  await once(limiting, 'close');
 });
