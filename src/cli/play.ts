@@ -10,7 +10,9 @@ import { statusNotices } from '../wire/recorder-api/recording-status.ts';
 import { openArchive } from './open-archive.ts';
 import { plain, print, printRaw } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
-import { openCastFile } from './cast-file.ts';
+import { openCastFile, type CastFile } from './cast-file.ts';
+import type { Archive } from './archive.ts';
+import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 import { createReplayClock } from './replay-clock.ts';
 import { playWithKeys } from './play-keys.ts';
@@ -29,45 +31,53 @@ export async function playRecording(
   context: CommandContext,
 ): Promise<void> {
   const from = fromOf(options['from']);
-  const found = await printNotices(id, options, context);
-  if (from > 0 && options['follow'] !== true) await refuseBeyond(id, from, options, context);
-  const keyed = await openKeyed(id, options, context);
-  if (keyed !== undefined) {
-    await playKeyed(id, keyed, { ...options, from }, context);
-    // print first, because the keyboard player clears the screen
-    await printNotices(found, options, context);
-    return;
-  }
-  await playTimed(id, from, options, context);
-  if (options['follow'] === true) await printNotices(found, options, context);
+  const found = await findStored(id, options, context);
+  await printNotices(found?.recording, context);
+  if (from > 0 && options['follow'] !== true) await refuseBeyond(id, found, from);
+  const keyed = await openKeyed(id, found, options, context);
+  if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
+  else await playTimed(id, found, from, options, context);
+  // again, because the keyboard player clears the screen, and a session may have ended
+  if (found === undefined || (keyed === undefined && options['follow'] !== true)) return;
+  if (!context.signal.aborted) await printNotices(await found.archive.find(found.recording.id), context);
 }
 
-/**
- * Prints missing parts and problems of a recording. Files have no such facts.
- *
- * @returns its id, or the path of the file
- */
-async function printNotices(
+interface Stored {
+  readonly archive: Archive;
+  readonly recording: ListedRecording;
+}
+
+/** Finds a recording in an archive; undefined for the path of a file. */
+async function findStored(
   id: string,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
-): Promise<string> {
+): Promise<Stored | undefined> {
   const file = await openCastFile(id);
   await file?.close();
-  if (file !== undefined || context.signal.aborted) return id;
-  const recording = await (await openArchive(options, context)).find(id);
-  for (const notice of statusNotices(recording)) await print(context.stderr, `tailcast: ${plain(notice)}\n`);
-  return recording.id;
+  if (file !== undefined) return undefined;
+  const archive = await openArchive(options, context);
+  return { archive, recording: await archive.find(id) };
+}
+
+/** Prints missing parts and problems of a recording. Files have no such facts. */
+async function printNotices(
+  recording: ListedRecording | undefined,
+  { stderr }: CommandContext,
+): Promise<void> {
+  if (recording === undefined) return;
+  for (const notice of statusNotices(recording)) await print(stderr, `tailcast: ${plain(notice)}\n`);
 }
 
 /** Plays without keyboard controls, each event at its time. */
 async function playTimed(
   id: string,
+  found: Stored | undefined,
   from: number,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  const lines = await openLines(id, options, context);
+  const lines = await openLines(id, found, options);
   const text = new CastText({ onRow: () => undefined });
   const onStart = async ({ withoutTerminal, size }: CastStart): Promise<void> => {
     if (!withoutTerminal) await fit(size, options, context);
@@ -94,13 +104,8 @@ async function playTimed(
 }
 
 /** @throws TailcastError `USAGE` for a time after the end of the recording */
-async function refuseBeyond(
-  id: string,
-  from: number,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<void> {
-  const seconds = await secondsOf(id, options, context).catch((error: unknown) => {
+async function refuseBeyond(id: string, found: Stored | undefined, from: number): Promise<void> {
+  const seconds = await secondsOf(id, found).catch((error: unknown) => {
     throw asProblem(error, id);
   });
   if (seconds !== undefined && from > seconds)
@@ -111,16 +116,12 @@ async function refuseBeyond(
 }
 
 /** Time of the last event; undefined for a running session. */
-async function secondsOf(
-  id: string,
-  options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
-): Promise<number | undefined> {
-  const file = await openCastFile(id);
-  if (file === undefined) {
-    const recording = await (await openArchive(options, context)).find(id);
-    return recording.state === 'running' ? undefined : (recording.durationSeconds ?? 0);
+async function secondsOf(id: string, found: Stored | undefined): Promise<number | undefined> {
+  if (found !== undefined) {
+    const { state, durationSeconds = 0 } = found.recording;
+    return state === 'running' ? undefined : durationSeconds;
   }
+  const file = await fileAt(id);
   await file.close();
   let read: ((line: string) => CastAction | undefined) | undefined;
   let last = 0;
@@ -184,15 +185,17 @@ interface Keyed {
 /** Opens the terminal for keyboard controls; undefined without an interactive terminal or with `--follow`. */
 async function openKeyed(
   id: string,
+  found: Stored | undefined,
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<Keyed | undefined> {
   const { stdin, stdout } = context;
   if (stdin?.isTTY !== true || stdout.isTTY !== true || options['follow'] === true) return undefined;
-  const file = await openCastFile(id);
-  if (file !== undefined) return { cast: file.bytes, seconds: undefined, keys: stdin, close: file.close };
-  const archive = await openArchive(options, context);
-  const recording = await archive.find(id);
+  if (found === undefined) {
+    const file = await fileAt(id);
+    return { cast: file.bytes, seconds: undefined, keys: stdin, close: file.close };
+  }
+  const { archive, recording } = found;
   return {
     cast: archive.bytes(recording),
     seconds: recording.durationSeconds,
@@ -231,17 +234,21 @@ async function playKeyed(
 
 async function openLines(
   id: string,
+  found: Stored | undefined,
   options: Readonly<Record<string, unknown>>,
-  context: CommandContext,
 ): Promise<AsyncIterable<string>> {
-  const file = await openCastFile(id);
-  if (file !== undefined) {
-    await file.close();
-    return file.lines();
-  }
-  const archive = await openArchive(options, context);
-  const recording = await archive.find(id);
-  return archive.lines(recording, { follow: options['follow'] === true });
+  if (found !== undefined)
+    return found.archive.lines(found.recording, { follow: options['follow'] === true });
+  const file = await fileAt(id);
+  await file.close();
+  return file.lines();
+}
+
+/** @throws TailcastError `RECORDING_UNKNOWN` if the file was removed meanwhile */
+async function fileAt(path: string): Promise<CastFile> {
+  const file = await openCastFile(path);
+  if (file === undefined) throw new TailcastError('RECORDING_UNKNOWN', path);
+  return file;
 }
 
 /** Output for the terminal, with its due time in seconds after the start of playback. */
