@@ -103,11 +103,10 @@ async function readSidecar(bundle: BundleReader): Promise<Fields | undefined> {
 /** @throws Error if the bundle has no description of the recording */
 async function readRecording(bundle: BundleReader): Promise<ListedRecording> {
   const sidecar = await readSidecar(bundle);
-  const { exitMessage } = sidecar ?? {};
   const listed: unknown =
     sidecar === undefined
       ? jsonOrUndefined(new TextDecoder().decode(await bundle.read('recording')))
-      : { ...object(sidecar['recording']), ...(typeof exitMessage === 'string' ? { exitMessage } : {}) };
+      : object(sidecar['recording']);
   const decoded = decodeRecording(listed);
   if (decoded === undefined) throw new Error('The description of the recording in this file cannot be read.');
   // A forged file can claim any trust. The page shows the result of `check-bundle.ts`.

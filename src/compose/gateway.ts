@@ -18,7 +18,7 @@ import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
-import { createProxyServer, type ProxyServer } from '../proxy/front/server.ts';
+import { createProxyServer, MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
@@ -47,8 +47,6 @@ import {
   type Tailnet,
 } from './tailnet.ts';
 
-/** Maximum number of client connections. Further connections, up to `SURPLUS_CONNECTIONS`, get 429. */
-const MAX_CONNECTIONS = 20_000;
 /** Connections above the limit that still get a response. */
 const SURPLUS_CONNECTIONS = 256;
 /** Interval of the checks for new certificates, in milliseconds. */

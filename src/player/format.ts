@@ -1,7 +1,7 @@
 /** Text for users: times, sizes and names. Pure. */
 import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
-import { exitCodeOf, resultText, type Trust } from '../wire/recorder-api/recording-status.ts';
+import { searchedResult, type Trust } from '../wire/recorder-api/recording-status.ts';
 
 export function durationText(seconds: number | undefined): string {
   if (seconds === undefined) return '';
@@ -51,7 +51,7 @@ export function hiddenMatch(recording: ListedRecording, text: string): string | 
     ['tags', source.tags?.join(', ')],
     ['container', kubernetes?.container],
     ['state', problem],
-    ['result', exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage],
+    ['result', searchedResult(recording)],
     ['trust', recording.trustReason],
     ['id', id],
   ];

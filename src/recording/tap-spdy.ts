@@ -54,9 +54,7 @@ export function createSpdyTaps(session: TappedSession, version: ChannelVersion):
     serverToClient: server,
     probes,
     unproved: () => (client.left ? undefined : server.unproved()),
-    get clientLeft() {
-      return client.left;
-    },
+    clientLeft: () => client.left,
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }

@@ -52,9 +52,7 @@ export function createWebSocketTaps(session: TappedSession, protocol: ChannelPro
     serverToClient: server,
     probes,
     unproved: (pressed) => (client.left ? undefined : server.unproved(pressed)),
-    get clientLeft() {
-      return client.left;
-    },
+    clientLeft: () => client.left,
     farewell: (message, httpStatus) => server.farewell(message, httpStatus),
   };
 }

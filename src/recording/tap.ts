@@ -82,7 +82,7 @@ export interface SessionTaps {
    */
   unproved(pressed: boolean): string | undefined;
   /** True if the client said that it closes, before its connection closed. */
-  readonly clientLeft?: boolean;
+  clientLeft?(): boolean;
   /**
    * Returns bytes that end the session with a message, to be sent after the delivered bytes. Undefined if a frame is
    * partly delivered, or if the session ended already.

@@ -159,7 +159,8 @@ items:
 
   it('reports a damaged release as unreadable', async () => {
     const { out, code } = await check(
-      'apiVersion: v1\nkind: Secret\ntype: helm.sh/release.v1\nmetadata: { name: s, namespace: n }\ndata: { release: bm9wZQ== }\n',
+      'apiVersion: v1\nkind: Secret\ntype: helm.sh/release.v1\n' +
+        'metadata: { name: s, namespace: n }\ndata: { release: bm9wZQ== }\n',
     );
     expect(out).toContain('unreadable   Secret n/s: not a Helm release: ');
     expect(code).toBe(1);

@@ -98,7 +98,7 @@ describe('tailcast', () => {
     {
       args: ['ls', '--recorder', 'http://127.0.0.1:1'],
       code: 1,
-      says: /recorder did not answer.*127\.0\.0\.1:1/,
+      says: /recorder is not available.*127\.0\.0\.1:1/,
     },
     { args: ['kubeconfig', 'prod', '--socket', '/none.sock'], code: 2, says: /prod could not be looked up/ },
   ])('answers $args with one clear problem', async ({ args, code, says }) => {

@@ -100,7 +100,7 @@ export function serveStream(
   },
 ): void {
   const { inbound, problem, framing } = mapStream(rawHeaders, context.peer);
-  joinSmallChunks(stream);
+  if (!stream.endAfterHeaders) joinSmallChunks(stream);
   const body: RequestBody = {
     framing: stream.endAfterHeaders ? NO_FRAMING : framing,
     stream,

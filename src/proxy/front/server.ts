@@ -87,11 +87,14 @@ export interface ServerLimits {
   readonly maxConnections: number;
 }
 
+/** Maximum number of client connections. The listener accepts some more, which get refusals. */
+export const MAX_CONNECTIONS = 20_000;
+
 const DEFAULT_LIMITS: ServerLimits = {
   headersTimeoutMs: 30_000,
   keepAliveMs: 90_000,
   maxHeaderBytes: MAX_PARSED_HEAD_BYTES,
-  maxConnections: 20_000,
+  maxConnections: MAX_CONNECTIONS,
 };
 /** Node drops further header lines silently. The gate rejects that many lines, so no line is lost. */
 const MAX_HEADERS_SEEN = MAX_HEAD_BYTES / HEADER_LINE_BYTES + 1;

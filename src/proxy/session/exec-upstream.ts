@@ -109,13 +109,7 @@ export function askAsSpdy(
  * connection.
  */
 export function believeSpdy(taps: SessionTaps): SessionTaps {
-  return {
-    ...taps,
-    unproved: () => taps.unproved(false),
-    get clientLeft() {
-      return taps.clientLeft ?? false;
-    },
-  };
+  return { ...taps, unproved: () => taps.unproved(false) };
 }
 
 const SUBPROTOCOL = 'sec-websocket-protocol';

@@ -194,7 +194,7 @@ function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
 function judgeClosed(first: 'client' | 'upstream', live: LiveSession, doubt: string | undefined): End {
   if (first === 'upstream' && doubt !== undefined) return { outcome: 'interrupted', reason: doubt };
   // only the exit status proves the end of a command: a client that was killed closes its connection as well
-  const clientLeft = first === 'client' || live.carried.taps.clientLeft === true;
+  const clientLeft = first === 'client' || live.carried.taps.clientLeft?.() === true;
   if (clientLeft && recordingOf(live) !== undefined && !hasExited(live))
     return { outcome: 'client-disconnected', reason: CLIENT_LEFT };
   return { outcome: 'completed' };

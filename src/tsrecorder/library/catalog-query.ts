@@ -2,8 +2,7 @@
 import type { ListSort } from '../../search/search-index.ts';
 import type { Recording, RecordingKind } from '../../wire/recorder-api/recording.ts';
 import {
-  exitCodeOf,
-  resultText,
+  searchedResult,
   type RecordingResult,
   type RecordingState,
   type TrustLevel,
@@ -70,13 +69,12 @@ export function searchedText(recording: Recording): string {
 }
 
 function searchedNames(recording: Recording): readonly string[] {
-  const { id, command, source, destination, kubernetes, problem, result, trustReason } = recording;
+  const { id, command, source, destination, kubernetes, problem, trustReason } = recording;
   const names = [
     id,
     command,
     problem,
-    // Exit codes have a filter of their own, and their digits also occur in ids and times.
-    exitCodeOf(result) === undefined ? resultText(recording) : recording.resultMessage,
+    searchedResult(recording),
     trustReason,
     source.user,
     ...(source.tags ?? []),

@@ -77,6 +77,14 @@ export function resultText({
     : (result ?? '');
 }
 
+/** Text of the result for text searches, without exit codes: they have a filter, and ids also contain their digits. */
+export function searchedResult(recording: {
+  readonly result?: string;
+  readonly resultMessage?: string;
+}): string | undefined {
+  return exitCodeOf(recording.result) === undefined ? resultText(recording) : recording.resultMessage;
+}
+
 /** Sentences for viewers of a recording that is incomplete, did not start, or is not what was signed; empty for all others. */
 export function statusNotices(recording: {
   readonly state: string;
