@@ -32,8 +32,8 @@ export function managedGroup({ options }: Pick<ReconcilerDeps, 'options'>, proxy
 }
 
 /**
- * Returns the ProxyClass of a group. If the group is invalid or must wait for its class, writes an event and a condition,
- * and returns the problem.
+ * Returns the ProxyClass of a group. If the group is invalid or must wait for its class, writes an event and a
+ * condition, and returns the problem.
  */
 export async function classOfGroup(
   deps: ReconcilerDeps,

@@ -1,4 +1,6 @@
-/** Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Opens readiness gates. */
+/**
+ * Readiness of a proxy: its pods are ready, its nodes have joined, and their rules are in place. Opens readiness gates.
+ */
 import { z } from 'zod';
 import { type KubeObject, KINDS } from '../kube-object.ts';
 import type { ReplicaNode } from './keys.ts';
