@@ -52,15 +52,14 @@ it('limits each body of a connection without leaving listeners on its socket', a
   });
   limiting.listen(0, '127.0.0.1');
   await once(limiting, 'listening');
-  const kept = new Agent({ keepAlive: true, maxSockets: 1 });
   const { port } = limiting.address() as AddressInfo;
   for (let index = 0; index < 5; index += 1) {
-    const posted = request({ agent: kept, port, method: 'POST' }).end('body');
+    const posted = request({ agent, port, method: 'POST' }).end('body');
     const [response] = (await once(posted, 'response')) as [IncomingMessage];
     await response.resume().toArray();
   }
   expect(new Set(counts).size).toBe(1);
-  kept.destroy();
   limiting.close();
+  limiting.closeAllConnections();
   await once(limiting, 'close');
 });
