@@ -194,7 +194,8 @@ describe('a hold', () => {
     const second = await createRig({ spoolDirectory }, rig.directory);
     await uploadWhole(second.recorder, HEADER.replace('sh -i', 'third'));
     const again = await second.restart({ ...expiring(registry), spoolDirectory });
-    expect(await leftIn(again, other)).toEqual([held]);
+    expect(await leftIn(again, other)).toContain(held);
+    await expect.poll(async () => (await again.list()).map(({ id }) => id)).toEqual([held]);
     await until(async () => ((await unproven(registry)) === 1 ? true : undefined));
     await again.recorder.close();
     await rm(spoolDirectory, { recursive: true });
