@@ -2,8 +2,11 @@
 import { readFile } from 'node:fs/promises';
 import { isIPv4 } from 'node:net';
 
-/** A row of a table: local address and port, remote ones, state, queues, timers, retransmissions, user. */
-const ROW = /^\s*\d+: ([0-9A-F]+):([0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} [0-9A-F]{2} \S+ \S+ \S+\s+(\d+) /gm;
+/**
+ * A row of an established connection: local address and port, remote ones, state, queues, timers, retransmissions,
+ * user. Linux shows user 0 for closed sockets, so other states prove nothing.
+ */
+const ROW = /^\s*\d+: ([0-9A-F]+:[0-9A-F]{4}) [0-9A-F]+:[0-9A-F]{4} 01 \S+ \S+ \S+\s+(\d+) /gm;
 
 /**
  * True if the socket with this address belongs to the user of this process or to root. Linux lists the user of each
@@ -18,12 +21,21 @@ export async function isOwnSocket(address: string, port: number): Promise<boolea
     ['/proc/net/tcp', '/proc/net/tcp6'].map((path) => readFile(path, 'latin1').catch(() => undefined)),
   );
   if (tables.every((table) => table === undefined)) return process.platform !== 'linux';
-  const names = namesOf(address);
-  const wantedPort = port.toString(16).toUpperCase().padStart(4, '0');
-  for (const table of tables)
-    for (const [, host = '', at, user] of (table ?? '').matchAll(ROW))
-      if (at === wantedPort && names.includes(host) && (Number(user) === own || user === '0')) return true;
-  return false;
+  return isSocketOf(own, tables.join('\n'), address, port);
+}
+
+/**
+ * True if all established connections from this address belong to the user `own` or to root. Sockets of several users
+ * can share a port for different destinations.
+ *
+ * @param tables content of `/proc/net/tcp` and `/proc/net/tcp6`
+ */
+export function isSocketOf(own: number, tables: string, address: string, port: number): boolean {
+  const names = namesOf(address).map((name) => `${name}:${port.toString(16).toUpperCase().padStart(4, '0')}`);
+  const users = [...tables.matchAll(ROW)].flatMap(([, name = '', user]) =>
+    names.includes(name) ? [Number(user)] : [],
+  );
+  return users.length > 0 && users.every((user) => user === own || user === 0);
 }
 
 /**
@@ -37,6 +49,5 @@ function namesOf(address: string): readonly string[] {
 }
 
 function words(bytes: readonly number[]): string {
-  const word = new Uint32Array(Uint8Array.from(bytes).buffer)[0] ?? 0;
-  return word.toString(16).toUpperCase().padStart(8, '0');
+  return (new Uint32Array(Uint8Array.from(bytes).buffer)[0] ?? 0).toString(16).toUpperCase().padStart(8, '0');
 }
