@@ -17,16 +17,36 @@ interface Rule {
 
 /** Separator that is not part of any secret and does not occur in commands. */
 const BETWEEN_WORDS = '\u2028';
-/** A word of a shell: quoted up to the closing quote, or without blanks. */
-const value = (first: string): string =>
-  String.raw`(?:"(?:\\[^\u2028]|[^"\\\u2028])+"?|'[^'\u2028]+'?|${first}\S*)`;
+/** A quoted word up to the closing quote. SQL doubles a quote within the word. */
+const QUOTED = String.raw`"(?:\\[^\u2028]|[^"\\\u2028])+"?|'(?:[^'\u2028]|'')+'?`;
+/** A word of a shell: quoted, a complete word of a list, or without blanks. */
+const value = (first: string): string => String.raw`(?:${QUOTED}|(?<=\u2028)${first}[^\u2028]*|${first}\S*)`;
 /** Assigned value; quotes around it stay. */
 const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
+/** Assigned value; quotes around the assignment stay. */
+const ASSIGNED_LITERAL = String.raw`(?:(?<="[\w.-]+=)[^"\u2028]+|(?<='[\w.-]+=)[^'\u2028]+|(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+|${value(String.raw`\S`)})`;
+/** A string of PostgreSQL. */
+const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
 const shape = (keep: string, secret: string, flags = 'g'): RegExp =>
   new RegExp(`(?<keep>${keep})${secret}`, flags);
-const CURL = /\bcurl\b/;
-const CURL_USER = String.raw`\s(?:-[A-Za-z]{0,8}?[uU]|--(?:proxy-)?user)[\s=]{0,4}`;
-const PASSWORD_OPTION = shape(String.raw`\s-p[\s=]{0,4}`, value(String.raw`[^\s=-]`));
+/** Returns rules about an option that contains a user, a separator and a password. */
+const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
+  [`"[^"${mark}\u2028]*${mark}`, `'[^'${mark}\u2028]*${mark}`, String.raw`[^\s${mark}"']*${mark}`].map(
+    (user, at) => ({
+      words,
+      command,
+      shape: shape(
+        option + user,
+        [String.raw`[^"\u2028]+`, String.raw`[^'\u2028]+`, value(String.raw`\S`)][at] ?? '',
+      ),
+    }),
+  );
+/** Returns a rule about an option that contains a password. */
+const option = (words: readonly string[], command: RegExp, letters: string): Rule => ({
+  words,
+  command,
+  shape: shape(String.raw`\s-${letters}\s{0,4}`, value(String.raw`[^\s=-]`)),
+});
 
 /**
  * NOTE: programs choose the text, so each rule must read a line once, whatever is in it. Repetitions that begin at many
@@ -37,6 +57,11 @@ const RULES: readonly Rule[] = [
   {
     words: ['ghp_', 'gho_', 'ghu_', 'ghs_', 'ghr_', 'github_pat_', 'glpat-', 'npm_', 'xox', 'sk-', 'aiza'],
     shape: /\b(?:gh[pousr]_|github_pat_|glpat-|npm_|xox[abeoprs]-|sk-|AIza)[A-Za-z0-9_-]{16,}/g,
+  },
+  {
+    words: ['hvs.', 'hvb.', 'tskey-', 'dckr_', 'pypi-', '_live_', 'dop_v1_', 'glrt-', 'ya29.', 'age-s'],
+    shape:
+      /\b(?:hv[sb]\.|tskey-|dckr_pat_|pypi-|[sr]k_live_|dop_v1_|glrt-|ya29\.|AGE-SECRET-KEY-1)[\w.-]{16,}/g,
   },
   {
     words: ['eyj'],
@@ -52,33 +77,100 @@ const RULES: readonly Rule[] = [
       'gi',
     ),
   },
-  { words: ['-key'], shape: shape(String.raw`\w-key["']?\s{0,2}:\s{0,4}["']?`, ASSIGNED, 'gi') },
+  {
+    words: ['-key', '"auth"'],
+    shape: shape(String.raw`(?:\w-key|"auth)["']?\s{0,2}:\s{0,4}["']?`, ASSIGNED, 'gi'),
+  },
   { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/[^\s:@/]*:`, String.raw`[^\s/]+(?=@)`, 'gi') },
   { words: ['sshpass'], shape: shape(String.raw`\bsshpass\s{1,4}-p\s{0,4}`, value(String.raw`\S`)) },
   {
-    words: ['mysql', 'mariadb'],
-    command: /\b(?:mysql|mysqldump|mariadb)\b/,
+    words: ['mysql', 'mariadb', '7z'],
+    command: /\b(?:mysql[a-z]{0,12}|mariadb|7z[ar]?)\b/,
     shape: shape(String.raw`\s-p`, value(String.raw`[^\s-]`)),
   },
-  { words: ['curl'], command: CURL, shape: shape(`${CURL_USER}"[^":\u2028]*:`, String.raw`[^"\u2028]+`) },
-  { words: ['curl'], command: CURL, shape: shape(`${CURL_USER}'[^':\u2028]*:`, String.raw`[^'\u2028]+`) },
-  { words: ['curl'], command: CURL, shape: shape(String.raw`${CURL_USER}[^\s:"']*:`, String.raw`\S+`) },
+  ...userOption(
+    ['curl', 'http -', 'https -', 'ncat', 'etcdctl', '--auth'],
+    /\b(?:curl|https?(?!:)|ncat|etcdctl)\b/,
+    String.raw`\s(?:-[A-Za-z]{0,8}?[uUa]|--(?:proxy-)?(?:user|auth))[\s=]{0,4}`,
+    ':',
+  ),
+  ...userOption(
+    ['smb', 'rpcclient'],
+    /\b(?:smb[a-z]{1,9}|rpcclient)\b/,
+    String.raw`\s(?:-U|--user)[\s=]{0,4}`,
+    '%',
+  ),
+  option(
+    ['login', 'useradd', 'usermod', 'cqlsh', 'mongo'],
+    /\b(?:(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login|user(?:add|mod)|cqlsh|mongo(?:sh|dump|restore|export|import)?)\b/,
+    'p=?',
+  ),
+  option(['ldap'], /\bldap[a-z]{3,9}\b/, '[A-Za-z]{0,8}?w'),
+  option(['openssl'], /\bopenssl\b/, String.raw`[kK](?=\s)`),
+  option(['redis-cli'], /\bredis-cli\b/, String.raw`a(?=[\s=])=?`),
+  option(
+    ['sqlcmd', 'ipmitool', 'zip', 'ssh-keygen'],
+    /\b(?:sqlcmd|ipmitool|(?:un)?zip|ssh-keygen)\b/,
+    '[PN]',
+  ),
   {
-    words: ['login'],
-    command:
-      /\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b/,
-    shape: PASSWORD_OPTION,
+    words: ['vault'],
+    shape: shape(
+      String.raw`\bvault\s{1,4}login(?:\s{1,4}-(?:method\s{1,4})?\S+){0,8}\s{1,4}`,
+      value(String.raw`[^\s=-](?![^\s=]*=)`),
+    ),
   },
-  { words: ['mongo'], command: /\bmongo(?:sh|dump|restore|export|import)?\b/, shape: PASSWORD_OPTION },
   {
-    words: ['redis-cli'],
-    command: /\bredis-cli\b/,
-    shape: shape(String.raw`\s-a[\s=]{1,4}`, value(String.raw`[^\s=]`)),
+    words: ['vault'],
+    command: /\bvault\s{1,4}(?:write|kv\s{1,4}(?:put|patch))\b/,
+    shape: shape(String.raw`\s[\w.-]+=`, value(String.raw`[^\s@]`)),
+  },
+  {
+    words: ['--from-literal'],
+    shape: shape(String.raw`--from-literal[\s=]{1,4}["']?[\w.-]+=`, ASSIGNED_LITERAL),
+  },
+  {
+    words: ['htpasswd'],
+    shape: shape(
+      String.raw`\bhtpasswd(?=(?:\s{1,4}-\S{1,16}){0,6}?\s{1,4}-[A-Za-z]{0,8}b)(?:\s{1,4}(?:-\S+|\d\d?)){1,6}\s{1,4}[^\s|;&>-]\S*\s{1,4}`,
+      // a user and a password, or only a password
+      String.raw`${value(String.raw`[^\s|;&>-]`)}(?:\s{1,4}${value(String.raw`[^\s|;&>-]`)})?`,
+    ),
+  },
+  {
+    words: ['stdin', 'sudo', 'kinit'],
+    shape: shape(
+      String.raw`\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4})?`,
+      String.raw`(?:"[^"\u2028]+"|'[^'\u2028]+'|[^\s"'|;&]+)(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`,
+    ),
+  },
+  {
+    words: ['chpasswd'],
+    shape: shape(
+      String.raw`(?<![^\s"'])[^\s:"']+:`,
+      String.raw`[^\s"'|]+(?=["']?\s{0,4}\|\s{0,4}(?:sudo\s{1,4})?chpasswd)`,
+    ),
+  },
+  {
+    words: ['identified', 'secret_access_key', '_authtoken'],
+    shape: shape(
+      String.raw`(?:\bidentified\s{1,4}(?:with\s{1,4}\S{1,64}\s{1,4})?(?:by|as)|secret_access_key|_authtoken)\s{1,4}(?:password\s{1,4})?`,
+      value(String.raw`[^\s;]`),
+      'gi',
+    ),
+  },
+  {
+    words: ['password'],
+    shape: shape(
+      String.raw`\bpassword(?:\s{1,4}|\s{0,4}\(\s{0,4})[en]?`,
+      `(?:${QUOTED}|${DOLLAR_QUOTED})`,
+      'gi',
+    ),
   },
   {
     words: ['pass', 'pwd', 'token', 'key', 'secret'],
     shape: shape(
-      String.raw`(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key|(?<=\s--?(?:client-|shared-)?)secret|(?<=[-_])(?:db)?(?:pass|pwd))(?=[\s=])(?<=\s-[\w-]*)[\s=]{1,4}`,
+      String.raw`(?:password|passwd|passphrase|token|api-?key|access-?key|secret-?key|(?<=\s--?(?:client-|shared-)?)secret|(?<=[-_])(?:db|store|key)?(?:pass|pwd))(?=[\s=])(?<=\s-[\w-]*)[\s=]{1,4}`,
       String.raw`(?:(?<=\u2028)[^\u2028=][^\u2028]*|${value(String.raw`[^\s=]`)})`,
       'gi',
     ),
