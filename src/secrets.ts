@@ -24,11 +24,18 @@ const value = (first: string): string => String.raw`(?:${QUOTED}|(?<=\u2028)${fi
 /** Assigned value; quotes around it stay. */
 const ASSIGNED = String.raw`(?:(?<=")(?:\\[^\u2028]|[^"\\\u2028]){4,}|(?<=')[^'\u2028]{4,}|(?<!["'])[^\s"',;]{4,})`;
 /** Assigned value; quotes around the assignment stay. */
-const ASSIGNED_LITERAL = String.raw`(?:(?<="[\w.-]+=)[^"\u2028]+|(?<='[\w.-]+=)[^'\u2028]+|(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+|${value(String.raw`\S`)})`;
+const ASSIGNED_LITERAL = [
+  String.raw`(?<="[\w.-]+=)[^"\u2028]+|(?<='[\w.-]+=)[^'\u2028]+`,
+  String.raw`(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+`,
+  value(String.raw`\S`),
+];
 /** A string of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
-const shape = (keep: string, secret: string, flags = 'g'): RegExp =>
-  new RegExp(`(?<keep>${keep})${secret}`, flags);
+/** @param secrets alternatives */
+const shape = (keep: string, secrets: string | readonly string[], flags = 'g'): RegExp =>
+  new RegExp(`(?<keep>${keep})(?:${[secrets].flat().join('|')})`, flags);
+/** Commands that read a password from the standard input, after a pipe. */
+const READS_PASSWORD = String.raw`(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`;
 /** Returns rules about an option that contains a user, a separator and a password. */
 const userOption = (words: readonly string[], command: RegExp, option: string, mark: string): Rule[] =>
   [`"[^"${mark}\u2028]*${mark}`, `'[^'${mark}\u2028]*${mark}`, String.raw`[^\s${mark}"']*${mark}`].map(
@@ -101,8 +108,13 @@ const RULES: readonly Rule[] = [
     '%',
   ),
   option(
-    ['login', 'useradd', 'usermod', 'cqlsh', 'mongo'],
-    /\b(?:(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login|user(?:add|mod)|cqlsh|mongo(?:sh|dump|restore|export|import)?)\b/,
+    ['login'],
+    /\b(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane|az)(?:\s{1,4}registry)?\s{1,4}login\b/,
+    'p=?',
+  ),
+  option(
+    ['useradd', 'usermod', 'cqlsh', 'mongo'],
+    /\b(?:user(?:add|mod)|cqlsh|mongo(?:sh|dump|restore|export|import)?)\b/,
     'p=?',
   ),
   option(['ldap'], /\bldap[a-z]{3,9}\b/, '[A-Za-z]{0,8}?w'),
@@ -132,7 +144,7 @@ const RULES: readonly Rule[] = [
   {
     words: ['htpasswd'],
     shape: shape(
-      String.raw`\bhtpasswd(?=(?:\s{1,4}-\S{1,16}){0,6}?\s{1,4}-[A-Za-z]{0,8}b)(?:\s{1,4}(?:-\S+|\d\d?)){1,6}\s{1,4}[^\s|;&>-]\S*\s{1,4}`,
+      String.raw`\bhtpasswd(?=(?:\s-\S{1,16}){0,6}?\s-[A-Za-z]{0,8}b)(?:\s(?:-\S+|\d\d?)){1,6}\s[^\s|;&>-]\S*\s`,
       // a user and a password, or only a password
       String.raw`${value(String.raw`[^\s|;&>-]`)}(?:\s{1,4}${value(String.raw`[^\s|;&>-]`)})?`,
     ),
@@ -141,7 +153,7 @@ const RULES: readonly Rule[] = [
     words: ['stdin', 'sudo', 'kinit'],
     shape: shape(
       String.raw`\b(?:echo|printf)\s{1,4}(?:-\w{1,3}\s{1,4})?`,
-      String.raw`(?:"[^"\u2028]+"|'[^'\u2028]+'|[^\s"'|;&]+)(?=\s{0,4}\|\s{0,4}(?:sudo\s{1,4}-\w{0,3}S|kinit\b|[^|;&\u2028]{1,128}?-stdin\b))`,
+      String.raw`(?:"[^"\u2028]+"|'[^'\u2028]+'|[^\s"'|;&]+)${READS_PASSWORD}`,
     ),
   },
   {
@@ -154,7 +166,7 @@ const RULES: readonly Rule[] = [
   {
     words: ['identified', 'secret_access_key', '_authtoken'],
     shape: shape(
-      String.raw`(?:\bidentified\s{1,4}(?:with\s{1,4}\S{1,64}\s{1,4})?(?:by|as)|secret_access_key|_authtoken)\s{1,4}(?:password\s{1,4})?`,
+      String.raw`(?:\bidentified\s(?:with\s{1,4}\S{1,64}\s)?(?:by|as)|secret_access_key|_authtoken)\s(?:password\s)?`,
       value(String.raw`[^\s;]`),
       'gi',
     ),

@@ -10,6 +10,7 @@ import type { RequestInfo } from '../kube/request-info.ts';
 /**
  * - `all`: the value as it is
  * - `words`: a command or its arguments, without values that look like secrets
+ * - `path`: a path, without its query
  * - `names`: the keys, without their values
  * - `containers`: the fields in `CONTAINER` of each container at any depth
  * - `each`: the shape of each item of a list, or of each value of a mapping
@@ -18,6 +19,7 @@ import type { RequestInfo } from '../kube/request-info.ts';
 export type Shape =
   | 'all'
   | 'words'
+  | 'path'
   | 'names'
   | 'containers'
   | { readonly each: Shape }
@@ -41,7 +43,7 @@ const object = (more: Readonly<Record<string, Shape>> = {}): Shape => fields({ .
 /** Probes and lifecycle hooks. Commands and arguments are kept, because they are the purpose of the event. */
 const HANDLER = fields({
   exec: fields({ command: 'words' }),
-  httpGet: fields(all('path', 'port', 'host', 'scheme')),
+  httpGet: fields({ path: 'path', ...all('port', 'host', 'scheme') }),
   ...all('tcpSocket', 'grpc', 'sleep', '$patch'),
 });
 const PROBES = { livenessProbe: HANDLER, readinessProbe: HANDLER, startupProbe: HANDLER };
@@ -187,6 +189,12 @@ const DELETE_OPTIONS = fields(
 /** Subresources whose query contains the command, the ports or the log that was requested. */
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
+/** Parameters of a kubelet. A node proxy may lead to another program, whose parameters may be passwords. */
+const KUBELET_PARAMETERS: ReadonlySet<string> = new Set([
+  ...['command', 'cmd', 'input', 'stdin', 'output', 'stdout', 'error', 'stderr', 'tty', 'port', 'container'],
+  ...['follow', 'tailLines', 'limitBytes', 'previous', 'sinceSeconds', 'sinceTime', 'timestamps'],
+]);
+
 type Asked = Pick<
   RequestInfo,
   'isResourceRequest' | 'apiPrefix' | 'apiGroup' | 'resource' | 'subresource' | 'verb' | 'parts'
@@ -201,11 +209,15 @@ export function keptOfBody(info: Asked): Shape | undefined {
   return KINDS.get(`${apiGroup}/${resource}${subresource === '' ? '' : `/${subresource}`}`) ?? ANY_OBJECT;
 }
 
-/** Returns true if Kubernetes itself reads the query. Queries for other programs may contain passwords. */
-export function keepsQuery({ isResourceRequest, apiPrefix, resource, subresource, parts }: Asked): boolean {
-  if (!isResourceRequest) return false;
-  if (apiPrefix === 'api' && resource === 'nodes' && subresource === 'proxy') return true;
-  return parts.length <= 3 && (isOwn(subresource) || TELLING_QUERIES.has(subresource));
+/**
+ * Returns the query parameters whose values events contain, because Kubernetes itself reads them. Parameters of other
+ * programs may be passwords.
+ */
+export function keptParameters(info: Asked): ReadonlySet<string> | 'all' | undefined {
+  const { isResourceRequest, apiPrefix, resource, subresource, parts } = info;
+  if (!isResourceRequest) return undefined;
+  if (apiPrefix === 'api' && resource === 'nodes' && subresource === 'proxy') return KUBELET_PARAMETERS;
+  return parts.length <= 3 && (isOwn(subresource) || TELLING_QUERIES.has(subresource)) ? 'all' : undefined;
 }
 
 /** Returns true if Kubernetes itself reads body and query of the subresource. */

@@ -12,7 +12,7 @@ const NOTHING = new Uint8Array(0);
 export interface RedactedBody {
   /** JSON, or empty. */
   readonly body: Uint8Array;
-  /** Reason why a body of which fields are kept could not be read. */
+  /** Reason why the body could not be read, or lacks words of a command. */
   readonly unread?: string;
 }
 
@@ -36,7 +36,11 @@ export function redactBody(info: RequestInfo, body: Uint8Array, truncated: boole
     if (Array.isArray(json) && json.some((item) => hidesValue(item, shape)))
       return { body: NOTHING, unread: 'it is a JSON patch that copies or moves a value' };
     const kept = Array.isArray(json) ? json.map((item) => keepOperation(item, shape)) : keep(json, shape);
-    return { body: new TextEncoder().encode(JSON.stringify(kept)) };
+    const hasLoneWord = Array.isArray(json) && json.some((item) => hidesWord(item, shape));
+    return {
+      body: new TextEncoder().encode(JSON.stringify(kept)),
+      ...(hasLoneWord ? { unread: 'it is a JSON patch of single words; replace the complete list' } : {}),
+    };
   } catch {
     // The parser throws for invalid JSON and for JSON that is nested too deeply.
     return { body: NOTHING, unread: 'it is not JSON, or nested too deeply' };
@@ -78,6 +82,7 @@ function keep(json: unknown, shape: Shape | undefined): unknown {
   if (json === null || shape === 'all') return json;
   if (shape === undefined) return REDACTED;
   if (shape === 'words') return wordsOf(json);
+  if (shape === 'path') return typeof json === 'string' ? json.replace(/[?#].*/s, `?${REDACTED}`) : REDACTED;
   if (shape === 'names') return namesOf(json);
   if (shape === 'containers') return keepContainers(json);
   if ('each' in shape) {
@@ -85,7 +90,20 @@ function keep(json: unknown, shape: Shape | undefined): unknown {
       ? json.map((item) => keep(item, shape.each))
       : mapMembers(json, (_, value) => keep(value, shape.each));
   }
-  return mapMembers(json, (name, value) => keep(value, memberOf(shape, name)));
+  const words = shape.fields['args'] === 'words' && !Array.isArray(json) ? keepContainer({ ...json }) : {};
+  return mapMembers(json, (name, value) => words[name] ?? keep(value, memberOf(shape, name)));
+}
+
+/** Redacts command and arguments of a container together, because image and command determine the options. */
+function keepContainer(container: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const { image, command, args } = container;
+  const before = isString(image) ? [image] : [];
+  const words = isWords(command) ? [...before, ...command] : before;
+  const shown = replaceSecretWords(isWords(args) ? [...words, ...args] : words);
+  return {
+    ...(isWords(command) ? { command: shown.slice(before.length, words.length) } : {}),
+    ...(isWords(args) ? { args: shown.slice(words.length) } : {}),
+  };
 }
 
 /** Keeps containers at any depth, with the names of the objects around them. */
@@ -128,12 +146,20 @@ function hidesValue(operation: unknown, shape: Shape): boolean {
   return typeof path !== 'string' || shapeAt(shape, path) !== undefined;
 }
 
+/** Returns true if the event lacks a word that an operation of a JSON patch writes. */
+function hidesWord(operation: unknown, shape: Shape): boolean {
+  if (typeof operation !== 'object' || operation === null) return false;
+  const [op, path, value]: unknown[] = ['op', 'path', 'value'].map((name) => Reflect.get(operation, name));
+  if (op === 'remove' || op === 'test' || !isString(path) || !isString(value)) return false;
+  return shapeAt(shape, path) === 'words' && isLoneWord(value);
+}
+
 /** @param pointer RFC 6901 */
 function shapeAt(shape: Shape, pointer: string): Shape | undefined {
   if (pointer !== '' && !pointer.startsWith('/')) return undefined;
   let found: Shape | undefined = shape;
   for (const token of pointer.split('/').slice(1)) {
-    if (found === undefined || found === 'all' || found === 'words') return found;
+    if (found === undefined || found === 'all' || found === 'words' || found === 'path') return found;
     // Below `names` all values are redacted.
     if (found === 'names') return undefined;
     const name = token.replaceAll('~1', '/').replaceAll('~0', '~');
@@ -150,11 +176,22 @@ function memberOf(shape: Extract<Shape, { readonly fields: unknown }>, name: str
   return Object.hasOwn(shape.fields, name) ? shape.fields[name] : shape.others;
 }
 
-/** A patch may contain one word of a command only. */
 function wordsOf(value: unknown): unknown {
-  if (typeof value === 'string') return replaceSecretWords([value])[0];
-  if (!Array.isArray(value) || !value.every((word) => typeof word === 'string')) return REDACTED;
-  return replaceSecretWords(value);
+  if (isString(value)) return isLoneWord(value) ? REDACTED : replaceSecretWords([value])[0];
+  return isWords(value) ? replaceSecretWords(value) : REDACTED;
+}
+
+/** Returns true if a word of a JSON patch may be the value of an option, which may be in the stored object. */
+function isLoneWord(word: string): boolean {
+  return !/^-(?:-[A-Za-z]|[A-Za-z]$)/.test(word);
+}
+
+function isString(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+function isWords(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every(isString);
 }
 
 function namesOf(value: unknown): unknown {

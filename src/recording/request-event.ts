@@ -8,14 +8,14 @@ import { errorText, TailcastError } from '../errors.ts';
 import { queryValues, type Target } from '../kube/canonical-target.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Events } from '../observe/events.ts';
-import { replaceSecretWords } from '../secrets.ts';
+import { replaceSecrets, replaceSecretWords, SECRET } from '../secrets.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
 import { within } from '../async/within.ts';
 import type { EventPoster } from './event-poster.ts';
 import { findRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
-import { keepsQuery } from './kept-fields.ts';
+import { keptParameters } from './kept-fields.ts';
 import { redactBody } from './redact-body.ts';
 
 /** A request of which an event may be sent. */
@@ -97,17 +97,18 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
 /** Parameters whose values are the words of a command: of the API server, and of a kubelet. */
 const COMMAND_PARAMETERS = ['command', 'cmd'];
 
-/** Returns the query without the values in commands that look like secrets; the same one if there are none. */
-function withoutSecrets(query: Target['query']): Target['query'] {
-  let kept = query;
-  for (const parameter of COMMAND_PARAMETERS) {
-    const words = queryValues(query, parameter);
-    const shown = replaceSecretWords(words);
-    if (shown.every((word, at) => word === words[at])) continue;
-    const left = shown.values();
-    kept = kept.map(([name, value]) => [name, name === parameter ? (left.next().value ?? '') : value]);
-  }
-  return kept;
+/** Returns the query without values that may be secrets; the same query if there are none. */
+function withoutSecrets(query: Target['query'], kept: ReadonlySet<string> | 'all'): Target['query'] {
+  const commands = new Map(
+    COMMAND_PARAMETERS.map((name) => [name, replaceSecretWords(queryValues(query, name)).values()]),
+  );
+  const shown = query.map(([name, value]): [string, string] => {
+    const word = commands.get(name)?.next().value;
+    if (word !== undefined) return [name, word];
+    const isSecret = kept !== 'all' && !kept.has(name);
+    return [name, isSecret || replaceSecrets(`${name}=${value}`) !== `${name}=${value}` ? SECRET : value];
+  });
+  return shown.every(([, value], at) => value === query[at]?.[1]) ? query : shown;
 }
 
 function encodeQuery(query: Target['query']): string {
@@ -139,7 +140,8 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
   const { body, unread } = redactBody(info, begin, truncated);
-  const query = keepsQuery(info) ? withoutSecrets(target.query) : undefined;
+  const kept = keptParameters(info);
+  const query = kept === undefined ? undefined : withoutSecrets(target.query, kept);
   return {
     timestamp: Math.floor(unixMs / 1000),
     userAgent: request.userAgent,

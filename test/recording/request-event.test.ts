@@ -337,6 +337,18 @@ describe('the body of an event', () => {
     expect(second).toMatchObject({ path: `${exec}&command=ls&command=-l%20a&tty=1` });
   });
 
+  it.each([
+    ['/api/v1/nodes/a/proxy/exec/n/p/c?command=mysql&command=-phunter2&tty=1', '%5Bsecret%5D&tty=1'],
+    ['/api/v1/nodes/http:a:9100/proxy/login?user=hunter2&command=id', 'user=%5Bsecret%5D&command=id'],
+    ['/api/v1/pods?token=hunter2&limit=5', 'token=%5Bsecret%5D&limit=5'],
+  ])('of %s contains no secret', async (target, end) => {
+    const double = await recorder();
+    await setup().events.record(request([double.address], { target }));
+    const text = JSON.stringify(seen(double)[0]);
+    expect(text).not.toContain('hunter2');
+    expect(text).toContain(end);
+  });
+
   it('never holds the values of a secret', async () => {
     const double = await recorder();
     const { events } = setup();
@@ -493,11 +505,45 @@ describe('the body of an event', () => {
       JSON.parse(redacted([{ op: 'add', path, value }], false, deployment, 'PATCH'))[0].value;
     expect(kept(args, ['--token', 'hunter2'])).toEqual(['--token', '[secret]']);
     expect(kept(`${args}/-`, '--token=hunter2')).toBe('--token=[secret]');
+    expect(kept(`${args}/-`, '-v')).toBe('-v');
+    for (const word of ['hunter2', '-phunter2'])
+      expect(kept(`${args}/3`, word)).toBe('[redacted by tailcast]');
+  });
+
+  it('of a workload contains no secret that follows from image, command and arguments together', () => {
+    const kept = redacted(
+      {
+        spec: {
+          containers: [
+            { image: 'mysql:8', args: ['-phunter2'] },
+            { image: 'a', command: ['vault', 'login'], args: ['hunter2', '-v'] },
+          ],
+        },
+      },
+      false,
+      '/api/v1/namespaces/n/pods',
+    );
+    expect(JSON.parse(kept).spec.containers).toEqual([
+      { image: 'mysql:8', args: ['-p[secret]'] },
+      { image: 'a', command: ['vault', 'login'], args: ['[secret]', '-v'] },
+    ]);
+  });
+
+  it('of a patch of single words is incomplete', () => {
+    const path = '/spec/template/spec/containers/0/command/2';
+    const info = parseRequestInfo('PATCH', parseTarget('/apis/apps/v1/namespaces/n/deployments/d'));
+    const unread = (op: string, value: string): string | undefined =>
+      redactBody(info, utf8(JSON.stringify([{ op, path, value }])), false).unread;
+    expect(unread('replace', 'cat /etc/shadow')).toMatch(/single words/);
+    expect(unread('replace', '--verbose')).toBeUndefined();
+    expect(unread('test', 'cat /etc/shadow')).toBeUndefined();
   });
 
   it('of a pod holds the commands of hooks and probes, and no header', () => {
     const handler = { exec: { command: ['sh'] } };
-    const probe = { httpGet: { path: '/', httpHeaders: [{ name: 'Authorization', value: 'hunter2' }] } };
+    const probe = {
+      httpGet: { path: '/?token=hunter2', httpHeaders: [{ name: 'Authorization', value: 'hunter2' }] },
+    };
     const kept = redacted(
       {
         spec: {
@@ -513,7 +559,9 @@ describe('the body of an event', () => {
           {
             lifecycle: { postStart: handler },
             livenessProbe: handler,
-            startupProbe: { httpGet: { path: '/', httpHeaders: '[redacted by tailcast]' } },
+            startupProbe: {
+              httpGet: { path: '/?[redacted by tailcast]', httpHeaders: '[redacted by tailcast]' },
+            },
           },
         ],
       },
