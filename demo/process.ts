@@ -3,7 +3,7 @@ import { constants as fsConstants, accessSync, statSync } from 'node:fs';
 import { constants as osConstants } from 'node:os';
 import { delimiter, isAbsolute, join } from 'node:path';
 import type { Writable } from 'node:stream';
-import { settledWithin } from '../src/async/within.ts';
+import { settledWithin } from '../src/async/with-timeout.ts';
 import type { TerminalSize } from '../src/wire/remotecommand/resize.ts';
 import { createOutput, type Output } from './output.ts';
 

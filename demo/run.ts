@@ -16,7 +16,7 @@ import { TailcastError, errorText } from '../src/errors.ts';
 import { startDemoCluster } from './cluster.ts';
 import { isOwnSocket } from './local-user.ts';
 import { mergeKubeconfig } from '../src/kube/kubeconfig-write.ts';
-import { openLastResort } from '../src/observe/last-resort.ts';
+import { openFatalErrors } from '../src/observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../src/observe/logger.ts';
 import { describeProcess } from '../src/process-identity.ts';
 import { isLoopback } from '../src/tailnet/addresses.ts';
@@ -51,15 +51,15 @@ export async function runDemo(config: DemoConfig, context: CommandContext): Prom
 async function runParts(config: DemoConfig, context: CommandContext, stack: CleanUp): Promise<void> {
   const { stdout, stderr, environment } = context;
   const log = createLogger({ level: config.logLevel });
-  const resort = openLastResort({ log, stop: context.signal });
-  const { signal } = resort;
+  const fatalErrors = openFatalErrors({ log, stop: context.signal });
+  const { signal } = fatalErrors;
   const directory = config.directory ?? join(defaultStateDirectory(environment), 'demo');
   const step = (text: string): void => void stderr.write(`tailcast: ${text}\n`);
   await openSettingDirectory('directory', directory);
   await refuseForeignDirectory(directory);
   const note = join(directory, 'demo.json');
   await refuseSecond(note);
-  stack.defer(() => resort.close());
+  stack.defer(() => fatalErrors.close());
 
   const upstream = await openCluster({ config, directory, log, step, stack });
   const recorder = await openRecorder(config, directory, log);

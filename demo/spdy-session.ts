@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import { settledWithin } from '../src/async/within.ts';
+import { settledWithin } from '../src/async/with-timeout.ts';
 import { parseSubprotocol } from '../src/wire/remotecommand/channel.ts';
 import { encodeStatus } from '../src/wire/remotecommand/exit-status.ts';
 import { createSizes, endOf, guarded, type RemoteStreams, type StreamOptions } from './remote-streams.ts';

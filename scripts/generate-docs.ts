@@ -18,7 +18,7 @@ import { SOCKET_SETTING } from '../src/config/role-settings.ts';
 import { flagName, type Setting, type SettingTable } from '../src/config/settings.ts';
 import { byTopic, shownDefault } from '../src/config/topics.ts';
 import { ERROR_TABLE, type ErrorCode, type ErrorEntry } from '../src/errors.ts';
-import { createExceptionCounter } from '../src/observe/last-resort.ts';
+import { createExceptionCounter } from '../src/observe/fatal-errors.ts';
 import { createMetrics } from '../src/observe/metrics.ts';
 import { createForwarderMetrics } from '../src/forwarder/metrics.ts';
 import { createIngressMetrics } from '../src/ingress/metrics.ts';

@@ -146,10 +146,10 @@ export class TailcastError extends Error {
   constructor(code: ErrorCode, detail?: string, options?: { readonly cause?: unknown }) {
     const { message } = ERROR_TABLE[code];
     // a detail that came from another error of the same code may begin with the same sentence
-    const isWhole = detail === message || detail?.startsWith(`${message}: `) === true;
+    const isComplete = detail === message || detail?.startsWith(`${message}: `) === true;
     // a detail may contain text of a client, a recorder or the API server, and messages end on terminals
     const safe = detail === undefined ? undefined : safeLines(detail);
-    super(safe === undefined ? message : isWhole ? safe : `${message}: ${safe}`, options);
+    super(safe === undefined ? message : isComplete ? safe : `${message}: ${safe}`, options);
     this.code = code;
     this.detail = safe;
   }

@@ -40,7 +40,7 @@ export async function openFollowedFile<Content>(
   let version = '';
   let reported = '';
 
-  async function look(): Promise<void> {
+  async function reload(): Promise<void> {
     try {
       const { ino, size, mtimeNs } = await stat(path, { bigint: true });
       const seen = `${ino}/${size}/${mtimeNs}`;
@@ -57,13 +57,13 @@ export async function openFollowedFile<Content>(
     }
   }
 
-  await look();
+  await reload();
   return {
     get current() {
       return current;
     },
     async follow(signal) {
-      while (await pause(checkEveryMs, signal, timer)) await look();
+      while (await pause(checkEveryMs, signal, timer)) await reload();
     },
   };
 }

@@ -8,7 +8,7 @@ import {
   createRecordReader,
   encodeRecords,
   endOfRecords,
-} from '../../src/wire/recorder-api/upload-record.ts';
+} from '../../src/wire/recorder-api/length-prefixed.ts';
 import {
   FrameBatch,
   type FrameForm,

@@ -105,9 +105,9 @@ async function findRun<T extends Sortable>(
   for (let end = start + 1; ; end += 1) {
     const item = items[end];
     if (before === undefined || item === undefined) return { end, isDown: isDown === true };
-    const goesDown = compare(before, item) > 0;
-    isDown ??= goesDown;
-    if (goesDown !== isDown) return { end, isDown };
+    const isDescending = compare(before, item) > 0;
+    isDown ??= isDescending;
+    if (isDescending !== isDown) return { end, isDown };
     before = item;
     if (turns.isDue()) await turns.turn();
   }
@@ -155,7 +155,7 @@ export async function compareLists<T>(
       at += 1;
       continue;
     }
-    const there = before.slice(at + 1, at + LOOK_AHEAD).indexOf(item);
+    const there = before.slice(at + 1, at + MAX_MOVE).indexOf(item);
     if (there < 0) added.push(item);
     else {
       removed.push(...before.slice(at, at + 1 + there));
@@ -167,12 +167,12 @@ export async function compareLists<T>(
     if (turns.isDue()) await turns.turn();
   }
   if (added.length === 0 || removed.length === 0) return { added, removed };
-  // the items were moved, or are further away than `LOOK_AHEAD`
+  // the items were moved, or are further away than `MAX_MOVE`
   return { added: await without(added, removed, turns), removed: await without(removed, added, turns) };
 }
 
 /** Maximum distance at which a moved item is found directly. */
-const LOOK_AHEAD = 32;
+const MAX_MOVE = 32;
 
 async function without<T>(items: readonly T[], others: readonly T[], turns: LoopTurns): Promise<T[]> {
   const known = new Set<T>();

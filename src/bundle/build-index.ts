@@ -58,7 +58,9 @@ export async function buildPlayIndex(options: BuildOptions): Promise<BuiltIndex>
   let builder: IndexBuilder | undefined;
   let offset = 0;
   let isCut = false;
-  for await (const lines of readLines(watchEnd(options.chunks, (endsWhole) => (isCut = !endsWhole)))) {
+  for await (const lines of readLines(
+    watchEnd(options.chunks, (endsWithLineFeed) => (isCut = !endsWithLineFeed)),
+  )) {
     for (const bytes of lines) {
       const { text: line, isValid } = decodeLine(bytes);
       if (builder === undefined) builder = new IndexBuilder(line, options);
@@ -88,14 +90,14 @@ function decodeLine(bytes: Uint8Array): { readonly text: string; readonly isVali
 /** Reports at the end whether the last byte was a line feed. */
 async function* watchEnd(
   chunks: AsyncIterable<Uint8Array>,
-  tell: (endsWhole: boolean) => void,
+  onEnd: (endsWithLineFeed: boolean) => void,
 ): AsyncGenerator<Uint8Array> {
   let last: number | undefined;
   for await (const chunk of chunks) {
     last = chunk.at(-1) ?? last;
     yield chunk;
   }
-  tell(last === 0x0a);
+  onEnd(last === 0x0a);
 }
 
 class IndexBuilder {

@@ -32,27 +32,27 @@ export async function testAlerts(
       `there is no rule ${unknown} in ${file}; there are ${rules.map(({ name }) => name).join(', ')}`,
     );
   const chosen = rules.filter(({ name }) => names.length === 0 || names.includes(name));
-  const say = (told: object, text: string): Promise<void> =>
-    options['json'] === true ? printJson(context.stdout, told) : print(context.stdout, `${text}\n`);
+  const printResult = (value: object, text: string): Promise<void> =>
+    options['json'] === true ? printJson(context.stdout, value) : print(context.stdout, `${text}\n`);
   if (options['search'] !== false) {
     const base = await recorderAddress(options, context);
-    for (const rule of chosen) await search(rule, base, say, context);
+    for (const rule of chosen) await search(rule, base, printResult, context);
   }
   if (options['deliver'] !== true) return 0;
   let code = 0;
   for (const [name, ofWebhook] of Map.groupBy(chosen, ({ webhook }) => webhook)) {
     const webhook = webhooks.get(name);
-    if (webhook !== undefined && !(await deliver(name, webhook, ofWebhook, say, context))) code = 1;
+    if (webhook !== undefined && !(await deliver(name, webhook, ofWebhook, printResult, context))) code = 1;
   }
   return code;
 }
 
-type Say = (told: object, text: string) => Promise<void>;
+type Print = (value: object, text: string) => Promise<void>;
 
 async function search(
   rule: AlertRule,
   base: string,
-  say: Say,
+  printResult: Print,
   { signal, stderr }: CommandContext,
 ): Promise<void> {
   const query = printQuery(rule.query);
@@ -69,7 +69,7 @@ async function search(
       `  ${plain(recording)}  ${plain(startedAt)}${at === undefined ? '' : `  ${formatDuration(at)}  ${plain(text ?? '')}`}`,
   );
   const count = `${sessions.length}${next === undefined ? '' : ' or more'}`;
-  await say(
+  await printResult(
     { rule: rule.name, query, sessions: found, more: next !== undefined },
     [`rule ${rule.name}: true of ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
   );
@@ -79,7 +79,7 @@ async function deliver(
   name: string,
   { target }: AlertWebhook,
   rules: readonly AlertRule[],
-  say: Say,
+  printResult: Print,
   { signal }: CommandContext,
 ): Promise<boolean> {
   const nowMs = Date.now();
@@ -91,14 +91,14 @@ async function deliver(
   try {
     const answer = await sendToWebhook(target, message, nowMs, signal);
     const taken = isDelivered(answer);
-    await say(
+    await printResult(
       { webhook: name, status: answer.status, taken },
       `webhook ${name}: answered ${answer.status}, ${taken ? 'so it takes alerts' : 'so it would be tried again'}`,
     );
     return taken;
   } catch (error) {
     signal.throwIfAborted();
-    await say(
+    await printResult(
       { webhook: name, error: errorText(error), taken: false },
       `webhook ${name}: ${errorText(error)}`,
     );

@@ -69,7 +69,7 @@ export interface UntiedRecording extends Omit<RecordedSession, 'isImpersonated'>
  * the same target and, if the gateway named the user, the same user. A recording covers only the first matching
  * session, because a client cannot know an id in advance. Pure.
  */
-export function judgeCoverage(
+export function compareCoverage(
   sessions: Iterable<AuditedSession>,
   recordings: Iterable<RecordedSession>,
 ): readonly CoveredSession[] {
@@ -118,10 +118,10 @@ export async function reportCoverage(
   const { recorded, untied } = await readRecordedSessions(archive);
   const sessions: AuditedSession[] = [];
   for (const path of auditLogs) sessions.push(...(await readSessions(path)));
-  const judged = judgeCoverage(sessions, recorded);
-  const missing = judged.filter(({ coverage }) => coverage === 'unrecorded' || coverage === 'direct');
+  const results = compareCoverage(sessions, recorded);
+  const missing = results.filter(({ coverage }) => coverage === 'unrecorded' || coverage === 'direct');
   if (options['json'] === true) {
-    for (const session of judged) await printJson(context.stdout, session);
+    for (const session of results) await printJson(context.stdout, session);
     for (const recording of untied) await printJson(context.stdout, { ...recording, coverage: 'untied' });
   } else {
     const because = (reason: UntiedRecording['because']): readonly UntiedRecording[] =>
@@ -132,10 +132,10 @@ export async function reportCoverage(
       await printTable(context.stdout, { header: ['WHEN', 'WHO', 'WHAT', 'WHERE', 'BECAUSE'], rows });
     }
     const count = (coverage: Coverage): number =>
-      judged.filter((session) => session.coverage === coverage).length;
+      results.filter((session) => session.coverage === coverage).length;
     await print(
       context.stdout,
-      `${judged.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
+      `${results.length} sessions: ${count('recorded')} recorded, ${count('unrecorded')} unrecorded, ${count('direct')} without a sign of a gateway, ${count('unrecordable')} of other kinds\n`,
     );
     const { length: without } = because('none');
     const unsignedText = unsigned.length === 0 ? '' : `, ${unsigned.length} without a trusted signature`;

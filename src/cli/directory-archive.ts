@@ -66,19 +66,19 @@ function withTrust(recording: Recording): Recording {
  * Returns the archive of several places. A session with parts in several places is one recording.
  *
  * @param store one of the stores
- * @param elsewhere content of the other places; a recording in several places is listed once
+ * @param otherSources content of the other places; a recording in several places is listed once
  * @param trusted without keys, each recording of a store is unverified
  */
 export function openJoinedArchive(
   store: EvidenceStore,
-  elsewhere: readonly (() => Promise<readonly RemoteRecording[]>)[],
+  otherSources: readonly (() => Promise<readonly RemoteRecording[]>)[],
   signal: AbortSignal,
   trusted: TrustedKeys = NO_KEYS,
 ): Archive {
   const catalog = createCatalog({
     store,
     ...trustBy(trusted),
-    remote: () => mergeRemotes(elsewhere),
+    remote: () => mergeRemotes(otherSources),
     live: () => [],
     refreshMs: 1000,
     maxCached: MAX_CACHED,
@@ -138,7 +138,7 @@ async function mergeRemotes(
 }
 
 /** Returns the content of an open store, for {@link openJoinedArchive}. */
-export function elsewhereInStore(
+export function remoteOfStore(
   store: EvidenceStore,
   trusted: TrustedKeys = NO_KEYS,
 ): () => Promise<readonly RemoteRecording[]> {

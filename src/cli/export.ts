@@ -56,13 +56,13 @@ export async function writeExport(
     });
   if (target === '-') {
     await write(printerOf(format, context));
-    return problems.told(context);
+    return problems.print(context);
   }
   if ((await stat(target).catch(() => undefined)) !== undefined)
     throw new TailcastError('USAGE', `${target} exists already; name another file with --output`);
-  await writeWhole(target, write);
+  await writeFileAtomically(target, write);
   await print(context.stderr, `${target}\n`);
-  return problems.told(context);
+  return problems.print(context);
 }
 
 type Put = (piece: string | Uint8Array) => Promise<void>;
@@ -121,7 +121,7 @@ class Problems {
    *
    * @returns the exit code
    */
-  async told({ stderr }: CommandContext): Promise<number> {
+  async print({ stderr }: CommandContext): Promise<number> {
     for (const text of this.#texts) await print(stderr, `${plain(text)}\n`);
     if (this.#count > MAX_PROBLEMS) await print(stderr, `and ${this.#count - MAX_PROBLEMS} more\n`);
     return this.#count === 0 ? 0 : 1;
@@ -163,7 +163,7 @@ function progressAt({ stderr }: CommandContext): (share: number) => void {
 }
 
 /** @throws TailcastError `USAGE` if the file cannot be created */
-async function writeWhole(target: string, write: (put: Put) => Promise<void>): Promise<void> {
+async function writeFileAtomically(target: string, write: (put: Put) => Promise<void>): Promise<void> {
   const draft = `${target}.part`;
   // only the user who exports a recording may read it
   const file = createWriteStream(draft, { mode: 0o600, flags: 'wx' });

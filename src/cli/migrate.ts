@@ -58,14 +58,14 @@ async function runCheck(
     signal: context.signal,
   });
   const counts = countVerdicts(items);
-  const isTakenOver = counts.unsupported === 0 && counts.unknown === 0 && unreadable.length === 0;
+  const isMigratable = counts.unsupported === 0 && counts.unknown === 0 && unreadable.length === 0;
   if (json === true) {
     const listed = items.map((item) => ({ ...item, verdict: verdictOf(item) }));
-    await printJson(context.stdout, { ok: isTakenOver, counts, items: listed, unreadable }, 2);
+    await printJson(context.stdout, { ok: isMigratable, counts, items: listed, unreadable }, 2);
   } else {
     await print(context.stdout, formatReport(items, unreadable, counts));
   }
-  return isTakenOver ? 0 : 1;
+  return isMigratable ? 0 : 1;
 }
 
 type Counts = Readonly<Record<VerdictKind, number>>;

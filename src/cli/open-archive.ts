@@ -160,14 +160,14 @@ async function openPlaces(
       'USAGE',
       'with --context there is one archive: name no --recorder and no --store',
     );
-  const { elsewhereInStore, openJoinedArchive } = await import('./directory-archive.ts');
-  const { elsewhereAtRecorder } = await import('./recorder-archive.ts');
+  const { remoteOfStore, openJoinedArchive } = await import('./directory-archive.ts');
+  const { remoteOfRecorder } = await import('./recorder-archive.ts');
   const stores = await Promise.all(textsOf(options['store']).map((store) => readableStore(store, context)));
   const [first = NO_STORE, ...others] = stores;
-  const recorders = textsOf(options['recorder']).map((url) => elsewhereAtRecorder(url, context.signal));
+  const recorders = textsOf(options['recorder']).map((url) => remoteOfRecorder(url, context.signal));
   const trusted = await trustedKeys(options, context);
-  const elsewhere = others.map((store) => elsewhereInStore(store, trusted));
-  return openJoinedArchive(first, [...elsewhere, ...recorders], context.signal, trusted);
+  const otherSources = others.map((store) => remoteOfStore(store, trusted));
+  return openJoinedArchive(first, [...otherSources, ...recorders], context.signal, trusted);
 }
 
 /** Empty store, for archives that consist only of recorders. */

@@ -204,14 +204,14 @@ class KeyedPlayer {
 
   #goTo(text: string): void {
     const seconds = parseClock(text);
-    if (seconds === undefined) this.#tell(`${text} is not a time`);
+    if (seconds === undefined) this.#notify(`${text} is not a time`);
     else void this.#go(seconds);
   }
 
   #faster(by: 1 | -1): void {
     const at = SPEEDS.findIndex((speed) => speed >= this.#playback.speed);
     this.#playback.speed = SPEEDS[at + by] ?? this.#playback.speed;
-    this.#tell('');
+    this.#notify('');
   }
 
   /** Redraws the screen without the status row, and continues. */
@@ -238,16 +238,16 @@ class KeyedPlayer {
 
   async #find(direction: 1 | -1): Promise<void> {
     if (this.#wanted === '') return;
-    this.#tell('looking…');
+    this.#notify('looking…');
     const { rows, stoppedAt } = await this.#readTranscript();
     const { position } = this.#playback.state;
-    const holds = ([at, text]: readonly [number, string]): boolean =>
+    const matches = ([at, text]: readonly [number, string]): boolean =>
       (direction === 1 ? at > position : at < position - 2 * AFTER_SECONDS) &&
       text.toLowerCase().includes(this.#wanted);
-    const found = direction === 1 ? rows.find(holds) : rows.findLast(holds);
+    const found = direction === 1 ? rows.find(matches) : rows.findLast(matches);
     if (found === undefined) {
       const stopped = stoppedAt === undefined ? '' : `. ${stoppedText(stoppedAt)}`;
-      this.#tell(`${this.#wanted} is not ${direction === 1 ? 'after' : 'before'} this${stopped}`);
+      this.#notify(`${this.#wanted} is not ${direction === 1 ? 'after' : 'before'} this${stopped}`);
       return;
     }
     this.#playback.pause();
@@ -268,7 +268,7 @@ class KeyedPlayer {
     return transcript.end();
   }
 
-  #tell(note: string): void {
+  #notify(note: string): void {
     this.#note = note;
     this.#settle();
   }

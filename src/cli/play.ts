@@ -33,7 +33,7 @@ export async function playRecording(
   const from = fromOf(options['from']);
   const found = await findStored(id, options, context);
   await printNotices(found?.recording, context);
-  if (from > 0 && options['follow'] !== true) await refuseBeyond(id, found, from);
+  if (from > 0 && options['follow'] !== true) await requireWithin(id, found, from);
   const keyed = await openKeyed(id, found, options, context);
   if (keyed !== undefined) await playKeyed(id, keyed, { ...options, from }, context);
   else await playTimed(id, found, from, options, context);
@@ -104,7 +104,7 @@ async function playTimed(
 }
 
 /** @throws TailcastError `USAGE` for a time after the end of the recording */
-async function refuseBeyond(id: string, found: Stored | undefined, from: number): Promise<void> {
+async function requireWithin(id: string, found: Stored | undefined, from: number): Promise<void> {
   const seconds = await secondsOf(id, found).catch((error: unknown) => {
     throw asProblem(error, id);
   });

@@ -79,7 +79,7 @@ function sourcesAt(base: string, recording: ListedRecording, signal: AbortSignal
       const response = await optional(requestApi(base, `${path}/${name}`, query, signal));
       if (response?.status !== 202) return response;
       await response.body?.cancel();
-      await sleep(ASK_AGAIN_MS, undefined, { signal });
+      await sleep(POLL_MS, undefined, { signal });
     }
   };
   const bytes = async (response: Response | undefined): Promise<Uint8Array | undefined> =>
@@ -109,7 +109,7 @@ async function optional(asked: Promise<Response>): Promise<Response | undefined>
   }
 }
 
-const ASK_AGAIN_MS = 500;
+const POLL_MS = 500;
 
 const LISTED = RECORDING_SCHEMA.extend({
   trust: z.enum(TRUST_LEVELS).exactOptional(),
@@ -137,7 +137,7 @@ const PAGE_SIZE = 500;
  * Returns the content of a recorder, for an archive of several places. Open sessions are not continued at this
  * recorder.
  */
-export function elsewhereAtRecorder(
+export function remoteOfRecorder(
   base: string,
   signal: AbortSignal,
 ): () => Promise<readonly RemoteRecording[]> {
@@ -282,12 +282,12 @@ async function failureOf(response: Response, base: string): Promise<TailcastErro
   const { message, code, details } = FAILURE.safeParse(jsonOrUndefined(body)).data ?? {};
   const cause = details?.causes?.find(({ reason }) => reason === 'TailcastCode')?.message;
   // text of another server, for example the page of a proxy, must not control the terminal
-  const said = message === undefined ? undefined : plain(message);
-  if (status === 400) return new TailcastError('USAGE', said?.replace(/^wrong usage: /, ''));
-  if (status === 404) return new TailcastError('RECORDING_UNKNOWN', said);
+  const detail = message === undefined ? undefined : plain(message);
+  if (status === 400) return new TailcastError('USAGE', detail?.replace(/^wrong usage: /, ''));
+  if (status === 404) return new TailcastError('RECORDING_UNKNOWN', detail);
   const known = codeOf(cause ?? code, status);
-  if (known !== undefined) return new TailcastError(known, said);
-  return unreachable(base, `it answered ${status} ${said ?? STATUS_CODES[status] ?? ''}`);
+  if (known !== undefined) return new TailcastError(known, detail);
+  return unreachable(base, `it answered ${status} ${detail ?? STATUS_CODES[status] ?? ''}`);
 }
 
 function codeOf(named: unknown, status: number): ErrorCode | undefined {

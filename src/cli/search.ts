@@ -152,15 +152,15 @@ export async function rebuildIndex(
   const headers = { 'x-tailcast-action': 'rebuild' };
   await requestApi(base, 'index/rebuild', {}, context.signal, { method: 'POST', headers });
   if (options['wait'] === false) return 0;
-  let told = '';
+  let previous = '';
   for (;;) {
     const { rebuilding } = await fetchJson(base, 'index', {}, context.signal, INDEX);
     const line =
       rebuilding === undefined ? 'the new index answers' : `${rebuilding.done} of ${rebuilding.of} sessions`;
-    if (line !== told) await print(context.stderr, `${line}\n`);
+    if (line !== previous) await print(context.stderr, `${line}\n`);
     if (rebuilding === undefined) return 0;
-    told = line;
-    await sleep(ASK_AGAIN_MS, undefined, { signal: context.signal });
+    previous = line;
+    await sleep(POLL_MS, undefined, { signal: context.signal });
   }
 }
 
@@ -172,9 +172,9 @@ export async function checkIndex(
   const base = await recorderAddress(options, context);
   const text = typeof options['text'] === 'string' ? options['text'] : 'sample';
   const response = await requestApi(base, 'index/verify', { text }, context.signal);
-  for await (const told of readTextLines(readBody(response, base, context.signal), MAX_LINE)) {
-    if (told.trim() === '') continue;
-    const line = decodeDocument(jsonOrUndefined(told), base, VERIFIED);
+  for await (const previous of readTextLines(readBody(response, base, context.signal), MAX_LINE)) {
+    if (previous.trim() === '') continue;
+    const line = decodeDocument(jsonOrUndefined(previous), base, VERIFIED);
     if (options['json'] === true) await printJson(context.stdout, line);
     else if ('fault' in line)
       await print(
@@ -201,7 +201,7 @@ const FAULTS: ReadonlyMap<string, string> = new Map([
   ['text', 'has another text in the index'],
   ['unreadable', 'cannot be read'],
 ]);
-const ASK_AGAIN_MS = 1000;
+const POLL_MS = 1000;
 const MAX_LINE = 65_536;
 
 /** Parses the query locally, so that a syntax error needs no recorder. */

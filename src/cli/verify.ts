@@ -18,7 +18,7 @@ import {
   type VerifiedStore,
   type VerifyReport,
 } from '../tsrecorder/evidence/verify-store.ts';
-import { elsewhereInStore, openJoinedArchive } from './directory-archive.ts';
+import { remoteOfStore, openJoinedArchive } from './directory-archive.ts';
 import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 
@@ -100,7 +100,7 @@ async function resolveIds(
   if (!Array.isArray(given) || given.length === 0 || first === undefined) return [];
   const archive = openJoinedArchive(
     first,
-    others.map((store) => elsewhereInStore(store)),
+    others.map((store) => remoteOfStore(store)),
     signal,
   );
   const ids: string[] = [];
@@ -148,11 +148,11 @@ type Configs = readonly { readonly store: string }[];
 
 /** The report of one store, or an object with the reports of several stores. */
 function asJson({ verdict, ok, findings, reports }: JointReport, configs: Configs): unknown {
-  const told = reports.map(({ parts: _parts, isOurs: _isOurs, ...report }) => report);
-  const [only] = told;
-  if (told.length === 1 && only !== undefined)
+  const report = reports.map(({ parts: _parts, isOurs: _isOurs, ...report }) => report);
+  const [only] = report;
+  if (report.length === 1 && only !== undefined)
     return { ...only, verdict, ok, findings: [...only.findings, ...findings] };
-  const stores = told.map((report, index) => ({ store: configs[index]?.store, ...report }));
+  const stores = report.map((report, index) => ({ store: configs[index]?.store, ...report }));
   return { verdict, ok, findings, stores };
 }
 

@@ -33,26 +33,26 @@ export async function loadAlerts(
   const { webhooks, rules, giveUpHours } = parseAlertFile(readConfigFile(path).entries, path, searchText);
   const loaded = new Map<string, AlertWebhook>();
   for (const [name, written] of webhooks) {
-    const say = (key: string, problem: string): TailcastError =>
+    const invalid = (key: string, problem: string): TailcastError =>
       new TailcastError('CONFIG_INVALID', `webhooks.${name}.${key} in ${path}: ${problem}`);
     const { url, text, player, secretFile, caFile } = written;
     const read = (key: string, file: string): Promise<string> =>
       readFile(resolve(dirname(path), file), 'utf8').catch((error: unknown) => {
-        throw say(key, `${file} cannot be read: ${errorReason(error)}`);
+        throw invalid(key, `${file} cannot be read: ${errorReason(error)}`);
       });
     const keys = parseWebhookKeys(await read('secretFile', secretFile));
     if (keys === undefined)
-      throw say(
+      throw invalid(
         'secretFile',
         `${secretFile} is no key: a line of ${MIN_KEY_BYTES} to ${MAX_KEY_BYTES} random bytes in base64 is expected, e.g. from openssl rand -base64 32`,
       );
     const ca = caFile === undefined ? undefined : await read('caFile', caFile);
     if (ca !== undefined && !ca.includes('-----BEGIN CERTIFICATE-----'))
-      throw say('caFile', `${caFile} has no certificate in it; PEM is expected`);
+      throw invalid('caFile', `${caFile} has no certificate in it; PEM is expected`);
     loaded.set(name, {
       target: { url, keys, ...(ca === undefined ? {} : { ca }) },
       text,
-      scope: scopeFor(written, viewers, say),
+      scope: scopeFor(written, viewers, invalid),
       ...(player === undefined ? {} : { player }),
     });
   }
@@ -98,17 +98,17 @@ function parseWebhookKeys(text: string): readonly Uint8Array[] | undefined {
 function scopeFor(
   { viewer }: WrittenWebhook,
   viewers: readonly ViewRule[] | undefined,
-  say: (key: string, problem: string) => TailcastError,
+  invalid: (key: string, problem: string) => TailcastError,
 ): AlertWebhook['scope'] {
   if (viewers === undefined || viewers.length === 0) return 'everything';
   if (viewer === undefined)
-    throw say(
+    throw invalid(
       'viewer',
       'is missing; the recorder has viewers, so name the login or the tag as which this webhook sees recordings',
     );
   const who = viewer.startsWith('tag:') ? { tags: [viewer] } : { user: viewer };
   const scope = scopeOf(viewers, { node: '', nodeId: '', ...who });
   if (scope !== 'everything' && scope.length === 0)
-    throw say('viewer', `${viewer} may see no recording; add a rule for it to the setting viewers`);
+    throw invalid('viewer', `${viewer} may see no recording; add a rule for it to the setting viewers`);
   return scope;
 }

@@ -29,7 +29,7 @@ import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { openApiServer } from './gateway.ts';
-import { lookAtIndex, lookAtServer } from './look-at-index.ts';
+import { checkIndexDirectory, checkIndexServer } from './check-index.ts';
 import { searchServer } from './search-settings.ts';
 import { journalPlace } from './journals.ts';
 import { examineBucket, parseBucketAddress } from './recorder-store.ts';
@@ -69,7 +69,7 @@ export async function gatewayChecks(
   const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
   const tailnet = local?.tailnet ?? (await createFixed(config));
   const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
-  const grants = onceGiven(local === undefined ? fixedGrants(config) : callerGrants(local, options));
+  const grants = shareLoad(local === undefined ? fixedGrants(config) : callerGrants(local, options));
   return [
     ...(local === undefined
       ? []
@@ -105,7 +105,7 @@ export async function gatewayChecks(
       id: 'state',
       title: 'state directory',
       folder: stateDirectory,
-      look: (folder) => checkFormat(folder, GATEWAY_STATE_FORMAT),
+      read: (folder) => checkFormat(folder, GATEWAY_STATE_FORMAT),
     }),
     journalCheck(journals && { ...journals, loadKey: () => findJournalKey(journals.keyFile) }),
   ];
@@ -148,7 +148,7 @@ export function recorderChecks(config: RecorderConfig, options: DoctorOptions): 
       id: 'spool',
       title: 'spool',
       folder: config.spool ?? (bucket === undefined ? config.store : undefined),
-      look: () => lookAtSpools(spools),
+      read: () => checkSpools(spools),
     }),
     searchCheck(searchFacts(config, spools)),
     answersCheck(`${host}:${port}`, async (signal) => {
@@ -179,14 +179,14 @@ function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly
 function searchFacts(config: RecorderConfig, spools: readonly string[]): SearchFacts {
   const { search, searchUrl, searchName } = config;
   if (!search || searchUrl === undefined)
-    return { place: search ? indexIn(spools) : undefined, look: lookAtIndex };
+    return { place: search ? indexIn(spools) : undefined, read: checkIndexDirectory };
   return {
     place: `the index ${searchName} at ${searchUrl.origin}`,
     remedy:
       'check --search-url, --search-ca, --search-credentials and the rights of this user (docs/watch.md); recording continues without the index',
-    async look() {
+    async read() {
       const server = await searchServer(config);
-      return server !== undefined && lookAtServer(server);
+      return server !== undefined && checkIndexServer(server);
     },
   };
 }
@@ -197,9 +197,9 @@ function indexIn(spools: readonly string[]): string | undefined {
   return places.find((place) => existsSync(place)) ?? places[0];
 }
 
-async function lookAtSpools(spools: readonly string[]): Promise<boolean> {
-  const said = await Promise.all(spools.map((spool) => checkFormat(spool, SPOOL_FORMAT)));
-  return said.some(Boolean);
+async function checkSpools(spools: readonly string[]): Promise<boolean> {
+  const formats = await Promise.all(spools.map((spool) => checkFormat(spool, SPOOL_FORMAT)));
+  return formats.some(Boolean);
 }
 
 function spoolPlace(config: RecorderConfig, directory: string): Parameters<typeof storageChecks>[0] {
@@ -261,7 +261,7 @@ function callerGrants(
 }
 
 /** Shares one response between two checks. */
-function onceGiven<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
+function shareLoad<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
   let result: Promise<T> | undefined;
   return (signal) => (result ??= load(signal));
 }

@@ -53,7 +53,7 @@ export function explainRequest({ method, target: raw, upgrade, file }: ExplainOp
     }
     const sections = (['failClosed', 'failOpen', 'off'] as const).map((mode) => {
       const { action, because } = decide(policy, policyClass, { mode });
-      return `  ${WHO[mode]} ${effect(action, mode, { upgrade, policyClass })} (${because}: ${action})`;
+      return `  ${MODE_LABELS[mode]} ${effect(action, mode, { upgrade, policyClass })} (${because}: ${action})`;
     });
     return [...lines, `  class     ${policyClass}`, ...sections, ...limits(policy, policyClass)];
   } catch (error) {
@@ -64,7 +64,7 @@ export function explainRequest({ method, target: raw, upgrade, file }: ExplainOp
 
 type Mode = 'failClosed' | 'failOpen' | 'off';
 
-const WHO: Readonly<Record<Mode, string>> = {
+const MODE_LABELS: Readonly<Record<Mode, string>> = {
   failClosed: 'enforced: ',
   failOpen: 'recorder: ',
   off: 'others:   ',

@@ -12,7 +12,7 @@ import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
 import { createEvents } from '../observe/events.ts';
-import { openLastResort } from '../observe/last-resort.ts';
+import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
@@ -85,8 +85,8 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
   const { environment } = context;
   collectEarly(true);
   const metrics = createMetrics({ processMetrics: true });
-  const resort = openLastResort({ log, stop: context.signal, registry: metrics.registry });
-  const { signal } = resort;
+  const fatalErrors = openFatalErrors({ log, stop: context.signal, registry: metrics.registry });
+  const { signal } = fatalErrors;
   const gateway = await startGateway({ config, environment, log, accessSink: context.stdout, metrics });
   log.info(
     {
@@ -100,7 +100,7 @@ export async function runGateway(config: GatewayConfig, context: CommandContext)
   if (!signal.aborted)
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   await gateway.close(config.drainSeconds * 1000);
-  resort.close();
+  fatalErrors.close();
 }
 
 /**

@@ -3,9 +3,9 @@ import { readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { parseAllDocuments, type Document } from 'yaml';
 import { readCluster, type ClusterObjects } from '../doctor/migration/read-cluster.ts';
-import { defaultTagsOf, judgeRelease, readRelease, type HelmRelease } from '../doctor/migration/helm.ts';
-import { judgePolicy } from '../doctor/migration/grants.ts';
-import { contextOf, judgeObject } from '../doctor/migration/objects.ts';
+import { defaultTagsOf, releaseFindings, readRelease, type HelmRelease } from '../doctor/migration/helm.ts';
+import { policyFindings } from '../doctor/migration/grants.ts';
+import { contextOf, objectFindings } from '../doctor/migration/objects.ts';
 import type { MigrationItem } from '../doctor/migration/verdict.ts';
 import { errorReason, errorText, TailcastError } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
@@ -45,10 +45,12 @@ export async function checkMigration(options: MigrationOptions): Promise<Migrati
   const releases = read.filter((one): one is HelmRelease => typeof one === 'object');
   const damaged = read.filter((one) => typeof one === 'string');
   const context = contextOf(objects, defaultTagsOf(releases[0]?.values ?? {}));
-  const judged = objects.map((object) => judgeObject(object, context)).filter((item) => item !== undefined);
-  const grants = options.policy === undefined ? [] : judgePolicy(readText(options.policy));
+  const judged = objects
+    .map((object) => objectFindings(object, context))
+    .filter((item) => item !== undefined);
+  const grants = options.policy === undefined ? [] : policyFindings(readText(options.policy));
   return {
-    items: [...releases.map(judgeRelease), ...judged, ...grants],
+    items: [...releases.map(releaseFindings), ...judged, ...grants],
     unreadable: [...unreadable, ...damaged],
   };
 }

@@ -51,7 +51,7 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
     client,
     namespace,
     uses,
-    takesUnclassed: config.defaultLoadBalancer,
+    servesUnclassed: config.defaultLoadBalancer,
   });
   const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
   return [

@@ -5,7 +5,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { keepHeapSmall } from '../memory/small-heap.ts';
-import { openLastResort } from '../observe/last-resort.ts';
+import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
@@ -74,8 +74,8 @@ export async function runOperator(
   keepHeapSmall();
   const log = createLogger({ level: config.logLevel });
   const metrics = createOperatorMetrics({ processMetrics: true });
-  const resort = openLastResort({ log, stop, registry: metrics.registry });
-  const { signal } = resort;
+  const fatalErrors = openFatalErrors({ log, stop, registry: metrics.registry });
+  const { signal } = fatalErrors;
   const connection = connectCluster({
     kubeconfig: kubeconfigOf(config, environment),
     context: config.context,
@@ -107,7 +107,7 @@ export async function runOperator(
   } finally {
     connection.close();
   }
-  resort.close();
+  fatalErrors.close();
 }
 
 /**
@@ -295,7 +295,7 @@ function choicesOf(config: OperatorConfig, namespace: string): Choices {
     clusterDomain,
     services,
     ingresses,
-    takesUnclassed: config.defaultLoadBalancer,
+    servesUnclassed: config.defaultLoadBalancer,
     servesGroups: proxyGroups,
     networks: networksOf(config),
     tailnetServices: config.control === 'tailscale',
@@ -329,7 +329,7 @@ function groupControllers(
 function networksOf({ ingressAddresses }: OperatorConfig): readonly Network[] {
   const networks = ingressAddresses.map((text) => {
     const network = networkOf(text);
-    if (network?.whole === true) return network;
+    if (network?.isAligned === true) return network;
     throw new TailcastError(
       'CONFIG_INVALID',
       `ingressAddresses: ${JSON.stringify(text)} is not a network such as 10.99.0.0/24, without bits behind its prefix`,

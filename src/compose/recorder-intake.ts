@@ -39,7 +39,7 @@ export interface Intake {
   /** Free bytes in the store or in the spool; 0 while the store exceeds its limit. */
   readonly freeBytes: () => Promise<number | undefined>;
   /** Receivers of notifications about stored recordings. Set after the recorder listens. */
-  readonly told: { search?: RecorderSearch; /** By the last run of retention. */ isOverQuota?: boolean };
+  readonly listeners: { search?: RecorderSearch; /** By the last run of retention. */ isOverQuota?: boolean };
 }
 
 /** Opens the intake, and recovers the sessions of an earlier process from the spool. */
@@ -68,7 +68,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     ...retry,
     onRetry: () => metrics.storeRetries.inc(),
   });
-  const told: Intake['told'] = {};
+  const listeners: Intake['listeners'] = {};
   const ingest: Ingest = new Ingest({
     spoolDirectory,
     group,
@@ -86,7 +86,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     onStored({ bytes, id, source }) {
       metrics.storedBytes.inc(bytes);
       catalog.changed();
-      told.search?.stored(id, recordedOwner({ source }));
+      listeners.search?.stored(id, recordedOwner({ source }));
     },
   });
   const events = await openRecorderEvents({
@@ -108,16 +108,16 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     bucket === undefined
       ? undefined
       : await openSharedBucket({ ...timing, ...common, bucket, ingest: () => ingest, monotonicMs });
-  const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, told, trusted });
+  const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, listeners, trusted });
   await ingest.recover();
   shared?.start();
   catalog.prepare({ scopes: options.viewers.length > 0, log });
   const freeBytes = async (): Promise<number | undefined> => {
     const free = await roomFor(store, spoolDirectory);
-    return told.isOverQuota === true ? 0 : free;
+    return listeners.isOverQuota === true ? 0 : free;
   };
   const parts = { ingest, group, finisher, catalog, evidence, trusted, events };
-  return { ...parts, metrics, issueTime, shared, freeBytes, told };
+  return { ...parts, metrics, issueTime, shared, freeBytes, listeners };
 }
 
 /** Keys of this recorder and of the recorders in the settings. */
@@ -134,12 +134,12 @@ function openCatalog(
   {
     live,
     shared,
-    told,
+    listeners,
     trusted,
   }: {
     readonly live: Ingest['live'];
     readonly shared: SharedBucket | undefined;
-    readonly told: Intake['told'];
+    readonly listeners: Intake['listeners'];
     readonly trusted: Intake['trusted'];
   },
 ): Catalog {
@@ -151,6 +151,6 @@ function openCatalog(
     refreshMs: timing.listRefreshMs,
     maxCached: limits.maxCachedRecordings,
     now: () => clock.monotonic(),
-    ...(searchText === undefined ? {} : { index: () => told.search }),
+    ...(searchText === undefined ? {} : { index: () => listeners.search }),
   });
 }

@@ -114,7 +114,7 @@ async function serve(
   });
   const alerts = await openRecorderAlerts(options, store, parts);
   const search = openSearch(options, parts, alerts);
-  if (search !== undefined) parts.told.search = search;
+  if (search !== undefined) parts.listeners.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
   const { address, url, readUrl, ...listeners } = await openListeners({
     ...limits,
@@ -245,7 +245,7 @@ function ownerOf(spoolDirectory: string): string {
 function applyRetention(
   { retention, timing, log, clock }: SettledOptions,
   store: RecordingStore,
-  { evidence, trusted, catalog, metrics, playIndexes, told }: Parts,
+  { evidence, trusted, catalog, metrics, playIndexes, listeners }: Parts,
   alerts: Alerts | undefined,
 ): Retention {
   return startRetention({
@@ -259,11 +259,11 @@ function applyRetention(
     onApplied({ remove, overQuota }) {
       for (const { reason } of remove) metrics.removed.inc({ reason });
       metrics.overQuota.set(overQuota ? 1 : 0);
-      told.isOverQuota = overQuota;
+      listeners.isOverQuota = overQuota;
       if (remove.length > 0) {
         const ids = remove.map(({ id }) => id);
         catalog.changed();
-        told.search?.removed(ids);
+        listeners.search?.removed(ids);
         alerts?.removed(ids);
       }
       forgetRemoved(playIndexes, remove, log);

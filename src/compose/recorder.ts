@@ -6,7 +6,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
-import { openLastResort } from '../observe/last-resort.ts';
+import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { failuresOf, openOpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
 import { parseTrustedGateway, parseViewRule } from '../tsrecorder/serving/viewing.ts';
@@ -28,8 +28,8 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
   collectEarly(true);
   const registry = new Registry();
   collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: 100 });
-  const resort = openLastResort({ log, stop: context.signal, registry });
-  const { signal } = resort;
+  const fatalErrors = openFatalErrors({ log, stop: context.signal, registry });
+  const { signal } = fatalErrors;
   const { checks, ...identities } = openIdentities(config);
   // an unresponsive store must not block the exit; a partial start is recovered like a crash
   const starting = startRecorder(config, { ...identities, log, registry });
@@ -45,7 +45,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
           async (error: unknown) => {
             // open listeners would keep the process alive
             await recorder.close();
-            resort.close();
+            fatalErrors.close();
             throw error;
           },
         );
@@ -59,7 +59,7 @@ export async function runRecorder(config: RecorderConfig, context: CommandContex
     await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   await recorder.close();
   await ops?.close();
-  resort.close();
+  fatalErrors.close();
 }
 
 /** @throws TailcastError `CONFIG_INVALID` for trusted gateways without rules for viewers */

@@ -49,17 +49,19 @@ export function assertSearchServer({
   searchCredentials: credentialsFile,
 }: Pick<SearchSettings, 'search' | 'searchUrl' | 'searchName' | 'searchCredentials'>): void {
   if (url === undefined) return;
-  const say = (detail: string): TailcastError => new TailcastError('CONFIG_INVALID', detail);
-  if (!search) throw say('searchUrl needs search: set search to true');
+  const invalid = (detail: string): TailcastError => new TailcastError('CONFIG_INVALID', detail);
+  if (!search) throw invalid('searchUrl needs search: set search to true');
   if (url.username !== '' || url.password !== '')
-    throw say(
+    throw invalid(
       'searchUrl has a user or a password in it: put user:password into a file, and name that as searchCredentials',
     );
   if (url.search !== '' || url.hash !== '')
-    throw say('searchUrl has a query or a fragment: a server is expected');
+    throw invalid('searchUrl has a query or a fragment: a server is expected');
   if (!/^[a-z][a-z0-9_-]{0,63}$/.test(name))
-    throw say(`searchName is ${JSON.stringify(name)}: up to 64 small letters, digits, - and _ are expected`);
+    throw invalid(
+      `searchName is ${JSON.stringify(name)}: up to 64 small letters, digits, - and _ are expected`,
+    );
   const isLoopback = /^(localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (credentialsFile !== undefined && url.protocol !== 'https:' && !isLoopback)
-    throw say('searchCredentials would be readable on the way: searchUrl must begin with https://');
+    throw invalid('searchCredentials would be readable on the way: searchUrl must begin with https://');
 }

@@ -2,7 +2,7 @@
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { ListenAddress } from '../listen.ts';
-import { openLastResort } from '../observe/last-resort.ts';
+import { openFatalErrors } from '../observe/fatal-errors.ts';
 import type { LogLevel } from '../observe/log-levels.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
@@ -26,9 +26,9 @@ export class SmallRole extends CleanUp {
     super();
     this.log = createLogger({ level: logLevel });
     collectDefaultMetrics({ register: this.registry });
-    const resort = openLastResort({ log: this.log, stop, registry: this.registry });
-    this.defer(() => resort.close());
-    this.signal = resort.signal;
+    const fatalErrors = openFatalErrors({ log: this.log, stop, registry: this.registry });
+    this.defer(() => fatalErrors.close());
+    this.signal = fatalErrors.signal;
     this.#opsListen = opsListen;
   }
 

@@ -4,7 +4,7 @@ import { errorText } from '../errors.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import { createApiClient, type ApiAnswer, type ApiClient } from './api-client.ts';
 import { failed, ok, once, warning, type Check, type CheckVerdict } from './checks.ts';
-import { judgeClock } from './clock-check.ts';
+import { clockVerdict } from './clock-check.ts';
 
 export interface ApiServerFacts {
   /** Opens the API server of the kubeconfig or the service account. */
@@ -41,7 +41,7 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
         version = await (await client()).get('/version', signal).catch((error: unknown) => {
           throw explain(error);
         });
-        return judgeVersion(version, description);
+        return versionVerdict(version, description);
       },
     },
     {
@@ -49,14 +49,14 @@ export function apiServerChecks({ open, unixMs }: ApiServerFacts): ApiServerSour
       title: 'credential',
       needs: ['api-server'],
       remedy: UNREACHABLE,
-      run: async (signal) => judgeSelf(await askSelf(await client(), signal)),
+      run: async (signal) => selfVerdict(await askSelf(await client(), signal)),
     },
     {
       id: 'clock',
       title: 'clock',
       needs: ['api-server'],
       remedy: 'synchronise the clock with NTP',
-      run: async () => judgeDate(version),
+      run: async () => dateVerdict(version),
     },
   ];
   return { client, checks };
@@ -67,7 +67,7 @@ function askSelf(client: ApiClient, signal: AbortSignal): Promise<ApiAnswer> {
   return client.post('/apis/authentication.k8s.io/v1/selfsubjectreviews', body, signal);
 }
 
-function judgeVersion(answer: ApiAnswer, description: string): CheckVerdict {
+function versionVerdict(answer: ApiAnswer, description: string): CheckVerdict {
   if (answer.status === 401 || answer.status === 403) {
     // The version is public by default. A 401 or 403 here means restricted access or a wrong credential; the next check
     // reports which.
@@ -93,7 +93,7 @@ export async function usernameOf(client: ApiClient, signal: AbortSignal): Promis
   return SELF.safeParse((await askSelf(client, signal)).body).data?.status.userInfo.username;
 }
 
-function judgeSelf(answer: ApiAnswer): CheckVerdict {
+function selfVerdict(answer: ApiAnswer): CheckVerdict {
   if (answer.status === 401) {
     return failed(
       'the API server does not accept the credential',
@@ -113,9 +113,12 @@ function judgeSelf(answer: ApiAnswer): CheckVerdict {
   return ok(`accepted as ${username}`);
 }
 
-function judgeDate(answer: ApiAnswer | undefined): CheckVerdict {
+function dateVerdict(answer: ApiAnswer | undefined): CheckVerdict {
   const { dateMs, askedAtMs = 0, answeredAtMs = 0 } = answer ?? {};
-  return judgeClock(dateMs === undefined ? undefined : { dateMs, askedAtMs, answeredAtMs }, 'the API server');
+  return clockVerdict(
+    dateMs === undefined ? undefined : { dateMs, askedAtMs, answeredAtMs },
+    'the API server',
+  );
 }
 
 /** Converts common errors to sentences with advice. Node's own messages rarely contain advice. */

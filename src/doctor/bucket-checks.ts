@@ -35,7 +35,7 @@ export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlac
       needs: ['store'],
       remedy:
         'give the credentials the right to read the bucket’s configuration (s3:GetBucketObjectLockConfiguration)',
-      run: async () => judgeLock((await rules()).lock, retentionDays),
+      run: async () => lockVerdict((await rules()).lock, retentionDays),
     },
     {
       id: 'lifecycle',
@@ -43,12 +43,12 @@ export function bucketChecks({ prefix, retentionDays, write, rules }: BucketPlac
       needs: ['store'],
       remedy:
         'give the credentials the right to read the bucket’s configuration (s3:GetLifecycleConfiguration)',
-      run: async () => judgeLifecycle((await rules()).lifecycle, prefix),
+      run: async () => lifecycleVerdict((await rules()).lifecycle, prefix),
     },
   ];
 }
 
-function judgeLock(lock: Known<LockRules>, retentionDays: number): CheckVerdict {
+function lockVerdict(lock: Known<LockRules>, retentionDays: number): CheckVerdict {
   if (lock === 'unknown') {
     return retentionDays === 0
       ? skipped('the store does not report it')
@@ -73,7 +73,7 @@ function judgeLock(lock: Known<LockRules>, retentionDays: number): CheckVerdict 
   return ok(lock.enabled ? 'available, but not used' : 'none');
 }
 
-function judgeLifecycle(rules: Known<readonly LifecycleRule[]>, prefix: string): CheckVerdict {
+function lifecycleVerdict(rules: Known<readonly LifecycleRule[]>, prefix: string): CheckVerdict {
   if (rules === 'unknown') return skipped('the store does not report it');
   const ours = rules.filter((rule) => rule.prefix.startsWith(prefix) || prefix.startsWith(rule.prefix));
   const problems = ours.flatMap(({ name, removesAfterDays, archivesTo, narrowed }) => {

@@ -57,12 +57,12 @@ async function examine(facts: CertificateFacts): Promise<CheckVerdict> {
       const certificatePem = await readFile(plan.certificatePath, 'utf8');
       const keyPem = await readFile(plan.keyPath, 'utf8');
       const { leaf } = loadCertificate({ certificatePem, keyPem }, plan.certificatePath);
-      return judge(leaf, facts);
+      return verdictOf(leaf, facts);
     }
     case 'self-signed':
       return selfSigned(plan.directory, facts);
     case 'tailscale':
-      return judge((await plan.load()).leaf, facts);
+      return verdictOf((await plan.load()).leaf, facts);
   }
 }
 
@@ -78,10 +78,10 @@ async function selfSigned(directory: string, facts: CertificateFacts): Promise<C
       : failed(`${directory}: ${state.problem}`, state.remedy);
   }
   const { leaf } = loadCertificate({ certificatePem: pem, keyPem: pem }, join(directory, 'server.pem'));
-  return judge(leaf, facts);
+  return verdictOf(leaf, facts);
 }
 
-async function judge(
+async function verdictOf(
   leaf: X509Certificate,
   { plan, nodeName, unixMs }: CertificateFacts,
 ): Promise<CheckVerdict> {

@@ -14,18 +14,18 @@ const FAILURE_MS = 60_000;
 const DATE_RESOLUTION_MS = 1000;
 const REMEDY = 'synchronise both clocks with NTP, for the times of recordings, tokens and certificates';
 
-/** @param whose e.g. `the API server` */
-export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerdict {
-  if (seen === undefined) return ok(`${whose} does not report its time`);
+/** @param owner e.g. `the API server` */
+export function clockVerdict(seen: SeenTime | undefined, owner: string): CheckVerdict {
+  if (seen === undefined) return ok(`${owner} does not report its time`);
   const { dateMs, askedAtMs, answeredAtMs } = seen;
   // The server read its clock between request and response, and its time is in [date, date + 1 s).
   const ahead = askedAtMs - (dateMs + DATE_RESOLUTION_MS);
-  const behind = dateMs - answeredAtMs;
-  const offMs = Math.max(ahead, behind, 0);
+  const behindMs = dateMs - answeredAtMs;
+  const offMs = Math.max(ahead, behindMs, 0);
   const summary =
     offMs < 1000
-      ? `agrees with ${whose}’s`
-      : `${Math.round(offMs / 1000)} s ${ahead > behind ? 'ahead of' : 'behind'} ${whose}’s`;
+      ? `agrees with ${owner}’s`
+      : `${Math.round(offMs / 1000)} s ${ahead > behindMs ? 'ahead of' : 'behind'} ${owner}’s`;
   if (offMs >= FAILURE_MS) return failed(summary, REMEDY);
   return offMs >= WARNING_MS ? warning(summary, REMEDY) : ok(summary);
 }
@@ -34,7 +34,7 @@ export function judgeClock(seen: SeenTime | undefined, whose: string): CheckVerd
  * Compares the clock with `Date` in the response of an HTTP server. The request has no credentials, and its status does
  * not matter. S3 rejects signatures if the clocks differ by 15 minutes, and object lock depends on the local clock.
  */
-export function serverClockCheck(url: URL, whose: string, unixMs: () => number): Check {
+export function serverClockCheck(url: URL, owner: string, unixMs: () => number): Check {
   return {
     id: 'clock',
     title: 'clock',
@@ -44,9 +44,9 @@ export function serverClockCheck(url: URL, whose: string, unixMs: () => number):
       const response = await fetch(url, { method: 'HEAD', redirect: 'manual', signal });
       const dateMs = Date.parse(response.headers.get('date') ?? '');
       await response.body?.cancel();
-      return judgeClock(
+      return clockVerdict(
         Number.isNaN(dateMs) ? undefined : { dateMs, askedAtMs, answeredAtMs: unixMs() },
-        whose,
+        owner,
       );
     },
   };

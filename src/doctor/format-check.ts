@@ -10,9 +10,9 @@ export function formatCheck(place: {
   readonly id: string;
   readonly title: string;
   readonly folder: string | undefined;
-  readonly look: (folder: string) => Promise<boolean>;
+  readonly read: (folder: string) => Promise<boolean>;
 }): Check {
-  const { id, title, folder, look } = place;
+  const { id, title, folder, read } = place;
   const remedy = 'start the version that wrote the directory, or a newer version; or use another directory';
   return {
     id: `${id}-format`,
@@ -22,7 +22,7 @@ export function formatCheck(place: {
       if (folder === undefined) return skipped('no directory is set');
       try {
         return ok(
-          (await look(folder))
+          (await read(folder))
             ? `${folder} has a supported format`
             : `${folder} is new, or has the first format`,
         );

@@ -26,12 +26,12 @@ export interface GrantFacts {
 export type CallerGrant =
   | {
       readonly kind: 'granted';
-      readonly who: string;
+      readonly caller: string;
       readonly groups: readonly string[];
       readonly recording: RecordingPolicy;
     }
-  | { readonly kind: 'none'; readonly who: string }
-  | { readonly kind: 'malformed'; readonly who: string; readonly problem: string };
+  | { readonly kind: 'none'; readonly caller: string }
+  | { readonly kind: 'malformed'; readonly caller: string; readonly problem: string };
 
 const MAX_CALLERS = 200;
 const AT_ONCE = 4;
@@ -67,22 +67,22 @@ async function readGrant(
     signal.throwIfAborted();
     if (!(error instanceof TailcastError)) throw error;
     // A node that tailscaled does not know cannot connect. A node with an unusable response is rejected.
-    if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', who: caller.name };
+    if (error.code === 'IDENTITY_UNKNOWN') return { kind: 'none', caller: caller.name };
     if (error.code !== 'IDENTITY_MALFORMED') throw error;
-    return { kind: 'malformed', who: caller.name, problem: errorText(error) };
+    return { kind: 'malformed', caller: caller.name, problem: errorText(error) };
   }
 }
 
 /** Grants of a caller, as the gateway evaluates them. */
 export function grantOf(identity: Identity): CallerGrant {
-  const who = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
+  const caller = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
   try {
     const { impersonation, recording } = parseKubernetesRules(identity.capabilities);
-    if (impersonation.length === 0) return { kind: 'none', who };
+    if (impersonation.length === 0) return { kind: 'none', caller };
     const groups = [...new Set(impersonation.flatMap((rule) => rule.groups))];
-    return { kind: 'granted', who, groups, recording: decideRecording(recording) };
+    return { kind: 'granted', caller, groups, recording: decideRecording(recording) };
   } catch (error) {
-    return { kind: 'malformed', who, problem: errorText(error) };
+    return { kind: 'malformed', caller, problem: errorText(error) };
   }
 }
 
@@ -95,11 +95,11 @@ export function grantsCheck(
     title: 'grants',
     needs: options.needs,
     remedy: 'check that tailscaled is connected and its socket is accessible',
-    run: async (signal) => judgeGrants(await grants(signal), options.only),
+    run: async (signal) => grantsVerdict(await grants(signal), options.only),
   };
 }
 
-function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): CheckVerdict {
+function grantsVerdict(grants: readonly CallerGrant[], only: string | undefined): CheckVerdict {
   if (grants.length === 0) {
     return only === undefined
       ? warning(
@@ -113,7 +113,7 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
   if (first !== undefined) {
     const others = malformed.length === 1 ? '' : ` (and ${malformed.length - 1} more)`;
     return failed(
-      `${first.who}${others} is refused: ${first.problem}`,
+      `${first.caller}${others} is refused: ${first.problem}`,
       'fix the grant in the tailnet policy: one invalid rule disables all rules of a caller',
     );
   }
@@ -129,7 +129,7 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
   const reserved = granted.find(({ groups }) => reservedGroups(groups).length > 0);
   if (reserved !== undefined) {
     return warning(
-      `${reserved.who} has ${reservedGroups(reserved.groups).join(', ')}, with rights in every Kubernetes cluster`,
+      `${reserved.caller} has ${reservedGroups(reserved.groups).join(', ')}, with rights in every Kubernetes cluster`,
       'limit the groups with --claimable-groups, or fix the grant',
     );
   }
@@ -137,8 +137,8 @@ function judgeGrants(grants: readonly CallerGrant[], only: string | undefined): 
   return ok(`${granted.length} of ${grants.length} nodes have one: ${shown.join('; ')}${more}`);
 }
 
-function describe({ who, groups, recording }: CallerGrant & { readonly kind: 'granted' }): string {
+function describe({ caller, groups, recording }: CallerGrant & { readonly kind: 'granted' }): string {
   const as = groups.length === 0 ? 'no groups' : groups.join(', ');
   const how = { off: 'not recorded', failOpen: 'recorded if possible', failClosed: 'recorded, or refused' };
-  return `${who} → ${as}, ${how[recording.mode]}`;
+  return `${caller} → ${as}, ${how[recording.mode]}`;
 }

@@ -29,27 +29,27 @@ export function journalCheck(
       const { live, left, foreign, damaged } = found;
       if (foreign.files > 0) {
         return failed(
-          `${said(foreign)} of other gateways have another key`,
+          `${sizeText(foreign)} of other gateways have another key`,
           'give the gateway that key with --late-key-file; without the key, delete the files',
         );
       }
       if (damaged.files > 0) {
         return failed(
-          `${said(damaged)} cannot be read`,
+          `${sizeText(damaged)} cannot be read`,
           'read the reason in the log of the gateway, find the cause, then delete the files',
         );
       }
       if (left.files > 0) {
         return warning(
-          `${said(left)} of stopped gateways wait for a gateway`,
+          `${sizeText(left)} of stopped gateways wait for a gateway`,
           'start a gateway, and check that their recorder responds',
         );
       }
-      return ok(live.files === 0 ? 'no pending output' : `${said(live)} of running gateways`);
+      return ok(live.files === 0 ? 'no pending output' : `${sizeText(live)} of running gateways`);
     },
   };
 }
 
-function said({ files, bytes }: JournalCount): string {
+function sizeText({ files, bytes }: JournalCount): string {
   return `${files} file${files === 1 ? '' : 's'} with ${(bytes / 1024 ** 2).toFixed(1)} MiB`;
 }

@@ -44,7 +44,7 @@ export function permissionChecks(facts: PermissionFacts): readonly Check[] {
       title: 'may nothing else',
       needs: ['credential'],
       remedy: LESS,
-      run: (signal) => (facts.mode === 'noauth' ? notNeeded() : mayNothingElse(facts, signal)),
+      run: (signal) => (facts.mode === 'noauth' ? notNeeded() : hasNoOtherRights(facts, signal)),
     },
   ];
 }
@@ -78,7 +78,7 @@ async function mayImpersonate(facts: PermissionFacts, signal: AbortSignal): Prom
   return ok(named.length === 0 ? 'users and groups' : `only ${named.join('; ')}`);
 }
 
-async function mayNothingElse(facts: PermissionFacts, signal: AbortSignal): Promise<CheckVerdict> {
+async function hasNoOtherRights(facts: PermissionFacts, signal: AbortSignal): Promise<CheckVerdict> {
   const client = await facts.client();
   const verdicts = await Promise.all(
     DANGEROUS.map(async (access) => ({ access, allowed: await may(client, access, signal) })),

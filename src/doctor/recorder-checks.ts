@@ -63,7 +63,7 @@ async function examine(facts: RecorderFacts, signal: AbortSignal): Promise<Check
     const remedy = tags.length === 0 ? 'add "recorder": ["tag:<recorder>"] to the grants' : REACH;
     return failed(enforced ? `${what}: enforced sessions are refused` : what, remedy);
   }
-  return judge(
+  return verdictOf(
     await Promise.all(byNode(facts, addresses).map((node) => probeNode(facts, node, signal))),
     enforced,
   );
@@ -98,7 +98,7 @@ async function probeNode(
   return { addresses, outcome: new Error(reasons.join('; ')) };
 }
 
-function judge(probed: readonly Probed[], enforced: boolean): CheckVerdict {
+function verdictOf(probed: readonly Probed[], enforced: boolean): CheckVerdict {
   const good: string[] = [];
   const plain: string[] = [];
   const bad: string[] = [];

@@ -6,7 +6,7 @@ export interface SearchFacts {
   /** Location of the index for messages; undefined if search is disabled. */
   readonly place: string | undefined;
   /** Reads the index like the recorder does. @returns true if it has content */
-  readonly look: (place: string) => Promise<boolean>;
+  readonly read: (place: string) => Promise<boolean>;
   /** Remedy for an unreadable index. Default: the remedy for an index in files. */
   readonly remedy?: string;
 }
@@ -14,7 +14,7 @@ export interface SearchFacts {
 const FILES =
   'use the Node of the package or the image, which has FTS5; delete a damaged index, and the recorder builds it again';
 
-export function searchCheck({ place, look, remedy = FILES }: SearchFacts): Check {
+export function searchCheck({ place, read, remedy = FILES }: SearchFacts): Check {
   return {
     id: 'search',
     title: 'search index',
@@ -22,7 +22,7 @@ export function searchCheck({ place, look, remedy = FILES }: SearchFacts): Check
     async run() {
       if (place === undefined) return skipped('off; enable it with --search true');
       try {
-        return ok((await look(place)) ? `${place} is readable` : `${place} has no session yet`);
+        return ok((await read(place)) ? `${place} is readable` : `${place} has no session yet`);
       } catch (error) {
         return failed(errorText(error), remedy);
       }

@@ -45,13 +45,13 @@ export function storageChecks(
       remedy: 'free space, or use a directory on a larger volume',
       async run() {
         const state = await examine(directory ?? '');
-        return state.usable ? judgeRoom(state, place) : failed(state.problem, state.remedy);
+        return state.usable ? spaceVerdict(state, place) : failed(state.problem, state.remedy);
       },
     },
   ];
 }
 
-function judgeRoom(state: DirectoryState & { readonly usable: true }, place: StoragePlace): CheckVerdict {
+function spaceVerdict(state: DirectoryState & { readonly usable: true }, place: StoragePlace): CheckVerdict {
   const { freeBytes, totalBytes, freeFiles } = state;
   const share = totalBytes === 0 ? 1 : freeBytes / totalBytes;
   const summary = `${size(freeBytes)} free of ${size(totalBytes)}`;

@@ -60,12 +60,12 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
     socket.setNoDelay(true);
     // An error without a listener would end the process.
     socket.on('error', () => undefined);
-    const gone = new AbortController();
+    const disconnected = new AbortController();
     socket.once('close', () => {
       sockets.delete(socket);
-      gone.abort(new Error('the client is gone'));
+      disconnected.abort(new Error('the client is gone'));
     });
-    options.dial(port, AbortSignal.any([over.signal, gone.signal])).then(
+    options.dial(port, AbortSignal.any([over.signal, disconnected.signal])).then(
       (target) => {
         if (socket.destroyed) {
           target.destroy();
@@ -75,7 +75,7 @@ export async function openForwarder(options: ForwarderOptions): Promise<Forwarde
         socket.resume();
       },
       (error: unknown) => {
-        if (!gone.signal.aborted) log.warn({ port, error: errorText(error) }, 'target not reached');
+        if (!disconnected.signal.aborted) log.warn({ port, error: errorText(error) }, 'target not reached');
         socket.resetAndDestroy();
         options.onEnd('unreachable');
       },
@@ -113,7 +113,7 @@ function carry(
   lingerMs: number,
   onEnd: (outcome: ForwardOutcome) => void,
 ): void {
-  let isWhole = true;
+  let isComplete = true;
   let linger: NodeJS.Timeout | undefined;
   const wait = (): void => {
     clearTimeout(linger);
@@ -127,7 +127,7 @@ function carry(
   target.pipe(client);
   client.once('end', wait);
   const fail = (): void => {
-    isWhole = false;
+    isComplete = false;
     client.resetAndDestroy();
     target.destroy();
   };
@@ -140,6 +140,6 @@ function carry(
   });
   client.once('close', () => {
     target.destroy();
-    onEnd(isWhole && target.readableEnded ? 'done' : 'broken');
+    onEnd(isComplete && target.readableEnded ? 'done' : 'broken');
   });
 }

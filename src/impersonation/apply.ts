@@ -9,8 +9,8 @@ import {
   addConnectionTokens,
   assertImpersonates,
   assertStripped,
-  judgeHeaderName,
-  judgeHeaderValue,
+  checkHeaderName,
+  checkHeaderValue,
   namesFields,
   withoutBearerSubprotocol,
   withoutNamed,
@@ -88,7 +88,7 @@ export function refuseOtherIdentity(rawHeaders: RawHeaders, { user, groups }: Im
     const name = (rawHeaders[index] ?? '').toLowerCase();
     if (!name.startsWith('impersonate')) continue;
     impersonates = true;
-    judgeImpersonation(name);
+    checkImpersonation(name);
     const value = rawHeaders[index + 1] ?? '';
     if (name === 'impersonate-user' && value === ownUser) namesUser = true;
     else if (name === 'impersonate-group' && (ownGroups.has(value) || value === EVERY_USER)) named.add(value);
@@ -126,14 +126,14 @@ export function nameForAuditLog(
 /** Prefixes that `assertStripped` lets pass in `noauth` mode. */
 const PASSED_WITHOUT_AUTH = ['authorization', 'cookie', 'impersonate'] as const;
 
-interface Kept {
+interface PassedHeaders {
   readonly kept: RawHeaders;
   /** True if the client sent a header of the `Impersonate*` family. */
   readonly impersonates: boolean;
 }
 
 /** Filters the client's headers in one pass, and in a second pass if `Connection` names headers. */
-function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): Kept {
+function keepClientHeaders(rawHeaders: RawHeaders, auth: boolean): PassedHeaders {
   const scan: Scan = {
     auth,
     kept: [],
@@ -163,8 +163,8 @@ interface Scan {
 
 function keepField(scan: Scan, name: string, value: string): void {
   const lower = name.toLowerCase();
-  const family = judgeHeaderName(lower);
-  judgeHeaderValue(value, lower);
+  const family = checkHeaderName(lower);
+  checkHeaderValue(value, lower);
   if (lower === 'connection') addConnectionTokens(value, (scan.connection ??= new Set()));
   if (family === 'host' && ++scan.hosts > 1) {
     throw new TailcastError('HEADER_REFUSED', 'there are two Host headers');
@@ -209,7 +209,7 @@ const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
  */
-function judgeImpersonation(name: string): void {
+function checkImpersonation(name: string): void {
   if (KNOWN_IMPERSONATION.has(name) || name.startsWith('impersonate-extra-')) return;
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }

@@ -16,7 +16,7 @@ export function reservedGroups(groups: readonly string[]): readonly string[] {
  * @param claimable names, each of which may end with `*`; empty: any group
  * @throws TailcastError `POLICY_REFUSED` that names the first group beyond the limit
  */
-export function refuseBeyond(claimable: readonly string[], groups: readonly string[]): void {
+export function requireClaimable(claimable: readonly string[], groups: readonly string[]): void {
   if (claimable.length === 0) return;
   const excess = groups.find((group) => !claimable.some((name) => covers(name, group)));
   if (excess !== undefined) {

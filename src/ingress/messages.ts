@@ -12,15 +12,15 @@ export type ClientResponse = ServerResponse | Http2ServerResponse;
 
 /** Returns `Host` or `:authority` as received; empty if it is missing or contradictory. */
 export function authorityOf({ rawHeaders }: Pick<ClientRequest, 'rawHeaders'>): string {
-  const said = rawHeaders.filter(
+  const ownHeaders = rawHeaders.filter(
     (_, index) => AUTHORITY.test(rawHeaders[index - 1] ?? '') && index % 2 === 1,
   );
-  return new Set(said).size === 1 ? (said[0] ?? '') : '';
+  return new Set(ownHeaders).size === 1 ? (ownHeaders[0] ?? '') : '';
 }
 const AUTHORITY = /^(?:host|:authority)$/i;
 
 /** True if the request to the Service uses HTTP/2: for gRPC, and if the Service supports it. */
-export function speaksHttp2(upstream: string, request: ClientRequest): boolean {
+export function usesHttp2(upstream: string, request: ClientRequest): boolean {
   const isGrpc =
     request instanceof Http2ServerRequest &&
     /^application\/grpc\b/.test(request.headers['content-type'] ?? '');
@@ -58,7 +58,7 @@ export async function passOn(
   // Clients of event streams need the head immediately; HTTP/2 sends it at once.
   if (!(response instanceof Http2ServerResponse)) response.flushHeaders();
   await pipeline(answer.body, response, { end: false });
-  if (!answer.isWhole()) throw new Error('the Service broke off');
+  if (!answer.isComplete()) throw new Error('the Service broke off');
   const trailers = asHttp2(http2Fields(trailersForClient(answer.trailers())));
   if (Object.keys(trailers).length > 0) addTrailers(response, trailers);
   response.end();
@@ -102,7 +102,7 @@ export function rawAnswer(status: number, message: string): string {
 }
 
 /** Returns the response for a client without an identity. */
-export function whoFailed(error: unknown): [status: number, message: string] {
+export function identityFailure(error: unknown): [status: number, message: string] {
   return error instanceof TailcastError && error.code === 'IDENTITY_UNAVAILABLE'
     ? [503, 'who is calling cannot be found out now']
     : [403, 'who is calling is not known'];

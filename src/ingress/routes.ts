@@ -40,7 +40,7 @@ export function parseTable(text: string): IngressTable {
 }
 
 /** The facts of a request that decide its route. */
-export interface Wish {
+export interface RouteQuery {
   /** `Host` or `:authority` as received. */
   readonly authority: string;
   /** Request target as received. */
@@ -58,7 +58,7 @@ export type IngressRoute =
  * Returns the route: the most specific host, then the exact path, then the longest prefix of complete path
  * segments. A path with dot segments is rejected, because a Service could read it as another path.
  */
-export function routeOf(table: IngressTable, { authority, target, secure }: Wish): IngressRoute {
+export function routeOf(table: IngressTable, { authority, target, secure }: RouteQuery): IngressRoute {
   const host = hostOf(authority);
   if (host === undefined) return refused(400, 'the host is not understood');
   if (!/^\/[^#]*$/s.test(target)) return refused(400, 'the path is not understood');

@@ -12,7 +12,7 @@ import type { Duplex } from 'node:stream';
 import { errorText } from '../errors.ts';
 import { joinSmallChunks } from '../memory/join-chunks.ts';
 import type { Logger } from '../observe/logger.ts';
-import { createPlaceCount } from '../place-count.ts';
+import { createKeyedCounter } from '../keyed-counter.ts';
 import { callerName, type Identity, type IdentitySource, type Peer } from '../tailnet/identity.ts';
 import { peerOf, type ConnectionHandler } from '../tailnet/listener.ts';
 import type { IngressTable } from '../wire/ingress-table.ts';
@@ -24,8 +24,8 @@ import {
   passOn,
   rawAnswer,
   refuseWith,
-  speaksHttp2,
-  whoFailed,
+  usesHttp2,
+  identityFailure,
   writeHead,
   type ClientRequest,
   type ClientResponse,
@@ -67,7 +67,7 @@ const KEEP_ALIVE_MS = 90_000;
 const SESSION_IDLE_MS = 600_000;
 const MAX_STREAMS = 100;
 const TOO_MANY = [503, 'too many requests are under way'] as const;
-const TOO_MANY_OF_YOURS = [503, 'too many of your requests are under way'] as const;
+const TOO_MANY_OF_CALLER = [503, 'too many of your requests are under way'] as const;
 const NO_ANSWER = [502, 'the Service behind this path does not answer'] as const;
 
 interface Caller {
@@ -90,7 +90,7 @@ class Serving implements IngressServer {
   readonly #over = new AbortController();
   readonly #sockets = new Set<Socket>();
   readonly #doors: ReadonlyMap<boolean, Door>;
-  readonly #callers = createPlaceCount();
+  readonly #callers = createKeyedCounter();
   #inFlight = 0;
 
   constructor(options: IngressServerOptions) {
@@ -182,42 +182,42 @@ class Serving implements IngressServer {
     joinSmallChunks('stream' in request ? request.stream : request);
     const leave = this.#takePlace();
     if (leave === undefined) return refuseWith(response, ...TOO_MANY);
-    const gone = new AbortController();
+    const disconnected = new AbortController();
     response.once('close', () => {
-      gone.abort(new Error('the client is gone'));
+      disconnected.abort(new Error('the client is gone'));
       leave();
     });
-    this.#options.onEnd(await this.#serve(request, response, secure, gone.signal));
+    this.#options.onEnd(await this.#serve(request, response, secure, disconnected.signal));
   }
 
   async #serve(
     request: ClientRequest,
     response: ClientResponse,
     secure: boolean,
-    gone: AbortSignal,
+    disconnected: AbortSignal,
   ): Promise<RequestOutcome> {
     const authority = authorityOf(request);
     const route = this.#find({ authority, target: request.url ?? '', secure });
     if (route.kind !== 'found') return turnAway(response, route);
-    const signal = AbortSignal.any([this.#over.signal, gone]);
+    const signal = AbortSignal.any([this.#over.signal, disconnected]);
     const caller = await this.#whois(request, signal).catch((error: unknown) => {
-      refuseWith(response, ...whoFailed(error));
+      refuseWith(response, ...identityFailure(error));
     });
-    if (caller === undefined) return gone.aborted ? 'broken' : 'refused';
+    if (caller === undefined) return disconnected.aborted ? 'broken' : 'refused';
     const leave = this.#enter(caller.identity);
     if (leave === undefined) {
-      refuseWith(response, ...TOO_MANY_OF_YOURS);
+      refuseWith(response, ...TOO_MANY_OF_CALLER);
       return 'overloaded';
     }
     if (response.destroyed) leave();
     else response.once('close', leave);
     const fields = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
     const answer = await this.#ask(route.upstream, request, fields, signal).catch((error: unknown) => {
-      if (!gone.aborted)
+      if (!disconnected.aborted)
         this.#options.log.warn({ upstream: route.upstream, error: errorText(error) }, 'no answer');
       refuseWith(response, ...NO_ANSWER);
     });
-    if (answer === undefined) return gone.aborted ? 'broken' : 'unreachable';
+    if (answer === undefined) return disconnected.aborted ? 'broken' : 'unreachable';
     try {
       await passOn(answer, response, request.method === 'HEAD');
       return 'served';
@@ -228,11 +228,11 @@ class Serving implements IngressServer {
     }
   }
 
-  #find(wish: Parameters<typeof routeOf>[1]): IngressRoute {
+  #find(query: Parameters<typeof routeOf>[1]): IngressRoute {
     const table = this.#options.table();
     return table === undefined
       ? { kind: 'refused', status: 503, message: 'not told yet what to serve' }
-      : routeOf(table, wish);
+      : routeOf(table, query);
   }
 
   /** Rejects if the caller is unknown. */
@@ -244,7 +244,7 @@ class Serving implements IngressServer {
   /** @returns a function that releases the slot, or undefined if the caller has used all of its slots */
   #enter(identity: Identity): (() => void) | undefined {
     const name = callerName(identity);
-    if (this.#callers.takenBy(name) >= (this.#options.maxPerCaller ?? MAX_PER_CALLER)) return undefined;
+    if (this.#callers.usedBy(name) >= (this.#options.maxPerCaller ?? MAX_PER_CALLER)) return undefined;
     return this.#callers.take(name);
   }
 
@@ -254,7 +254,7 @@ class Serving implements IngressServer {
     fields: FieldList,
     signal: AbortSignal,
   ): Promise<ServiceAnswer> {
-    const http2 = speaksHttp2(upstream, request);
+    const http2 = usesHttp2(upstream, request);
     const body = bodyOf(request, http2);
     const question = {
       upstream,
@@ -273,20 +273,20 @@ class Serving implements IngressServer {
     const leave = this.#takePlace();
     if (leave === undefined) return void socket.end(rawAnswer(...TOO_MANY));
     socket.once('close', leave);
-    const say = (outcome: RequestOutcome, status: number, message: string): void => {
+    const respond = (outcome: RequestOutcome, status: number, message: string): void => {
       onEnd(outcome);
       if (!socket.destroyed) socket.end(rawAnswer(status, message));
     };
     const authority = authorityOf(request);
     const route = this.#find({ authority, target: request.url ?? '', secure });
-    if (route.kind === 'redirect') return say('refused', 400, 'this host is served by HTTPS');
-    if (route.kind === 'refused') return say('refused', route.status, route.message);
+    if (route.kind === 'redirect') return respond('refused', 400, 'this host is served by HTTPS');
+    if (route.kind === 'refused') return respond('refused', route.status, route.message);
     const { upstream } = route;
     const path = request.url ?? '/';
     const enter = (caller: Caller): void => {
       if (socket.destroyed) return onEnd('broken');
       const leaveOwn = this.#enter(caller.identity);
-      if (leaveOwn === undefined) return say('overloaded', ...TOO_MANY_OF_YOURS);
+      if (leaveOwn === undefined) return respond('overloaded', ...TOO_MANY_OF_CALLER);
       socket.once('close', leaveOwn);
       const own = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
       const fields = [...own, 'connection', 'Upgrade', 'upgrade', 'websocket'];
@@ -296,13 +296,13 @@ class Serving implements IngressServer {
         request: upstreams.open({ upstream, method: 'GET', path, fields }),
         unreachable(error) {
           log.warn({ upstream, error: errorText(error) }, 'no answer');
-          say('unreachable', ...NO_ANSWER);
+          respond('unreachable', ...NO_ANSWER);
         },
         onEnd,
       });
     };
     this.#whois(request, this.#over.signal)
-      .then(enter, (error: unknown) => say('refused', ...whoFailed(error)))
+      .then(enter, (error: unknown) => respond('refused', ...identityFailure(error)))
       .catch((error: unknown) => {
         log.error({ error: errorText(error) }, 'request failed');
         socket.destroy();

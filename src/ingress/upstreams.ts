@@ -4,7 +4,7 @@ import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } f
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Readable } from 'node:stream';
-import { SAFE_METHODS, staleWindow, watchForLeft } from '../kept-connections.ts';
+import { SAFE_METHODS, staleWindow, watchForStale } from '../stale-connections.ts';
 import { asHttp2, isFinalStatus, type FieldList } from './fields.ts';
 
 /** One request to a Service. */
@@ -27,7 +27,7 @@ export interface ServiceAnswer {
   /** Returns the trailers, after the body has ended. */
   trailers(): FieldList;
   /** Returns true if the body is complete, after it has ended. Node also ends the body of a broken stream. */
-  isWhole(): boolean;
+  isComplete(): boolean;
 }
 
 export interface Upstreams {
@@ -88,12 +88,12 @@ export function createUpstreams({
 
   async function askHttp1(question: ServiceQuestion, signal: AbortSignal): Promise<ServiceAnswer> {
     const request = begin(question, true);
-    const wasLeft = watchForLeft(request);
+    const isStale = watchForStale(request);
     try {
       return await answerTo(request, question.body, idleMs, signal);
     } catch (error) {
-      const again = question.body === undefined && SAFE_METHODS.has(question.method) && wasLeft(error);
-      if (!again || signal.aborted) throw error;
+      const isRetryable = question.body === undefined && SAFE_METHODS.has(question.method) && isStale(error);
+      if (!isRetryable || signal.aborted) throw error;
       return await answerTo(begin(question, false), undefined, idleMs, signal);
     }
   }
@@ -104,7 +104,7 @@ export function createUpstreams({
     try {
       return await asked.answer;
     } catch (error) {
-      if (question.body !== undefined || !asked.wasNotTaken() || signal.aborted) throw error;
+      if (question.body !== undefined || !asked.isUnprocessed() || signal.aborted) throw error;
       return await askStream(sessions.to(question.upstream, opened), question, idleMs, signal).answer;
     }
   }
@@ -141,7 +141,7 @@ function createSessions(connectMs: number): Sessions {
   return {
     to(upstream, except) {
       const all = sessions.get(upstream) ?? new Set<Session>();
-      for (const one of all) if (one !== except && hasRoom(one)) return one;
+      for (const one of all) if (one !== except && hasCapacity(one)) return one;
       const { hostname, port, secure } = placeOf(upstream);
       const host = hostname.includes(':') ? `[${hostname}]` : hostname;
       const session = connect(`${secure ? 'https' : 'http'}://${host}:${port}`, {
@@ -170,7 +170,7 @@ function createSessions(connectMs: number): Sessions {
   };
 }
 
-function hasRoom({ session, streams }: Session): boolean {
+function hasCapacity({ session, streams }: Session): boolean {
   const allowed = session.remoteSettings.maxConcurrentStreams ?? STREAMS_PER_SESSION;
   return !session.closed && !session.destroyed && streams < Math.min(allowed, STREAMS_PER_SESSION);
 }
@@ -216,7 +216,7 @@ function answerTo(
       fields: response.rawHeaders,
       body: response,
       trailers: () => response.rawTrailers,
-      isWhole: () => response.complete,
+      isComplete: () => response.complete,
     });
   });
   send(body, request);
@@ -226,7 +226,7 @@ function answerTo(
 interface Asked {
   readonly answer: Promise<ServiceAnswer>;
   /** True after a rejection if the Service did not process the request. */
-  wasNotTaken(): boolean;
+  isUnprocessed(): boolean;
 }
 
 function askStream(
@@ -259,23 +259,23 @@ function askStream(
   stream.once('headers', () => {
     begun = true;
   });
-  stream.once('trailers', (_said, _flags, raw: FieldList) => {
+  stream.once('trailers', (_headers, _flags, raw: FieldList) => {
     trailers = raw;
   });
-  stream.once('response', (said, _flags, raw: FieldList) => {
+  stream.once('response', (headers, _flags, raw: FieldList) => {
     opened.used = true;
     answered.resolve({
-      status: said[':status'] ?? 502,
+      status: headers[':status'] ?? 502,
       fields: raw,
       body: stream,
       trailers: () => trailers,
-      isWhole: () => !stream.aborted && (stream.rstCode ?? 0) === constants.NGHTTP2_NO_ERROR,
+      isComplete: () => !stream.aborted && (stream.rstCode ?? 0) === constants.NGHTTP2_NO_ERROR,
     });
   });
   if (body !== undefined) send(body, stream);
   return {
     answer: answered.promise,
-    wasNotTaken() {
+    isUnprocessed() {
       // RFC 9113 §8.7: a refused stream, or one after the last stream of a GOAWAY, was not processed
       if (stream.rstCode === constants.NGHTTP2_REFUSED_STREAM) return true;
       if ((stream.id ?? 0) > opened.lastStream) return true;

@@ -36,9 +36,9 @@ export interface FollowedTls {
   /** The last usable settings; the same object until a part changes. */
   readonly current: ApiServerTls;
   /** Reads all sources again. @throws errors of a source */
-  look(): Promise<void>;
+  reload(): Promise<void>;
   /** Reads only the CAs again, without running a credential plugin. */
-  lookAtAuthorities(): Promise<void>;
+  reloadAuthorities(): Promise<void>;
 }
 
 /**
@@ -75,7 +75,7 @@ export async function followTls(
     }
   }
 
-  async function lookAtAuthorities(): Promise<void> {
+  async function reloadAuthorities(): Promise<void> {
     ca = await authorities?.();
     use();
   }
@@ -83,11 +83,11 @@ export async function followTls(
     get current() {
       return current;
     },
-    async look() {
+    async reload() {
       own = await certificate();
-      await lookAtAuthorities();
+      await reloadAuthorities();
     },
-    lookAtAuthorities,
+    reloadAuthorities,
   };
 }
 

@@ -132,10 +132,10 @@ async function fromServiceAccount(inCluster: InCluster, options: ApiServerOption
       return tls.current;
     },
     async authorization() {
-      await tls.look();
+      await tls.reload();
       return authorization();
     },
-    followAuthorities: () => tls.lookAtAuthorities(),
+    followAuthorities: () => tls.reloadAuthorities(),
     refused: () => {},
     describe: () => `https://${endpoint.hostHeader} (service account of this pod)`,
   };
@@ -181,10 +181,10 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
       return tls.current;
     },
     async authorization() {
-      await tls.look();
+      await tls.reload();
       return credentials.authorization();
     },
-    followAuthorities: () => tls.lookAtAuthorities(),
+    followAuthorities: () => tls.reloadAuthorities(),
     refused: () => credentials.refused(),
     describe: () =>
       `${endpoint.plain === true ? 'http' : 'https'}://${endpoint.hostHeader}${endpoint.basePath} (context ${context.name} of ${cluster.file}, ${credentials.kind}${insecure ? ', certificate not verified' : ''})`,

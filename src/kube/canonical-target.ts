@@ -52,7 +52,7 @@ export function parseTarget(raw: string): Target {
   const rawQuery = mark === -1 ? '' : raw.slice(mark + 1);
   if (rawPath.length > MAX_PATH_LENGTH) throw new TailcastError('TARGET_TOO_LONG', 'its path is over 16 KiB');
   refuseOddCharacters(raw, rawPath.length);
-  const path = needsJudging(rawPath) ? judgePath(rawPath) : rawPath;
+  const path = needsCheck(rawPath) ? checkPath(rawPath) : rawPath;
   return { raw, rawPath, rawQuery, path, segments: splitPath(path), query: parseQuery(rawQuery) };
 }
 
@@ -108,7 +108,7 @@ function refuseOddCharacters(raw: string, pathLength: number): void {
 }
 
 /** False for common paths without encoded or suspicious characters. */
-function needsJudging(rawPath: string): boolean {
+function needsCheck(rawPath: string): boolean {
   let previous = 0;
   for (let index = 0; index < rawPath.length; index++) {
     const code = rawPath.charCodeAt(index);
@@ -120,35 +120,35 @@ function needsJudging(rawPath: string): boolean {
 }
 
 /** Decodes a path segment by segment, and rejects characters that its zone forbids. */
-function judgePath(rawPath: string): string {
+function checkPath(rawPath: string): string {
   const rawSegments = rawPath.slice(1).split('/');
-  const judged: string[] = [];
+  const checked: string[] = [];
   for (const [index, rawSegment] of rawSegments.entries()) {
-    if (startsAppPart(judged)) {
-      return `/${judged.join('/')}/${judgeAppPart(rawSegments.slice(index).join('/'))}`;
+    if (startsAppPart(checked)) {
+      return `/${checked.join('/')}/${checkAppPart(rawSegments.slice(index).join('/'))}`;
     }
     // only the last segment may be empty, which is a trailing slash
     if (rawSegment === '' && (index === 0 || index < rawSegments.length - 1)) {
       if (rawPath === '/') return rawPath;
       refuse('its path holds an empty segment');
     }
-    judged.push(judgeSegment(rawSegment));
+    checked.push(checkSegment(rawSegment));
   }
-  return `/${judged.join('/')}`;
+  return `/${checked.join('/')}`;
 }
 
 /**
  * True when what follows the already judged segments belongs to a program behind a proxy subresource of the core
  * API.
  */
-function startsAppPart(judged: readonly string[]): boolean {
-  if (judged.at(-1) !== 'proxy' || judged[0] !== 'api') return false;
-  if (judged.length === 5) return judged[2] === 'nodes';
-  if (judged.length !== 7) return false;
-  return judged[2] === 'namespaces' && (judged[4] === 'pods' || judged[4] === 'services');
+function startsAppPart(checked: readonly string[]): boolean {
+  if (checked.at(-1) !== 'proxy' || checked[0] !== 'api') return false;
+  if (checked.length === 5) return checked[2] === 'nodes';
+  if (checked.length !== 7) return false;
+  return checked[2] === 'namespaces' && (checked[4] === 'pods' || checked[4] === 'services');
 }
 
-function judgeSegment(rawSegment: string): string {
+function checkSegment(rawSegment: string): string {
   const segment = decodeOnce(rawSegment);
   if (segment === '.' || segment === '..') refuse('its path holds a dot segment');
   for (let index = 0; index < segment.length; index++) {
@@ -160,7 +160,7 @@ function judgeSegment(rawSegment: string): string {
   return segment;
 }
 
-function judgeAppPart(rawRest: string): string {
+function checkAppPart(rawRest: string): string {
   const rest = decodeOnce(rawRest);
   if (climbs(rest)) refuse('its path holds a dot segment');
   return rest;

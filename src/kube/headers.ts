@@ -87,18 +87,18 @@ function headerFamily(name: string): HeaderFamily {
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
  */
-export function judgeHeaderName(name: string): HeaderFamily {
+export function checkHeaderName(name: string): HeaderFamily {
   for (let index = 0; index < name.length; index++) {
     const code = name.charCodeAt(index);
     if ((code >= 0x61 && code <= 0x7a) || code === 0x2d || (code >= 0x30 && code <= 0x39)) continue;
-    return judgeOddName(name);
+    return oddNameFamily(name);
   }
-  return name === '' ? judgeOddName(name) : headerFamily(name);
+  return name === '' ? oddNameFamily(name) : headerFamily(name);
 }
 
 const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
 
-function judgeOddName(name: string): HeaderFamily {
+function oddNameFamily(name: string): HeaderFamily {
   if (!TOKEN.test(name)) throw new TailcastError('HEADER_REFUSED', 'a header name is malformed');
   const family = headerFamily(name);
   // the suffix of an extra is percent-encoded by design
@@ -118,7 +118,7 @@ function judgeOddName(name: string): HeaderFamily {
  * @param name only for the message
  * @throws TailcastError `HEADER_REFUSED`
  */
-export function judgeHeaderValue(value: string, name: string): void {
+export function checkHeaderValue(value: string, name: string): void {
   for (let index = 0; index < value.length; index++) {
     const code = value.charCodeAt(index);
     if ((code >= 0x20 && code < 0x7f) || code === 0x09 || (code >= 0x80 && code <= 0xff)) continue;

@@ -67,7 +67,7 @@ export interface Events {
     },
   ): void;
   /** A session ended without a recorder; `bytes` of its recording were not acknowledged. */
-  recordingLeft(event: SessionFields & { readonly bytes: number }): void;
+  recordingIncomplete(event: SessionFields & { readonly bytes: number }): void;
   /** A recorder acknowledged the rest of a recording. */
   recordingDelivered(
     event: SessionFields & { readonly bytes: number; readonly recorder: string; readonly waitedMs: number },
@@ -77,7 +77,7 @@ export interface Events {
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
   /** `bytes` of the pending `ofBytes` stay on disk after this process. */
-  recordingKept(
+  recordingJournaled(
     event: SessionFields & { readonly bytes: number; readonly ofBytes: number; readonly reason: string },
   ): void;
   /** The output buffer of a session is full; the API server waits for the client. */
@@ -144,7 +144,7 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
       metrics.recorderLosses.inc({ mode: event.mode });
       log.warn(event, 'recorder lost');
     },
-    recordingLeft(event) {
+    recordingIncomplete(event) {
       metrics.lateWaiting.inc();
       metrics.lateBytesWaiting.inc(event.bytes);
       log.warn(event, 'end of a recording was not acknowledged');
@@ -163,7 +163,7 @@ export function createEvents(metrics: Metrics, log: Logger): Events {
       metrics.lateBytes.inc({ outcome: 'dropped' }, event.bytes);
       log.error(event, 'end of a recording was dropped');
     },
-    recordingKept(event) {
+    recordingJournaled(event) {
       metrics.lateWaiting.dec();
       metrics.lateBytesWaiting.dec(event.ofBytes);
       log.info(event, 'end of a recording waits on disk');

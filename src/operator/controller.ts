@@ -60,9 +60,9 @@ export function createController(options: ControllerOptions): Controller {
       // Keys are `<reconciler>/<name>`, or `<reconciler>/<namespace>/<name>`.
       const slash = key.indexOf('/');
       const spec = specs.get(key.slice(0, slash));
-      const again = await spec?.reconciler.reconcile(key.slice(slash + 1), signal);
+      const retryAfterMs = await spec?.reconciler.reconcile(key.slice(slash + 1), signal);
       metrics.reconciles.inc({ outcome: 'done' });
-      return again;
+      return retryAfterMs;
     },
     onFailure(key, error, retryInMs) {
       metrics.reconciles.inc({ outcome: 'failed' });

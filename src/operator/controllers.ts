@@ -70,9 +70,9 @@ export function ownerController(
 /** Services of the complete cluster. A Service that needs no proxy costs no request. */
 export function serviceController(
   reconciler: Reconciler,
-  { namespace, defaultClass, takesUnclassed }: WatchChoices & { readonly takesUnclassed: boolean },
+  { namespace, defaultClass, servesUnclassed }: WatchChoices & { readonly servesUnclassed: boolean },
 ): ControllerSpec {
-  const ours = (service: KubeObject): boolean => isOfInterest(service, takesUnclassed);
+  const ours = (service: KubeObject): boolean => isOfInterest(service, servesUnclassed);
   return {
     reconciler,
     resources: { ...SERVICES, names: (service) => (ours(service) ? own(service) : []) },

@@ -19,8 +19,8 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
     },
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
     patch(kind, { name, subresource }, { body }) {
-      const said = subresource === 'status' ? shownConditions(body) : '';
-      if (said !== '') print(`# ${said}\n`);
+      const shown = subresource === 'status' ? shownConditions(body) : '';
+      if (shown !== '') print(`# ${shown}\n`);
       return Promise.resolve(parseObject({ ...kind, metadata: { name: name ?? '' } }));
     },
     remove(kind, { name }) {

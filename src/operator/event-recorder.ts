@@ -32,7 +32,7 @@ const MAX_MESSAGE = 1024;
 /** Maximum length of the resource's name in an event's name, which has at most 253 characters. */
 const MAX_SUBJECT_NAME = 230;
 
-interface Told {
+interface RecentEvent {
   readonly name: string;
   readonly count: number;
   readonly atMs: number;
@@ -48,20 +48,20 @@ export function createEventRecorder(options: {
 }): EventRecorder {
   const { client, clock, log } = options;
   /** The insertion order is the age. The oldest entry is dropped first, which at worst writes one event again. */
-  const told = new Map<string, Told>();
+  const recent = new Map<string, RecentEvent>();
 
-  function remember(key: string, event: Told): void {
-    told.delete(key);
-    told.set(key, event);
-    const oldest = told.keys().next();
-    if (told.size > MAX_REMEMBERED && oldest.done !== true) told.delete(oldest.value);
+  function remember(key: string, event: RecentEvent): void {
+    recent.delete(key);
+    recent.set(key, event);
+    const oldest = recent.keys().next();
+    if (recent.size > MAX_REMEMBERED && oldest.done !== true) recent.delete(oldest.value);
   }
 
   return {
     async record(about, { type, reason, message }, signal) {
       const text = message.slice(0, MAX_MESSAGE);
       const key = JSON.stringify([about.uid, type, reason, text]);
-      const before = told.get(key);
+      const before = recent.get(key);
       const now = clock.now();
       if (before !== undefined && now - before.atMs < REPEAT_AFTER_MS) return;
       const time = new Date(now).toISOString().replace(/\.\d+Z$/, 'Z');
@@ -86,7 +86,7 @@ export function createEventRecorder(options: {
           remember(key, { ...before, count, atMs: now });
         }
       } catch (error) {
-        told.delete(key);
+        recent.delete(key);
         log.debug(
           { kind: about.kind.kind, name: about.name, reason, error: errorText(error) },
           'event not written',

@@ -121,7 +121,7 @@ const PATCH_TYPES = { merge: 'application/merge-patch+json', json: 'application/
 /** Creates a client on a connection. */
 export function createKubeClient(connection: ClusterConnection): KubeClient {
   const call = createCall(connection);
-  return { ...reads(connection, call), ...writes(call) };
+  return { ...readCalls(connection, call), ...writes(call) };
 }
 
 interface CallRequest {
@@ -156,7 +156,7 @@ function createCall(connection: ClusterConnection): Call {
   };
 }
 
-function reads(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get' | 'list' | 'watch'> {
+function readCalls(connection: ClusterConnection, call: Call): Pick<KubeClient, 'get' | 'list' | 'watch'> {
   async function* pages(kind: ResourceKind, options: ListOptions, signal: AbortSignal) {
     let token = '';
     do {

@@ -20,7 +20,7 @@ export interface LeaveOptions {
 }
 
 /** Delay before a retry. */
-const AGAIN_MS = 5000;
+const RETRY_MS = 5000;
 
 /**
  * Removes the created objects and the finalizers; the resources themselves stay.
@@ -35,18 +35,18 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
     for (const key of await namesOf(client, resources, signal)) waiting.set(`${name}/${key}`, 'not started');
   log.info({ resources: waiting.size }, 'cleaning up');
   while (!signal.aborted) {
-    let againMs = AGAIN_MS;
+    let retryMs = RETRY_MS;
     for (const key of waiting.keys()) {
       if (signal.aborted) break;
       const slash = key.indexOf('/');
       try {
-        const again = await specs
+        const retryAfterMs = await specs
           .get(key.slice(0, slash))
           ?.reconciler.reconcile(key.slice(slash + 1), signal);
-        if (again === undefined) waiting.delete(key);
+        if (retryAfterMs === undefined) waiting.delete(key);
         else {
           waiting.set(key, 'its pods are still there');
-          againMs = Math.min(againMs, again);
+          retryMs = Math.min(retryMs, retryAfterMs);
         }
       } catch (error) {
         waiting.set(key, errorText(error));
@@ -61,7 +61,7 @@ export async function leave(options: LeaveOptions, signal: AbortSignal): Promise
       const left = [...waiting].map(([key, reason]) => `${key} (${reason})`).join(', ');
       throw new TailcastError('CLEANUP_INCOMPLETE', `not cleaned up: ${left}`);
     }
-    await pause(againMs, signal, clock);
+    await pause(retryMs, signal, clock);
   }
 }
 

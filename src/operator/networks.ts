@@ -8,7 +8,7 @@ export interface Network {
   /** Number of addresses. */
   readonly size: bigint;
   /** True if all bits after the prefix are zero. */
-  readonly whole: boolean;
+  readonly isAligned: boolean;
 }
 
 /** @returns undefined for an invalid CIDR */
@@ -20,7 +20,7 @@ export function networkOf(text: string): Network | undefined {
   if (family === 0 || BigInt(length) > bits) return undefined;
   const size = 1n << (bits - BigInt(length));
   const number = numberOf(address, family);
-  return { family, first: number - (number % size), size, whole: number % size === 0n };
+  return { family, first: number - (number % size), size, isAligned: number % size === 0n };
 }
 
 function numberOf(address: string, family: number): bigint {
@@ -50,7 +50,7 @@ export function addressAt({ family, first }: Network, offset: bigint): string {
 }
 
 /** True if the network contains an address. */
-export function holds({ family, first, size }: Network, address: string): boolean {
+export function contains({ family, first, size }: Network, address: string): boolean {
   if (isIP(address) !== family) return false;
   const offset = numberOf(address, family) - first;
   return offset >= 0n && offset < size;

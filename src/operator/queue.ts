@@ -78,20 +78,20 @@ class KeyedQueue implements WorkQueue {
   }
 
   async #work(key: string, signal: AbortSignal): Promise<void> {
-    let again: number | undefined;
+    let retryAfterMs: number | undefined;
     try {
-      again = await this.#options.handle(key, signal);
+      retryAfterMs = await this.#options.handle(key, signal);
       this.#backoffs.delete(key);
     } catch (error) {
-      again = this.#backoff(key);
-      if (!signal.aborted) this.#options.onFailure(key, error, again);
+      retryAfterMs = this.#backoff(key);
+      if (!signal.aborted) this.#options.onFailure(key, error, retryAfterMs);
     }
     this.#working.delete(key);
     if (signal.aborted) return;
     if (this.#addedMeanwhile.delete(key)) {
       this.#waiting.add(key);
-    } else if (again !== undefined) {
-      this.#delay(key, again);
+    } else if (retryAfterMs !== undefined) {
+      this.#delay(key, retryAfterMs);
     }
     this.#startWork();
   }

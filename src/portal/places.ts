@@ -1,6 +1,6 @@
 /** Limits concurrent requests to recorders, in total and per tailnet node. */
 import { TailcastError } from '../errors.ts';
-import { createPlaceCount } from '../place-count.ts';
+import { createKeyedCounter } from '../keyed-counter.ts';
 
 export interface Places {
   /** @returns a function that releases the slot; only its first call counts @throws TailcastError `OVERLOADED` */
@@ -8,12 +8,12 @@ export interface Places {
 }
 
 export function createPlaces(limits: { readonly total: number; readonly perNode: number }): Places {
-  const taken = createPlaceCount();
+  const taken = createKeyedCounter();
   return {
     take(nodeId) {
       if (taken.total >= limits.total)
         throw new TailcastError('OVERLOADED', 'too many people look at recordings');
-      if (taken.takenBy(nodeId) >= limits.perNode)
+      if (taken.usedBy(nodeId) >= limits.perNode)
         throw new TailcastError('OVERLOADED', 'your node looks at too many recordings');
       return taken.take(nodeId);
     },

@@ -7,7 +7,7 @@ import { errorText, TailcastError } from '../errors.ts';
 import { dialUpgrade, type UpgradeAnswer } from '../proxy/session/dial.ts';
 import type { Target } from '../kube/canonical-target.ts';
 import { onlyLine } from '../kube/header-lines.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import { createCandidates, type RecorderNode } from '../recording/recorder-candidates.ts';
 import type { DialRecorder } from '../recording/recorder-connection.ts';
 import { dialNode } from '../recording/recorder-dial.ts';
@@ -94,7 +94,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
       const dialMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
       const answerMs = node.suspect ? limits.suspectTimeoutMs : limits.answerTimeoutMs;
       const { socket } = await dialNode(node.addresses, deps.dial, dialMs, given);
-      const result = await within(answerMs, 'the answer of the recorder', given, (bounded) =>
+      const result = await withTimeout(answerMs, 'the answer of the recorder', given, (bounded) =>
         attempt(socket, bounded),
       ).catch((error: unknown) => {
         socket.destroy();
@@ -118,7 +118,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
       throw new Error(failures.join('; '));
     };
     try {
-      return await within(limits.totalTimeoutMs, 'asking the recorders', signal, tryAll);
+      return await withTimeout(limits.totalTimeoutMs, 'asking the recorders', signal, tryAll);
     } catch (error) {
       if (untrusted) throw new TailcastError('PORTAL_UNTRUSTED', undefined, { cause: error });
       throw new TailcastError('RECORDER_UNAVAILABLE', errorText(error), { cause: error });

@@ -6,8 +6,8 @@
 import { Agent, request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { asError } from '../errors.ts';
-import { within } from '../async/within.ts';
-import { watchForLeft } from '../kept-connections.ts';
+import { withTimeout } from '../async/with-timeout.ts';
+import { watchForStale } from '../stale-connections.ts';
 import { createCandidates } from './recorder-candidates.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
@@ -66,7 +66,7 @@ export function createEventPoster(deps: {
   const probe = async (address: string, signal: AbortSignal): Promise<void> => {
     const at = supportedAt.get(address);
     if (at !== undefined && deps.nowMs() - at < limits.probeMemoryMs) return;
-    const { status } = await within(limits.probeTimeoutMs, 'HEAD /v2/event', signal, (given) =>
+    const { status } = await withTimeout(limits.probeTimeoutMs, 'HEAD /v2/event', signal, (given) =>
       exchange(agent, address, 'HEAD', '', given),
     );
     if (status === 404)
@@ -80,7 +80,7 @@ export function createEventPoster(deps: {
     async post(address, line, signal) {
       try {
         await probe(address, signal);
-        const { status, text } = await within(limits.postTimeoutMs, 'POST /v2/event', signal, (given) =>
+        const { status, text } = await withTimeout(limits.postTimeoutMs, 'POST /v2/event', signal, (given) =>
           exchange(agent, address, 'POST', line, given),
         );
         if (status !== 200) throw new Error(`server returned non-OK status: ${status}: ${text}`);
@@ -119,7 +119,7 @@ class DialAgent extends Agent {
   ): Duplex | null | undefined {
     const address = options.host ?? '';
     const never = new AbortController().signal;
-    within(this.#dialTimeoutMs, `connecting to ${address}`, never, (signal) =>
+    withTimeout(this.#dialTimeoutMs, `connecting to ${address}`, never, (signal) =>
       this.#dial(address, signal),
     ).then(
       (socket) => opened?.(null, socket),
@@ -163,12 +163,12 @@ async function exchange(
       },
       signal,
     });
-    const wasLeft = watchForLeft(sent);
+    const isStale = watchForStale(sent);
     sent.end(body);
     try {
       return await readAnswer(sent);
     } catch (error) {
-      if (!wasLeft(error) || attempt > 1 || signal.aborted) throw error;
+      if (!isStale(error) || attempt > 1 || signal.aborted) throw error;
     }
   }
 }

@@ -7,7 +7,7 @@
 import { pause } from '../async/pause.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import type { Journals } from './journal/journals.ts';
 import { LateDeliveries, type LateLimits } from './late-deliveries.ts';
 import type { LateEvents } from './late-end.ts';
@@ -122,7 +122,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
   };
   const late = new LateDeliveries({
     open: (intent, recorders, signal) =>
-      within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
+      withTimeout(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(recorders), intent, given, []),
       ),
     nowMs: deps.nowMs,
@@ -147,7 +147,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
       const { recorders, sessionId } = request;
       const begin = { offset: 0, part: 1, preamble: new Uint8Array(), frames: 0 };
       const intent = { sessionId, ...begin, recorders };
-      const connection = await within(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
+      const connection = await withTimeout(limits.openTimeoutMs, 'finding a recorder', signal, (given) =>
         tryInOrder(context, candidates.order(request.recorders), intent, given, failures),
       ).catch((error: unknown) => {
         signal.throwIfAborted();
@@ -254,7 +254,7 @@ async function moveSession(
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }
-  return within(limits.moveTimeoutMs, 'finding another recorder', context.closing, async (signal) => {
+  return withTimeout(limits.moveTimeoutMs, 'finding another recorder', context.closing, async (signal) => {
     for (;;) {
       try {
         return await tryInOrder(context, candidates.order(request.recorders), intent, signal, []);

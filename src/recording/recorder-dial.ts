@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream';
 import { pause } from '../async/pause.ts';
 import { errorText } from '../errors.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import type { DialRecorder } from './recorder-connection.ts';
 
 /** Delay before the next address of a node is tried in parallel (RFC 8305 §5). */
@@ -24,7 +24,7 @@ export async function dialNode(
   let won = false;
   const attempts = addresses.map(async (address, index) => {
     if (index > 0) await headStart(index * NEXT_ADDRESS_DELAY_MS, either);
-    const socket = await within(timeoutMs, `connecting to ${address}`, either, (given) =>
+    const socket = await withTimeout(timeoutMs, `connecting to ${address}`, either, (given) =>
       dialAndKeep(address, dial, given),
     );
     if (won) {

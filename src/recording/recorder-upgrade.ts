@@ -1,11 +1,11 @@
 /**
  * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`, and after the 101 both directions carry records
- * (`wire/recorder-api/upload-record.ts`): frames to the recorder, acknowledgements from it. Both sides need half of the
+ * (`wire/recorder-api/length-prefixed.ts`): frames to the recorder, acknowledgements from it. Both sides need half of the
  * CPU of HTTP/2. Only tailcast recorders support it.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import { encodeUploadFields } from '../wire/recorder-api/upload-headers.ts';
 import {
   createRecordReader,
@@ -14,7 +14,7 @@ import {
   MAX_ACK_RECORD_BYTES,
   MAX_UPLOAD_RECORD_BYTES,
   RECORD_PROTOCOL,
-} from '../wire/recorder-api/upload-record.ts';
+} from '../wire/recorder-api/length-prefixed.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
@@ -89,7 +89,7 @@ interface UpgradeAnswer {
 }
 
 async function upgrade(socket: Duplex, options: UpgradeOptions, signal: AbortSignal): Promise<UpgradeAnswer> {
-  return within(options.timeoutMs, 'GET /v2/record', signal, async () => {
+  return withTimeout(options.timeoutMs, 'GET /v2/record', signal, async () => {
     const answer = Promise.withResolvers<UpgradeAnswer>();
     const asked = request({
       method: 'GET',

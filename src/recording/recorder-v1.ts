@@ -6,7 +6,7 @@
 import { request } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { createDeadline } from '../async/deadline.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import { createOutcome, type RecorderConnection } from './recorder-connection.ts';
 
 export interface V1Options {
@@ -43,7 +43,7 @@ export async function openV1(
   };
   upload.on('error', fail);
   upload.once('close', () => fail(new Error('the connection to the recorder was closed')));
-  const opening = within(options.continueTimeoutMs, 'POST /record', signal, async () => {
+  const opening = withTimeout(options.continueTimeoutMs, 'POST /record', signal, async () => {
     const ready = Promise.withResolvers<void>();
     upload.once('continue', ready.resolve);
     upload.once('error', ready.reject);

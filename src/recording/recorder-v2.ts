@@ -8,7 +8,7 @@
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { offersUpgrade, type HeaderFields } from '../wire/recorder-api/upload-headers.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import type { RecorderConnection } from './recorder-connection.ts';
 import { createUploadAnswer } from './upload-answer.ts';
 
@@ -95,7 +95,7 @@ async function ask(
   timeoutMs: number,
   signal: AbortSignal,
 ): Promise<Answer> {
-  return within(timeoutMs, `${method} /v2/record`, signal, async () => {
+  return withTimeout(timeoutMs, `${method} /v2/record`, signal, async () => {
     const answer = Promise.withResolvers<Answer>();
     // `request` throws if the session is closed already.
     const stream = session.request(

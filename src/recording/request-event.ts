@@ -11,7 +11,7 @@ import type { Events } from '../observe/events.ts';
 import { replaceSecrets, replaceSecretWords, SECRET } from '../secrets.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { encodeApiRequestEvent, type ApiRequestEvent } from '../wire/recorder-api/api-event.ts';
-import { within } from '../async/within.ts';
+import { withTimeout } from '../async/with-timeout.ts';
 import type { EventPoster } from './event-poster.ts';
 import { findRecorders, type RecorderDirectory } from './find-recorders.ts';
 import type { RecordingPolicy } from './policy.ts';
@@ -79,7 +79,7 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
       }
       try {
         const line = encodeApiRequestEvent(described);
-        await within(limits.timeoutMs, 'telling a recorder', never, (signal) =>
+        await withTimeout(limits.timeoutMs, 'telling a recorder', never, (signal) =>
           tell(deps, recording, line, signal),
         );
       } catch (error) {

@@ -36,14 +36,14 @@ export function findHost(
   const named = records.filter((record) => matches(record.name, [record.address]));
   const [first] = named;
   if (first === undefined) return { kind: 'unknown' };
-  const reached = named.find(({ address }) => nodes.some((one) => takes(one, address)));
+  const reached = named.find(({ address }) => nodes.some((one) => routesTo(one, address)));
   return reached === undefined
     ? { kind: 'unreachable', name: first.name }
     : { kind: 'service', name: reached.name };
 }
 
 /** True if packets for an address go to this node. */
-function takes({ routes }: TailnetNode, address: string): boolean {
+function routesTo({ routes }: TailnetNode, address: string): boolean {
   const family = isIP(address) === 6 ? 'ipv6' : 'ipv4';
   const list = new BlockList();
   for (const route of routes) {

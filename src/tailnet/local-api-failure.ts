@@ -7,7 +7,7 @@ export function describeFailure(thrown: unknown, socketPath: string): string {
   return sentence?.(socketPath) ?? `talking to ${socketPath} failed: ${errorText(thrown)}`;
 }
 
-function nobodyListens(path: string): string {
+function notListening(path: string): string {
   return `nothing is listening on ${path}: start tailscaled, or name the socket it listens on`;
 }
 
@@ -26,8 +26,8 @@ const SENTENCES: ReadonlyMap<string, (path: string) => string> = new Map([
   ],
   ['EACCES', notAllowed],
   ['EPERM', notAllowed],
-  ['ECONNREFUSED', nobodyListens],
-  ['ENOTSOCK', nobodyListens],
+  ['ECONNREFUSED', notListening],
+  ['ENOTSOCK', notListening],
   ['ECONNRESET', hungUp],
   ['EPIPE', hungUp],
   [

@@ -11,7 +11,7 @@ import {
 } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { TailcastError } from '../errors.ts';
-import { watchForLeft } from '../kept-connections.ts';
+import { watchForStale } from '../stale-connections.ts';
 import { parseExactJson } from './exact-json.ts';
 import { readTextLines } from '../wire/lines.ts';
 import { describeFailure, describeRefusal } from './local-api-failure.ts';
@@ -71,11 +71,11 @@ async function ask(
 ): Promise<IncomingMessage> {
   const options = requestOptions(socketPath, path, signal);
   const first = request({ ...options, agent });
-  const wasLeft = watchForLeft(first);
+  const isStale = watchForStale(first);
   try {
     return await responseTo(first, signal);
   } catch (error) {
-    if (!wasLeft(error)) throw error;
+    if (!isStale(error)) throw error;
     return await responseTo(request({ ...options, agent: false }), signal);
   }
 }

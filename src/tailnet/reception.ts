@@ -93,7 +93,7 @@ export function createReception(options: ReceptionOptions): Reception {
   }
 
   /** Closes the oldest connection, which is least likely to be honest. */
-  function makeRoom(): void {
+  function closeOldest(): void {
     const [oldest] = halfOpen;
     if (halfOpen.size <= options.maxHalfOpen || oldest === undefined) return;
     halfOpen.delete(oldest);
@@ -111,7 +111,7 @@ export function createReception(options: ReceptionOptions): Reception {
       }
       halfOpen.add(raw);
       raw.once('close', () => halfOpen.delete(raw));
-      makeRoom();
+      closeOldest();
       if (options.proxyProtocol === 'require') admitProxied(raw, peer);
       else admit(raw, peer);
     },

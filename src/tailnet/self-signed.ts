@@ -144,7 +144,7 @@ interface ServerNeeds {
 }
 
 async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCertificate> {
-  const kept = loadKept(await readIfPresent(path), path);
+  const kept = loadStored(await readIfPresent(path), path);
   if (kept !== undefined && isGood(kept, needs)) return kept;
   const { authority, names, nowMs } = needs;
   const pair = await issueServer(authority, { names, nowMs, validMs: SERVER_DAYS * DAY_MS });
@@ -155,7 +155,7 @@ async function openServer(path: string, needs: ServerNeeds): Promise<LoadedCerti
 }
 
 /** Returns undefined for an invalid file, which is replaced: clients trust the CA, not the server certificate. */
-function loadKept(pem: string | undefined, path: string): LoadedCertificate | undefined {
+function loadStored(pem: string | undefined, path: string): LoadedCertificate | undefined {
   const start = pem?.indexOf('-----BEGIN CERTIFICATE-----') ?? -1;
   if (pem === undefined || start === -1) return undefined;
   try {

@@ -5,10 +5,10 @@
  * therefore limited, and the queue is short. The port is sent only for loopback addresses, where tailscaled needs
  * it to identify its own forwards.
  */
-import { unlessAborted } from '../async/within.ts';
+import { unlessAborted } from '../async/with-timeout.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { formatAddressPort, isLoopback } from './addresses.ts';
-import { createGatekeeper } from '../async/gatekeeper.ts';
+import { createLimiter } from '../async/limiter.ts';
 import type { Identity, IdentitySource, Peer } from './identity.ts';
 import type { LocalApi } from './local-api.ts';
 import { parseWhoisAnswer } from './whois-answer.ts';
@@ -59,7 +59,7 @@ export function createWhois(options: WhoisOptions): Whois {
   const maxEntries = options.maxEntries ?? 10_000;
   const timeoutMs = options.timeoutMs ?? 5000;
   const allowShared = options.allowShared ?? false;
-  const gatekeeper = createGatekeeper({
+  const limiter = createLimiter({
     maxActive: options.maxConcurrent ?? 4,
     maxWaiting: options.maxQueued ?? 256,
     full: () => new TailcastError('IDENTITY_UNAVAILABLE', 'too many questions are waiting'),
@@ -85,14 +85,14 @@ export function createWhois(options: WhoisOptions): Whois {
 
   async function ask(question: string): Promise<Identity> {
     const signal = AbortSignal.timeout(timeoutMs);
-    const answer = await gatekeeper.run(() => options.localApi.whois(question, signal), signal);
+    const answer = await limiter.run(() => options.localApi.whois(question, signal), signal);
     if (answer.kind === 'unknown') throw new TailcastError('IDENTITY_UNKNOWN');
     return parseWhoisAnswer(answer.json, { allowShared });
   }
 
   function lookUp(question: string, peer: Peer): Promise<Identity> {
-    const underWay = lookups.get(question);
-    if (underWay !== undefined && samePeer(underWay.peer, peer)) return underWay.answer;
+    const pending = lookups.get(question);
+    if (pending !== undefined && samePeer(pending.peer, peer)) return pending.answer;
     const generation = lookups;
     const askedAtMs = now();
     const answer = ask(question).then(

@@ -2,7 +2,7 @@
  * Splits a byte stream of JSON objects, with any whitespace or none between them, as Go's streaming decoder does.
  * Buffers at most one incomplete object.
  */
-import { fuse } from './fuse.ts';
+import { stopAfterFailure } from './stop-after-failure.ts';
 import { WireError } from './wire-error.ts';
 
 export interface JsonObjectSplitter<Value> {
@@ -37,7 +37,7 @@ export function createJsonObjectSplitter<Value>(
   let inString = false;
   let escaped = false;
 
-  const push = fuse((chunk: Uint8Array): readonly Value[] => {
+  const push = stopAfterFailure((chunk: Uint8Array): readonly Value[] => {
     const values: Value[] = [];
     let start = 0;
     for (let index = 0; index < chunk.length; index += 1) {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { FairQueue } from '../../src/async/fair-queue.ts';
-import { createGatekeeper } from '../../src/async/gatekeeper.ts';
+import { createLimiter } from '../../src/async/limiter.ts';
 import { createSequence, createSharedStep } from '../../src/async/sequence.ts';
 import { settle } from '../operator/fake-clock.ts';
 
@@ -85,14 +85,14 @@ describe('a shared step', () => {
   });
 });
 
-describe('a gatekeeper', () => {
+describe('a limiter', () => {
   it('runs so many at a time, the others in the order in which they came', async () => {
     const { begun, of, end } = work();
-    const gatekeeper = createGatekeeper({ maxActive: 2 });
-    const all = ['a', 'b', 'c', 'd'].map((name) => gatekeeper.run(of(name)));
+    const limiter = createLimiter({ maxActive: 2 });
+    const all = ['a', 'b', 'c', 'd'].map((name) => limiter.run(of(name)));
     await settle();
     expect(begun).toEqual(['a', 'b']);
-    expect([gatekeeper.active, gatekeeper.waiting]).toEqual([2, 2]);
+    expect([limiter.active, limiter.waiting]).toEqual([2, 2]);
     end('b');
     await settle();
     expect(begun).toEqual(['a', 'b', 'c']);
@@ -101,20 +101,20 @@ describe('a gatekeeper', () => {
     end('c');
     end('d');
     expect(await Promise.all(all)).toEqual(['a', 'b', 'c', 'd']);
-    expect([gatekeeper.active, gatekeeper.waiting]).toEqual([0, 0]);
+    expect([limiter.active, limiter.waiting]).toEqual([0, 0]);
   });
 
   it('gives the place of work that failed to the next', async () => {
-    const gatekeeper = createGatekeeper({ maxActive: 1 });
-    await expect(gatekeeper.run(() => Promise.reject(new Error('broken')))).rejects.toThrow('broken');
-    expect(await gatekeeper.run(async () => 'next')).toBe('next');
+    const limiter = createLimiter({ maxActive: 1 });
+    await expect(limiter.run(() => Promise.reject(new Error('broken')))).rejects.toThrow('broken');
+    expect(await limiter.run(async () => 'next')).toBe('next');
   });
 
   it('refuses whoever finds the line full', async () => {
     const { of, end } = work();
-    const gatekeeper = createGatekeeper({ maxActive: 1, maxWaiting: 1, full: () => new Error('full') });
-    const all = [gatekeeper.run(of('a')), gatekeeper.run(of('b'))];
-    await expect(gatekeeper.run(of('c'))).rejects.toThrow('full');
+    const limiter = createLimiter({ maxActive: 1, maxWaiting: 1, full: () => new Error('full') });
+    const all = [limiter.run(of('a')), limiter.run(of('b'))];
+    await expect(limiter.run(of('c'))).rejects.toThrow('full');
     end('a');
     await settle();
     end('b');
@@ -123,11 +123,11 @@ describe('a gatekeeper', () => {
 
   it('lets whoever waits leave the line', async () => {
     const { begun, of, end } = work();
-    const gatekeeper = createGatekeeper({ maxActive: 1 });
+    const limiter = createLimiter({ maxActive: 1 });
     const abort = new AbortController();
-    const first = gatekeeper.run(of('a'));
-    const second = gatekeeper.run(of('b'), abort.signal);
-    const third = gatekeeper.run(of('c'));
+    const first = limiter.run(of('a'));
+    const second = limiter.run(of('b'), abort.signal);
+    const third = limiter.run(of('c'));
     abort.abort(new Error('gone'));
     await expect(second).rejects.toThrow('gone');
     end('a');
@@ -135,14 +135,14 @@ describe('a gatekeeper', () => {
     expect(begun).toEqual(['a', 'c']);
     end('c');
     expect(await Promise.all([first, third])).toEqual(['a', 'c']);
-    await expect(gatekeeper.run(of('d'), abort.signal)).rejects.toThrow('gone');
+    await expect(limiter.run(of('d'), abort.signal)).rejects.toThrow('gone');
   });
 
   it('lets owners take turns, and gives one owner no more than its part', async () => {
     const { begun, of, end } = work();
-    const gatekeeper = createGatekeeper({ maxActive: 2, maxActivePerOwner: 1 });
+    const limiter = createLimiter({ maxActive: 2, maxActivePerOwner: 1 });
     const names = ['a1', 'a2', 'a3', 'b1', 'b2', 'c1'];
-    const all = names.map((name) => gatekeeper.run(of(name), undefined, name[0]));
+    const all = names.map((name) => limiter.run(of(name), undefined, name[0]));
     await settle();
     expect(begun).toEqual(['a1', 'b1']);
     for (const [name, next] of [
@@ -162,17 +162,17 @@ describe('a gatekeeper', () => {
 
   it('shares a full queue among owners', async () => {
     const { of, end } = work();
-    const gatekeeper = createGatekeeper({
+    const limiter = createLimiter({
       maxActive: 1,
       maxWaiting: 4,
       full: () => new Error('full'),
     });
     const names = ['a1', 'a2', 'a3', 'a4', 'a5'];
-    const all = names.map((name) => gatekeeper.run(of(name), undefined, 'a'));
-    await expect(gatekeeper.run(of('a6'), undefined, 'a')).rejects.toThrow('full');
-    expect([gatekeeper.isFull('a'), gatekeeper.isFull('b')]).toEqual([true, false]);
-    for (const name of ['b1', 'b2']) all.push(gatekeeper.run(of(name), undefined, 'b'));
-    await expect(gatekeeper.run(of('b3'), undefined, 'b')).rejects.toThrow('full');
+    const all = names.map((name) => limiter.run(of(name), undefined, 'a'));
+    await expect(limiter.run(of('a6'), undefined, 'a')).rejects.toThrow('full');
+    expect([limiter.isFull('a'), limiter.isFull('b')]).toEqual([true, false]);
+    for (const name of ['b1', 'b2']) all.push(limiter.run(of(name), undefined, 'b'));
+    await expect(limiter.run(of('b3'), undefined, 'b')).rejects.toThrow('full');
     for (const name of ['a1', 'b1', 'a2', 'b2', 'a3', 'a4', 'a5']) {
       await settle();
       end(name);

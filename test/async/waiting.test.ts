@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { createBackoff } from '../../src/async/backoff.ts';
 import { pause } from '../../src/async/pause.ts';
-import { settledWithin, unlessAborted, within } from '../../src/async/within.ts';
+import { settledWithin, unlessAborted, withTimeout } from '../../src/async/with-timeout.ts';
 import { createFakeClock, settle, type FakeClock } from '../operator/fake-clock.ts';
 
 let clock: FakeClock;
@@ -42,9 +42,9 @@ describe('a pause', () => {
 
 describe('work with a time limit', () => {
   it('gives what the work gives, and leaves no timer behind', async () => {
-    expect(await within(100, 'work', abort.signal, async () => 'done', clock)).toBe('done');
+    expect(await withTimeout(100, 'work', abort.signal, async () => 'done', clock)).toBe('done');
     await expect(
-      within(100, 'work', undefined, () => Promise.reject(new Error('broken')), clock),
+      withTimeout(100, 'work', undefined, () => Promise.reject(new Error('broken')), clock),
     ).rejects.toThrow('broken');
     expect(clock.nextInMs).toBeUndefined();
   });
@@ -52,7 +52,7 @@ describe('work with a time limit', () => {
   it('fails when the time is over, and tells the work so', async () => {
     let given: AbortSignal | undefined;
     const { seen } = watch(
-      within(
+      withTimeout(
         100,
         'asking',
         abort.signal,
@@ -73,14 +73,14 @@ describe('work with a time limit', () => {
 
   it('fails with the reason of the signal, before and while it works', async () => {
     const forever = (): Promise<never> => new Promise<never>(() => undefined);
-    const { seen } = watch(within(100, 'work', abort.signal, forever, clock));
+    const { seen } = watch(withTimeout(100, 'work', abort.signal, forever, clock));
     abort.abort(new Error('gone'));
     await settle();
     expect(seen()).toEqual(new Error('gone'));
     expect(clock.nextInMs).toBeUndefined();
     let begun = false;
     const late = async (): Promise<void> => void (begun = true);
-    await expect(within(100, 'work', abort.signal, late, clock)).rejects.toThrow('gone');
+    await expect(withTimeout(100, 'work', abort.signal, late, clock)).rejects.toThrow('gone');
     expect(begun).toBe(false);
   });
 });

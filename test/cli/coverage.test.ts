@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { describe, expect, it } from 'vitest';
-import { judgeCoverage, type RecordedSession } from '../../src/cli/coverage.ts';
+import { compareCoverage, type RecordedSession } from '../../src/cli/coverage.ts';
 import { runProgram } from '../../src/cli/program.ts';
 import { createRig, uploadWhole } from '../tsrecorder/recorder-rig.ts';
 import type { AuditedSession } from '../../src/kube/audit-log.ts';
@@ -52,7 +52,7 @@ describe('coverage', () => {
     ['of another kind under that id', { gatewayId: 'r1', subresource: 'attach' }, 'unrecorded'],
     ['that is an upgrade of another kind', { gatewayId: 'x', subresource: '' }, 'unrecordable'],
   ])('of a session %s is %s', (_what, overrides, coverage) => {
-    expect(judgeCoverage([session(overrides)], [R1])).toMatchObject([{ coverage }]);
+    expect(compareCoverage([session(overrides)], [R1])).toMatchObject([{ coverage }]);
   });
 
   it.each<[string, Partial<AuditedSession>, string]>([
@@ -65,20 +65,20 @@ describe('coverage', () => {
     ['of another kind under that id', { auditId: 'r1', subresource: 'attach' }, 'direct'],
   ])('in noauth mode of a session %s is %s', (_what, overrides, coverage) => {
     const ofDev = session({ user: 'dev', impersonatedBy: undefined, ...overrides });
-    expect(judgeCoverage([ofDev], [{ ...R1, isImpersonated: false }])).toMatchObject([{ coverage }]);
+    expect(compareCoverage([ofDev], [{ ...R1, isImpersonated: false }])).toMatchObject([{ coverage }]);
   });
 
   it('lets a recording cover one session, the first with its id', () => {
     const later = session({ auditId: 'r1', time: '2026-01-01T00:00:01Z' });
     const first = session({ auditId: 'r1', time: '2026-01-01T00:00:00Z' });
-    expect(judgeCoverage([later, first, first], [R1])).toMatchObject([
+    expect(compareCoverage([later, first, first], [R1])).toMatchObject([
       { time: first.time, coverage: 'recorded' },
       { time: later.time, coverage: 'direct' },
     ]);
   });
 
   it('counts the events of one session once, oldest session first', () => {
-    const judged = judgeCoverage(
+    const judged = compareCoverage(
       [
         session({ auditId: 'b', time: '2026-01-02T00:00:00Z' }),
         session({ auditId: 'a' }),

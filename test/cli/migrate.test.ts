@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { runProgram } from '../../src/cli/program.ts';
-import { judgePolicy, plainJson } from '../../src/doctor/migration/grants.ts';
+import { policyFindings, plainJson } from '../../src/doctor/migration/grants.ts';
 import { startApiServerDouble } from '../operator/api-server-double.ts';
 
 let folder: string;
@@ -242,7 +242,7 @@ describe('grants', () => {
       ['different'],
     ],
   ])('%s', (_name, policy, kinds) => {
-    const items = judgePolicy(policy);
+    const items = policyFindings(policy);
     expect(items.map(({ name }) => name)).toEqual(['grants[0] group:a → tag:k']);
     expect(items.flatMap(({ findings }) => findings.map(({ kind }) => kind))).toEqual(kinds);
   });
@@ -250,7 +250,7 @@ describe('grants', () => {
   it('reads comments and trailing commas, and leaves strings as they are', () => {
     const policy = '{ // a\n "grants": [ /* , */ { "app": { "x": [",]", "/*", "\\"//", ], }, }, ], }';
     expect(JSON.parse(plainJson(policy))).toEqual({ grants: [{ app: { x: [',]', '/*', '"//'] } }] });
-    expect(judgePolicy(policy)).toEqual([]);
+    expect(policyFindings(policy)).toEqual([]);
   });
 
   it('leaves JSON as it is', () => {

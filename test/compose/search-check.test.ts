@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { lookAtIndex } from '../../src/compose/look-at-index.ts';
+import { checkIndexDirectory } from '../../src/compose/check-index.ts';
 import { runChecks, type CheckFinding } from '../../src/doctor/checks.ts';
 import { searchCheck } from '../../src/doctor/search-check.ts';
 import { IndexWriter } from '../../src/tsrecorder/search/sqlite/writer.ts';
@@ -15,7 +15,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 async function examine(directory: string | undefined = folder): Promise<CheckFinding | undefined> {
-  const check = searchCheck({ place: directory, look: lookAtIndex });
+  const check = searchCheck({ place: directory, read: checkIndexDirectory });
   const [finding] = await runChecks([check], new AbortController().signal);
   return finding;
 }
@@ -48,7 +48,7 @@ describe('the check of the search index', () => {
   });
 
   it('is skipped where sessions are not searched', async () => {
-    const check = searchCheck({ place: undefined, look: lookAtIndex });
+    const check = searchCheck({ place: undefined, read: checkIndexDirectory });
     expect(await runChecks([check], new AbortController().signal)).toMatchObject([{ status: 'skipped' }]);
   });
 });

@@ -13,8 +13,8 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 async function examine(named: string | undefined = folder): Promise<CheckFinding | undefined> {
-  const look = (place: string): Promise<boolean> => checkFormat(place, SPOOL_FORMAT);
-  const check = formatCheck({ id: 'spool', title: 'spool', folder: named, look });
+  const read = (place: string): Promise<boolean> => checkFormat(place, SPOOL_FORMAT);
+  const check = formatCheck({ id: 'spool', title: 'spool', folder: named, read });
   const [finding] = await runChecks([check], new AbortController().signal);
   return finding;
 }

@@ -70,7 +70,7 @@ async function examine(
   const { client } = bench.deps();
   const { control, signal } = bench;
   const namespace = NAMESPACE;
-  const view = createClusterView({ client, namespace, uses, takesUnclassed: false });
+  const view = createClusterView({ client, namespace, uses, servesUnclassed: false });
   const nodes = once(() => control.allDevices(signal));
   const unixMs = (): number => NOW;
   const findings = await runChecks(

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { refuseBeyond, reservedGroups } from '../../src/impersonation/group-limit.ts';
+import { requireClaimable, reservedGroups } from '../../src/impersonation/group-limit.ts';
 
 describe('groups that Kubernetes itself gives rights to', () => {
   it.each([
@@ -26,7 +26,7 @@ describe('the limit of a gateway', () => {
     ],
     [['*'], ['system:masters']],
   ])('%j lets %j be claimed', (claimable, groups) => {
-    expect(() => refuseBeyond(claimable, groups)).not.toThrow();
+    expect(() => requireClaimable(claimable, groups)).not.toThrow();
   });
 
   it.each<[string[], string[], string]>([
@@ -36,7 +36,7 @@ describe('the limit of a gateway', () => {
     [['team-*'], ['team'], 'team'],
     [['a*b'], ['ab'], 'ab'],
   ])('%j refuses %j', (claimable, groups, beyond) => {
-    expect(() => refuseBeyond(claimable, groups)).toThrow(
+    expect(() => requireClaimable(claimable, groups)).toThrow(
       expect.objectContaining({
         code: 'POLICY_REFUSED',
         detail: expect.stringContaining(`group ${beyond},`) as unknown,

@@ -4,8 +4,8 @@ import {
   assertImpersonates,
   assertStripped,
   cleanResponseHeaders,
-  judgeHeaderName,
-  judgeHeaderValue,
+  checkHeaderName,
+  checkHeaderValue,
   withoutBearerSubprotocol,
   withoutNamed,
   type HeaderFamily,
@@ -52,7 +52,7 @@ describe('header families', () => {
     ['x_custom', 'ordinary'],
     ['x.trace', 'ordinary'],
   ])('%s is %s', (name, family) => {
-    expect(judgeHeaderName(name)).toBe(family);
+    expect(checkHeaderName(name)).toBe(family);
   });
 
   it.each([
@@ -75,14 +75,14 @@ describe('header families', () => {
     'ä',
     '',
   ])('B3 refuses %j', (name) => {
-    expect(() => judgeHeaderName(name)).toThrow(REFUSED);
+    expect(() => checkHeaderName(name)).toThrow(REFUSED);
   });
 
   it('refuses values that would not stay on their line', () => {
     for (const value of ['a\r\nb', 'a\nb', 'a\0b', 'a\x7f', '\u010a', '€']) {
-      expect(() => judgeHeaderValue(value, 'x')).toThrow(REFUSED);
+      expect(() => checkHeaderValue(value, 'x')).toThrow(REFUSED);
     }
-    for (const value of ['', 'a\tb', '\xe9', ' ']) expect(() => judgeHeaderValue(value, 'x')).not.toThrow();
+    for (const value of ['', 'a\tb', '\xe9', ' ']) expect(() => checkHeaderValue(value, 'x')).not.toThrow();
   });
 });
 

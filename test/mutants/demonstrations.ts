@@ -36,10 +36,10 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         test: 'h2 request with > nosniff twice, body later',
       },
       {
-        file: 'src/observe/last-resort.ts',
+        file: 'src/observe/fatal-errors.ts',
         find: "  process.on('uncaughtException', onException);\n",
         replace: '',
-        testFile: 'test/e2e/last-resort.test.ts',
+        testFile: 'test/e2e/fatal-errors.test.ts',
         test: 'drains it: sessions go on',
       },
     ],
@@ -219,14 +219,14 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     checks: [
       {
         file: 'src/proxy/front/user-limits.ts',
-        find: 'if (requests.takenBy(user) >= limits.requests)',
+        find: 'if (requests.usedBy(user) >= limits.requests)',
         replace: "if (user === '')",
         testFile: 'test/attack/one-user.test.ts',
         test: 'more watches than one may have',
       },
       {
         file: 'src/proxy/front/user-limits.ts',
-        find: 'else if (addresses.takenBy(peer.address) >= limits.connections) return false;',
+        find: 'else if (addresses.usedBy(peer.address) >= limits.connections) return false;',
         replace: '',
         testFile: 'test/attack/one-user.test.ts',
         test: 'more connections than one may have',

@@ -438,7 +438,7 @@ const FRONT = [
     ['per user', 'if (own >= limits.perUser) {', 'if (own > 1e9) {'],
     ['in total', 'if (open.total >= limits.total) {', 'if (open.total > 1e9) {'],
   ),
-  ...inFile('src/place-count.ts', ['leaving once', 'if (left) return;', '']),
+  ...inFile('src/keyed-counter.ts', ['leaving once', 'if (left) return;', '']),
   ...inFile(
     'src/proxy/session/upgrade-session.ts',
     ['longest time', 'timers.push(setTimeout(() => end(error), maxDurationMs));', 'void error;'],
@@ -684,7 +684,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   'src/proxy/gate/recheck.ts': ['test/proxy/gate/recheck.test.ts'],
   'src/proxy/session/session-counts.ts': ['test/proxy/session/session-counts.test.ts'],
-  'src/place-count.ts': ['test/place-count.test.ts', 'test/proxy/session/session-counts.test.ts'],
+  'src/keyed-counter.ts': ['test/keyed-counter.test.ts', 'test/proxy/session/session-counts.test.ts'],
   'src/proxy/session/upgrade-session.ts': [
     'test/proxy/session-life.test.ts',
     'test/proxy/session/upgrade.test.ts',

@@ -118,7 +118,7 @@ export const PORTAL: readonly Mutation[] = [
   ...inFile(
     'src/portal/places.ts',
     ['all together', 'if (taken.total >= limits.total)', 'if (taken.total >= 1e9)'],
-    ['one node', 'if (taken.takenBy(nodeId) >= limits.perNode)', 'if (taken.total >= 1e9)'],
+    ['one node', 'if (taken.usedBy(nodeId) >= limits.perNode)', 'if (taken.total >= 1e9)'],
   ),
   ...inFile('src/portal/refusal.ts', [
     'markup in a sentence',

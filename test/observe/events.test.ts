@@ -70,8 +70,8 @@ describe('events', () => {
 describe('events about the ends of recordings', () => {
   it('tell what waits, and what became of it', async () => {
     const { lines, events, valuesOf } = setUp();
-    events.recordingLeft({ ...session, bytes: 10 });
-    events.recordingLeft({ ...session, sessionId: 's2', bytes: 5 });
+    events.recordingIncomplete({ ...session, bytes: 10 });
+    events.recordingIncomplete({ ...session, sessionId: 's2', bytes: 5 });
     expect(await valuesOf('tailcast_late_recordings_waiting')).toEqual([[{}, 2]]);
     expect(await valuesOf('tailcast_late_bytes_waiting')).toEqual([[{}, 15]]);
     events.recordingDelivered({ ...session, bytes: 10, recorder: 'r', waitedMs: 7 });

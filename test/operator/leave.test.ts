@@ -19,7 +19,7 @@ import {
 import { createBench, Killed, OWN, TAILSCALE, type Bench } from './bench.ts';
 
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: true,
   defaultClass: '',
   clusterDomain: 'cluster.local',

@@ -33,7 +33,7 @@ const conditions = (path: string): readonly { type: string; status: string; mess
 
 function groupReconcilers(): Readonly<Record<string, Reconciler>> {
   const deps = bench.deps();
-  const choices = { takesUnclassed: false, defaultClass: '', clusterDomain: 'cluster.local' };
+  const choices = { servesUnclassed: false, defaultClass: '', clusterDomain: 'cluster.local' };
   return {
     'kube-apiserver': createProxyGroupReconciler(deps, { served: ['egress', 'ingress'] }),
     egress: createEgressNodesReconciler(deps, choices),

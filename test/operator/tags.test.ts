@@ -14,7 +14,7 @@ import { createServiceReconciler } from '../../src/operator/service/reconcile.ts
 import { createBench, type Bench } from './bench.ts';
 
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: true,
   defaultClass: '',
   clusterDomain: 'cluster.local',

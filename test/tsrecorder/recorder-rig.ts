@@ -19,7 +19,7 @@ import {
   endOfRecords,
   MAX_ACK_RECORD_BYTES,
   MAX_UPLOAD_RECORD_BYTES,
-} from '../../src/wire/recorder-api/upload-record.ts';
+} from '../../src/wire/recorder-api/length-prefixed.ts';
 import { framed } from '../support/recorder-double.ts';
 
 export const UPLOADER = {

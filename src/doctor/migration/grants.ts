@@ -24,7 +24,7 @@ const RULE_FIELDS: ReadonlySet<string> = new Set([
  * @param text a policy file: JSON with comments and trailing commas
  * @throws TailcastError `CONFIG_INVALID` if the text is not a policy file
  */
-export function judgePolicy(text: string): readonly MigrationItem[] {
+export function policyFindings(text: string): readonly MigrationItem[] {
   const policy = parsePolicy(text);
   const grants: unknown = field(policy, 'grants') ?? [];
   if (!Array.isArray(grants)) throw invalid('grants is not a list');
@@ -33,7 +33,7 @@ export function judgePolicy(text: string): readonly MigrationItem[] {
     if (typeof app !== 'object' || app === null) return [];
     const findings = [KUBERNETES_CAPABILITY, LEGACY_KUBERNETES_CAPABILITY].flatMap((name) => {
       const rules = field(app, name);
-      return rules === undefined ? [] : [judgeRules(name, rules)];
+      return rules === undefined ? [] : [ruleFindings(name, rules)];
     });
     return findings.length === 0
       ? []
@@ -41,7 +41,7 @@ export function judgePolicy(text: string): readonly MigrationItem[] {
   });
 }
 
-function judgeRules(name: string, rules: unknown): readonly MigrationFinding[] {
+function ruleFindings(name: string, rules: unknown): readonly MigrationFinding[] {
   if (!Array.isArray(rules))
     return [{ kind: 'unsupported', field: name, text: 'the value is not a list of rules' }];
   try {
@@ -56,10 +56,10 @@ function judgeRules(name: string, rules: unknown): readonly MigrationFinding[] {
       },
     ];
   }
-  return rules.flatMap((rule: unknown, index) => judgeRule(rule, `${name}[${index}]`, name));
+  return rules.flatMap((rule: unknown, index) => findingsOfRule(rule, `${name}[${index}]`, name));
 }
 
-function judgeRule(rule: unknown, at: string, name: string): readonly MigrationFinding[] {
+function findingsOfRule(rule: unknown, at: string, name: string): readonly MigrationFinding[] {
   const findings: MigrationFinding[] = [];
   const lower = new Map(
     typeof rule === 'object' && rule !== null

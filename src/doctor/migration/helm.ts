@@ -6,7 +6,7 @@ import type { KubeObject } from '../../operator/kube-object.ts';
 import { fullName } from '../../operator/object-cache.ts';
 import {
   different,
-  judgeFields,
+  fieldFindings,
   unsupported,
   type FieldRules,
   type FieldVerdict,
@@ -141,10 +141,10 @@ const RULES: FieldRules = {
 };
 
 /** Judges each value that the user of a release set. */
-export function judgeRelease({ name, version, values }: HelmRelease): MigrationItem {
+export function releaseFindings({ name, version, values }: HelmRelease): MigrationItem {
   return {
     kind: 'Helm release',
     name: `${name} ${version}`.trim(),
-    findings: judgeFields(values, 'values', RULES),
+    findings: fieldFindings(values, 'values', RULES),
   };
 }

@@ -8,7 +8,10 @@ export interface KnownKind {
   /** Field rules, or a function that derives them from the spec. */
   readonly rules: FieldRules | ((spec: unknown) => FieldRules);
   /** Verdict for the object as a whole, or undefined. */
-  readonly whole?: (object: { readonly name: string; readonly spec: unknown }) => FieldVerdict | undefined;
+  readonly wholeObject?: (object: {
+    readonly name: string;
+    readonly spec: unknown;
+  }) => FieldVerdict | undefined;
 }
 
 const CONTAINER = (path: string, image: (value: unknown) => FieldVerdict): FieldRules => ({
@@ -135,7 +138,7 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
   DNSConfig: { rules: dnsConfig },
   PeerRelay: {
     rules: { 'spec.**': 'same' },
-    whole: () =>
+    wholeObject: () =>
       unsupported(
         'tailcast runs no peer relays: run a node with `tailscale set --relay-server-port` outside of the operator',
       ),
@@ -143,7 +146,7 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
   ProxyClass: { rules: proxyClass },
   ProxyGroup: {
     rules: groupRules,
-    whole: ({ name, spec }) => {
+    wholeObject: ({ name, spec }) => {
       const type = typeOf(spec);
       if (type === 'ingress')
         return different(
@@ -156,18 +159,18 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
   },
   ProxyGroupPolicy: {
     rules: { 'spec.**': 'same' },
-    whole: () =>
+    wholeObject: () =>
       unsupported(
         'tailcast does not restrict which namespaces use a ProxyGroup: write a ValidatingAdmissionPolicy on the annotation tailscale.com/proxy-group',
       ),
   },
   Recorder: {
     rules: recorder,
-    whole: ({ name }) => tooLong(name),
+    wholeObject: ({ name }) => tooLong(name),
   },
   Tailnet: {
     rules: { 'spec.loginUrl': 'same', 'spec.credentials.secretName': 'same' },
-    whole: () =>
+    wholeObject: () =>
       different(
         'tailcast writes no status conditions; the Secret needs the keys client_id and client_secret',
       ),

@@ -7,7 +7,7 @@ import { isOfInterest } from '../../operator/service/predicates.ts';
 import { KNOWN_KINDS } from './kinds.ts';
 import {
   different,
-  judgeFields,
+  fieldFindings,
   unsupported,
   type FieldRules,
   type MigrationFinding,
@@ -62,7 +62,7 @@ const GROUP: FieldRules = {
   ),
 };
 
-/** Returns the facts that {@link judgeObject} needs about all objects together. */
+/** Returns the facts that {@link objectFindings} needs about all objects together. */
 export function contextOf(objects: readonly KubeObject[], defaultTags: readonly string[]): MigrationContext {
   const trustedTags = new Map<string, string>();
   for (const object of objects) {
@@ -76,7 +76,7 @@ export function contextOf(objects: readonly KubeObject[], defaultTags: readonly 
 }
 
 /** Returns the verdict about one object, or undefined if the reference operator does not read the object. */
-export function judgeObject(object: KubeObject, context: MigrationContext): MigrationItem | undefined {
+export function objectFindings(object: KubeObject, context: MigrationContext): MigrationItem | undefined {
   const { apiVersion, kind, metadata } = object;
   const item = (findings: readonly MigrationFinding[]): MigrationItem => ({
     kind,
@@ -107,7 +107,7 @@ function customResource(object: KubeObject, context: MigrationContext): readonly
       },
     ];
   const spec = specOf(object);
-  const whole = known.whole?.({ name: metadata.name, spec });
+  const wholeObject = known.wholeObject?.({ name: metadata.name, spec });
   return [
     ...(apiVersion === `${PREFIX}v1alpha1`
       ? []
@@ -118,8 +118,8 @@ function customResource(object: KubeObject, context: MigrationContext): readonly
             text: `tailcast reads v1alpha1, not ${apiVersion}`,
           },
         ]),
-    ...(whole === undefined || whole === 'same' ? [] : [{ field: '', ...whole }]),
-    ...judgeFields(spec, 'spec', typeof known.rules === 'function' ? known.rules(spec) : known.rules),
+    ...(wholeObject === undefined || wholeObject === 'same' ? [] : [{ field: '', ...wholeObject }]),
+    ...fieldFindings(spec, 'spec', typeof known.rules === 'function' ? known.rules(spec) : known.rules),
     ...annotationFindings(metadata, kind === 'ProxyGroup' ? GROUP : {}),
     ...(kind === 'Connector' ? tagFindings(textsIn(spec['tags']), undefined, context) : []),
   ];
@@ -162,7 +162,7 @@ function annotationFindings(
   const keys = [...Object.keys(metadata.annotations ?? {}), ...Object.keys(metadata.labels ?? {})];
   const own = [...new Set(keys)].filter((key) => key.startsWith(PREFIX) && !WRITTEN.test(key));
   return own.flatMap((key) =>
-    judgeFields('', key, rules).map((finding) => ({ ...finding, field: `metadata.annotations[${key}]` })),
+    fieldFindings('', key, rules).map((finding) => ({ ...finding, field: `metadata.annotations[${key}]` })),
   );
 }
 

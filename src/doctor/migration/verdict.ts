@@ -66,7 +66,7 @@ const MAX_FIELDS = 5000;
  * @param root path of the value itself, for example `spec`
  * @returns at most one finding per field path
  */
-export function judgeFields(value: unknown, root: string, rules: FieldRules): readonly MigrationFinding[] {
+export function fieldFindings(value: unknown, root: string, rules: FieldRules): readonly MigrationFinding[] {
   const findings = new Map<string, MigrationFinding>();
   let fields = 0;
   const add = (field: string, verdict: FieldVerdict): void => {

@@ -36,7 +36,7 @@ export interface ViewOptions {
   readonly namespace: string;
   readonly uses: OperatorUses;
   /** True if the operator serves LoadBalancer Services without a class. */
-  readonly takesUnclassed: boolean;
+  readonly servesUnclassed: boolean;
 }
 
 const statusSchema = z.object({
@@ -54,7 +54,7 @@ export function nameOfObject({ metadata }: KubeObject): string {
 }
 
 /** Creates a view. It lists each kind at its first use. */
-export function createClusterView({ client, namespace, uses, takesUnclassed }: ViewOptions): ClusterView {
+export function createClusterView({ client, namespace, uses, servesUnclassed }: ViewOptions): ClusterView {
   const known = new Map<string, Promise<readonly KubeObject[]>>();
   function listed(
     kind: ResourceKind,
@@ -82,7 +82,7 @@ export function createClusterView({ client, namespace, uses, takesUnclassed }: V
       const objects = await listed(kind, {}, signal);
       if (name === 'Service') {
         return objects.filter(
-          (one) => isOfInterest(one, takesUnclassed) || groupIn(one.metadata.annotations ?? {}) !== '',
+          (one) => isOfInterest(one, servesUnclassed) || groupIn(one.metadata.annotations ?? {}) !== '',
         );
       }
       if (name === 'Gateway') {

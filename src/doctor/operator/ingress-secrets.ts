@@ -4,7 +4,7 @@
  */
 import { certificateNames } from '../../operator/gateway/listeners.ts';
 import { parseGateway } from '../../operator/gateway/resource.ts';
-import { parseIngress, wantsProxy } from '../../operator/ingress/resource.ts';
+import { parseIngress, hasOwnProxy } from '../../operator/ingress/resource.ts';
 import { secretNames } from '../../operator/ingress/table.ts';
 import type { KubeObject } from '../../operator/kube-object.ts';
 import type { ApiClient } from '../api-client.ts';
@@ -68,7 +68,7 @@ function namedBy(ingresses: readonly KubeObject[], gateways: readonly KubeObject
       if (!found.has(key)) found.set(key, { namespace, name, by });
     }
   };
-  for (const ingress of ingresses.map(parseIngress).filter(wantsProxy))
+  for (const ingress of ingresses.map(parseIngress).filter(hasOwnProxy))
     note(ingress.metadata, secretNames(ingress), `Ingress ${ingress.metadata.name}`);
   for (const gateway of gateways.map(parseGateway))
     note(gateway.metadata, certificateNames(gateway), `Gateway ${gateway.metadata.name}`);

@@ -48,7 +48,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
       remedy,
       async run(signal) {
         if (!facts.leaderElection) return skipped('no election: --leader-election=false');
-        return judgeLease(await lease(signal), facts, remedy);
+        return leaseVerdict(await lease(signal), facts, remedy);
       },
     },
     {
@@ -64,7 +64,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
         const pod = name === '' ? undefined : await view.get(KINDS.pod, { namespace, name }, signal);
         if (pod === undefined)
           return skipped(`this is ${facts.version}; this namespace has no pod of the operator`);
-        return judgeImage(
+        return imageVerdict(
           podSchema.parse(pod).spec.containers.map(({ image }) => image),
           facts,
         );
@@ -73,7 +73,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
   ];
 }
 
-function judgeLease(
+function leaseVerdict(
   lease: KubeObject | undefined,
   { leaseName, unixMs }: LeadingFacts,
   remedy: string,
@@ -92,7 +92,7 @@ function judgeLease(
   return ok(`${holderIdentity} since ${acquireTime}, after ${leaseTransitions} others`);
 }
 
-function judgeImage(
+function imageVerdict(
   images: readonly string[],
   { version, image }: Pick<LeadingFacts, 'version' | 'image'>,
 ): CheckVerdict {

@@ -81,7 +81,7 @@ function parentCheck(parent: Kind, facts: ParentFacts): Check {
       if (objects === undefined) return skipped('disabled');
       if (objects.length === 0) return skipped('none');
       const findings = objects.flatMap((object) => examineParent(parent, object, facts) ?? []);
-      return judge(findings, objects.length);
+      return verdictOf(findings, objects.length);
     },
   };
 }
@@ -93,7 +93,7 @@ interface Finding {
   readonly isYoung: boolean;
 }
 
-function judge(findings: readonly Finding[], count: number): CheckVerdict {
+function verdictOf(findings: readonly Finding[], count: number): CheckVerdict {
   if (findings.length === 0) return ok(`${count} ready`);
   // Old problems first, with their remedies.
   const ordered = findings.toSorted((a, b) => Number(a.isYoung) - Number(b.isYoung));

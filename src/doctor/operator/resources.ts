@@ -48,8 +48,8 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
           APPLY,
         );
       const answer = await api.get(`/apis/${GROUP}/${VERSION}`, signal);
-      const verdict = judge(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
-      return verdict.status === 'ok' && uses.gateways ? judgeGatewayApi(api, verdict, signal) : verdict;
+      const verdict = verdictOf(wantedOf(uses), RESOURCES.parse(answer.body).resources, versions);
+      return verdict.status === 'ok' && uses.gateways ? gatewayApiVerdict(api, verdict, signal) : verdict;
     },
   };
 }
@@ -58,7 +58,7 @@ export function resourcesCheck(uses: OperatorUses, client: () => Promise<ApiClie
  * Checks the Gateway API. Its CRDs are not part of tailcast. The operator waits for them, and all other uses work
  * without them.
  */
-async function judgeGatewayApi(
+async function gatewayApiVerdict(
   api: ApiClient,
   verdict: CheckVerdict,
   signal: AbortSignal,
@@ -74,7 +74,7 @@ async function judgeGatewayApi(
       );
 }
 
-function judge(
+function verdictOf(
   wanted: readonly string[],
   served: readonly { readonly name: string; readonly kind: string }[],
   versions: readonly string[],

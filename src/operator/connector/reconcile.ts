@@ -92,11 +92,11 @@ async function deploy(
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
   const pending = await approvals.see(found.control, deployed.nodes, routesOf(connector), signal);
   const verdict: Verdict<ConnectorReason> =
-    deployed.waitsFor === undefined
+    deployed.missing === undefined
       ? { ready: true, reason: 'ConnectorCreated', message: pending ?? 'ConnectorCreated' }
-      : failed('ConnectorCreating', deployed.waitsFor);
+      : failed('ConnectorCreating', deployed.missing);
   await report(deps, connector, verdict, devicesOf(deployed.nodes, false), signal);
-  return deployed.again;
+  return deployed.retryAfterMs;
 }
 
 function proxyOf(connector: Connector, { group }: Managed, namespace: string): Proxy {

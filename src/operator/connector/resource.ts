@@ -103,7 +103,7 @@ function routeProblem(field: string, routes: readonly string[]): string | undefi
     const network = networkOf(route);
     if (network === undefined)
       return `${field}: ${JSON.stringify(route)} is not a network such as 10.0.0.0/8`;
-    if (network !== undefined && !network.whole) {
+    if (network !== undefined && !network.isAligned) {
       return `${field}: ${JSON.stringify(route)} has bits behind its prefix: write the address of the network`;
     }
   }

@@ -153,14 +153,14 @@ const APART: V1Affinity = {
   },
 };
 
-type ImageWish = DnsConfig['spec']['nameserver']['image'];
+type NameserverImage = DnsConfig['spec']['nameserver']['image'];
 
-function imageOf(wish: ImageWish, ownImage: string): string {
-  if (wish.repo === '' || isReferenceImage(wish)) return ownImage;
-  return wish.tag === '' ? wish.repo : `${wish.repo}:${wish.tag}`;
+function imageOf(image: NameserverImage, ownImage: string): string {
+  if (image.repo === '' || isReferenceImage(image)) return ownImage;
+  return image.tag === '' ? image.repo : `${image.repo}:${image.tag}`;
 }
 
 /** True for the reference's image. It takes other arguments, so tailcast's image runs instead. */
-export function isReferenceImage({ repo }: ImageWish): boolean {
+export function isReferenceImage({ repo }: NameserverImage): boolean {
   return /(^|\/)k8s-nameserver$/.test(repo);
 }

@@ -65,12 +65,12 @@ export function createDnsReconciler(deps: ReconcilerDeps): Reconciler {
         return undefined;
       }
       try {
-        await say(deps, dnsConfig, await deploy(deps, dnsConfig, signal), signal);
+        await writeDnsStatus(deps, dnsConfig, await deploy(deps, dnsConfig, signal), signal);
       } catch (error) {
         if (signal.aborted || (error instanceof KubeRefusal && error.conflict)) throw error;
         const verdict = failed<NameserverReason>('NameserverCreationFailed', errorText(error));
-        await warn(deps, told(dnsConfig), verdict, signal);
-        await say(deps, dnsConfig, { verdict, ip: undefined }, signal);
+        await warn(deps, target(dnsConfig), verdict, signal);
+        await writeDnsStatus(deps, dnsConfig, { verdict, ip: undefined }, signal);
         throw error;
       }
       return undefined;
@@ -88,16 +88,16 @@ async function deploy(
   if (first !== undefined && first !== dnsConfig.metadata.name) {
     const message = `DNSConfig "${first}" is there already, and there is one nameserver: delete one of the two`;
     const verdict = failed<NameserverReason>('MultipleDNSConfigsPresent', message);
-    await warn(deps, told(dnsConfig), verdict, signal);
+    await warn(deps, target(dnsConfig), verdict, signal);
     return { verdict, ip: '' };
   }
   const { image } = dnsConfig.spec.nameserver;
   if (isReferenceImage(image)) {
     const message = `spec.nameserver.image: ${image.repo} is not started as the operator’s own nameserver is, which runs in its place`;
-    await warn(deps, told(dnsConfig), { reason: 'DNSConfigFieldIgnored', message }, signal);
+    await warn(deps, target(dnsConfig), { reason: 'DNSConfigFieldIgnored', message }, signal);
   }
   const domain = options.tailnetDomain ?? 'ts.net';
-  const text = recordsFile(nameTable(await look(deps, signal)), domain);
+  const text = recordsFile(nameTable(await listServices(deps, signal)), domain);
   if (Buffer.byteLength(text) > MAX_FILE_BYTES) {
     throw new TailcastError('INTERNAL', `the names do not fit a ConfigMap: ${Buffer.byteLength(text)} bytes`);
   }
@@ -109,7 +109,7 @@ async function deploy(
   const problem = await settleCoreDns(deps.client, dnsConfig, { domain, address: ip }, signal);
   if (problem !== undefined) {
     const verdict = failed<NameserverReason>('NameserverCreationFailed', problem);
-    await warn(deps, told(dnsConfig), verdict, signal);
+    await warn(deps, target(dnsConfig), verdict, signal);
     return { verdict, ip };
   }
   return { verdict: verdictOf(deployment), ip };
@@ -123,7 +123,7 @@ async function firstOf({ client }: ReconcilerDeps, signal: AbortSignal): Promise
 }
 
 /** Reads the objects of Services from the API server. */
-async function look(
+async function listServices(
   { client, options }: ReconcilerDeps,
   signal: AbortSignal,
 ): Promise<Parameters<typeof nameTable>[0]> {
@@ -208,7 +208,7 @@ async function takeDown(deps: ReconcilerDeps, dnsConfig: DnsConfig, signal: Abor
       await client.remove(kind, reference, { uid: object.metadata.uid }, signal);
     }
   }
-  await writeStatus(deps, told(dnsConfig), { conditions: [], nameserver: null }, signal);
+  await writeStatus(deps, target(dnsConfig), { conditions: [], nameserver: null }, signal);
 }
 
 const deploymentSchema = z.object({
@@ -234,12 +234,12 @@ function addressOf(service: KubeObject): string {
   return serviceSchema.parse(service).spec.clusterIP;
 }
 
-function told({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
+function target({ metadata }: DnsConfig): Parameters<typeof warn>[1] {
   return { kind: KINDS.dnsConfig, metadata };
 }
 
 /** Writes the status if it changes. */
-async function say(
+async function writeDnsStatus(
   deps: ReconcilerDeps,
   dnsConfig: DnsConfig,
   { verdict, ip = dnsConfig.status.nameserver.ip }: NameserverOutcome,
@@ -256,7 +256,7 @@ async function say(
   const same = sameJson({ conditions, ip }, { conditions: status.conditions, ip: status.nameserver.ip });
   await writeStatus(
     deps,
-    told(dnsConfig),
+    target(dnsConfig),
     same ? undefined : { conditions, nameserver: ip === '' ? null : { ip } },
     signal,
   );

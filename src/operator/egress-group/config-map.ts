@@ -27,12 +27,12 @@ export function rulesOf({ ports }: ServiceFront): readonly PortRule[] {
   }));
 }
 
-/** @param look changing it makes the nodes look up unknown targets again, because they do so when a file changes */
+/** @param lookupRound changing it makes the nodes look up unknown targets again, because they do so when a file changes */
 export function configMap(
   group: NodeGroup,
   fronts: readonly ServiceFront[],
   options: { readonly namespace: string },
-  look: number | undefined,
+  lookupRound: number | undefined,
 ): DesiredObject & { readonly binaryData: Readonly<Record<string, string>> } {
   const services = Object.fromEntries(
     fronts
@@ -57,7 +57,7 @@ export function configMap(
     binaryData: {
       [SERVICES_KEY]: btoa(JSON.stringify(services)),
       'hep-pings': btoa(String(pings)),
-      ...(look === undefined ? {} : { look: btoa(String(look)) }),
+      ...(lookupRound === undefined ? {} : { lookupRound: btoa(String(lookupRound)) }),
     },
   };
 }

@@ -40,8 +40,8 @@ export interface GroupPod extends GatedPod {
 /** @param secret its state Secret */
 export function readPod(object: KubeObject, secret: KubeObject | undefined): GroupPod {
   const pod = readGatedPod(object, GATE);
-  const said = secret === undefined ? undefined : secretData(secret).get(SERVICES_KEY);
-  const report = said === undefined ? undefined : reportSchema.safeParse(jsonOrUndefined(said)).data;
+  const text = secret === undefined ? undefined : secretData(secret).get(SERVICES_KEY);
+  const report = text === undefined ? undefined : reportSchema.safeParse(jsonOrUndefined(text)).data;
   return { ...pod, report: report !== undefined && isBy(pod, report) ? report : undefined };
 }
 
@@ -56,14 +56,14 @@ interface Standing {
 const NOTHING: Standing = { informed: false, rules: [] };
 
 function standingOf({ report }: GroupPod, front: ServiceFront): Standing {
-  const said = report?.services?.[front.key];
+  const service = report?.services?.[front.key];
   const { target } = front;
-  if (said === undefined || target === undefined) return NOTHING;
-  if (said.tailnetTarget.ip !== target.ip || said.tailnetTarget.fqdn !== target.fqdn) return NOTHING;
-  const inForce = new Set((said.ports ?? []).map(textOf));
+  if (service === undefined || target === undefined) return NOTHING;
+  if (service.tailnetTarget.ip !== target.ip || service.tailnetTarget.fqdn !== target.fqdn) return NOTHING;
+  const inForce = new Set((service.ports ?? []).map(textOf));
   const wanted = rulesOf(front);
   const rules = wanted.filter((rule) => inForce.has(textOf(rule)));
-  const known = (said.tailnetTargetIPs ?? []).length > 0;
+  const known = (service.tailnetTargetIPs ?? []).length > 0;
   return {
     informed: rules.length === wanted.length && inForce.size === wanted.length,
     rules: known ? rules : [],

@@ -52,6 +52,6 @@ async function deploy(
   deps.metrics.egressGroups.add(uid);
   const proxy = proxyOfGroup(deps, proxyGroup, { kind: 'egress-group', configMap: configMapName(name) });
   const deployed = await deployProxy(deps, proxy, answer.proxyClass, found, signal);
-  await reportNodes(deps, proxyGroup, deployed, found, deployed.waitsFor, signal);
-  return deployed.again;
+  await reportNodes(deps, proxyGroup, deployed, found, deployed.missing, signal);
+  return deployed.retryAfterMs;
 }

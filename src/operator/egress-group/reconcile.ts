@@ -48,12 +48,12 @@ import {
 import { nextConditions, refusal, memberVerdictsOf, type MemberVerdicts } from './status.ts';
 
 /** Interval of lookups of unknown names, in milliseconds. The nodes look up names when their files change. */
-const LOOK_AGAIN_MS = 30_000;
+const LOOKUP_INTERVAL_MS = 30_000;
 
 export interface EgressChoices {
   /** e.g. `cluster.local` */
   readonly clusterDomain: string;
-  readonly takesUnclassed: boolean;
+  readonly servesUnclassed: boolean;
 }
 
 /** Observed state of the cluster. */
@@ -82,7 +82,7 @@ export function createEgressReconciler(deps: ReconcilerDeps, choices: EgressChoi
         await turnAway(deps, name, { members, isGone: proxyGroup === undefined }, problem ?? '', signal);
         return undefined;
       }
-      return serve(deps, choices, await look(deps, proxyGroup, members, signal), signal);
+      return serve(deps, choices, await observeGroup(deps, proxyGroup, members, signal), signal);
     },
   };
 }
@@ -121,10 +121,11 @@ async function turnAway(
   // A name that is too long does not fit into a label, so such a group has no objects.
   if ((members.length > 0 || isGone) && problemOfName(name) === undefined)
     await removeFronts(deps, name, signal);
-  for (const member of members) await say(deps, member, refusal('ProxyGroupNotReady', message), signal);
+  for (const member of members)
+    await writeConditions(deps, member, refusal('ProxyGroupNotReady', message), signal);
 }
 
-async function look(
+async function observeGroup(
   { client, options }: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   members: readonly Member[],
@@ -183,10 +184,10 @@ async function serve(
   const { fronts, serving, failure } = prepared;
   const unresolved = [...serving.values()].some((one) => one.unresolved > 0);
   const now = deps.clock.now();
-  const look = unresolved ? Math.floor(now / LOOK_AGAIN_MS) : undefined;
+  const observeGroup = unresolved ? Math.floor(now / LOOKUP_INTERVAL_MS) : undefined;
   await applyChanged(
     deps.client,
-    configMap(seen.group, fronts, deps.options, look),
+    configMap(seen.group, fronts, deps.options, observeGroup),
     seen.configMap,
     signal,
     seen.group,
@@ -196,15 +197,15 @@ async function serve(
   for (const pod of seen.pods) {
     if (!pod.gate && hasTakenOver(pod, fronts)) await openPodGate(deps, pod, GATE, signal);
   }
-  for (const member of seen.members) await tell(deps, choices, seen.group, member, prepared, signal);
+  for (const member of seen.members) await updateMember(deps, choices, seen.group, member, prepared, signal);
   if (failure !== undefined) throw failure;
-  return unresolved ? LOOK_AGAIN_MS - (now % LOOK_AGAIN_MS) : undefined;
+  return unresolved ? LOOKUP_INTERVAL_MS - (now % LOOKUP_INTERVAL_MS) : undefined;
 }
 
 /** Prepares each Service. A failure does not affect the others. */
 async function prepareAll(
   deps: ReconcilerDeps,
-  { takesUnclassed }: EgressChoices,
+  { servesUnclassed }: EgressChoices,
   { group, members, pods, ...seen }: Seen,
   signal: AbortSignal,
 ): Promise<Prepared> {
@@ -214,7 +215,7 @@ async function prepareAll(
   for (const member of members) {
     const key = keyOf(member.metadata);
     try {
-      const answer = await prepare(deps, takesUnclassed, group, member, fronts, signal);
+      const answer = await prepare(deps, servesUnclassed, group, member, fronts, signal);
       if ('valid' in answer) refusals.set(key, answer);
       else fronts.set(answer.key, answer);
     } catch (error) {
@@ -243,7 +244,7 @@ async function writeSlices(
 }
 
 /** Updates a Service: its target in the cluster and its conditions. */
-async function tell(
+async function updateMember(
   deps: ReconcilerDeps,
   { clusterDomain }: EgressChoices,
   { name, replicas }: NodeGroup,
@@ -253,14 +254,14 @@ async function tell(
 ): Promise<void> {
   const key = keyOf(member.metadata);
   const refused = refusals.get(key);
-  if (refused !== undefined) return say(deps, member, refused, signal);
+  if (refused !== undefined) return writeConditions(deps, member, refused, signal);
   const front = fronts.find((one) => one.key === key);
   const served = serving.get(key);
   if (front === undefined || served === undefined) return undefined;
   const fullName = `${front.object.metadata.name}.${deps.options.namespace}.svc.${clusterDomain}`;
   await leadServiceTo(deps.client, member, fullName, signal);
   const target = shownTarget(targetOf(member.metadata.annotations));
-  return say(deps, member, memberVerdictsOf(name, target, served, replicas), signal);
+  return writeConditions(deps, member, memberVerdictsOf(name, target, served, replicas), signal);
 }
 
 function shownTarget({ ip, fqdn }: TailnetTarget): string {
@@ -270,7 +271,7 @@ function shownTarget({ ip, fqdn }: TailnetTarget): string {
 /** Creates or updates the front of a Service. Returns the reason if there is none. */
 async function prepare(
   deps: ReconcilerDeps,
-  takesUnclassed: boolean,
+  servesUnclassed: boolean,
   group: NodeGroup,
   member: Member,
   fronts: ReadonlyMap<string, ServiceFront>,
@@ -284,7 +285,7 @@ async function prepare(
   const pairs = assignPorts(member, before, taken);
   const tags = await deps.tags.problemOf({ namespace: member.metadata.namespace, tags: group.tags }, signal);
   const problem =
-    egressProblemOf(member, takesUnclassed) ??
+    egressProblemOf(member, servesUnclassed) ??
     problemOfPorts(member) ??
     (tags === undefined ? undefined : `${ANNOTATIONS.proxyGroup}: ${tags}`) ??
     (pairs === undefined
@@ -292,8 +293,8 @@ async function prepare(
       : undefined);
   if (problem !== undefined || pairs === undefined) {
     const message = problem ?? '';
-    const told = { kind: KINDS.service, metadata: member.metadata };
-    await warn(deps, told, { reason: 'EgressSvcInvalid', message }, signal);
+    const target = { kind: KINDS.service, metadata: member.metadata };
+    await warn(deps, target, { reason: 'EgressSvcInvalid', message }, signal);
     return refusal('EgressSvcInvalid', message);
   }
   await addFinalizer(deps, { kind: KINDS.service, finalizer: FINALIZER, metadata: member.metadata }, signal);
@@ -317,7 +318,7 @@ async function prepare(
 }
 
 /** Writes the conditions of a Service if they change. */
-async function say(
+async function writeConditions(
   deps: ReconcilerDeps,
   { metadata, status }: Member,
   verdicts: MemberVerdicts,

@@ -64,7 +64,7 @@ export interface HostEntry {
 }
 
 /** Counts the size of the paths of hosts, including those that {@link withWider} adds. */
-export interface HostRoom {
+export interface PathBudget {
   /**
    * @param bytes size for each of the hosts
    * @returns false if there is not enough space; then nothing is reserved
@@ -73,7 +73,7 @@ export interface HostRoom {
 }
 
 /** Creates a counter with a maximum size in bytes. */
-export function createHostRoom(limit: number): HostRoom {
+export function createPathBudget(limit: number): PathBudget {
   let known = new Map<string, HostEntry & { readonly bytes: number }>();
   let used = 0;
 

@@ -17,7 +17,7 @@ export interface ListenerPlan {
   /** True if it uses the control server's certificate, which is valid only for the node's name. */
   readonly isOwnNameOnly: boolean;
   readonly fromAll: boolean;
-  readonly takesHttpRoutes: boolean;
+  readonly allowsHttpRoutes: boolean;
   readonly accepted: Verdict;
   readonly refs: Verdict;
   /** Reason why an accepted listener is not served; undefined if it is served. */
@@ -51,7 +51,7 @@ export function namesCertificates({ spec }: Gateway): boolean {
 }
 
 /** True if listeners use the control server's certificate; only tailscaled can serve it. */
-export function wantsControlCertificate(gateway: Gateway): boolean {
+export function usesControlCertificate(gateway: Gateway): boolean {
   return !namesCertificates(gateway) && gateway.spec.listeners.some(({ protocol }) => protocol === 'HTTPS');
 }
 
@@ -69,7 +69,7 @@ export function overlapsOf(listener: ListenerPlan, all: readonly ListenerPlan[])
 }
 
 /** Checks all listeners of a Gateway. */
-export function judgeListeners(gateway: Gateway, facts: ListenerFacts): readonly ListenerPlan[] {
+export function planListeners(gateway: Gateway, facts: ListenerFacts): readonly ListenerPlan[] {
   let certificateBytes = 0;
   return gateway.spec.listeners.map((listener, index) => {
     const field = `spec.listeners[${index}]`;
@@ -94,7 +94,7 @@ export function judgeListeners(gateway: Gateway, facts: ListenerFacts): readonly
       hostname: listener.hostname.toLowerCase(),
       isOwnNameOnly,
       fromAll: namespaces.from === 'All',
-      takesHttpRoutes: kinds.length === 0 || kinds.some(isHttpRoute),
+      allowsHttpRoutes: kinds.length === 0 || kinds.some(isHttpRoute),
       accepted: problem ?? { ready: true, reason: 'Accepted', message: 'Accepted' },
       refs: refs.ready ? (kindsProblem(listener, field) ?? refs) : refs,
       unserved: problem?.message ?? unservedOf(refs, isOwnNameOnly, facts.node, field),
@@ -165,7 +165,7 @@ function unknownOf(listener: Listener): string | undefined {
 }
 
 function plainProblem(gateway: Gateway, { hostname }: Listener): string | undefined {
-  return hostname.startsWith('*') && wantsControlCertificate(gateway)
+  return hostname.startsWith('*') && usesControlCertificate(gateway)
     ? 'hostname: wildcards are not served beside a listener with a certificate of the control server'
     : undefined;
 }

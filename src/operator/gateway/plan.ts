@@ -6,13 +6,8 @@ import { forwardTo, type TlsSecret } from '../ingress/table.ts';
 import { ageOf, type KubeObject } from '../kube-object.ts';
 import { failed } from '../workload/reconciler.ts';
 import type { Verdict } from '../workload/status.ts';
-import { commonHosts, createHostRoom, inTurn, withWider } from './hosts.ts';
-import {
-  judgeListeners,
-  namesCertificates,
-  wantsControlCertificate,
-  type ListenerPlan,
-} from './listeners.ts';
+import { commonHosts, createPathBudget, inTurn, withWider } from './hosts.ts';
+import { planListeners, namesCertificates, usesControlCertificate, type ListenerPlan } from './listeners.ts';
 import { gatewayOf, type Gateway, type HttpRoute, type ParentRef } from './resource.ts';
 import { readRouteRules, type ReadRules, type Server } from './rules.ts';
 
@@ -65,7 +60,7 @@ export function planGateway(
 ): GatewayPlan {
   const ordered = routes.toSorted((a, b) => (ageOf(a.metadata) < ageOf(b.metadata) ? -1 : 1));
   if (namesCertificates(gateway)) return planFor('own', gateway, ordered, facts);
-  if (wantsControlCertificate(gateway)) return planFor('tailscaled', gateway, ordered, facts);
+  if (usesControlCertificate(gateway)) return planFor('tailscaled', gateway, ordered, facts);
   const own = planFor('own', gateway, ordered, facts);
   return own.needsOwn ? own : planFor('tailscaled', gateway, ordered, facts);
 }
@@ -80,9 +75,9 @@ function planFor(
   const isOwnName = (host: string): boolean =>
     host === hostname ||
     (node.dnsName === undefined ? host.startsWith(`${hostname}.`) : host === node.dnsName);
-  const listeners = judgeListeners(gateway, { node, isOwnName, secrets, nowMs });
+  const listeners = planListeners(gateway, { node, isOwnName, secrets, nowMs });
   const open = { secure: new Map<string, OpenRoutes>(), plain: new Map<string, OpenRoutes>() };
-  const room = createHostRoom(MAX_ROUTE_BYTES);
+  const pathBudget = createPathBudget(MAX_ROUTE_BYTES);
   const plans = routes.map((route): RoutePlan => {
     const rules = readRouteRules(route, facts.servicesOf(route), server);
     const parents = route.spec.parentRefs
@@ -92,7 +87,7 @@ function planFor(
       .flatMap(({ at }) => at)
       .filter(({ listener }) => listener.unserved === undefined)
       .flatMap(({ listener: { isSecure }, hosts }) => hosts.map((host) => ({ isSecure, host })));
-    if (!room.take(places, sizeOf(rules))) {
+    if (!pathBudget.take(places, sizeOf(rules))) {
       return { route, parents: parents.map((one) => (one.at.length === 0 ? one : tooMuch(one))) };
     }
     for (const { isSecure, host } of places)
@@ -161,7 +156,7 @@ function attach({
       `spec.parentRefs: Gateway ${nameOf(gateway)} has no listener with this sectionName and port`,
     );
   const isNear = route.metadata.namespace === gateway.metadata.namespace;
-  const open = meant.filter(({ fromAll, takesHttpRoutes }) => takesHttpRoutes && (fromAll || isNear));
+  const open = meant.filter(({ fromAll, allowsHttpRoutes }) => allowsHttpRoutes && (fromAll || isNear));
   if (open.length === 0)
     return refused(
       'NotAllowedByListeners',

@@ -6,10 +6,10 @@ import { FINALIZER, KINDS, type KubeObject } from '../kube-object.ts';
 import type { TlsSecret } from '../ingress/table.ts';
 import {
   dnsNameOf,
-  lookAgain,
+  nextPassMs,
   manageNode,
   nodeOf,
-  saysEndpoint,
+  hasServeEndpoint,
   servicesNamed,
   tlsSecretsOf,
 } from '../ingress/web-node.ts';
@@ -60,7 +60,7 @@ export function createGatewayReconciler(deps: ReconcilerDeps, choices: GatewayCh
     kind: KINDS.gateway,
     deployed: deps.metrics.gateways,
     parse: parseGateway,
-    wants: (gateway, signal) => isOurs(deps, gateway, signal),
+    needsNodes: (gateway, signal) => isOurs(deps, gateway, signal),
     managed: (gateway, signal) => managed(deps, gateway, signal),
     names: (gateway) => (problemOfGateway(gateway) === undefined ? [gatewayHostname(gateway)] : []),
     deploy: (gateway, ...more) => deploy(deps, choices, gateway, ...more),
@@ -152,18 +152,18 @@ async function deploy(
     found,
     signal,
   );
-  for (const route of plan.routes) await tellRoute(deps, nameOf(metadata), route, signal);
+  for (const route of plan.routes) await writeRouteStatus(deps, nameOf(metadata), route, signal);
   const [first] = deployed.nodes;
   const hasNode = first !== undefined && hasJoined(group, first, found.observed);
-  const serves = servesOf(plan, node.hasCertificate, deployed.waitsFor, secret);
+  const serves = servesOf(plan, node.hasCertificate, deployed.missing, secret);
   const programmed: Verdict = !hasNode
-    ? failed('AddressNotAssigned', deployed.waitsFor ?? 'waiting for the node to join')
+    ? failed('AddressNotAssigned', deployed.missing ?? 'waiting for the node to join')
     : serves
       ? { ready: true, reason: 'Programmed', message: 'Programmed' }
-      : failed('Pending', deployed.waitsFor ?? 'waiting for the node to serve');
+      : failed('Pending', deployed.missing ?? 'waiting for the node to serve');
   const addresses = hasNode ? addressesOf(node) : undefined;
   await report(deps, gateway, { plan, programmed, addresses }, signal);
-  return lookAgain(deployed.again, names.length);
+  return nextPassMs(deployed.retryAfterMs, names.length);
 }
 
 /**
@@ -173,11 +173,11 @@ async function deploy(
 function servesOf(
   { server, config }: GatewayPlan,
   hasCertificate: boolean,
-  waitsFor: string | undefined,
+  missing: string | undefined,
   secret: KubeObject | undefined,
 ): boolean {
-  if (server === 'own') return waitsFor === undefined;
-  return Object.keys(config.TCP ?? {}).length === 0 || !hasCertificate || saysEndpoint(secret);
+  if (server === 'own') return missing === undefined;
+  return Object.keys(config.TCP ?? {}).length === 0 || !hasCertificate || hasServeEndpoint(secret);
 }
 
 function addressesOf({
@@ -230,7 +230,7 @@ async function routesOf(
  * Writes the status of a route if it changes. Reads the route first, because other controllers write to the same list,
  * and their entries must not be lost.
  */
-async function tellRoute(
+async function writeRouteStatus(
   { client, clock }: Pick<ReconcilerDeps, 'client' | 'clock'>,
   gateway: string,
   { route, parents }: RoutePlan,
@@ -260,7 +260,7 @@ async function forgetRoutes(
   signal: AbortSignal,
 ): Promise<void> {
   for (const route of await routesOf(deps, gateway, signal))
-    await tellRoute(deps, gateway, { route, parents: [] }, signal);
+    await writeRouteStatus(deps, gateway, { route, parents: [] }, signal);
 }
 
 /** Releases a Gateway that stays but no longer belongs to the operator. */

@@ -181,11 +181,13 @@ export function gatewayOf(parent: unknown, routeNamespace: string | undefined): 
 
 /** Returns the Gateways in a route's parent references and in the operator's entries of its status. */
 export function gatewaysOf({ metadata, spec, status }: HttpRoute): readonly string[] {
-  const told = status.parents
+  const ownParents = status.parents
     .filter(({ controllerName }) => controllerName === GATEWAY_CONTROLLER)
     .map(({ parentRef }) => parentRef);
   return [
-    ...new Set([...spec.parentRefs, ...told].flatMap((one) => gatewayOf(one, metadata.namespace) ?? [])),
+    ...new Set(
+      [...spec.parentRefs, ...ownParents].flatMap((one) => gatewayOf(one, metadata.namespace) ?? []),
+    ),
   ];
 }
 

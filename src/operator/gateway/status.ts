@@ -88,11 +88,11 @@ export function gatewayStatus(
   { problem, plan, programmed, addresses }: GatewayFindings,
   nowIso: string,
 ): GatewayStatus | undefined {
-  const say = (before: readonly Condition[], verdicts: Verdicts): readonly Condition[] =>
+  const merge = (before: readonly Condition[], verdicts: Verdicts): readonly Condition[] =>
     withVerdicts(before, verdicts, metadata.generation, nowIso);
   const accepted = problem ?? (plan === undefined ? undefined : acceptedOf(plan.listeners));
   const next = {
-    conditions: say(status.conditions, [
+    conditions: merge(status.conditions, [
       ...(accepted === undefined ? [] : [['Accepted', accepted] as const]),
       ['Programmed', programmed],
     ]),
@@ -106,9 +106,9 @@ export function gatewayStatus(
             const message = `spec.listeners: ${overlaps.join(', ')} is for some of the same names`;
             return {
               name: listener.name,
-              supportedKinds: listener.takesHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
+              supportedKinds: listener.allowsHttpRoutes ? [{ group: GATEWAY_GROUP, kind: 'HTTPRoute' }] : [],
               attachedRoutes: attachedTo(listener, plan.routes),
-              conditions: say(
+              conditions: merge(
                 before.filter(({ type }) => type !== OVERLAPPING || overlaps.length > 0),
                 [
                   ['Accepted', listener.accepted],

@@ -8,10 +8,16 @@ import { addFinalizer, type ReconcilerDeps, warn } from '../workload/reconciler.
 import type { NodeGroup } from '../workload/workload.ts';
 import { claimNames, isSettled, namesByOwner, releaseNames, type NameClaim } from '../workload/names.ts';
 import { ANNOTATIONS } from '../service/predicates.ts';
-import { grantRoutes, grantServices, makeRoomForCertificates, type Granted } from './address-allocation.ts';
+import { grantRoutes, grantServices, createCertificateObjects, type Granted } from './address-allocation.ts';
 import type { Allocations } from './allocations.ts';
 import { allocationsOf, type Candidates, type GroupContext } from './candidates.ts';
-import { inOrderOfAge, problemOfMember, wantsGroup, type IngressMember, type GroupMember } from './member.ts';
+import {
+  inOrderOfAge,
+  problemOfMember,
+  isGroupMember,
+  type IngressMember,
+  type GroupMember,
+} from './member.ts';
 import { planWeb, takenHosts, type ServedMember, type ServeMode, type WebPlan } from './plan.ts';
 import type { GroupNode } from './reports.ts';
 
@@ -23,7 +29,7 @@ export interface Accepted {
   /** Allocations before this pass. */
   readonly allocations: Allocations;
   /** True if another resource owns the name of a member. */
-  readonly waitsForName: boolean;
+  readonly isNameTaken: boolean;
   /** Names with storage for their certificate. */
   readonly domains: readonly string[];
   /** First failure of the control server. */
@@ -60,14 +66,14 @@ export async function exposuresOf(
   const requests: ServeRequest[] = [];
   const domain = domainOf(nodes);
   const owners = await namesByOwner(deps, signal);
-  let waitsForName = false;
+  let isNameTaken = false;
   for (const member of await choose(deps, input, refused, signal)) {
     const claim = claimOf(member, input.tailnet);
     const taken = isSettled(claim, owners) ? undefined : await claimNames(deps, claim, signal);
     if (taken !== undefined) {
       const field = member.type === 'svc' ? ANNOTATIONS.hostname : 'spec.tls[0].hosts[0]';
       refused.set(member, `${field}: ${taken}`);
-      waitsForName = true;
+      isNameTaken = true;
       continue;
     }
     // Without the finalizer, a member could be deleted before its addresses are released.
@@ -78,7 +84,7 @@ export async function exposuresOf(
   const allocations = allocationsOf(candidates.ledgers, group.name);
   const granted = await grant(context, input, requests, allocations, signal);
   const domains = certifiedNames(input, requests);
-  const filled = await makeRoomForCertificates(deps, group, domains, signal);
+  const filled = await createCertificateObjects(deps, group, domains, signal);
   const exposures = requests.flatMap((request) => {
     const addresses = addressesOf(
       granted.get(request.member.key),
@@ -86,23 +92,23 @@ export async function exposuresOf(
     );
     if (addresses.length === 0) return [];
     const { member, dnsName } = request;
-    const waitsForCertificate = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
+    const isCertificatePending = dnsName !== undefined && domains.includes(dnsName) && !filled.has(dnsName);
     const web = webOf(input, request, addresses);
     // Without Tailscale Services, the addresses belong to this group only, so another group cannot serve them.
     const unready = mode === 'service' && member.type === 'svc' && !candidates.hasReadyEndpoint(member);
-    return [{ member, addresses, dnsName, web, waitsForCertificate, unready }];
+    return [{ member, addresses, dnsName, web, isCertificatePending, unready }];
   });
   for (const { member } of requests) {
     const answer = granted.get(member.key);
     if (answer?.kind === 'refused') refused.set(member, answer.message);
   }
-  await sayProblems(deps, input, requests, exposures, signal);
+  await reportProblems(deps, input, requests, exposures, signal);
   const failure = [...granted.values()].find((answer) => answer.kind === 'failed')?.error;
   for (const { member } of exposures) {
     const claim = claimOf(member, input.tailnet);
     if (!isSettled(claim, owners)) await releaseNames(deps, claim, signal);
   }
-  return { exposures, refused, waitsForName, allocations, domains, failure };
+  return { exposures, refused, isNameTaken, allocations, domains, failure };
 }
 
 function claimOf({ kind, metadata, hostname }: GroupMember, tailnet: string): NameClaim {
@@ -122,7 +128,7 @@ async function choose(
   refused: Map<GroupMember, string>,
   signal: AbortSignal,
 ): Promise<readonly GroupMember[]> {
-  let members = candidates.members.filter((one) => wantsGroup(one) && one.group === group.name);
+  let members = candidates.members.filter((one) => isGroupMember(one) && one.group === group.name);
   if (members.some(({ type }) => type === 'ingress') && (await isOfOther(deps, signal))) {
     members = members.filter(({ type }) => type !== 'ingress');
   }
@@ -216,7 +222,7 @@ function certifiedNames(
 }
 
 /** Reports problems of an Ingress as events, because an Ingress has no conditions. */
-async function sayProblems(
+async function reportProblems(
   deps: ReconcilerDeps,
   { mode, nodes }: ReconcileInput,
   requests: readonly ServeRequest[],
@@ -237,8 +243,8 @@ async function sayProblems(
       ),
       ...problemsOfGroup(member, taken.get(member.key) ?? []),
     ];
-    const told = { kind: member.kind, metadata: member.metadata };
-    for (const problem of problems) await warn(deps, told, problem, signal);
+    const target = { kind: member.kind, metadata: member.metadata };
+    for (const problem of problems) await warn(deps, target, problem, signal);
   }
 }
 

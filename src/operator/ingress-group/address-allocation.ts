@@ -166,7 +166,7 @@ export async function leaveServices(
 }
 
 /** Creates the objects for the certificates of these names. @returns the names with complete objects */
-export async function makeRoomForCertificates(
+export async function createCertificateObjects(
   { client, options }: Deps,
   group: NodeGroup,
   domains: readonly string[],

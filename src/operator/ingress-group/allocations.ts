@@ -5,7 +5,7 @@
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { DesiredObject, KubeObject } from '../kube-object.ts';
-import { addressAt, holds, type Network } from '../networks.ts';
+import { addressAt, contains, type Network } from '../networks.ts';
 import type { NodeGroup } from '../workload/workload.ts';
 import { metadataOf } from '../workload/object-specs.ts';
 
@@ -87,7 +87,7 @@ function freeAddress(
   before: readonly string[],
   isTaken: (address: string) => boolean,
 ): string | undefined {
-  const kept = before.find((address) => holds(network, address) && !isTaken(address));
+  const kept = before.find((address) => contains(network, address) && !isTaken(address));
   if (kept !== undefined) return kept;
   // The first and last address of an IPv4 network may be network and broadcast address.
   const [first, last] =

@@ -22,13 +22,13 @@ import { typeSelector } from '../workload/workload.ts';
 import { isIngressGroup, parseProxyGroup } from '../proxy-group/resource.ts';
 import { groupIn } from '../service/predicates.ts';
 import { isAllocations, allocationsName, readAllocations, type Allocations } from './allocations.ts';
-import { ingressMember, serviceMember, wantsGroup, type GroupMember } from './member.ts';
+import { ingressMember, serviceMember, isGroupMember, type GroupMember } from './member.ts';
 import type { ServeMode } from './plan.ts';
 
 /** Settings of the operator for ingress groups. */
 export interface IngressGroupChoices {
   /** True if LoadBalancers without a class belong to the operator. */
-  readonly takesUnclassed: boolean;
+  readonly servesUnclassed: boolean;
   /** ProxyClass of groups without a class; empty for none. */
   readonly defaultClass: string;
   /** True if the operator serves Services. */
@@ -102,7 +102,7 @@ export async function listCandidates(
     });
     return [...(group === '' ? [] : cached.by(byGroup, group)), ...left]
       .map(parse)
-      .filter((member) => wantsGroup(member) || isMarked(member));
+      .filter((member) => isGroupMember(member) || isMarked(member));
   };
   return {
     members: [
@@ -110,7 +110,7 @@ export async function listCandidates(
         ? membersIn(
             SERVICES_BY_GROUP,
             MARKED_SERVICES,
-            (object) => serviceMember(object, choices.takesUnclassed),
+            (object) => serviceMember(object, choices.servesUnclassed),
             'svc',
           )
         : []),
@@ -147,7 +147,7 @@ export function allocationsOf(ledgers: Candidates['ledgers'], group: string): Al
 
 /** True if the member names a group that can serve it. */
 export function hasGroup({ groups }: Candidates, member: GroupMember): boolean {
-  return wantsGroup(member) && groups.has(member.group);
+  return isGroupMember(member) && groups.has(member.group);
 }
 
 /**

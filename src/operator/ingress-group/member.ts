@@ -36,7 +36,7 @@ interface Common {
   /** Name of its group; empty for none. */
   readonly group: string;
   /** True if it requests exposure through a group. */
-  readonly asks: boolean;
+  readonly isRequested: boolean;
   /** Hostname for callers: the first label of its name in the tailnet. */
   readonly hostname: string;
   readonly tags: readonly string[];
@@ -55,8 +55,8 @@ export interface IngressMember extends Common {
 
 export type GroupMember = ServiceMember | IngressMember;
 
-/** @param takesUnclassed true if LoadBalancers without a class belong to the operator */
-export function serviceMember(object: KubeObject, takesUnclassed: boolean): ServiceMember {
+/** @param servesUnclassed true if LoadBalancers without a class belong to the operator */
+export function serviceMember(object: KubeObject, servesUnclassed: boolean): ServiceMember {
   const resource = serviceSchema.parse(object);
   const { metadata, spec } = resource;
   const { annotations, namespace = '', name } = metadata;
@@ -67,7 +67,7 @@ export function serviceMember(object: KubeObject, takesUnclassed: boolean): Serv
     finalizer: MEMBER_FINALIZERS.svc,
     group: groupIn(annotations),
     // The reconciler of egress Services reports Services that are both ingress and egress.
-    asks: isExposed(annotations, spec, takesUnclassed) && !leadsOut(annotations),
+    isRequested: isExposed(annotations, spec, servesUnclassed) && !leadsOut(annotations),
     hostname: (annotations[ANNOTATIONS.hostname] ?? dnsLabel(`${namespace}-${name}`)).toLowerCase(),
     tags: tagsIn(annotations),
     metadata,
@@ -85,7 +85,7 @@ export function ingressMember(object: KubeObject): IngressMember {
     kind: KINDS.ingress,
     finalizer: MEMBER_FINALIZERS.ingress,
     group: groupIn(metadata.annotations),
-    asks: spec.ingressClassName === INGRESS_CLASS,
+    isRequested: spec.ingressClassName === INGRESS_CLASS,
     hostname: hostnameOf(resource),
     tags: tagsIn(metadata.annotations),
     metadata,
@@ -99,8 +99,8 @@ export function refreshed({ type }: GroupMember, object: KubeObject): GroupMembe
 }
 
 /** True if any group should serve it. */
-export function wantsGroup({ asks, group, metadata }: GroupMember): boolean {
-  return asks && group !== '' && metadata.deletionTimestamp === undefined;
+export function isGroupMember({ isRequested, group, metadata }: GroupMember): boolean {
+  return isRequested && group !== '' && metadata.deletionTimestamp === undefined;
 }
 
 /** Returns the reason why a member cannot be served by any group, or undefined. */

@@ -6,7 +6,7 @@ import { ANNOTATIONS, isOurLoadBalancer } from '../service/predicates.ts';
 import type { ProxyGroup } from '../proxy-group/resource.ts';
 import type { Allocation } from './allocations.ts';
 import { hasGroup, isMarked, strayMembers, type Candidates } from './candidates.ts';
-import { refreshed, wantsGroup, type GroupMember } from './member.ts';
+import { refreshed, isGroupMember, type GroupMember } from './member.ts';
 import { groupMissing, refusedMember, nextMemberStatus, type ExposureVerdicts } from './status.ts';
 
 /** @param shown undefined: unchanged */
@@ -18,8 +18,8 @@ export async function report(
   signal: AbortSignal,
 ): Promise<void> {
   // The API server accepts addresses only in the status of load balancers.
-  const takes = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
-  const status = nextMemberStatus(member, verdicts, takes ? shown : undefined, timeOf(deps.clock));
+  const acceptsAddresses = member.type === 'ingress' || isOurLoadBalancer(member.resource.spec, true);
+  const status = nextMemberStatus(member, verdicts, acceptsAddresses ? shown : undefined, timeOf(deps.clock));
   await writeStatus(deps, { kind: member.kind, metadata: member.metadata }, status, signal);
 }
 
@@ -49,13 +49,13 @@ export async function rejectMembers(
       ? `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" does not exist: create it with spec.type: ingress, or name another`
       : `${ANNOTATIONS.proxyGroup}: ProxyGroup "${name}" is of type ${proxyGroup.spec.type}: name one of type ingress`;
   for (const member of candidates.members) {
-    if (!wantsGroup(member) || member.group !== name || isMarked(member)) continue;
+    if (!isGroupMember(member) || member.group !== name || isMarked(member)) continue;
     if (member.type === 'svc') {
       await report(deps, member, groupMissing(message), undefined, signal);
       continue;
     }
-    const told = { kind: member.kind, metadata: member.metadata };
-    await warn(deps, told, { reason: 'IngressNotServed', message }, signal);
+    const target = { kind: member.kind, metadata: member.metadata };
+    await warn(deps, target, { reason: 'IngressNotServed', message }, signal);
   }
 }
 

@@ -39,7 +39,7 @@ export interface ServedMember {
   /** Set for an Ingress only. */
   readonly web: WebPlan | undefined;
   /** True if it waits for a certificate. */
-  readonly waitsForCertificate: boolean;
+  readonly isCertificatePending: boolean;
   /** True if no endpoint of the Service is ready, so that callers should use other clusters. */
   readonly unready: boolean;
 }
@@ -134,9 +134,9 @@ export function ordersOf(mode: ServeMode, exposures: readonly ServedMember[], fa
 }
 
 /** True if callers would get no response yet. */
-export function isIdle({ web, waitsForCertificate, unready }: ServedMember): boolean {
+export function isIdle({ web, isCertificatePending, unready }: ServedMember): boolean {
   if (web === undefined) return unready;
-  const open = waitsForCertificate ? web.ports.filter((port) => port !== 443) : web.ports;
+  const open = isCertificatePending ? web.ports.filter((port) => port !== 443) : web.ports;
   return open.length === 0;
 }
 

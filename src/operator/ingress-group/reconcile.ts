@@ -16,7 +16,7 @@ import { KINDS, type KubeObject } from '../kube-object.ts';
 import { hostRoute } from '../networks.ts';
 import { createApprovals } from '../workload/approvals.ts';
 import {
-  REFUSED_AGAIN_MS,
+  REFUSED_RETRY_MS,
   type Managed,
   type Reconciler,
   type ReconcilerDeps,
@@ -124,12 +124,12 @@ async function deploy(
   for (const exposure of exposures)
     await reportExposure(deps, mode, exposure, nodes, group.replicas, pending, signal);
   for (const [member, message] of accepted.refused) await refuse(deps, member, message, signal);
-  const waitsFor = deployed.waitsFor ?? unservedBy(mode, exposures, nodes);
-  await reportNodes(deps, proxyGroup, deployed, found, waitsFor, signal);
+  const missing = deployed.missing ?? unservedBy(mode, exposures, nodes);
+  await reportNodes(deps, proxyGroup, deployed, found, missing, signal);
   if (accepted.failure !== undefined) throw accepted.failure;
-  return accepted.waitsForName
-    ? Math.min(deployed.again ?? REFUSED_AGAIN_MS, REFUSED_AGAIN_MS)
-    : deployed.again;
+  return accepted.isNameTaken
+    ? Math.min(deployed.retryAfterMs ?? REFUSED_RETRY_MS, REFUSED_RETRY_MS)
+    : deployed.retryAfterMs;
 }
 
 /** @returns instructions for the user if the control server cannot approve routes through its API */

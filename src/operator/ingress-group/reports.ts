@@ -71,9 +71,9 @@ function configsOf(
   data: ReadonlyMap<string, string>,
   pod: GatedPod | undefined,
 ): ReadonlyMap<string, unknown> {
-  const said = reportSchema.safeParse(jsonOrUndefined(data.get(REPORT) ?? '')).data;
-  if (said === undefined || pod === undefined || !isBy(pod, said)) return new Map();
-  return new Map(Object.entries(said.configs ?? {}));
+  const report = reportSchema.safeParse(jsonOrUndefined(data.get(REPORT) ?? '')).data;
+  if (report === undefined || pod === undefined || !isBy(pod, report)) return new Map();
+  return new Map(Object.entries(report.configs ?? {}));
 }
 
 /** True if a node serves a member: it runs, forwards packets, and advertises the address. */
@@ -103,10 +103,10 @@ export function followsOrders(
   if (state.podUid !== undefined && state.podUid !== pod.uid) return false;
   return exposures.every((exposure) => {
     const name = tailnetServiceName(exposure.member);
-    const told =
+    const isAdvertised =
       mode === 'route'
         ? exposure.addresses.every((address) => node.offer.routes.includes(hostRoute(address)))
         : node.offer.services.includes(name);
-    return !told || isIdle(exposure) || serves(mode, exposure, node);
+    return !isAdvertised || isIdle(exposure) || serves(mode, exposure, node);
   });
 }

@@ -48,7 +48,7 @@ export function shownAddresses(mode: ServeMode, exposure: ServedMember): readonl
   const name = mode === 'service' && dnsName !== undefined ? [{ hostname: dnsName }] : [];
   if (member.type === 'svc') return [...name, ...addresses.map((ip) => ({ ip }))];
   if (isIdle(exposure)) return [];
-  const open = exposure.waitsForCertificate ? web?.ports.filter((port) => port !== 443) : web?.ports;
+  const open = exposure.isCertificatePending ? web?.ports.filter((port) => port !== 443) : web?.ports;
   const ports = (open ?? []).map((port) => ({ port, protocol: 'TCP' }));
   const entries =
     mode === 'service' ? name : addresses.filter((address) => isIP(address) === 4).map((ip) => ({ ip }));

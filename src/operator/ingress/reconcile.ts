@@ -20,7 +20,7 @@ import {
   INGRESS_CLASS,
   INGRESS_CONTROLLER,
   parseIngress,
-  wantsProxy,
+  hasOwnProxy,
   type Ingress,
 } from './resource.ts';
 import { ingressRoutesOf, type IngressProblem } from './routes.ts';
@@ -28,10 +28,10 @@ import { planTable, secretNames, type TlsSecret } from './table.ts';
 import { planServe, type ServePlan, type ServingNode } from './serve-config.ts';
 import {
   dnsNameOf,
-  lookAgain,
+  nextPassMs,
   manageNode,
   nodeOf,
-  saysEndpoint,
+  hasServeEndpoint,
   servicesNamed,
   tlsSecretsOf,
 } from './web-node.ts';
@@ -47,7 +47,7 @@ export function createIngressReconciler(deps: ReconcilerDeps, choices: IngressCh
     kind: KINDS.ingress,
     deployed: deps.metrics.ingresses,
     parse: parseIngress,
-    wants: wantsProxy,
+    needsNodes: hasOwnProxy,
     managed: (ingress, signal) => managed(deps, ingress, signal),
     names: (ingress) => [hostnameOf(ingress)],
     deploy: (ingress, ...more) => deploy(deps, choices, ingress, ...more),
@@ -67,7 +67,7 @@ async function managed(
 ): Promise<Managed | undefined> {
   const { metadata } = ingress;
   const isMarked = metadata.finalizers.includes(FINALIZER);
-  if (!isMarked && (!wantsProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
+  if (!isMarked && (!hasOwnProxy(ingress) || (await isOfOther(deps, signal)))) return undefined;
   return manageNode(deps, 'Ingress', parentFor(ingress), metadata, signal);
 }
 
@@ -129,12 +129,12 @@ async function deploy(
   const [first] = deployed.nodes;
   const isUp = first !== undefined && hasJoined(group, first, found.observed);
   // A server of tailcast reports readiness by its probe.
-  const serves = own ? deployed.waitsFor === undefined : !node.hasCertificate || saysEndpoint(secret);
+  const serves = own ? deployed.missing === undefined : !node.hasCertificate || hasServeEndpoint(secret);
   const ready = isUp && serves;
   // The address stays while a pod restarts, because the node stays the same.
   if (ready || plan.ports.length === 0)
     await show(deps, ingress, resource, shownOf(plan, node.dnsName), signal);
-  return lookAgain(deployed.again, secrets.size);
+  return nextPassMs(deployed.retryAfterMs, secrets.size);
 }
 
 interface PlanOf {

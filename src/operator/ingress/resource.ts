@@ -76,7 +76,7 @@ export function parseIngress(object: unknown): Ingress {
 }
 
 /** True if it gets its own proxy. Ingresses of groups do not. */
-export function wantsProxy({ metadata, spec }: Ingress): boolean {
+export function hasOwnProxy({ metadata, spec }: Ingress): boolean {
   return spec.ingressClassName === INGRESS_CLASS && groupIn(metadata.annotations) === '';
 }
 

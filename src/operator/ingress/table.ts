@@ -56,20 +56,20 @@ export function planTable(
     if (secretName === '') continue;
     const patterns = named.flatMap((host) => wide(host.toLowerCase()));
     for (const pattern of named.length === 0 ? [''] : patterns) secure.add(pattern);
-    const say = (message: string): void => {
+    const reject = (message: string): void => {
       problems.push({ reason: 'InvalidTLSSecret', message: `spec.tls[${index}].secretName: ${message}` });
     };
     const found = readCertificate(secretName, secrets.get(secretName) ?? 'missing');
     if ('problem' in found) {
-      say(`${found.problem}; ${named.join(', ') || 'no host'} is not served until then`);
+      reject(`${found.problem}; ${named.join(', ') || 'no host'} is not served until then`);
       continue;
     }
     size += found.certificatePem.length + found.keyPem.length;
     if (size > MAX_CERTIFICATE_BYTES) {
-      say('the certificates of this Ingress are too large together: divide it into several');
+      reject('the certificates of this Ingress are too large together: divide it into several');
       continue;
     }
-    for (const doubt of doubtsOf(found.leaf, named, nowMs)) say(`Secret "${secretName}" ${doubt}`);
+    for (const doubt of doubtsOf(found.leaf, named, nowMs)) reject(`Secret "${secretName}" ${doubt}`);
     const { certificatePem, keyPem } = found;
     certificates.push({ hosts: patterns, certificatePem, keyPem });
   }

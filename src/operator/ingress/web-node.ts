@@ -10,11 +10,11 @@ import type { TlsSecret } from './table.ts';
 import { existingName } from '../workload/proxy.ts';
 
 /** Interval of reads of certificate Secrets, in milliseconds. The operator may read but not watch them. */
-const SECRETS_AGAIN_MS = 60_000;
+const SECRET_POLL_MS = 60_000;
 
 /** Time until the next pass over a deployed resource. */
-export function lookAgain(again: number | undefined, secrets: number): number | undefined {
-  return secrets > 0 ? Math.min(again ?? Infinity, SECRETS_AGAIN_MS) : again;
+export function nextPassMs(retryAfterMs: number | undefined, secrets: number): number | undefined {
+  return secrets > 0 ? Math.min(retryAfterMs ?? Infinity, SECRET_POLL_MS) : retryAfterMs;
 }
 
 /** Returns the node of a parent, with the name of its existing objects. */
@@ -51,7 +51,7 @@ export function nodeOf(secret: KubeObject | undefined, issuesCertificates: boole
 }
 
 /** True if containerboot has applied the serve configuration. */
-export function saysEndpoint(secret: KubeObject | undefined): boolean {
+export function hasServeEndpoint(secret: KubeObject | undefined): boolean {
   return secret !== undefined && (secretData(secret).get('https_endpoint') ?? '') !== '';
 }
 

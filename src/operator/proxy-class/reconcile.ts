@@ -22,12 +22,12 @@ export function createProxyClassReconciler(
       const proxyClass = parseProxyClass(object);
       const { metadata, status } = proxyClass;
       if (metadata.deletionTimestamp !== undefined) return undefined;
-      const told = { kind: KINDS.proxyClass, metadata };
+      const target = { kind: KINDS.proxyClass, metadata };
       const problems = problemsOf(proxyClass);
       const message = `ProxyClass is not valid: ${problems.join('; ')}`;
-      if (problems.length > 0) await warn(deps, told, { reason: 'ProxyClassInvalid', message }, signal);
+      if (problems.length > 0) await warn(deps, target, { reason: 'ProxyClassInvalid', message }, signal);
       for (const warning of warningsOf(proxyClass)) {
-        await warn(deps, told, { reason: 'CustomTSEnvVar', message: warning }, signal);
+        await warn(deps, target, { reason: 'CustomTSEnvVar', message: warning }, signal);
       }
       const verdict =
         problems.length > 0
@@ -41,7 +41,7 @@ export function createProxyClassReconciler(
         timeOf(deps.clock),
       );
       const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
-      await writeStatus(deps, told, next, signal);
+      await writeStatus(deps, target, next, signal);
       return undefined;
     },
   };

@@ -6,7 +6,7 @@ import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
 import { KINDS, type KubeObject } from '../kube-object.ts';
 import {
-  stays,
+  isActive,
   timeOf,
   type Managed,
   type Reconciler,
@@ -72,12 +72,12 @@ export function createProxyGroupReconciler(deps: ReconcilerDeps, { served }: Pro
 /** Writes once that a group is not served. Entries of other operators stay. */
 async function turnAway(deps: ReconcilerDeps, proxyGroup: ProxyGroup, signal: AbortSignal): Promise<void> {
   const { metadata, status } = proxyGroup;
-  const told = { kind: KINDS.proxyGroup, metadata };
-  const here = stays(deps, proxyGroup);
+  const target = { kind: KINDS.proxyGroup, metadata };
+  const here = isActive(deps, proxyGroup);
   const conditions = here ? withNotServed(proxyGroup, timeOf(deps.clock)) : withoutNotServed(proxyGroup);
   if (sameJson(conditions, status.conditions)) return;
-  if (here) await warn(deps, told, notServed(proxyGroup), signal);
-  await writeStatus(deps, told, { conditions }, signal);
+  if (here) await warn(deps, target, notServed(proxyGroup), signal);
+  await writeStatus(deps, target, { conditions }, signal);
 }
 
 function managed({ options }: ReconcilerDeps, proxyGroup: ProxyGroup): Managed {
@@ -112,7 +112,7 @@ async function deploy(
     group,
     statefulSet: (...more) => gatewayStatefulSet(proxyGroup, context, ...more),
   };
-  const { nodes, settled, again } = await deployWorkload(deps, desired, found, signal);
+  const { nodes, settled, retryAfterMs } = await deployWorkload(deps, desired, found, signal);
   await removeServices(control, group.uid, service, signal);
   const seen: Seen = {
     replicas: group.replicas,
@@ -123,7 +123,7 @@ async function deploy(
   };
   const shown = { devices: devicesOf(nodes, false), url: urlOf(seen) };
   await reportGroup(deps, proxyGroup, verdictsOf(seen), shown, signal);
-  return again;
+  return retryAfterMs;
 }
 
 /** Returns the problem of a ProxyGroup that its schema does not detect. */

@@ -85,14 +85,14 @@ export function proxyOfGroup(
 /**
  * Writes the status after the deployment of the nodes.
  *
- * @param waitsFor undefined: the group is ready
+ * @param missing undefined: the group is ready
  */
 export async function reportNodes(
   deps: ReconcilerDeps,
   proxyGroup: ProxyGroup,
   { nodes }: Deployed,
   { observed }: Observation,
-  waitsFor: string | undefined,
+  missing: string | undefined,
   signal: AbortSignal,
 ): Promise<void> {
   const group = sharedNodes(proxyGroup, deps.options);
@@ -104,9 +104,9 @@ export async function reportNodes(
         ? { ready: true, reason: 'ProxyGroupAvailable', message: running }
         : failed('ProxyGroupCreating', running),
     ready:
-      waitsFor === undefined
+      missing === undefined
         ? { ready: true, reason: 'ProxyGroupReady', message: 'ProxyGroupReady' }
-        : failed('ProxyGroupCreating', waitsFor),
+        : failed('ProxyGroupCreating', missing),
   };
   await reportGroup(
     deps,

@@ -32,10 +32,10 @@ export type ProxyGroupReason =
   | 'ProxyGroupNameTaken'
   | 'ProxyGroupTagsNotAllowed';
 
-type Said = Verdict<ProxyGroupReason>;
+type GroupVerdict = Verdict<ProxyGroupReason>;
 
 /** Condition of a group whose type the operator's settings disable. */
-export function notServed({ spec }: ProxyGroup): Said {
+export function notServed({ spec }: ProxyGroup): GroupVerdict {
   const settings = spec.type === 'ingress' ? 'services or ingresses' : 'services';
   const message = `spec.type: ProxyGroups of type ${spec.type} are not served by this operator: add ${settings} to --controllers, and apply deploy/rbac/operator.yaml`;
   return { ready: false, reason: 'ProxyGroupNotServed', message };
@@ -68,7 +68,7 @@ export function withoutNotServed({ status }: ProxyGroup): readonly Condition[] {
 }
 
 /** Desired conditions; missing ones stay unchanged. */
-export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, Said>>>;
+export type Verdicts = Partial<Readonly<Record<keyof typeof CONDITIONS, GroupVerdict>>>;
 
 /** Observations of a pass. */
 export interface Seen {

@@ -79,15 +79,15 @@ async function deploy(
   metrics.recorders.add(group.uid);
   if (recorder.storage.kind === 's3') await ensureEvidenceKey(deps.client, group, options, signal);
   const desired: DesiredWorkload = { group, statefulSet: (...context) => statefulSet(recorder, ...context) };
-  const { nodes, recreating, waitsFor, again } = await deployWorkload(deps, desired, found, signal);
+  const { nodes, recreating, missing, retryAfterMs } = await deployWorkload(deps, desired, found, signal);
   const ready = readyPodsOf(observed.statefulSet);
   const verdict: Verdict<RecorderReason> = recreating
-    ? failed('RecorderCreating', waitsFor ?? '')
+    ? failed('RecorderCreating', missing ?? '')
     : ready < group.replicas
       ? failed('RecorderCreating', `${ready}/${group.replicas} pods are ready`)
       : { ready: true, reason: 'RecorderCreated', message: 'RecorderCreated' };
   await report(deps, recorder, verdict, devicesOf(nodes, recorder.hasPlayer), signal);
-  return again;
+  return retryAfterMs;
 }
 
 /**

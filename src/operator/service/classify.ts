@@ -11,7 +11,7 @@ export type Purpose =
   | { readonly kind: 'proxy'; readonly duty: PacketDuty };
 
 /** Returns the purpose of a Service. */
-export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
+export function purposeOf(service: Service, servesUnclassed: boolean): Purpose {
   const { metadata, spec } = service;
   const { annotations } = metadata;
   // A Service in a group has no proxy of its own. Its previous proxy is deleted.
@@ -19,8 +19,8 @@ export function purposeOf(service: Service, takesUnclassed: boolean): Purpose {
   const name = annotations[ANNOTATIONS.targetName];
   const address = addressIn(annotations);
   const outward = name !== undefined || address !== undefined;
-  if (!outward && !isExposed(annotations, spec, takesUnclassed)) return { kind: 'none' };
-  const message = outward ? egressProblemOf(service, takesUnclassed) : problemOfNames(annotations);
+  if (!outward && !isExposed(annotations, spec, servesUnclassed)) return { kind: 'none' };
+  const message = outward ? egressProblemOf(service, servesUnclassed) : problemOfNames(annotations);
   if (message !== undefined) return { kind: 'invalid', message };
   if (address !== undefined) return proxy({ kind: 'egress-address', address });
   if (name !== undefined) return proxy({ kind: 'egress-name', name: withDot(name) });
@@ -52,15 +52,15 @@ export function leadsOut(annotations: Readonly<Record<string, string>>): boolean
 export function isExposed(
   annotations: Readonly<Record<string, string>>,
   spec: LoadBalancerLike,
-  takesUnclassed: boolean,
+  servesUnclassed: boolean,
 ): boolean {
-  return isOurLoadBalancer(spec, takesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
+  return isOurLoadBalancer(spec, servesUnclassed) || annotations[ANNOTATIONS.expose] === 'true';
 }
 
 /** Returns the problem of a Service that leads to the tailnet, or undefined. */
 export function egressProblemOf(
   { metadata, spec }: Pick<Service, 'metadata'> & { readonly spec: LoadBalancerLike },
-  takesUnclassed: boolean,
+  servesUnclassed: boolean,
 ): string | undefined {
   const { annotations } = metadata;
   return (
@@ -68,7 +68,7 @@ export function egressProblemOf(
     problemOfTarget(spec, {
       name: annotations[ANNOTATIONS.targetName],
       address: addressIn(annotations),
-      inward: isExposed(annotations, spec, takesUnclassed),
+      inward: isExposed(annotations, spec, servesUnclassed),
     })
   );
 }

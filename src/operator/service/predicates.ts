@@ -36,9 +36,9 @@ const specSchema = z.object({
 /**
  * True if a Service requests something from the operator, or has its finalizer.
  *
- * @param takesUnclassed true if LoadBalancers without a class belong to the operator
+ * @param servesUnclassed true if LoadBalancers without a class belong to the operator
  */
-export function isOfInterest(service: KubeObject, takesUnclassed: boolean): boolean {
+export function isOfInterest(service: KubeObject, servesUnclassed: boolean): boolean {
   const { finalizers = [], annotations = {} } = service.metadata;
   if (finalizers.includes(FINALIZER)) return true;
   const asked = [
@@ -49,16 +49,16 @@ export function isOfInterest(service: KubeObject, takesUnclassed: boolean): bool
   ];
   if (asked.some((name) => annotations[name] !== undefined)) return true;
   const { spec } = specSchema.parse(service);
-  return isOurLoadBalancer(spec, takesUnclassed);
+  return isOurLoadBalancer(spec, servesUnclassed);
 }
 
 /** True if a LoadBalancer Service belongs to the operator. */
 export function isOurLoadBalancer(
   { type, loadBalancerClass }: { readonly type: string; readonly loadBalancerClass?: string | undefined },
-  takesUnclassed: boolean,
+  servesUnclassed: boolean,
 ): boolean {
   if (type !== 'LoadBalancer') return false;
-  return loadBalancerClass === undefined ? takesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
+  return loadBalancerClass === undefined ? servesUnclassed : loadBalancerClass === LOAD_BALANCER_CLASS;
 }
 
 /** Returns the ProxyGroup of a Service or an Ingress; empty for none. */

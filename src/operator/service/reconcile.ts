@@ -3,7 +3,7 @@ import { removeFront } from '../egress-group/fronts.ts';
 import { frontSelector, LABELS as FRONT_LABELS } from '../egress-group/member.ts';
 import { FINALIZER, KINDS } from '../kube-object.ts';
 import {
-  stays,
+  isActive,
   timeOf,
   type Managed,
   type Reconciler,
@@ -48,7 +48,7 @@ import { classOf, deployProxy, existingName } from '../workload/proxy.ts';
 /** Settings of the operator for Services. */
 export interface ServiceChoices {
   /** True if LoadBalancers without a class belong to the operator. */
-  readonly takesUnclassed: boolean;
+  readonly servesUnclassed: boolean;
   /** True if the operator serves groups of type egress. */
   readonly servesGroups: boolean;
   /** ProxyClass of Services without a class; empty for none. */
@@ -58,14 +58,14 @@ export interface ServiceChoices {
 }
 
 export function createServiceReconciler(deps: ReconcilerDeps, choices: ServiceChoices): Reconciler {
-  const { takesUnclassed } = choices;
+  const { servesUnclassed } = choices;
   return createReconciler<Service>(deps, {
     kind: KINDS.service,
     deployed: deps.metrics.services,
     parse: parseService,
-    wants: (service) => purposeOf(service, takesUnclassed).kind !== 'none',
+    needsNodes: (service) => purposeOf(service, servesUnclassed).kind !== 'none',
     managed: (service, signal) => managed(deps, choices, service, signal),
-    names: (service) => (purposeOf(service, takesUnclassed).kind === 'proxy' ? [hostnameOf(service)] : []),
+    names: (service) => (purposeOf(service, servesUnclassed).kind === 'proxy' ? [hostnameOf(service)] : []),
     deploy: (service, ...more) => deploy(deps, choices, service, ...more),
     release: (service, resource, signal) => release(deps, service, resource, signal),
     notReady: (service, reason, message, signal) =>
@@ -87,7 +87,7 @@ async function managed(
   // Other operators with groups use the same finalizer. If this operator serves groups, it deletes these Services here.
   if (objectName === undefined && isOfGroup(service)) {
     if (!servesGroups) return undefined;
-    if (stays(deps, service)) {
+    if (isActive(deps, service)) {
       await leaveOtherGroups(deps, parent, service, signal);
       return undefined;
     }
@@ -131,7 +131,7 @@ async function deploy(
   found: Observation,
   signal: AbortSignal,
 ): Promise<number | undefined> {
-  const purpose = purposeOf(service, choices.takesUnclassed);
+  const purpose = purposeOf(service, choices.servesUnclassed);
   const refuse = async (message: string): Promise<undefined> => {
     await warn(deps, resource, { reason: 'INVALIDSERVICE', message }, signal);
     await report(deps, service, failed('ProxyInvalid', message), undefined, signal);
@@ -158,11 +158,11 @@ async function deploy(
     const name = `${resource.group.name}.${deps.options.namespace}.svc.${choices.clusterDomain}`;
     await leadServiceTo(deps.client, service, name, signal);
   }
-  const ingress = isOurLoadBalancer(service.spec, choices.takesUnclassed)
+  const ingress = isOurLoadBalancer(service.spec, choices.servesUnclassed)
     ? shownIngress(service, resource, deployed, found)
     : shownByOthers(service);
   await report(deps, service, verdictOf(duty, deployed, forwards?.unserved), ingress, signal);
-  return deployed.again;
+  return deployed.retryAfterMs;
 }
 
 function proxyOf({ metadata }: Service, { group }: Managed, duty: Duty): Proxy {
@@ -186,12 +186,12 @@ function reasonOf(reason: FailureReason): ServiceReason {
   return reason === 'NameTaken' || reason === 'TagsNotAllowed' ? 'ProxyInvalid' : 'ProxyFailed';
 }
 
-function verdictOf(duty: Duty, { waitsFor }: Deployed, unserved: string | undefined): Verdict<ServiceReason> {
-  if (waitsFor === undefined && unserved !== undefined)
+function verdictOf(duty: Duty, { missing }: Deployed, unserved: string | undefined): Verdict<ServiceReason> {
+  if (missing === undefined && unserved !== undefined)
     return { ready: true, reason: 'ProxyPartial', message: unserved };
-  if (waitsFor === undefined) return { ready: true, reason: 'ProxyCreated', message: 'ProxyCreated' };
+  if (missing === undefined) return { ready: true, reason: 'ProxyCreated', message: 'ProxyCreated' };
   const name = duty.kind === 'egress-name' ? `, and for ${duty.name} to be known in the tailnet` : '';
-  return failed('ProxyPending', `${waitsFor}${name}`);
+  return failed('ProxyPending', `${missing}${name}`);
 }
 
 /** Returns the addresses in the status. They stay while a pod restarts, because the node stays the same. */

@@ -83,7 +83,10 @@ function isEmpty(value: unknown): boolean {
  * entry of that operator becomes ours, as in client-go's csaupgrade. Undefined if this operator has applied before, or if only
  * people and controllers of Kubernetes have written.
  */
-export function takenOver(object: KubeObject, fieldManager: string): readonly ManagedFields[] | undefined {
+export function adoptedFields(
+  object: KubeObject,
+  fieldManager: string,
+): readonly ManagedFields[] | undefined {
   const entries = object.metadata.managedFields ?? [];
   if (entries.some((entry) => entry.manager === fieldManager && entry.operation === 'Apply'))
     return undefined;
@@ -142,7 +145,7 @@ export async function applyOwned(
   const kind = kindOf(desired);
   // tailscaled writes its own fields into Secrets.
   const managedFields =
-    existing === undefined || kind === KINDS.secret ? undefined : takenOver(existing, FIELD_MANAGER);
+    existing === undefined || kind === KINDS.secret ? undefined : adoptedFields(existing, FIELD_MANAGER);
   if (existing !== undefined && kind !== undefined && managedFields !== undefined) {
     const { namespace, name, resourceVersion } = existing.metadata;
     const body = [

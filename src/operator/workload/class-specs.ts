@@ -9,7 +9,7 @@ import type {
 import type { ProxyClass } from '../proxy-class/resource.ts';
 import type { DesiredStatefulSet } from './pod-specs.ts';
 import { isEgress, LOCAL_PORT } from './proxy-specs.ts';
-import type { ContainerWish } from './schema.ts';
+import type { ContainerOverrides } from './schema.ts';
 import type { Duty } from './workload.ts';
 
 const DEBUG_PORT = 9001;
@@ -130,8 +130,8 @@ function tailscaleWith(
   return containerWith(own, tailscaleContainer);
 }
 
-function containerWith(container: Plain<V1Container>, wish: ContainerWish): V1Container {
-  const { env, image, imagePullPolicy, resources, securityContext } = wish;
+function containerWith(container: Plain<V1Container>, spec: ContainerOverrides): V1Container {
+  const { env, image, imagePullPolicy, resources, securityContext } = spec;
   const named = new Set(env.map(({ name }) => name));
   // server-side apply rejects duplicate names; the last value wins
   const last = new Map(env.map(({ name, value }) => [name, value]));

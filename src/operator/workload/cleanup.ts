@@ -108,13 +108,13 @@ export async function removeAll(
       if (deviceId !== undefined) left.push(deviceId);
     }
   }
-  if (!goWithResource) await removeRest(deps, group, observed, signal);
+  if (!goWithResource) await removeOwned(deps, group, observed, signal);
   await removeSecrets(deps, group, observed, signal);
   return { kind: 'done', left };
 }
 
 /** Removes objects that may have the resource as owner. */
-async function removeRest(
+async function removeOwned(
   deps: CleanupDeps,
   group: NodeGroup,
   observed: Observed,

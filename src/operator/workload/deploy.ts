@@ -2,7 +2,7 @@
  * The one path from a desired workload to its objects: Secrets with auth keys, ServiceAccount, Role, RoleBinding,
  * Service, StatefulSet. Effects.
  */
-import { waitsFor } from './readiness.ts';
+import { missingCondition } from './readiness.ts';
 import { z } from 'zod';
 import type { TailnetControl } from '../auth-keys.ts';
 import { type KubeObject, type DesiredObject, KINDS } from '../kube-object.ts';
@@ -12,7 +12,7 @@ import { type SpecOptions, type NodeGroup, ordinals, stateSecretName, authSecret
 import type { ImmutableParts, DesiredStatefulSet } from './pod-specs.ts';
 import type { ReplicaNode } from './keys.ts';
 import { assertOwned, applyOwned } from './apply.ts';
-import { type ReconcilerDeps, SHORT_MS, nextLook, type Observation } from './reconciler.ts';
+import { type ReconcilerDeps, SHORT_MS, nextKeyCheckMs, type Observation } from './reconciler.ts';
 import {
   serviceAccount,
   role,
@@ -45,9 +45,9 @@ export interface Deployed {
   /** False while the StatefulSet is being recreated, or surplus replicas are being removed. */
   readonly settled: boolean;
   /** The missing condition of the nodes; undefined if all of them work. */
-  readonly waitsFor: string | undefined;
+  readonly missing: string | undefined;
   /** Time until the next pass, in milliseconds; undefined: until a change. */
-  readonly again: number | undefined;
+  readonly retryAfterMs: number | undefined;
 }
 
 /**
@@ -65,16 +65,16 @@ export async function deployWorkload(
   const { nodes, recreating } = await provision(deps, desired, observed, control, signal);
   await removeStaleAccounts(deps, group, observed, signal);
   await removeStaleServices(deps, group, observed, signal);
-  const surplusGone = await removeSurplus(deps, group, observed, control, signal);
-  const settled = !recreating && surplusGone;
+  const isSurplusRemoved = await removeSurplus(deps, group, observed, control, signal);
+  const settled = !recreating && isSurplusRemoved;
   return {
     nodes,
     recreating,
     settled,
-    waitsFor: recreating
+    missing: recreating
       ? 'the StatefulSet is being recreated; its pods keep running'
-      : waitsFor(group, nodes, observed),
-    again: settled ? nextLook(nodes, deps.clock.now()) : SHORT_MS,
+      : missingCondition(group, nodes, observed),
+    retryAfterMs: settled ? nextKeyCheckMs(nodes, deps.clock.now()) : SHORT_MS,
   };
 }
 

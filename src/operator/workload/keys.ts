@@ -194,7 +194,7 @@ export class KeyKeeper {
     const { group, ordinal, secrets } = replica;
     const state = secrets.state === undefined ? NO_NODE : readNodeState(secrets.state);
     const before = secrets.auth === undefined ? undefined : readStoredKey(secrets.auth);
-    const node = await this.#look(replica, state.deviceId);
+    const node = await this.#readDevice(replica, state.deviceId);
     const decision = decideKey({
       stored: before,
       deviceId: node.deviceId,
@@ -220,14 +220,14 @@ export class KeyKeeper {
   }
 
   /** Reads the node of a replica. If a user removed the node at the control server, the replica must join again. */
-  async #look(
+  async #readDevice(
     { control, signal }: Replica,
     deviceId: string | undefined,
   ): Promise<{ deviceId: string | undefined; device: TailnetDevice | undefined; removed: boolean }> {
     if (deviceId === undefined) return { deviceId, device: undefined, removed: false };
-    const said = await this.#ask('what a node is', () => control.device(deviceId, signal));
-    const removed = said !== undefined && said.answer === undefined;
-    return { deviceId: removed ? undefined : deviceId, device: said?.answer, removed };
+    const response = await this.#query('what a node is', () => control.device(deviceId, signal));
+    const removed = response !== undefined && response.answer === undefined;
+    return { deviceId: removed ? undefined : deviceId, device: response?.answer, removed };
   }
 
   async #carryOut(
@@ -254,7 +254,8 @@ export class KeyKeeper {
         await write(stored);
         this.#deps.metrics.keysCreated.inc({ reason: decision.kind === 'create' ? 'new' : decision.reason });
         const old = before?.id;
-        if (old !== undefined) await this.#ask('that a key is revoked', () => control.revokeKey(old, signal));
+        if (old !== undefined)
+          await this.#query('that a key is revoked', () => control.revokeKey(old, signal));
         return stored;
       }
     }
@@ -300,12 +301,12 @@ export class KeyKeeper {
     const { id, expiresAtMs } = stored ?? {};
     if (id === undefined || expiresAtMs === undefined) return removed;
     if (this.#deps.nowMs() - (expiresAtMs - KEY_LIFETIME_MS) < SPENT_AFTER_MS) return false;
-    const said = await this.#ask('whether a key is usable', () => control.keyUsable(id, signal));
-    return said?.answer === false;
+    const response = await this.#query('whether a key is usable', () => control.keyUsable(id, signal));
+    return response?.answer === false;
   }
 
   /** Sends a query to the control server. A failure is logged, and does not stop the pass. */
-  async #ask<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
+  async #query<T>(what: string, question: () => Promise<T>): Promise<{ readonly answer: T } | undefined> {
     try {
       return { answer: await question() };
     } catch (error) {

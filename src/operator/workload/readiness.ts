@@ -20,7 +20,7 @@ const statusSchema = z.object({
 });
 
 /** Returns the missing condition of a proxy, or undefined if it is ready. */
-export function waitsFor(
+export function missingCondition(
   group: NodeGroup,
   nodes: readonly ReplicaNode[],
   observed: Observed,
@@ -85,7 +85,7 @@ export interface GatedPod {
 /** @param gate type of the operator's condition */
 export function readGatedPod(object: KubeObject, gate: string): GatedPod {
   const { metadata, spec, status } = podSchema.parse(object);
-  const holds = (type: string): boolean =>
+  const isTrue = (type: string): boolean =>
     status.conditions.some((one) => one.type === type && one.status === 'True');
   return {
     object,
@@ -93,9 +93,9 @@ export function readGatedPod(object: KubeObject, gate: string): GatedPod {
     uid: metadata.uid,
     node: spec.nodeName,
     addresses: status.podIPs.map(({ ip }) => ip),
-    up: holds('ContainersReady'),
+    up: isTrue('ContainersReady'),
     going: metadata.deletionTimestamp !== undefined,
-    gate: holds(gate),
+    gate: isTrue(gate),
     gateAt: status.conditions.findIndex(({ type }) => type === gate),
   };
 }

@@ -61,12 +61,12 @@ export interface Managed {
 /** Interval of passes that wait for pods to stop, in milliseconds. */
 export const SHORT_MS = 1000;
 /** Interval between passes over a resource whose name or tags are refused, in milliseconds. */
-export const REFUSED_AGAIN_MS = 60_000;
+export const REFUSED_RETRY_MS = 60_000;
 /** Maximum time that a deleted resource waits for its pods, because pods on a lost node never stop. */
 const POD_PATIENCE_MS = 5 * 60_000;
 
 /** True if the resource is not being deleted, and the operator is not being uninstalled. */
-export function stays(
+export function isActive(
   { leaving }: Pick<ReconcilerDeps, 'leaving'>,
   { metadata }: { readonly metadata: Pick<Managed['metadata'], 'deletionTimestamp'> },
 ): boolean {
@@ -157,7 +157,7 @@ async function finish(
 }
 
 /** Time until the keys of nodes that have not joined need another check: they expire, or turn out to be spent. */
-export function nextLook(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
+export function nextKeyCheckMs(nodes: readonly ReplicaNode[], nowMs: number): number | undefined {
   const times = nodes.flatMap(({ stored, deliver }) => {
     if (deliver === undefined || stored?.expiresAtMs === undefined) return [];
     const madeAtMs = stored.expiresAtMs - KEY_LIFETIME_MS;
@@ -191,7 +191,7 @@ export interface ReconcilerSpec<Resource> {
   /**
    * Returns true if the resource requests nodes. Default: always. Otherwise its nodes and the finalizer are removed.
    */
-  wants?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
+  needsNodes?(resource: Resource, signal: AbortSignal): boolean | Promise<boolean>;
   /**
    * Clears the operator's status of a resource that stays without nodes.
    *
@@ -249,17 +249,17 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
         const { reason, message } = refusal;
         await warn(deps, managed, { reason: `${kind.kind}${reason}`, message }, signal);
         await pass.notReady(resource, reason, message, signal);
-        return REFUSED_AGAIN_MS;
+        return REFUSED_RETRY_MS;
       }
       await addFinalizer(deps, managed, signal);
       const observed = await observe(deps.client, managed.group, deps.options.namespace, signal);
-      const again = await pass.deploy(resource, managed, { control, observed }, signal);
+      const retryAfterMs = await pass.deploy(resource, managed, { control, observed }, signal);
       if (names.length > 0) await releaseNames(deps, claim, signal);
-      return again;
+      return retryAfterMs;
     } catch (error) {
-      const say = (reason: FailureReason, message: string): Promise<void> =>
+      const report = (reason: FailureReason, message: string): Promise<void> =>
         pass.notReady(resource, reason, message, signal);
-      if (!signal.aborted) await tellFailure(deps, managed, error, say, signal);
+      if (!signal.aborted) await reportFailure(deps, managed, error, report, signal);
       throw error;
     }
   }
@@ -277,15 +277,15 @@ export function createReconciler<Resource>(deps: ReconcilerDeps, pass: Reconcile
       const { uid, deletionTimestamp } = managed.metadata;
       if (uids.get(name) !== uid) forget(name);
       uids.set(name, uid);
-      const stays = deletionTimestamp === undefined;
-      if (stays && deps.leaving !== true && (await pass.wants?.(resource, signal)) !== false)
+      const isActive = deletionTimestamp === undefined;
+      if (isActive && deps.leaving !== true && (await pass.needsNodes?.(resource, signal)) !== false)
         return deploy(resource, managed, signal);
-      if (stays && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
-      const again = await finish(deps, managed, signal, (control) =>
+      if (isActive && (await pass.release?.(resource, managed, signal)) === true) return SHORT_MS;
+      const retryAfterMs = await finish(deps, managed, signal, (control) =>
         Promise.resolve(pass.removeMore?.(managed, control, signal)),
       );
-      if (again === undefined) forget(name);
-      return again;
+      if (retryAfterMs === undefined) forget(name);
+      return retryAfterMs;
     },
   };
 }
@@ -353,7 +353,7 @@ export type FailureReason =
  *
  * @param report writes the status; its own failure is only logged
  */
-async function tellFailure(
+async function reportFailure(
   deps: ReconcilerDeps,
   managed: EventTarget,
   error: unknown,

@@ -36,4 +36,4 @@ export const containerSchema = z.object({
   securityContext: passed<V1SecurityContext>(),
 });
 
-export type ContainerWish = z.infer<typeof containerSchema>;
+export type ContainerOverrides = z.infer<typeof containerSchema>;

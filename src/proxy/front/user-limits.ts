@@ -4,7 +4,7 @@
  * its address.
  */
 import { TailcastError } from '../../errors.ts';
-import { createPlaceCount } from '../../place-count.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import { isLoopback } from '../../tailnet/addresses.ts';
 import type { Peer } from '../../tailnet/identity.ts';
 
@@ -60,16 +60,16 @@ export interface UserLimits {
 
 /** @param peers compared by object: one per connection */
 export function createUserLimits(limits: UserLimitValues): UserLimits {
-  const requests = createPlaceCount();
-  const connections = createPlaceCount();
-  const addresses = createPlaceCount();
+  const requests = createKeyedCounter();
+  const connections = createKeyedCounter();
+  const addresses = createKeyedCounter();
   const waiting = new Map<string, number>();
   const open = new Map<Peer, { readonly address: () => void; user?: () => void }>();
 
   function takeConnection(user: string, peer: Peer): void {
     const connection = open.get(peer);
     if (connection === undefined || connection.user !== undefined) return;
-    if (connections.takenBy(user) >= limits.connections)
+    if (connections.usedBy(user) >= limits.connections)
       throw new TailcastError(
         'OVERLOADED',
         `you have ${limits.connections} connections open, and no more are served`,
@@ -92,7 +92,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
     connected(peer) {
       // many users may be behind an address of this machine
       if (isLoopback(peer.address)) open.set(peer, { address: () => undefined });
-      else if (addresses.takenBy(peer.address) >= limits.connections) return false;
+      else if (addresses.usedBy(peer.address) >= limits.connections) return false;
       else open.set(peer, { address: addresses.take(peer.address) });
       return true;
     },
@@ -104,7 +104,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
     },
     head: createHeadLimit(limits.headBytes),
     enter(user, peer) {
-      if (requests.takenBy(user) >= limits.requests)
+      if (requests.usedBy(user) >= limits.requests)
         throw new TailcastError(
           'OVERLOADED',
           `you have ${limits.requests} requests in flight, and no more are served`,
@@ -136,7 +136,7 @@ export function createUserLimits(limits: UserLimitValues): UserLimits {
 }
 
 function createHeadLimit(limitBytes: number): UserLimits['head'] {
-  const heads = createPlaceCount();
+  const heads = createKeyedCounter();
   return ({ address }) => {
     let release: (() => void) | undefined;
     const leave = (): void => {
@@ -147,7 +147,7 @@ function createHeadLimit(limitBytes: number): UserLimits['head'] {
       hold(bytes) {
         leave();
         if (bytes <= USUAL_HEAD_BYTES) return;
-        const isTooMuch = heads.takenBy(address) + bytes > limitBytes - heads.total - bytes;
+        const isTooMuch = heads.usedBy(address) + bytes > limitBytes - heads.total - bytes;
         release = heads.take(address, bytes);
         if (isTooMuch)
           throw new TailcastError('OVERLOADED', 'too many bytes of request heads arrive at the same time');

@@ -15,7 +15,7 @@ import {
   refuseOtherIdentity,
   type UpstreamIdentity,
 } from '../../impersonation/apply.ts';
-import { refuseBeyond, reservedGroups } from '../../impersonation/group-limit.ts';
+import { requireClaimable, reservedGroups } from '../../impersonation/group-limit.ts';
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
 import { hasBearerToken } from '../../kube/bearer-token.ts';
@@ -263,7 +263,7 @@ function createStandings(deps: GateDeps): (identity: Identity) => Standing {
     if (known !== undefined) return known;
     const standing = assess(identity, deps.mode);
     const groups = standing.impersonation?.groups ?? [];
-    refuseBeyond(deps.claimableGroups ?? [], groups);
+    requireClaimable(deps.claimableGroups ?? [], groups);
     for (const group of reservedGroups(groups)) {
       const isNamed = deps.claimableGroups?.includes(group) === true;
       if (isNamed || warned.has(group) || warned.size >= MAX_WARNINGS) continue;

@@ -1,6 +1,6 @@
 /** Limits the number of upgraded connections in total and per user. */
 import { TailcastError } from '../../errors.ts';
-import { createPlaceCount } from '../../place-count.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 
 /** Counter of upgraded connections. */
 export interface SessionCounts {
@@ -15,10 +15,10 @@ export function createSessionCounts(limits: {
   readonly perUser: number;
   readonly total: number;
 }): SessionCounts {
-  const open = createPlaceCount();
+  const open = createKeyedCounter();
   return {
     async enter(user) {
-      const own = open.takenBy(user);
+      const own = open.usedBy(user);
       if (own >= limits.perUser) {
         throw new TailcastError('OVERLOADED', `you have ${own} sessions open, and no more are allowed`);
       }

@@ -8,7 +8,7 @@ import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { Admission } from '../gate/gate.ts';
 import { sessionFields } from './session-fields.ts';
 
-type LateEvent = 'recordingLeft' | 'recordingDelivered' | 'recordingDropped' | 'recordingKept';
+type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
 export interface RecorderDeps extends RecorderDirectory {
   readonly recorders: RecorderClient;
@@ -56,9 +56,9 @@ export async function openRecorder(
 /** Returns callbacks that log and count late deliveries. */
 export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionFields): LateEvents {
   return {
-    left: (bytes) => events.recordingLeft({ ...fields, bytes }),
+    left: (bytes) => events.recordingIncomplete({ ...fields, bytes }),
     delivered: (end) => events.recordingDelivered({ ...fields, ...end }),
     dropped: (end) => events.recordingDropped({ ...fields, ...end }),
-    kept: (end) => events.recordingKept({ ...fields, ...end }),
+    kept: (end) => events.recordingJournaled({ ...fields, ...end }),
   };
 }

@@ -8,7 +8,7 @@
  * client sends this read once more, on a new connection.
  */
 import { TailcastError } from '../../errors.ts';
-import { SAFE_METHODS, staleWindow } from '../../kept-connections.ts';
+import { SAFE_METHODS, staleWindow } from '../../stale-connections.ts';
 import type { ResponseSink } from './response-reader.ts';
 import type { ConnectionUser, UpstreamConnection, UpstreamPool, Waiter } from './upstream-pool.ts';
 

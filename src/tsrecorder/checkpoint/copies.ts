@@ -9,7 +9,7 @@ import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import { encodeStatement } from '../evidence/statement.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { recordingId } from '../store/key.ts';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLimiter } from '../../async/limiter.ts';
 import { MAX_META_BYTES, type Checkpoint } from './checkpoint.ts';
 import { proofName, removeFolder, segmentName, sessionFolder, type SegmentKind } from './segments.ts';
 
@@ -108,9 +108,9 @@ export function createCopies(options: CopiesOptions): Copies {
     async update() {
       const live = options.live();
       const open = new Set(live.map(({ key }) => sessionFolder(recorder(), key)));
-      const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
+      const limiter = createLimiter({ maxActive: CONCURRENCY });
       const results = await Promise.allSettled(
-        live.map((session) => gatekeeper.run(() => copySession(session))),
+        live.map((session) => limiter.run(() => copySession(session))),
       );
       const failures = results.filter((result) => result.status === 'rejected');
       if (failures.length > 0) {

@@ -1,5 +1,5 @@
 /** Tasks of a recorder in a bucket that several recorders share. */
-import { settledWithin } from '../../async/within.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { RemoteRecording } from '../library/candidates.ts';

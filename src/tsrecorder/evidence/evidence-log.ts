@@ -4,7 +4,7 @@
  */
 import { createBackoff, type Backoff } from '../../async/backoff.ts';
 import { pause } from '../../async/pause.ts';
-import { settledWithin } from '../../async/within.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { DocumentStore } from '../store/document-store.ts';

@@ -19,7 +19,7 @@ import { formatTime, parseTime, recordingId, recordingKey, type RecordingKey } f
 import type { RecordingStore } from '../store/store.ts';
 import type { StartedUpload } from './started-upload.ts';
 import { createBackoff } from '../../async/backoff.ts';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLimiter } from '../../async/limiter.ts';
 import { pause } from '../../async/pause.ts';
 
 /** A finished upload. Both files are durable and end with a line feed. */
@@ -73,11 +73,11 @@ const SEAL_READ_BYTES = 512 * 1024;
 export function createFinisher(options: FinisherOptions): Finisher {
   const closing = new AbortController();
   const running = new Set<Promise<void>>();
-  const gatekeeper = createGatekeeper({ maxActive: CONCURRENCY });
+  const limiter = createLimiter({ maxActive: CONCURRENCY });
 
   async function attempt(upload: OverUpload): Promise<RecordingKey | undefined> {
     try {
-      return await gatekeeper.run(() => store(upload, options.store, options.evidence));
+      return await limiter.run(() => store(upload, options.store, options.evidence));
     } catch (error) {
       options.onRetry();
       options.log.error(

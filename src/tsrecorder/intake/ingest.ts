@@ -15,7 +15,7 @@ import {
   type RecoveredSession,
 } from './found-upload.ts';
 import type { IngestOptions } from './ingest-options.ts';
-import { createPlaceCount } from '../../place-count.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { describeEntry } from './live-entry.ts';
@@ -63,7 +63,7 @@ export class Ingest {
   readonly #deps: SessionDependencies;
   readonly #entries = new Set<Entry>();
   /** The sessions of each node, by its stable ID. */
-  readonly #slots = createPlaceCount();
+  readonly #slots = createKeyedCounter();
   readonly #byToken = new Map<string, Entry>();
   readonly #ended = new EndedSessions();
   readonly #unreadable: UnreadableSpools;
@@ -127,7 +127,7 @@ export class Ingest {
       throw new TailcastError('UPLOAD_CONFLICT', 'the session is not here');
     }
     if (!this.#slots.hasShare(origin.nodeId, this.#options.limits.maxSessions)) {
-      const detail = `${origin.nodeName} has ${this.#slots.takenBy(origin.nodeId)} sessions here, and the free slots are for other nodes`;
+      const detail = `${origin.nodeName} has ${this.#slots.usedBy(origin.nodeId)} sessions here, and the free slots are for other nodes`;
       throw new TailcastError('RECORDER_BUSY', detail);
     }
     const continues = offset > 0 || number > 1 ? { continues: { offset, number } } : {};

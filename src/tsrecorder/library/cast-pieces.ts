@@ -3,7 +3,7 @@
  * consists of several files.
  */
 import { open, type FileHandle } from 'node:fs/promises';
-import { settledWithin } from '../../async/within.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError } from '../../errors.ts';
 import { isSystemError } from '../files/durable-files.ts';
 import { readFileRange } from '../files/file-range.ts';

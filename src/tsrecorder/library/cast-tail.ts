@@ -20,7 +20,7 @@ export interface CastTail {
    */
   readonly durationSeconds: number | undefined;
   /** True if the file ends with a line feed. */
-  readonly endsWhole: boolean;
+  readonly endsWithLineFeed: boolean;
 }
 
 /**
@@ -38,10 +38,10 @@ export async function readCastTail(
     const start = Math.max(0, bytes - look);
     const tail = await read(start, bytes);
     const last = lastLine(tail);
-    const endsWhole = tail.at(-1) === LINE_FEED;
+    const endsWithLineFeed = tail.at(-1) === LINE_FEED;
     if (last === undefined && start > 0 && look < LONGEST_LOOK_BYTES) continue;
     const durationSeconds = version === 2 ? secondsOf(last) : await summedSeconds(read, bytes);
-    return { durationSeconds, endsWhole };
+    return { durationSeconds, endsWithLineFeed };
   }
 }
 

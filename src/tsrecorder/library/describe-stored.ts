@@ -213,14 +213,14 @@ async function describeForeign(
   bytes: number,
   read: (start: number, end: number) => Promise<Uint8Array>,
 ): Promise<Recording> {
-  const { durationSeconds, endsWhole } = await readCastTail(read, bytes, head.version);
+  const { durationSeconds, endsWithLineFeed } = await readCastTail(read, bytes, head.version);
   return {
     ...describeHead(key, head),
     destination: { node: head.destination.node, nodeId: head.destination.nodeId || key.nodeId },
-    state: endsWhole ? 'completed' : 'interrupted',
+    state: endsWithLineFeed ? 'completed' : 'interrupted',
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     bytes,
-    ...(endsWhole ? {} : { problem: 'the recording ends inside of a line' }),
+    ...(endsWithLineFeed ? {} : { problem: 'the recording ends inside of a line' }),
   };
 }
 

@@ -13,8 +13,8 @@ import { open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promi
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { z } from 'zod';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
-import { settledWithin } from '../../async/within.ts';
+import { createLimiter } from '../../async/limiter.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
@@ -171,7 +171,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
   const failed = new Map<string, Build>();
   const threads = new Set<Worker>();
   const { maxBuilding, maxWaiting } = options;
-  const gatekeeper = createGatekeeper({
+  const limiter = createLimiter({
     maxActive: maxBuilding,
     maxActivePerOwner: Math.max(1, maxBuilding - 1),
     maxWaiting,
@@ -215,7 +215,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
       const known = builds.get(name) ?? failed.get(name);
       if (known !== undefined) return known;
       const owner = recordedOwner(entry.recording);
-      if (gatekeeper.isFull(owner)) throw new TailcastError('RECORDER_BUSY');
+      if (limiter.isFull(owner)) throw new TailcastError('RECORDER_BUSY');
       const { promise, resolve } = Promise.withResolvers<void>();
       const state: Build = {
         bytes: 0,
@@ -225,7 +225,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
         isGone: false,
       };
       builds.set(name, state);
-      void gatekeeper.run(() => make(entry, covered, state), undefined, owner).finally(resolve);
+      void limiter.run(() => make(entry, covered, state), undefined, owner).finally(resolve);
       return state;
     },
     forget(ids) {

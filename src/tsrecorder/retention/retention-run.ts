@@ -36,7 +36,7 @@ import { ALERTS_FOLDER, recordingOfAlertMark } from '../store/alert-marks.ts';
 import { parseRecordingId, parseTime, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ObjectStat, RecordingStore } from '../store/store.ts';
 import { createLoopTurns } from '../../async/loop-turns.ts';
-import { unlessAborted } from '../../async/within.ts';
+import { unlessAborted } from '../../async/with-timeout.ts';
 
 /**
  * Maximum time from the start of a recording until it is in the store, in milliseconds. Alert marks of older missing

@@ -1,5 +1,5 @@
 /** Cached counts of the index from the writer process. A search waits only briefly for new counts. */
-import { settledWithin } from '../../async/within.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import type { IndexStatus } from '../../search/search-index.ts';
 import type { IndexClient } from './index-client.ts';
 

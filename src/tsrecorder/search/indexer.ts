@@ -5,7 +5,7 @@
  * indexer.
  */
 import { pause } from '../../async/pause.ts';
-import { settledWithin, unlessAborted } from '../../async/within.ts';
+import { settledWithin, unlessAborted } from '../../async/with-timeout.ts';
 import { FairQueue } from '../../async/fair-queue.ts';
 import { errorText } from '../../errors.ts';
 import { castBytes } from '../library/replay.ts';

@@ -1,6 +1,6 @@
 /** Runs queries in processes that can be killed: a few at once, with a fair share for each owner. */
-import { createGatekeeper } from '../../async/gatekeeper.ts';
-import { within } from '../../async/within.ts';
+import { createLimiter } from '../../async/limiter.ts';
+import { withTimeout } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import { QueryError } from '../../search/query.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
@@ -40,7 +40,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   const free: IndexClient[] = [];
   const busy = new Set<IndexClient>();
   const closing = new AbortController();
-  const gatekeeper = createGatekeeper({
+  const limiter = createLimiter({
     maxActive: options.maxRunning,
     maxActivePerOwner: options.maxRunningPerOwner ?? options.maxRunning,
     maxWaiting: options.maxWaiting,
@@ -51,21 +51,21 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
     closing.signal.throwIfAborted();
     for (let client = free.pop(); client !== undefined; client = free.pop())
       if (!client.isGone) return client;
-    return within(START_MS, 'starting the process of the index', closing.signal, (signal) =>
+    return withTimeout(START_MS, 'starting the process of the index', closing.signal, (signal) =>
       startIndexClient({ ...options.place, mayWrite: false }, signal),
     );
   }
 
   return {
     ask: (operation, ask, owner) =>
-      gatekeeper.run(
+      limiter.run(
         async () => {
           let client: IndexClient | undefined;
           try {
             client = await take();
             busy.add(client);
             const asked = client.ask(operation, ask);
-            const answer = await within(options.timeoutMs, 'the query', undefined, () => asked);
+            const answer = await withTimeout(options.timeoutMs, 'the query', undefined, () => asked);
             free.push(client);
             return answer;
           } catch (error) {

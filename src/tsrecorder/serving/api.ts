@@ -32,8 +32,8 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
 import { RESULT_SCHEMA } from '../library/sidecar.ts';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
-import { settledWithin } from '../../async/within.ts';
+import { createLimiter } from '../../async/limiter.ts';
+import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { parseRange } from './byte-range.ts';
@@ -277,7 +277,7 @@ function addLists(
     return { ...query, cursor: opened };
   }
 
-  const eventShares = createGatekeeper({
+  const eventShares = createLimiter({
     ...EVENT_LIMITS,
     full: () => new TailcastError('SEARCH_BUSY'),
   });

@@ -7,9 +7,9 @@ import { createServer as createHttp2Server, type Http2Server, type ServerHttp2Se
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import fastify, { type FastifyInstance } from 'fastify';
-import { limitBody } from '../../kept-connections.ts';
+import { limitBody } from '../../stale-connections.ts';
 import { listenOn } from '../../listen.ts';
-import { createPlaceCount } from '../../place-count.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { SECURITY_HEADERS } from './api.ts';
 import { answerUnserved, type Uploads } from './uploads.ts';
@@ -60,7 +60,7 @@ export async function listenHttp(options: ServerOptions): Promise<HttpServer> {
   // The server never listens itself. Without this event Node would not enforce its request timeouts.
   app.server.emit('listening');
   const http2 = createHttp2(options, sessions);
-  const slots = createPlaceCount();
+  const slots = createKeyedCounter();
   const server = createServer({ noDelay: true, keepAlive: true }, (socket) => {
     const { remoteAddress: peer = '' } = socket;
     if (!slots.hasShare(peer, options.maxConnections)) {

@@ -10,7 +10,7 @@ import { errorText } from '../../errors.ts';
 import { LIVE_SUBPROTOCOL } from '../../wire/recorder-api/live-view.ts';
 import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
 import type { Logger } from '../../observe/logger.ts';
-import { createPlaceCount } from '../../place-count.ts';
+import { createKeyedCounter } from '../../keyed-counter.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Catalog } from '../library/catalog.ts';
 import type { Hosts } from './hosts.ts';
@@ -49,7 +49,7 @@ export function createLiveSockets(options: LiveSocketOptions): LiveSockets {
   });
 
   /** Live views by viewer. */
-  const slots = createPlaceCount();
+  const slots = createKeyedCounter();
   /** Viewers that a gateway named. The response confirms that the name was accepted. */
   const named = new WeakMap<IncomingMessage, string>();
   server.on('headers', (headers, request) => {

@@ -1,6 +1,6 @@
 /**
  * Transports for uploads with acknowledgements: an HTTP/2 stream, or an upgraded HTTP/1.1 connection
- * (`upload-record.ts`).
+ * (`length-prefixed.ts`).
  */
 import { STATUS_CODES } from 'node:http';
 import { constants, type ServerHttp2Stream } from 'node:http2';
@@ -15,8 +15,8 @@ import {
   MAX_ACK_RECORD_BYTES,
   MAX_UPLOAD_RECORD_BYTES,
   RECORD_PROTOCOL,
-} from '../../wire/recorder-api/upload-record.ts';
-import type { UploadReceiver, UploadTransport } from './record-upload.ts';
+} from '../../wire/recorder-api/length-prefixed.ts';
+import type { UploadReceiver, UploadTransport } from './upload-handler.ts';
 import { shareReads } from './shared-reads.ts';
 
 /**

@@ -5,7 +5,7 @@
  * |-------------------|------|---------------------------------------------------------------------------------------|
  * | `HEAD /v2/record` | h2   | 200 with the supported upgrade                                                        |
  * | `POST /v2/record` | h2   | 200, then acks of durable bytes of lines; last ack and end when the upload is stored  |
- * | `GET /v2/record`  | h1   | 101 to `tailcast-record/1`, then acks of frames, in records (`upload-record.ts`)      |
+ * | `GET /v2/record`  | h1   | 101 to `tailcast-record/1`, then acks of frames, in records (`length-prefixed.ts`)      |
  * | `POST /record`    | h1   | `100 Continue`, 200 when the upload is stored                                         |
  * | `HEAD /v2/event`  | both | 200                                                                                   |
  * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
@@ -27,19 +27,19 @@ import { joinSmallChunks } from '../../memory/join-chunks.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { createDeadline } from '../../async/deadline.ts';
-import { createPlaceCount, type PlaceCount } from '../../place-count.ts';
+import { createKeyedCounter, type KeyedCounter } from '../../keyed-counter.ts';
 import {
   decodeUploadFields,
   FROM_START,
   UPGRADE_OFFER,
   type UploadFields,
 } from '../../wire/recorder-api/upload-headers.ts';
-import { RECORD_PROTOCOL } from '../../wire/recorder-api/upload-record.ts';
+import { RECORD_PROTOCOL } from '../../wire/recorder-api/length-prefixed.ts';
 import { wrapEvent } from './api-events.ts';
 import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { RecordingKey } from '../store/key.ts';
-import { takeRecording, type UploadTransport } from './record-upload.ts';
+import { takeRecording, type UploadTransport } from './upload-handler.ts';
 import { dropRest, overHttp2, overUpgrade } from './upload-transports.ts';
 
 /** Peer of an upload connection. All requests of a connection share one object. */
@@ -96,7 +96,7 @@ export const NO_UPLOADS: Uploads = { request: () => false, stream: () => false, 
 
 interface UploadState extends UploadOptions {
   /** Bytes of events in memory, by stable node ID. */
-  readonly eventBytes: PlaceCount;
+  readonly eventBytes: KeyedCounter;
   /** Peer of each connection. */
   readonly peers: WeakMap<Socket, UploaderAddress>;
 }
@@ -104,7 +104,7 @@ type Accepted = Extract<UploaderIdentity, { kind: 'accepted' }> & UploaderAddres
 
 /** Creates the endpoints of a recorder. */
 export function createUploads(given: UploadOptions): Uploads {
-  const options: UploadState = { ...given, eventBytes: createPlaceCount(), peers: new WeakMap() };
+  const options: UploadState = { ...given, eventBytes: createKeyedCounter(), peers: new WeakMap() };
   const refusalOf = (error: unknown, path: string): TailcastError => {
     const refusal = asRefusal(error);
     options.metrics.refused.inc({ code: refusal.code });

@@ -2,7 +2,7 @@
  * Lists the recordings in a bucket: recent recordings each time, old ones periodically. Unchanged recordings and lists
  * keep their object identity.
  */
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLimiter } from '../../async/limiter.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { Bucket, BucketObject } from './bucket.ts';
@@ -97,12 +97,12 @@ class Listing implements S3Listing {
   async #listSince(since: number): Promise<ReadonlyMap<string, readonly StoredRecording[]>> {
     const { bucket } = this.#options;
     const [marks, folders] = await Promise.all([listMarks(bucket), listNodes(bucket)]);
-    const gatekeeper = createGatekeeper({ maxActive: LIST_CONCURRENCY });
+    const limiter = createLimiter({ maxActive: LIST_CONCURRENCY });
     // Keeps the order of the folders, independent of the order of the responses.
     const found = new Map<string, readonly StoredRecording[]>(folders.map((folder) => [folder, []]));
     await Promise.all(
       folders.map((folder) =>
-        gatekeeper.run(async () => {
+        limiter.run(async () => {
           const before = this.#known.get(folder) ?? [];
           found.set(folder, await listNode(bucket, folder, { since, before, marks }));
         }),

@@ -10,7 +10,7 @@ import {
   type CompletedPart,
 } from '@aws-sdk/client-s3';
 import { TailcastError } from '../../errors.ts';
-import { createGatekeeper } from '../../async/gatekeeper.ts';
+import { createLimiter } from '../../async/limiter.ts';
 import type { PutOptions } from './bucket.ts';
 import { isTaken, errorName, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
@@ -47,7 +47,7 @@ export class S3Uploader {
   readonly #settings: S3Settings;
   readonly #connection: S3Connection;
   readonly #parts: UploaderParts;
-  readonly #partTurns = createGatekeeper({ maxActive: MAX_PARTS });
+  readonly #partTurns = createLimiter({ maxActive: MAX_PARTS });
   /**
    * False if the store does not support `If-None-Match`. The uploader then checks for an existing object before the
    * write.

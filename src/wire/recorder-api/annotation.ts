@@ -1,7 +1,7 @@
 /**
  * Annotations: our extension of the upload to a recorder. After the header, a line with a JSON object annotates
  * the recording (asciicast events are JSON arrays). Only our own recorders receive annotations, over an upgraded
- * connection (`upload-record.ts`). The recorder stores them in the notes and the sidecar, not in the `.cast`.
+ * connection (`length-prefixed.ts`). The recorder stores them in the notes and the sidecar, not in the `.cast`.
  *
  * The parser is strict: an unknown kind, an unknown key or a value of a wrong type is an error, because a
  * recorder must not lose an annotation.

@@ -1,5 +1,5 @@
 /**
- * Frames: the content of an upload over an upgraded connection (`upload-record.ts`). Each frame represents
+ * Frames: the content of an upload over an upgraded connection (`length-prefixed.ts`). Each frame represents
  * complete lines and is independent of others. The recorder escapes the output (`frame-lines.ts`), not the
  * gateway.
  *

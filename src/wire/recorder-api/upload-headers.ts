@@ -1,5 +1,5 @@
 /**
- * Headers of an upload to our own recorders: an HTTP/1.1 connection that is upgraded (`upload-record.ts`). With
+ * Headers of an upload to our own recorders: an HTTP/1.1 connection that is upgraded (`length-prefixed.ts`). With
  * these headers a session can continue over another connection, also at another recorder. A recorder offers the
  * upgrade in its response to `HEAD /v2/record`; one of the reference (Tailscale's tsrecorder) does not.
  *

@@ -15,7 +15,7 @@
  * Input that the Go peer would read differently is rejected: reserved bits, unknown flags, unknown control types,
  * lengths that do not fit the type.
  */
-import { fuse } from '../fuse.ts';
+import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
 
 export type SpdyControl =
@@ -164,7 +164,7 @@ export function createSpdyParser(limits: Partial<SpdyLimits> = {}): SpdyParser {
   let data: DataFrame | undefined;
   let control: ControlFrame | undefined;
 
-  const push = fuse((chunk: Uint8Array): readonly SpdyEvent[] => {
+  const push = stopAfterFailure((chunk: Uint8Array): readonly SpdyEvent[] => {
     const events: SpdyEvent[] = [];
     const view = new DataView(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     let offset = 0;

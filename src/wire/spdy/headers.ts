@@ -13,7 +13,7 @@
  * inflated                     count:32 · count x (name length:32 · name · value length:32 · value)
  * ```
  */
-import { fuse } from '../fuse.ts';
+import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
 import { endsWithSyncFlush } from './deflate-boundary.ts';
 import { SPDY_DICTIONARY, SPDY_DICTIONARY_ID } from './dictionary.ts';
@@ -65,7 +65,7 @@ export function createHeaderInflater(
   let history = SPDY_DICTIONARY;
   let started = false;
 
-  const decode = fuse((block: Uint8Array): ReadonlyMap<string, string> => {
+  const decode = stopAfterFailure((block: Uint8Array): ReadonlyMap<string, string> => {
     const deflated = started ? block : skipPreamble(block);
     started = true;
     if (!endsWithSyncFlush(deflated)) throw new WireError('malformed', 'SPDY header block is not flushed');

@@ -10,7 +10,7 @@
  * fin:1|rsv:3|opcode:4   masked:1|length:7   [length:16 | length:64]   [mask:32]   payload
  * ```
  */
-import { fuse } from '../fuse.ts';
+import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
 
 /** RFC 6455 §5.2. */
@@ -155,7 +155,7 @@ export function createWebSocketScanner(options: WebSocketScannerOptions): WebSoc
   let inFrame = false;
   let messageFrames = 0; // frames of the current message; 0 between messages
 
-  const push = fuse((chunk: Uint8Array): readonly WebSocketPiece[] => {
+  const push = stopAfterFailure((chunk: Uint8Array): readonly WebSocketPiece[] => {
     const pieces: WebSocketPiece[] = [];
     let offset = 0;
     while (offset < chunk.length) {

@@ -38,7 +38,7 @@ export const FOLDERS = [
   'src/tsrecorder/store',
 ] as const;
 /** Files that lie in no folder of their own. */
-const BARE = /^src\/(?:http2-fields|place-count|process-identity|tsrecorder\/[^/]+)\.ts$/;
+const BARE = /^src\/(?:http2-fields|keyed-counter|process-identity|tsrecorder\/[^/]+)\.ts$/;
 const BARE_FOLDER = 'others';
 
 /** The files that are changed. */

@@ -14,7 +14,7 @@ const COREDNS = '/api/v1/namespaces/kube-system/configmaps/coredns';
 const COREFILE =
   '.:53 {\n    errors\n    kubernetes cluster.local in-addr.arpa {\n        pods insecure\n    }\n}\n';
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: false,
   defaultClass: '',
   clusterDomain: 'cluster.local',

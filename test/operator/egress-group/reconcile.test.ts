@@ -7,7 +7,7 @@ import type { StoredObject } from '../api-server-double.ts';
 import { createBench, Killed, OWN, SETS, settle, TAILSCALE, type Bench } from '../bench.ts';
 
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: true,
   defaultClass: '',
   clusterDomain: 'cluster.local',

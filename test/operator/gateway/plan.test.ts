@@ -169,7 +169,7 @@ describe('a listener', () => {
     const [listener] = plan(gatewayWith({ ...HTTP, allowedRoutes: { kinds } }), []).listeners;
     expect(listener).toMatchObject({
       refs: { ready: false, reason: 'InvalidRouteKinds' },
-      takesHttpRoutes: true,
+      allowsHttpRoutes: true,
       unserved: undefined,
     });
   });

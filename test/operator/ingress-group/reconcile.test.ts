@@ -6,7 +6,7 @@ import type { Reconciler } from '../../../src/operator/workload/reconciler.ts';
 import { createBench, Killed, OWN, SETS, TAILSCALE, type Bench } from '../bench.ts';
 
 const CHOICES: IngressGroupChoices = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   defaultClass: '',
   services: true,
   ingresses: true,

@@ -10,7 +10,7 @@ import { EXPOSED, PATH, service } from '../service/services.ts';
 const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: false,
   defaultClass: 'safe',
   clusterDomain: 'c.local',

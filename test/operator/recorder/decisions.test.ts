@@ -7,7 +7,7 @@ import { statefulSet } from '../../../src/operator/recorder/stateful-set-specs.t
 import { devicesOf, withCondition, type Condition } from '../../../src/operator/workload/status.ts';
 import { OPTIONS, recorder, S3 } from './recorders.ts';
 import { referenceObjects, referenceState } from './reference-objects.ts';
-import { takenOver } from '../../../src/operator/workload/apply.ts';
+import { adoptedFields } from '../../../src/operator/workload/apply.ts';
 
 const NOW = 1_000_000_000;
 const STORED = { key: 'tskey', id: 'k1', expiresAtMs: NOW + 3_600_000, tags: ['tag:k8s'] };
@@ -309,7 +309,7 @@ describe('taking over from another operator', () => {
       fieldsV1: {},
     };
     const person = { manager: 'kubectl-edit', operation: 'Update', fieldsV1: fields({ 'f:paused': {} }) };
-    const taken = takenOver(
+    const taken = adoptedFields(
       owned([
         { ...theirs, fieldsV1: fields({ 'f:replicas': {}, 'f:template': { 'f:a': {} } }) },
         status,
@@ -332,9 +332,9 @@ describe('taking over from another operator', () => {
 
   it('happens once, and not where there is nothing to take', () => {
     const theirs = { manager: 'operator', operation: 'Update', fieldsV1: {} };
-    expect(takenOver(owned([theirs, { manager: 'us', operation: 'Apply' }]), 'us')).toBeUndefined();
-    expect(takenOver(owned([{ ...theirs, subresource: 'status' }]), 'us')).toBeUndefined();
-    expect(takenOver(owned([]), 'us')).toBeUndefined();
+    expect(adoptedFields(owned([theirs, { manager: 'us', operation: 'Apply' }]), 'us')).toBeUndefined();
+    expect(adoptedFields(owned([{ ...theirs, subresource: 'status' }]), 'us')).toBeUndefined();
+    expect(adoptedFields(owned([]), 'us')).toBeUndefined();
   });
 
   const reference = (podLabels?: Record<string, string>) =>

@@ -43,7 +43,7 @@ const ON_PURPOSE = {
   ],
 };
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: false,
   defaultClass: '',
   clusterDomain: 'cluster.local',

@@ -5,8 +5,8 @@ import { parseService } from '../../../src/operator/service/resource.ts';
 import { parseObject } from '../../../src/operator/kube-object.ts';
 import { EXPOSED, service } from './services.ts';
 
-const purpose = (spec: object, annotations: Record<string, string> = {}, takesUnclassed = false) =>
-  purposeOf(parseService(service(spec, annotations)), takesUnclassed);
+const purpose = (spec: object, annotations: Record<string, string> = {}, servesUnclassed = false) =>
+  purposeOf(parseService(service(spec, annotations)), servesUnclassed);
 const LOAD_BALANCER = { type: 'LoadBalancer', loadBalancerClass: 'tailscale' };
 const ingress = (address: string) => ({ kind: 'proxy', duty: { kind: 'ingress', address } });
 

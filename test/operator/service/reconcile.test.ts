@@ -11,7 +11,7 @@ const NAME = objectNameOf({ type: 'svc', namespace: 'prod', name: 'web' });
 const POD = `${NAME}-0`;
 const SECRET = `${OWN}/secrets/${POD}`;
 const CHOICES = {
-  takesUnclassed: false,
+  servesUnclassed: false,
   servesGroups: false,
   defaultClass: '',
   clusterDomain: 'cluster.local',

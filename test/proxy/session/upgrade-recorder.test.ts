@@ -216,7 +216,7 @@ describe('a session whose only recorder is killed for good', () => {
     const seen = seenBy(client.reader.bytes);
     expect(seen).toBe(marks.join(''));
     const again = await spawnRecorder(root, first.address.port, resumeGraceMs);
-    const [left] = rig.named('recordingLeft');
+    const [left] = rig.named('recordingIncomplete');
     expect(await rig.until('recordingDelivered')).toMatchObject({
       sessionId: 'session-1',
       user: 'alice@example.com',
@@ -265,7 +265,7 @@ describe('a session whose only recorder is killed for good', () => {
     socket.write(serverMessage(1, utf8('before\n')));
     await client.reader.take(serverMessage(1, utf8('before\n')).length);
     await first.kill();
-    await rig.until('recordingLeft');
+    await rig.until('recordingIncomplete');
     socket.write(serverMessage(1, utf8('unrecorded\n')));
     socket.end(serverEnd(statusExit(0)));
     await client.reader.untilClosed();

@@ -1,4 +1,4 @@
-import { STALE_MS } from '../../../src/kept-connections.ts';
+import { STALE_MS } from '../../../src/stale-connections.ts';
 import { once } from 'node:events';
 import { connect, createServer as createPlainServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer } from 'node:tls';

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { z } from 'zod';
-import { contextOf, judgeObject } from '../../../src/doctor/migration/objects.ts';
+import { contextOf, objectFindings } from '../../../src/doctor/migration/objects.ts';
 import { parseObject } from '../../../src/operator/kube-object.ts';
 import { ensurePeer } from '../rig/build.ts';
 
@@ -133,7 +133,7 @@ describe('migrate check', () => {
         metadata: { name: 'sample' },
         spec: sampleOf(spec.versions[0].schema.openAPIV3Schema.properties.spec),
       });
-      const { findings } = judgeObject(object, contextOf([object], [])) ?? { findings: [] };
+      const { findings } = objectFindings(object, contextOf([object], [])) ?? { findings: [] };
       for (const finding of findings)
         if (finding.kind === 'unknown') unknown.push(`${kind} ${finding.field}`);
     }

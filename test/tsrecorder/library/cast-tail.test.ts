@@ -21,7 +21,7 @@ function oracle(cast: string): CastTail {
   } catch {
     // no event
   }
-  return { durationSeconds, endsWhole: cast.endsWith('\n') };
+  return { durationSeconds, endsWithLineFeed: cast.endsWith('\n') };
 }
 
 const eventLine = fc
@@ -49,24 +49,24 @@ describe('the end of a cast', () => {
   });
 
   it.each([
-    ['', { durationSeconds: undefined, endsWhole: false }],
-    [HEADER, { durationSeconds: undefined, endsWhole: true }],
-    [`${HEADER}odd\n`, { durationSeconds: undefined, endsWhole: true }],
-    [`${HEADER}[1.5,"o","a"]\n[2`, { durationSeconds: 1.5, endsWhole: false }],
+    ['', { durationSeconds: undefined, endsWithLineFeed: false }],
+    [HEADER, { durationSeconds: undefined, endsWithLineFeed: true }],
+    [`${HEADER}odd\n`, { durationSeconds: undefined, endsWithLineFeed: true }],
+    [`${HEADER}[1.5,"o","a"]\n[2`, { durationSeconds: 1.5, endsWithLineFeed: false }],
   ])('of %j', async (cast, expected) => {
     expect(await tailOf(cast)).toEqual(expected);
   });
 
   it('of a cast of version 3 is the sum of its intervals', async () => {
     const cast = `${HEADER}[1,"o","a"]\n# a comment\n[0.5,"o","b"]\n\n[7,"r","1x1"]\n[9,"o","cut`;
-    expect(await tailOf(cast, 3)).toEqual({ durationSeconds: 8.5, endsWhole: false });
-    expect(await tailOf(HEADER, 3)).toEqual({ durationSeconds: undefined, endsWhole: true });
+    expect(await tailOf(cast, 3)).toEqual({ durationSeconds: 8.5, endsWithLineFeed: false });
+    expect(await tailOf(HEADER, 3)).toEqual({ durationSeconds: undefined, endsWithLineFeed: true });
   });
 
   it('is that of the last line that is not blank', async () => {
     expect(await tailOf(`${HEADER}[1,"o","a"]\n[8.5,"o","b"]\n\n \r\n\n`)).toEqual({
       durationSeconds: 8.5,
-      endsWhole: true,
+      endsWithLineFeed: true,
     });
   });
 

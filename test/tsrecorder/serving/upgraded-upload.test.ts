@@ -6,12 +6,12 @@ import { Duplex } from 'node:stream';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
-import { takeRecording } from '../../../src/tsrecorder/serving/record-upload.ts';
+import { takeRecording } from '../../../src/tsrecorder/serving/upload-handler.ts';
 import { overUpgrade } from '../../../src/tsrecorder/serving/upload-transports.ts';
 import { createRecorderMetrics } from '../../../src/tsrecorder/intake/recorder-metrics.ts';
 import type { UploadEvents } from '../../../src/tsrecorder/intake/upload-connection.ts';
 import { FrameBatch } from '../../../src/wire/recorder-api/upload-frame.ts';
-import { encodeRecords, MAX_UPLOAD_RECORD_BYTES } from '../../../src/wire/recorder-api/upload-record.ts';
+import { encodeRecords, MAX_UPLOAD_RECORD_BYTES } from '../../../src/wire/recorder-api/length-prefixed.ts';
 import { recordOf } from '../../support/recorder-double.ts';
 import { createRig, HEADER, openUpload, STORED_HEADER, until, UPLOADER, type Rig } from '../recorder-rig.ts';
 

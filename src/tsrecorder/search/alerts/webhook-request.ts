@@ -2,7 +2,7 @@
 import { createHmac } from 'node:crypto';
 import { request as requestHttp, type IncomingMessage } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { within } from '../../../async/within.ts';
+import { withTimeout } from '../../../async/with-timeout.ts';
 
 /** Address and keys of a webhook. */
 export interface WebhookTarget {
@@ -58,7 +58,7 @@ export async function sendToWebhook(
     'webhook-timestamp': String(timestamp),
     'webhook-signature': signatureOf(keys, message, timestamp),
   };
-  return within(TIMEOUT_MS, 'the webhook', signal, async (stop) => {
+  return withTimeout(TIMEOUT_MS, 'the webhook', signal, async (stop) => {
     const answered = Promise.withResolvers<IncomingMessage>();
     const options = { method: 'POST', headers, signal: stop, agent: false };
     const sent = url.startsWith('https:')

@@ -5,8 +5,8 @@
 import { Agent as HttpAgent, request as requestHttp, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps, type RequestOptions } from 'node:https';
 import { z } from 'zod';
-import { within } from '../../../async/within.ts';
-import { watchForLeft } from '../../../kept-connections.ts';
+import { withTimeout } from '../../../async/with-timeout.ts';
+import { watchForStale } from '../../../stale-connections.ts';
 import { jsonOrUndefined } from '../../../wire/json-value.ts';
 
 export interface ServerAccess {
@@ -99,9 +99,9 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
     };
     const answered = Promise.withResolvers<IncomingMessage>();
     const sent = isTls ? requestHttps(options) : requestHttp(options);
-    const wasLeft = watchForLeft(sent);
+    const isStale = watchForStale(sent);
     sent.once('response', answered.resolve);
-    sent.on('error', (error) => answered.reject(wasLeft(error) ? new LeftSocketError() : error));
+    sent.on('error', (error) => answered.reject(isStale(error) ? new StaleConnectionError() : error));
     sent.end(body);
     const response = await answered.promise;
     return { status: response.statusCode ?? 0, text: await readText(response, maxAnswer) };
@@ -109,10 +109,10 @@ export function createSearchServer(access: ServerAccess, maxAnswer = MAX_ANSWER)
 
   return {
     ask: (asked) =>
-      within(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
+      withTimeout(asked.timeoutMs ?? TIMEOUT_MS, 'OpenSearch', undefined, async (stop) => {
         const { status, text } = await send(asked, stop).catch((error: unknown) => {
           // The server closed a keep-alive connection. All requests may be repeated.
-          if (error instanceof LeftSocketError) return send(asked, stop);
+          if (error instanceof StaleConnectionError) return send(asked, stop);
           throw error;
         });
         const answer = jsonOrUndefined(text);
@@ -129,8 +129,8 @@ interface Answered {
   readonly text: string;
 }
 
-class LeftSocketError extends Error {
-  override readonly name = 'LeftSocketError';
+class StaleConnectionError extends Error {
+  override readonly name = 'StaleConnectionError';
 }
 
 function textOf(body: unknown): string {

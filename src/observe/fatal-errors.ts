@@ -11,7 +11,7 @@ import { errorText, TailcastError } from '../errors.ts';
 import type { Logger } from './logger.ts';
 import { createMakers } from './metric-makers.ts';
 
-export interface LastResort {
+export interface FatalErrors {
   /** Aborts when the process must drain: at `stop`, or because of an exception. */
   readonly signal: AbortSignal;
   /**
@@ -22,12 +22,12 @@ export interface LastResort {
 }
 
 /** @param options.onFailure called once, before the drain */
-export function openLastResort(options: {
+export function openFatalErrors(options: {
   readonly log: Pick<Logger, 'error'>;
   readonly stop: AbortSignal;
   readonly registry?: Registry;
   readonly onFailure?: () => void;
-}): LastResort {
+}): FatalErrors {
   const { log, stop, registry, onFailure } = options;
   const failed = new AbortController();
   const counter = registry === undefined ? undefined : createExceptionCounter(registry);

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { Agent, createServer, get, request, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { limitBody, STALE_MS, watchForLeft } from '../src/kept-connections.ts';
+import { limitBody, STALE_MS, watchForStale } from '../src/stale-connections.ts';
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 });
 /** Answers the first request and no other. */
@@ -32,12 +32,12 @@ it.each([
   const [first] = (await once(get({ agent, port, path: '/one' }), 'response')) as [IncomingMessage];
   await first.resume().toArray();
   const second = get({ agent, port, path: '/two' });
-  const wasLeft = watchForLeft(second, () => nowMs);
+  const isStale = watchForStale(second, () => nowMs);
   await once(server, 'request');
   nowMs += ms;
   second.destroy(Object.assign(new Error('lost'), code === undefined ? {} : { code }));
   const [error] = (await once(second, 'error')) as [Error];
-  expect([second.reusedSocket, wasLeft(error)]).toEqual([true, left]);
+  expect([second.reusedSocket, isStale(error)]).toEqual([true, left]);
 });
 
 it('limits each body of a connection without leaving listeners on its socket', async () => {

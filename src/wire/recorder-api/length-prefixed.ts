@@ -12,7 +12,7 @@
  * upload is stored. A connection that closes without an end was cut, because the kernel also closes connections
  * of killed processes normally.
  */
-import { fuse } from '../fuse.ts';
+import { stopAfterFailure } from '../stop-after-failure.ts';
 import { WireError } from '../wire-error.ts';
 import { MAX_ACK_BYTES } from './ack.ts';
 
@@ -104,7 +104,7 @@ export function createRecordReader(maxBytes: number, content: (piece: Uint8Array
     get ended() {
       return ended;
     },
-    push: fuse((chunk: Uint8Array): void => {
+    push: stopAfterFailure((chunk: Uint8Array): void => {
       for (let at = 0; at < chunk.length;) {
         if (ended) throw new WireError('malformed', 'bytes follow the end of the records');
         if (missing === 0) {

@@ -1,7 +1,7 @@
 /** Counts used slots, in total and per key. Callers define the capacity. */
-export interface PlaceCount {
+export interface KeyedCounter {
   readonly total: number;
-  takenBy(key: string): number;
+  usedBy(key: string): number;
   /** Takes `places` slots, by default one. The returned function releases them once. */
   take(key: string, places?: number): () => void;
   /**
@@ -12,25 +12,25 @@ export interface PlaceCount {
 }
 
 /** Creates a counter. It stores only keys with a slot. */
-export function createPlaceCount(): PlaceCount {
+export function createKeyedCounter(): KeyedCounter {
   const byKey = new Map<string, number>();
-  const takenBy = (key: string): number => byKey.get(key) ?? 0;
+  const usedBy = (key: string): number => byKey.get(key) ?? 0;
   let total = 0;
   return {
     get total() {
       return total;
     },
-    takenBy,
-    hasShare: (key, capacity) => takenBy(key) < capacity - total,
+    usedBy,
+    hasShare: (key, capacity) => usedBy(key) < capacity - total,
     take(key, places = 1) {
       total += places;
-      byKey.set(key, takenBy(key) + places);
+      byKey.set(key, usedBy(key) + places);
       let left = false;
       return () => {
         if (left) return;
         left = true;
         total -= places;
-        const rest = takenBy(key) - places;
+        const rest = usedBy(key) - places;
         if (rest === 0) byKey.delete(key);
         else byKey.set(key, rest);
       };

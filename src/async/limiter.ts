@@ -1,7 +1,7 @@
 /** A concurrency limit with a queue. */
 import { FairQueue } from './fair-queue.ts';
 
-export interface Gatekeeper {
+export interface Limiter {
   /**
    * Runs `action` as soon as there is capacity. Owners take turns; the actions of one owner run in order.
    *
@@ -14,7 +14,7 @@ export interface Gatekeeper {
   readonly waiting: number;
 }
 
-export interface GatekeeperOptions {
+export interface LimiterOptions {
   readonly maxActive: number;
   /** Maximum actions of one owner at once. Default: `maxActive`. */
   readonly maxActivePerOwner?: number;
@@ -29,7 +29,7 @@ interface Waiting {
   readonly proceed: () => void;
 }
 
-export function createGatekeeper(options: GatekeeperOptions): Gatekeeper {
+export function createLimiter(options: LimiterOptions): Limiter {
   const {
     maxActive,
     maxActivePerOwner = maxActive,

@@ -7,7 +7,7 @@ import {
   endOfRecords,
   MAX_ACK_RECORD_BYTES,
   MAX_UPLOAD_RECORD_BYTES,
-} from '../../../src/wire/recorder-api/upload-record.ts';
+} from '../../../src/wire/recorder-api/length-prefixed.ts';
 import { concat, cut, cuts, hex, list, thrownBy, utf8 } from '../bytes.ts';
 
 /** The content of records, and whether they ended. */

@@ -11,7 +11,7 @@ import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensea
  * @returns true if there is a session
  * @throws Error with a sentence if this Node has no SQLite, or the index is damaged
  */
-export async function lookAtIndex(directory: string): Promise<boolean> {
+export async function checkIndexDirectory(directory: string): Promise<boolean> {
   const index = await startIndexClient({ directory, mayWrite: false });
   try {
     return (await index.ask('versions', { after: '', limit: 1 })).length > 0;
@@ -31,7 +31,7 @@ const MAJOR = 2;
  *
  * @throws Error with a sentence if the server is unreachable, is not OpenSearch, or denies the recorder read access
  */
-export async function lookAtServer(index: Omit<ServerIndex, 'which' | 'owner'>): Promise<boolean> {
+export async function checkIndexServer(index: Omit<ServerIndex, 'which' | 'owner'>): Promise<boolean> {
   const server = createSearchServer(await readServerAccess(index));
   try {
     const { version } = SERVER.parse(await server.ask({ method: 'GET', path: '/', timeoutMs: 5000 }));

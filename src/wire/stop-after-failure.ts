@@ -6,7 +6,7 @@ import { WireError } from './wire-error.ts';
  * A failed parser has lost its position in the stream. Its reading of later bytes would be a guess, and guesses
  * must not decide about recording.
  */
-export function fuse<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
+export function stopAfterFailure<Input, Output>(step: (input: Input) => Output): (input: Input) => Output {
   let failure: { readonly cause: unknown } | undefined;
   return (input) => {
     if (failure !== undefined) throw new WireError('dead', 'the parser has failed before', failure);

@@ -6,7 +6,7 @@ import { systemTimer, type Timer } from './timer.ts';
  *
  * @throws the error of `work`, the reason of the signal, or an Error that says `what` took too long
  */
-export async function within<T>(
+export async function withTimeout<T>(
   ms: number,
   what: string,
   signal: AbortSignal | undefined,

@@ -27,7 +27,7 @@ const LOST: ReadonlySet<unknown> = new Set(['ECONNRESET', 'EPIPE']);
  *   connection.
  * @param nowMs monotonic clock
  */
-export function watchForLeft(
+export function watchForStale(
   request: ClientRequest,
   nowMs: () => number = () => performance.now(),
 ): (error: unknown) => boolean {

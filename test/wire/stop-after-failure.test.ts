@@ -1,18 +1,18 @@
 import { describe, expect, it } from 'vitest';
-import { fuse } from '../../src/wire/fuse.ts';
+import { stopAfterFailure } from '../../src/wire/stop-after-failure.ts';
 import { WireError } from '../../src/wire/wire-error.ts';
 import { thrownBy } from './bytes.ts';
 
 describe('fuse', () => {
   it('passes results through until the step throws', () => {
-    const step = fuse((value: number) => value + 1);
+    const step = stopAfterFailure((value: number) => value + 1);
     expect([step(1), step(2)]).toEqual([2, 3]);
   });
 
   it('throws the first error once and then refuses, keeping it as cause', () => {
     const first = new WireError('limit', 'too much');
     let calls = 0;
-    const step = fuse(() => {
+    const step = stopAfterFailure(() => {
       calls += 1;
       throw first;
     });
@@ -23,7 +23,7 @@ describe('fuse', () => {
   });
 
   it('is dead also after something was thrown that is falsy', () => {
-    const step = fuse(() => {
+    const step = stopAfterFailure(() => {
       // oxlint-disable-next-line typescript/only-throw-error -- the point of this test
       throw undefined;
     });
