@@ -1,7 +1,7 @@
 /**
- * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`, and after the 101 both directions carry records
- * (`wire/recorder-api/length-prefixed.ts`): frames to the recorder, acknowledgements from it. Both sides need half of the
- * CPU of HTTP/2. Only tailcast recorders support it.
+ * Upload over an upgraded HTTP/1.1 connection: `GET /v2/record`. After the 101, both directions carry length-prefixed
+ * messages (`wire/recorder-api/length-prefixed.ts`): frames to the recorder, acknowledgements from the recorder. Both
+ * sides need half of the CPU of HTTP/2. Only tailcast recorders support it.
  */
 import { request, type IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';

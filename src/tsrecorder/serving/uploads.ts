@@ -5,7 +5,7 @@
  * |-------------------|------|---------------------------------------------------------------------------------------|
  * | `HEAD /v2/record` | h2   | 200 with the supported upgrade                                                        |
  * | `POST /v2/record` | h2   | 200, then acks of durable bytes of lines; last ack and end when the upload is stored  |
- * | `GET /v2/record`  | h1   | 101 to `tailcast-record/1`, then acks of frames, in records (`length-prefixed.ts`)      |
+ * | `GET /v2/record`  | h1   | 101 to `tailcast-record/1`, then acks of frames, in messages of `length-prefixed.ts` |
  * | `POST /record`    | h1   | `100 Continue`, 200 when the upload is stored                                         |
  * | `HEAD /v2/event`  | both | 200                                                                                   |
  * | `POST /v2/event`  | both | 200 when the event is durable                                                         |
