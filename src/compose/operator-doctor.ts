@@ -44,9 +44,9 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
     throw new TailcastError('CONFIG_INVALID', 'namespace: name the operator’s own (--namespace)');
   const { defaultTags, leaderElection, leaseName } = config;
   const uses = { ...reconciledBy(config), leaderElection };
-  const control = createControl(config);
-  const nodes = once(() => control.allDevices(signal));
   const client = createKubeClient(connection);
+  const control = createControl(config, client);
+  const nodes = once(() => control.allDevices(signal));
   const view = createClusterView({
     client,
     namespace,

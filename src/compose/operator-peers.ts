@@ -6,6 +6,8 @@ import type { OperatorConfig } from '../config/operator.ts';
 import { errorReason, TailcastError } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
 import type { TailnetControl } from '../operator/auth-keys.ts';
+import type { KubeClient } from '../operator/kube-client.ts';
+import { apiCredentials, createIdTokens } from '../operator/tailnet/credentials.ts';
 import { createHeadscaleControl } from '../operator/headscale-api.ts';
 import { createTailscaleControl } from '../operator/tailscale-api.ts';
 
@@ -27,8 +29,13 @@ export function kubeconfigOf(
   throw new TailcastError('CONFIG_INVALID', 'kubeconfig: outside a cluster, name one (--kubeconfig)');
 }
 
-/** @throws TailcastError `CONFIG_INVALID` */
-export function createControl(config: OperatorConfig): TailnetControl {
+/**
+ * Creates the adapter of the control server.
+ *
+ * @param client creates the token of workload identity federation
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export function createControl(config: OperatorConfig, client: Pick<KubeClient, 'review'>): TailnetControl {
   if (config.control === 'headscale') {
     if (config.controlUrl === undefined) {
       throw new TailcastError('CONFIG_INVALID', 'controlUrl: name where headscale is (--control-url)');
@@ -42,23 +49,39 @@ export function createControl(config: OperatorConfig): TailnetControl {
       nowMs: Date.now,
     });
   }
+  const createIdToken = createIdTokens(client);
   return createTailscaleControl({
     baseUrl: config.controlUrl === undefined ? TAILSCALE_API : address(config.controlUrl),
     loginServer: config.loginServer === undefined ? TAILSCALE_LOGIN : address(config.loginServer),
-    credentials: async () => ({
-      clientId: await readSecret(config, 'client_id'),
-      clientSecret: await readSecret(config, 'client_secret'),
-    }),
+    credentials: async (signal) => {
+      const stored = await Promise.all(
+        ['client_id', 'client_secret', 'audience'].map(
+          async (name) => [name, await readSecret(config, name, '')] as const,
+        ),
+      );
+      return apiCredentials(new Map(stored), directoryOf(config), createIdToken, signal);
+    },
     nowMs: Date.now,
   });
 }
 
-/** Reads a credential. Repeated for each use, because mounted Secrets change under a running pod. */
-async function readSecret({ control, credentials }: OperatorConfig, name: string): Promise<string> {
-  const path = join(credentials ?? DEFAULT_CREDENTIALS[control], name);
+/** Directory of the credentials. */
+function directoryOf({ control, credentials }: OperatorConfig): string {
+  return credentials ?? DEFAULT_CREDENTIALS[control];
+}
+
+/**
+ * Reads a credential. Repeated for each use, because mounted Secrets change under a running pod.
+ *
+ * @param fallback value of a missing file; default: an error
+ */
+async function readSecret(config: OperatorConfig, name: string, fallback?: string): Promise<string> {
+  const path = join(directoryOf(config), name);
   try {
     return (await readFile(path, 'utf8')).trim();
   } catch (error) {
+    if (fallback !== undefined && error instanceof Error && 'code' in error && error.code === 'ENOENT')
+      return fallback;
     throw new TailcastError('CONTROL_FAILED', `credentials: cannot read ${path}: ${errorReason(error)}`, {
       cause: error,
     });

@@ -35,6 +35,7 @@ import type { SpecOptions } from '../operator/workload/workload.ts';
 import { createTagPolicy } from '../operator/workload/tags.ts';
 import { createProxyClassReconciler } from '../operator/proxy-class/reconcile.ts';
 import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
+import { createProxyGroupPolicyReconciler } from '../operator/proxy-group-policy/reconcile.ts';
 import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
 import { createServiceReconciler, type ServiceChoices } from '../operator/service/reconcile.ts';
 import {
@@ -48,9 +49,12 @@ import {
   ingressController,
   ingressGroupController,
   ownerController,
+  policyController,
   serviceController,
+  tailnetController,
 } from '../operator/controllers.ts';
-import { createTailnets } from '../operator/tailnets.ts';
+import { createTailnetReconciler } from '../operator/tailnet/reconcile.ts';
+import { createTailnets } from '../operator/tailnet/tailnets.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
 
 /** Maximum duration of `--cleanup`. It covers the grace period of pods and retries of the control server. */
@@ -89,12 +93,13 @@ export async function runOperator(
         'namespace: name the one that the recorders run in (--namespace)',
       );
     }
+    const client = createKubeClient(connection);
     const parts: Parts = {
       config,
       connection,
       log,
-      client: createKubeClient(connection),
-      control: createControl(config),
+      client,
+      control: createControl(config, client),
       metrics,
       options: specOptions(config, namespace, image),
     };
@@ -275,8 +280,11 @@ function controllersOf(
     specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
     specs.set('Gateway', gatewayController(createGatewayReconciler(deps, choices), choices));
   }
-  if (reconciled.proxyGroups)
+  specs.set('Tailnet', tailnetController(createTailnetReconciler(deps)));
+  if (reconciled.proxyGroups) {
+    specs.set('ProxyGroupPolicy', policyController(createProxyGroupPolicyReconciler(deps)));
     for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
+  }
   if (reconciled.services)
     specs.set('Service', serviceController(createServiceReconciler(deps, choices), choices));
   return specs;

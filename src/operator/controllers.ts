@@ -36,6 +36,7 @@ import { nameSelection } from './workload/names.ts';
 import { kindSelector, parentAmong, parentOf, typeSelector, type ParentType } from './workload/workload.ts';
 import { fullName, type CachedObjects, type ObjectIndex, type Selection } from './object-cache.ts';
 import { isEgressGroup, parseProxyGroup } from './proxy-group/resource.ts';
+import { POLICY_LABEL } from './proxy-group-policy/admission-specs.ts';
 import { hasGroupFinalizer, isOfInterest } from './service/predicates.ts';
 import { leadsOut } from './service/classify.ts';
 
@@ -280,6 +281,24 @@ export function dnsController(reconciler: Reconciler, namespace: string): Contro
     ],
     resync: false,
   };
+}
+
+/** ProxyGroupPolicies by their namespace, and the admission policies that enforce them. */
+export function policyController(reconciler: Reconciler): ControllerSpec {
+  const policies = [KINDS.admissionPolicy, KINDS.admissionPolicyBinding];
+  return {
+    reconciler,
+    resources: {
+      kind: KINDS.proxyGroupPolicy,
+      names: ({ metadata: { namespace = '' } }) => [namespace].filter((name) => name !== ''),
+    },
+    others: policies.map((kind) => ({ kind, labelSelector: POLICY_LABEL, names: labelled(POLICY_LABEL) })),
+    resync: false,
+  };
+}
+
+export function tailnetController(reconciler: Reconciler): ControllerSpec {
+  return { reconciler, resources: { kind: KINDS.tailnet, names: own }, others: [], resync: true };
 }
 
 export function classController(reconciler: Reconciler): ControllerSpec {

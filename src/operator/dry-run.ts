@@ -17,6 +17,7 @@ export function createDryRunClient(client: KubeClient, print: Print): KubeClient
       print(`---\n${stringify(withoutData(object), { lineWidth: 0 })}`);
       return Promise.resolve(parseObject({ ...object }));
     },
+    review: (path, body, signal) => client.review(path, body, signal),
     create: (_kind, object) => Promise.resolve(parseObject({ ...object })),
     patch(kind, { name, subresource }, { body }) {
       const shown = subresource === 'status' ? shownConditions(body) : '';

@@ -82,6 +82,8 @@ export interface KubeClient {
   /** Applies an object with server-side apply, and takes over conflicting fields. */
   apply(object: DesiredObject, signal: AbortSignal): Promise<KubeObject>;
   create(kind: ResourceKind, object: object, signal: AbortSignal): Promise<KubeObject>;
+  /** Sends a review or a request for a token, which creates no object. Returns the response as JSON. */
+  review(path: string, body: object, signal: AbortSignal): Promise<unknown>;
   patch(
     kind: ResourceKind,
     reference: ObjectReference,
@@ -217,7 +219,7 @@ function readCalls(connection: ClusterConnection, call: Call): Pick<KubeClient, 
   };
 }
 
-function writes(call: Call): Pick<KubeClient, 'apply' | 'create' | 'patch' | 'remove'> {
+function writes(call: Call): Pick<KubeClient, 'apply' | 'create' | 'review' | 'patch' | 'remove'> {
   return {
     async apply(object, signal) {
       const kind = kindOf(object);
@@ -241,6 +243,7 @@ function writes(call: Call): Pick<KubeClient, 'apply' | 'create' | 'patch' | 're
         await call({ method: 'POST', path: pathOf(kind, { namespace }), query, body: object, signal }),
       );
     },
+    review: (path, body, signal) => call({ method: 'POST', path, body, signal }),
     async patch(kind, reference, patch, signal) {
       return parseObject(
         await call({

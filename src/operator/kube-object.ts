@@ -60,10 +60,11 @@ export interface DesiredObject {
   readonly kind: string;
   readonly metadata: {
     readonly name: string;
-    readonly namespace: string;
+    /** Undefined for cluster-scoped kinds. */
+    readonly namespace?: string | undefined;
     readonly labels: Readonly<Record<string, string>>;
     readonly annotations?: Readonly<Record<string, string>>;
-    readonly ownerReferences: readonly OwnerReference[];
+    readonly ownerReferences?: readonly OwnerReference[];
   };
 }
 
@@ -96,6 +97,7 @@ export const KINDS = {
   connector: kind('tailscale.com/v1alpha1', 'Connector', 'connectors', false),
   proxyClass: kind('tailscale.com/v1alpha1', 'ProxyClass', 'proxyclasses', false),
   dnsConfig: kind('tailscale.com/v1alpha1', 'DNSConfig', 'dnsconfigs', false),
+  proxyGroupPolicy: kind('tailscale.com/v1alpha1', 'ProxyGroupPolicy', 'proxygrouppolicies'),
   service: kind('v1', 'Service', 'services'),
   secret: kind('v1', 'Secret', 'secrets'),
   configMap: kind('v1', 'ConfigMap', 'configmaps'),
@@ -114,6 +116,18 @@ export const KINDS = {
   httpRoute: kind('gateway.networking.k8s.io/v1', 'HTTPRoute', 'httproutes'),
   disruptionBudget: kind('policy/v1', 'PodDisruptionBudget', 'poddisruptionbudgets'),
   lease: kind('coordination.k8s.io/v1', 'Lease', 'leases'),
+  admissionPolicy: kind(
+    'admissionregistration.k8s.io/v1',
+    'ValidatingAdmissionPolicy',
+    'validatingadmissionpolicies',
+    false,
+  ),
+  admissionPolicyBinding: kind(
+    'admissionregistration.k8s.io/v1',
+    'ValidatingAdmissionPolicyBinding',
+    'validatingadmissionpolicybindings',
+    false,
+  ),
 } as const satisfies Record<string, ResourceKind>;
 
 /** Reference to one object, or to all objects of a kind without a name. */

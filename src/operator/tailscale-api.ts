@@ -6,14 +6,17 @@ import { z } from 'zod';
 import type { TailnetControl, TailnetServices } from './auth-keys.ts';
 import { createControlRequest, refused, type ControlAnswer } from './control-request.ts';
 
+/** An OAuth client with its secret, or with a signed token of the cluster (workload identity federation). */
+export type ApiCredentials =
+  | { readonly clientId: string; readonly clientSecret: string }
+  | { readonly clientId: string; readonly idToken: string };
+
 export interface TailscaleApiOptions {
   /** e.g. `https://api.tailscale.com` */
   readonly baseUrl: string;
   readonly loginServer: string;
   /** Reads the credentials. Called for each new token, so that rotated credentials are used. */
-  readonly credentials: (
-    signal: AbortSignal,
-  ) => Promise<{ readonly clientId: string; readonly clientSecret: string }>;
+  readonly credentials: (signal: AbortSignal) => Promise<ApiCredentials>;
   readonly nowMs: () => number;
 }
 
@@ -60,9 +63,11 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
 
   async function authorization(signal: AbortSignal): Promise<string> {
     if (token === undefined || token.endsAtMs <= options.nowMs()) {
-      const { clientId, clientSecret } = await options.credentials(signal);
-      const form = { grant_type: 'client_credentials', client_id: clientId, client_secret: clientSecret };
-      const answer = await request({ method: 'POST', path: '/api/v2/oauth/token', form, signal });
+      const answer = await request({
+        method: 'POST',
+        ...tokenRequest(await options.credentials(signal)),
+        signal,
+      });
       if (answer.status !== 200) throw refused('getting an access token', answer);
       const { access_token: value, expires_in: seconds } = tokenSchema.parse(answer.body);
       token = { value, endsAtMs: options.nowMs() + seconds * 1000 - TOKEN_MARGIN_MS };
@@ -119,6 +124,20 @@ export function createTailscaleControl(options: TailscaleApiOptions): TailnetCon
     },
     ...devicesOf(call),
   };
+}
+
+/** The request that exchanges credentials for an access token. */
+function tokenRequest(credentials: ApiCredentials): {
+  readonly path: string;
+  readonly form: Readonly<Record<string, string>>;
+} {
+  const { clientId: client_id } = credentials;
+  return 'idToken' in credentials
+    ? { path: '/api/v2/oauth/token-exchange', form: { client_id, jwt: credentials.idToken } }
+    : {
+        path: '/api/v2/oauth/token',
+        form: { grant_type: 'client_credentials', client_id, client_secret: credentials.clientSecret },
+      };
 }
 
 type Call = (

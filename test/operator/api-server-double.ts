@@ -75,6 +75,37 @@ interface Change {
   readonly object: StoredObject;
 }
 
+/** Plural names of the kinds that can be listed. */
+const COLLECTIONS = new Set([
+  'recorders',
+  'proxygroups',
+  'connectors',
+  'proxyclasses',
+  'services',
+  'tailnets',
+  'proxygrouppolicies',
+  'validatingadmissionpolicies',
+  'validatingadmissionpolicybindings',
+  'secrets',
+  'serviceaccounts',
+  'pods',
+  'events',
+  'roles',
+  'rolebindings',
+  'statefulsets',
+  'configmaps',
+  'endpointslices',
+  'ingresses',
+  'ingressclasses',
+  'gateways',
+  'gatewayclasses',
+  'httproutes',
+  'deployments',
+  'dnsconfigs',
+  'poddisruptionbudgets',
+  'leases',
+]);
+
 export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const objects = new Map<string, StoredObject>();
   const requests: SeenRequest[] = [];
@@ -134,10 +165,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
     const { method, path } = request;
     const target = path.endsWith('/status') ? path.slice(0, -'/status'.length) : path;
     const object = objects.get(target);
-    const isCollection =
-      /\/(recorders|proxygroups|connectors|proxyclasses|services|tailnets|secrets|serviceaccounts|pods|events|roles|rolebindings|statefulsets|configmaps|endpointslices|ingresses|ingressclasses|gateways|gatewayclasses|httproutes|deployments|dnsconfigs|poddisruptionbudgets|leases)$/.test(
-        path,
-      );
+    const isCollection = COLLECTIONS.has(path.slice(path.lastIndexOf('/') + 1));
     if (method === 'GET' && forbidden.has(path)) {
       send(response, 403, status(403, 'Forbidden', `${path} is forbidden`));
     } else if (method === 'GET' && isCollection) {

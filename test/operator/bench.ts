@@ -9,7 +9,7 @@ import { createTagPolicy } from '../../src/operator/workload/tags.ts';
 import type { ReconcilerDeps } from '../../src/operator/workload/reconciler.ts';
 import { createOperatorMetrics } from '../../src/operator/operator-metrics.ts';
 import { createListedObjects } from '../../src/operator/object-cache.ts';
-import { createTailnets } from '../../src/operator/tailnets.ts';
+import { createTailnets } from '../../src/operator/tailnet/tailnets.ts';
 import { startApiServerDouble, type ApiServerDouble, type StoredObject } from './api-server-double.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 import { createControlDouble, type ControlDouble } from './recorder/control-double.ts';

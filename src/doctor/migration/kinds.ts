@@ -157,24 +157,12 @@ export const KNOWN_KINDS: Readonly<Record<string, KnownKind>> = {
       return tooLong(name);
     },
   },
-  ProxyGroupPolicy: {
-    rules: { 'spec.**': 'same' },
-    wholeObject: () =>
-      unsupported(
-        'tailcast does not restrict which namespaces use a ProxyGroup: write a ValidatingAdmissionPolicy on the annotation tailscale.com/proxy-group',
-      ),
-  },
+  ProxyGroupPolicy: { rules: { 'spec.ingress.**': 'same', 'spec.egress.**': 'same' } },
   Recorder: {
     rules: recorder,
     wholeObject: ({ name }) => tooLong(name),
   },
-  Tailnet: {
-    rules: { 'spec.loginUrl': 'same', 'spec.credentials.secretName': 'same' },
-    wholeObject: () =>
-      different(
-        'tailcast writes no status conditions; the Secret needs the keys client_id and client_secret',
-      ),
-  },
+  Tailnet: { rules: { 'spec.loginUrl': 'same', 'spec.credentials.secretName': 'same' } },
 };
 
 function typeOf(spec: unknown): unknown {

@@ -12,6 +12,7 @@ import type { OperatorUses } from './rights.ts';
 /** Kinds of resources for which the operator creates nodes or pods. */
 export type ParentKind =
   | 'Recorder'
+  | 'Tailnet'
   | 'ProxyGroup'
   | 'Connector'
   | 'DNSConfig'
@@ -68,6 +69,7 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
   }
   const kinds: Readonly<Record<ParentKind, { readonly kind: ResourceKind; readonly isUsed: boolean }>> = {
     Recorder: { kind: KINDS.recorder, isUsed: true },
+    Tailnet: { kind: KINDS.tailnet, isUsed: true },
     ProxyGroup: { kind: KINDS.proxyGroup, isUsed: uses.proxyGroups },
     Connector: { kind: KINDS.connector, isUsed: uses.connectors },
     DNSConfig: { kind: KINDS.dnsConfig, isUsed: uses.dnsConfigs },

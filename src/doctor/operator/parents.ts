@@ -25,6 +25,7 @@ interface Kind {
 
 const PARENTS: readonly Kind[] = [
   { kind: 'Recorder', id: 'recorders', title: 'Recorders', conditions: /^RecorderReady$/ },
+  { kind: 'Tailnet', id: 'tailnets', title: 'Tailnets', conditions: /^TailnetReady$/ },
   { kind: 'ProxyGroup', id: 'proxy-groups', title: 'ProxyGroups', conditions: /^ProxyGroupReady$/ },
   { kind: 'Connector', id: 'connectors', title: 'Connectors', conditions: /^ConnectorReady$/ },
   { kind: 'DNSConfig', id: 'dns-configs', title: 'DNSConfigs', conditions: /^NameserverReady$/ },

@@ -24,7 +24,8 @@ function wantedOf({
 }: OperatorUses): readonly string[] {
   return [
     'recorders',
-    ...(proxyGroups ? ['proxygroups'] : []),
+    'tailnets',
+    ...(proxyGroups ? ['proxygroups', 'proxygrouppolicies'] : []),
     ...(services || ingresses || gateways || connectors ? ['proxyclasses'] : []),
     ...(connectors ? ['connectors'] : []),
     ...(dnsConfigs ? ['dnsconfigs'] : []),

@@ -38,6 +38,7 @@ export interface Right {
 
 const READ = ['get', 'list', 'watch'] as const;
 const MAKE = [...READ, 'create', 'patch', 'delete'] as const;
+const ADMISSION = 'admissionregistration.k8s.io';
 const CUSTOM = 'tailscale.com';
 /** Namespace for events about cluster-scoped resources. */
 const EVENTS_OF_CLUSTER = 'default';
@@ -69,10 +70,16 @@ export function rightsFor(uses: OperatorUses, namespace: string): readonly Right
   const when = (wanted: boolean, ...rights: readonly Right[]): readonly Right[] => (wanted ? rights : []);
   return [
     ...custom('recorders', true),
-    everywhere(CUSTOM, 'tailnets', ['get']),
+    ...custom('tailnets'),
     // Proxies must not get the tags of gateways, so every use lists ProxyGroups.
     everywhere(CUSTOM, 'proxygroups', ['list']),
-    ...when(proxyGroups, ...custom('proxygroups', true)),
+    ...when(
+      proxyGroups,
+      ...custom('proxygroups', true),
+      everywhere(CUSTOM, 'proxygrouppolicies', READ),
+      everywhere(ADMISSION, 'validatingadmissionpolicies', MAKE),
+      everywhere(ADMISSION, 'validatingadmissionpolicybindings', MAKE),
+    ),
     ...when(connectors, ...custom('connectors')),
     ...when(services || ingresses || gateways || connectors, ...custom('proxyclasses')),
     ...when(dnsConfigs, ...custom('dnsconfigs', true)),

@@ -8,7 +8,7 @@ import { type KubeClient, KubeRefusal } from '../kube-client.ts';
 import type { ResourceKind, KubeObject, ObjectReference } from '../kube-object.ts';
 import type { ObjectCache } from '../object-cache.ts';
 import type { OperatorMetrics } from '../operator-metrics.ts';
-import type { Tailnets } from '../tailnets.ts';
+import type { Tailnets } from '../tailnet/tailnets.ts';
 import { removeAll } from './cleanup.ts';
 import { KEY_LIFETIME_MS, SPENT_AFTER_MS, type KeyKeeper, type ReplicaNode } from './keys.ts';
 import { releaseNames, claimNames, type NameClaim } from './names.ts';

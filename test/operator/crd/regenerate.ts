@@ -13,6 +13,7 @@ import type { OpenApiSchemas } from './core-schema.ts';
 import { dnsConfigCrd } from './dns-config-crd.ts';
 import { proxyClassCrd } from './proxy-class-crd.ts';
 import { proxyGroupCrd } from './proxy-group-crd.ts';
+import { proxyGroupPolicyCrd, tailnetCrd } from './tailnet-crds.ts';
 import { recorderCrd } from './recorder-crd.ts';
 
 const FORMAT = { lineWidth: 0, aliasDuplicateObjects: false } as const;
@@ -23,7 +24,9 @@ const CRDS = {
   dnsconfig: ['dns-config-crd', dnsConfigCrd],
   proxyclass: ['proxy-class-crd', proxyClassCrd],
   proxygroup: ['proxy-group-crd', proxyGroupCrd],
+  proxygrouppolicy: ['tailnet-crds', proxyGroupPolicyCrd],
   recorder: ['recorder-crd', recorderCrd],
+  tailnet: ['tailnet-crds', tailnetCrd],
 } as const satisfies Record<string, readonly [string, (openApi: OpenApiSchemas) => object]>;
 
 /** The files that there are. */

@@ -91,14 +91,20 @@ export interface CrdOptions {
   readonly plural?: string;
   readonly shortName?: string;
   readonly description: string;
-  /** Of `kubectl get`; the age comes last by itself. */
+  /** Columns of `kubectl get`. The age is the last column unless `ageFirst` is set. */
   readonly columns: readonly Schema[];
+  readonly ageFirst?: boolean;
+  /** Default: `Cluster`. */
+  readonly scope?: 'Cluster' | 'Namespaced';
+  /** Required fields. Default: `spec`. */
+  readonly required?: readonly string[];
   readonly spec: Schema;
   readonly status: Schema;
 }
 
-/** A cluster-scoped resource of `tailscale.com/v1alpha1` with a status of its own. */
+/** The definition of a resource of `tailscale.com/v1alpha1` with a status. */
 export function crd({ kind, shortName, description, columns, spec, status, ...more }: CrdOptions): object {
+  const age = { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' };
   const singular = kind.toLowerCase();
   const plural = more.plural ?? `${singular}s`;
   return {
@@ -114,17 +120,14 @@ export function crd({ kind, shortName, description, columns, spec, status, ...mo
         ...(shortName === undefined ? {} : { shortNames: [shortName] }),
         singular,
       },
-      scope: 'Cluster',
+      scope: more.scope ?? 'Cluster',
       versions: [
         {
           name: 'v1alpha1',
           served: true,
           storage: true,
           subresources: { status: {} },
-          additionalPrinterColumns: [
-            ...columns,
-            { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp' },
-          ],
+          additionalPrinterColumns: more.ageFirst === true ? [age, ...columns] : [...columns, age],
           schema: {
             openAPIV3Schema: object(
               description,
@@ -135,7 +138,7 @@ export function crd({ kind, shortName, description, columns, spec, status, ...mo
                 spec,
                 status,
               },
-              { required: ['spec'] },
+              { required: more.required ?? ['spec'] },
             ),
           },
         },

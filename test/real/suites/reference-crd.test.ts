@@ -71,6 +71,8 @@ describe('the schema', () => {
     ['DNSConfig', 'dnsconfig', 'dnsconfigs', 100],
     ['ProxyClass', 'proxyclass', 'proxyclasses', 500],
     ['ProxyGroup', 'proxygroup', 'proxygroups', 80],
+    ['ProxyGroupPolicy', 'proxygrouppolicy', 'proxygrouppolicies', 40],
+    ['Tailnet', 'tailnet', 'tailnets', 40],
   ])(
     'of %s has the fields of the reference, with the same types, limits, defaults and rules',
     (kind, our, their, least) => {

@@ -1,11 +1,11 @@
 /** Selects the control server of a resource's nodes: the operator's own, or that of its `Tailnet` resource. */
 import { z } from 'zod';
-import { TailcastError } from '../errors.ts';
-import type { TailnetControl } from './auth-keys.ts';
-import type { KubeClient } from './kube-client.ts';
-import { KINDS } from './kube-object.ts';
-import { secretData } from './workload/node-state.ts';
-import { createTailscaleControl } from './tailscale-api.ts';
+import type { TailnetControl } from '../auth-keys.ts';
+import type { KubeClient } from '../kube-client.ts';
+import { KINDS } from '../kube-object.ts';
+import { secretData } from '../workload/node-state.ts';
+import { createTailscaleControl, type ApiCredentials } from '../tailscale-api.ts';
+import { apiCredentials, createIdTokens } from './credentials.ts';
 
 /** `gone`: the resource was deleted, so the operator cannot use this control server any more. */
 export type TailnetAnswer =
@@ -29,7 +29,7 @@ const tailnetSchema = z.object({
 
 /** Creates the selection of control servers. */
 export function createTailnets(options: {
-  readonly client: Pick<KubeClient, 'get'>;
+  readonly client: Pick<KubeClient, 'get' | 'review'>;
   readonly namespace: string;
   readonly own: TailnetControl;
   /** Login URL of Tailnets without one. */
@@ -37,23 +37,14 @@ export function createTailnets(options: {
   readonly nowMs: () => number;
 }): Tailnets {
   const { client, namespace, nowMs } = options;
+  const createIdToken = createIdTokens(client);
   /** One client per login server and Secret, so that access tokens are reused. */
   const controls = new Map<string, TailnetControl>();
 
-  async function credentials(
-    secretName: string,
-    signal: AbortSignal,
-  ): Promise<{ clientId: string; clientSecret: string }> {
+  async function credentials(secretName: string, signal: AbortSignal): Promise<ApiCredentials> {
     const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);
-    const data = secret === undefined ? new Map<string, string>() : secretData(secret);
-    const [clientId, clientSecret] = [data.get('client_id'), data.get('client_secret')];
-    if (clientId === undefined || clientSecret === undefined) {
-      throw new TailcastError(
-        'CONTROL_FAILED',
-        `Secret ${namespace}/${secretName} must hold client_id and client_secret`,
-      );
-    }
-    return { clientId: clientId.trim(), clientSecret: clientSecret.trim() };
+    const values = secret === undefined ? new Map<string, string>() : secretData(secret);
+    return apiCredentials(values, `Secret ${namespace}/${secretName}`, createIdToken, signal);
   }
 
   return {

@@ -1,0 +1,109 @@
+/** Admission policies that enforce the ProxyGroupPolicies of a namespace. Pure. */
+import { z } from 'zod';
+import { ANNOTATIONS } from '../service/predicates.ts';
+import type { DesiredObject, KubeObject } from '../kube-object.ts';
+
+const API_VERSION = 'admissionregistration.k8s.io/v1';
+/** Label of the admission policies, with the namespace that they are for. */
+export const POLICY_LABEL = 'tailcast.dev/proxy-group-policy';
+
+const policySchema = z.object({
+  spec: z
+    .object({ ingress: z.array(z.string()).default([]), egress: z.array(z.string()).default([]) })
+    .prefault({}),
+});
+
+type AdmissionObject = DesiredObject & { readonly spec: object };
+type Direction = 'ingress' | 'egress';
+const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
+
+/** CEL: true for a Service that nodes of the tailnet reach. All other Services with a group lead to the tailnet. */
+const EXPOSED =
+  '(has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == "tailscale") || ' +
+  `(has(object.metadata.annotations) && "${ANNOTATIONS.expose}" in object.metadata.annotations && ` +
+  `object.metadata.annotations["${ANNOTATIONS.expose}"] == "true")`;
+/** CEL: value of the annotation that names a group. */
+const GROUP = `object.metadata.annotations["${ANNOTATIONS.proxyGroup}"]`;
+
+/** Name of both objects for one direction, as the reference (Tailscale's operator) names them. */
+function policyName(direction: Direction, namespace: string): string {
+  return `ts-${direction}-${namespace}`;
+}
+
+/** References to all admission policies and bindings of a namespace, bindings first. */
+export function policyNames(namespace: string): readonly string[] {
+  return DIRECTIONS.map((direction) => policyName(direction, namespace));
+}
+
+/**
+ * Returns the admission policies and bindings of a namespace. An object that names a ProxyGroup is admitted if a
+ * ProxyGroupPolicy of its namespace lists that group for the direction.
+ *
+ * @param policies all ProxyGroupPolicies of the namespace; at least one
+ */
+export function admissionObjects(
+  namespace: string,
+  policies: readonly KubeObject[],
+): readonly DesiredObject[] {
+  const specs = policies.map((policy) => policySchema.parse(policy).spec);
+  return DIRECTIONS.flatMap((direction) => {
+    const names = [...new Set(specs.flatMap((spec) => spec[direction]))].filter(isResourceName).toSorted();
+    const metadata = { name: policyName(direction, namespace), labels: { [POLICY_LABEL]: namespace } };
+    return [policy(direction, names, metadata), binding(namespace, metadata)];
+  });
+}
+
+/** Kubernetes' rule for names of resources. Other names match no ProxyGroup. */
+function isResourceName(name: string): boolean {
+  return name.length <= 253 && /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/.test(name);
+}
+
+function policy(
+  direction: Direction,
+  names: readonly string[],
+  metadata: DesiredObject['metadata'],
+): AdmissionObject {
+  const services = { apiGroups: [''], apiVersions: ['v1'], resources: ['services'] };
+  const ingresses = { apiGroups: ['networking.k8s.io'], apiVersions: ['*'], resources: ['ingresses'] };
+  const rules = direction === 'ingress' ? [ingresses, services] : [services];
+  const isListed = [
+    '!has(object.metadata.annotations)',
+    `!("${ANNOTATIONS.proxyGroup}" in object.metadata.annotations)`,
+    `${GROUP} in [${names.map((name) => `"${name}"`).join(', ')}]`,
+  ].join(' || ');
+  const isOther = direction === 'ingress' ? `request.kind.kind == "Service" && !(${EXPOSED})` : EXPOSED;
+  const allowed = names.length === 0 ? 'none' : names.join(', ');
+  return {
+    apiVersion: API_VERSION,
+    kind: 'ValidatingAdmissionPolicy',
+    metadata,
+    spec: {
+      failurePolicy: 'Fail',
+      matchConstraints: {
+        resourceRules: rules.map((rule) => ({ ...rule, operations: ['CREATE', 'UPDATE'] })),
+      },
+      validations: [
+        {
+          expression: `(${isOther}) || ${isListed}`,
+          message: `No ProxyGroupPolicy of this namespace allows this group. Allowed for ${direction}: ${allowed}.`,
+          reason: 'Forbidden',
+        },
+      ],
+    },
+  };
+}
+
+function binding(namespace: string, metadata: DesiredObject['metadata']): AdmissionObject {
+  return {
+    apiVersion: API_VERSION,
+    kind: 'ValidatingAdmissionPolicyBinding',
+    metadata,
+    spec: {
+      policyName: metadata.name,
+      validationActions: ['Deny'],
+      matchResources: {
+        namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': namespace } },
+      },
+    },
+  };
+}

@@ -1,0 +1,38 @@
+/** One pass over the ProxyGroupPolicies of a namespace: writes or removes its admission policies. Effects only. */
+import { KINDS } from '../kube-object.ts';
+import { applyChanged } from '../workload/apply.ts';
+import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
+import { admissionObjects, POLICY_LABEL, policyNames } from './admission-specs.ts';
+
+/** Reconciles by the name of a namespace, because all policies of a namespace share the admission policies. */
+export function createProxyGroupPolicyReconciler(
+  deps: Pick<ReconcilerDeps, 'client' | 'leaving'>,
+): Reconciler {
+  const { client } = deps;
+  return {
+    async reconcile(namespace, signal) {
+      const { items } = await client.list(KINDS.proxyGroupPolicy, { namespace }, signal);
+      const policies = items.filter((policy) => isActive(deps, policy));
+      if (policies.length === 0) await removeAll(namespace, signal);
+      else
+        for (const desired of admissionObjects(namespace, policies)) {
+          const { name } = desired.metadata;
+          const kind =
+            desired.kind === KINDS.admissionPolicy.kind
+              ? KINDS.admissionPolicy
+              : KINDS.admissionPolicyBinding;
+          await applyChanged(client, desired, await client.get(kind, { name }, signal), signal);
+        }
+      return undefined;
+    },
+  };
+
+  async function removeAll(namespace: string, signal: AbortSignal): Promise<void> {
+    for (const name of policyNames(namespace))
+      for (const kind of [KINDS.admissionPolicyBinding, KINDS.admissionPolicy]) {
+        const existing = await client.get(kind, { name }, signal);
+        if (existing?.metadata.labels?.[POLICY_LABEL] !== namespace) continue;
+        await client.remove(kind, { name }, { uid: existing.metadata.uid }, signal);
+      }
+  }
+}

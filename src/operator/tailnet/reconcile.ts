@@ -1,0 +1,93 @@
+/** One pass over one Tailnet: checks its credentials at the control server, and writes its condition. Effects only. */
+import { z } from 'zod';
+import { errorText } from '../../errors.ts';
+import { FINALIZER, KINDS } from '../kube-object.ts';
+import { secretData } from '../workload/node-state.ts';
+import {
+  failed,
+  removeFinalizer,
+  timeOf,
+  writeStatus,
+  type Reconciler,
+  type ReconcilerDeps,
+} from '../workload/reconciler.ts';
+import { conditionSchema, metadataSchema } from '../workload/schema.ts';
+import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
+import { credentialsProblem } from './credentials.ts';
+import type { Tailnets } from './tailnets.ts';
+
+const READY = 'TailnetReady';
+/** Time until credentials that were refused are checked again, in milliseconds. */
+const RECHECK_MS = 30_000;
+/** Id of a key that does not exist. The request for it shows whether the client may read keys. */
+const NO_KEY = 'tailcast-scope-check';
+
+const tailnetSchema = z.object({
+  metadata: metadataSchema,
+  spec: z.object({ credentials: z.object({ secretName: z.string() }) }),
+  status: z.object({ conditions: z.array(conditionSchema).default([]) }).prefault({}),
+});
+
+type Tailnet = z.infer<typeof tailnetSchema>;
+
+export function createTailnetReconciler(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock' | 'leaving' | 'options'> & { readonly tailnets: Tailnets },
+): Reconciler {
+  const { client } = deps;
+  return {
+    async reconcile(name, signal) {
+      const object = await client.get(KINDS.tailnet, { name }, signal);
+      if (object === undefined) return undefined;
+      const tailnet = tailnetSchema.parse(object);
+      const { metadata, status } = tailnet;
+      const target = { kind: KINDS.tailnet, finalizer: FINALIZER, metadata };
+      if (metadata.deletionTimestamp !== undefined || deps.leaving === true) {
+        // The reference (Tailscale's operator) adds this finalizer.
+        await removeFinalizer(deps, target, signal);
+        return undefined;
+      }
+      const verdict = await judge(tailnet, signal);
+      const conditions = withCondition(
+        status.conditions,
+        READY,
+        verdict,
+        metadata.generation,
+        timeOf(deps.clock),
+      );
+      await writeStatus(
+        deps,
+        target,
+        sameJson(conditions, status.conditions) ? undefined : { conditions },
+        signal,
+      );
+      return verdict.ready ? undefined : RECHECK_MS;
+    },
+  };
+
+  async function judge({ metadata, spec }: Tailnet, signal: AbortSignal): Promise<Verdict> {
+    const { namespace } = deps.options;
+    const { secretName } = spec.credentials;
+    const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);
+    const problem = secret === undefined ? 'it does not exist' : credentialsProblem(secretData(secret));
+    if (problem !== undefined)
+      return failed('InvalidSecret', `Secret ${namespace}/${secretName}: ${problem}`);
+    const answer = await deps.tailnets.of(metadata.name, signal);
+    if (answer.kind === 'gone') return failed('InvalidSecret', answer.message);
+    const { control } = answer;
+    const checks = [
+      () => control.allDevices(signal),
+      () => control.keyUsable(NO_KEY, signal),
+      () => control.services?.list(signal),
+    ];
+    const problems = new Set<string>();
+    for (const check of checks)
+      try {
+        await check();
+      } catch (error) {
+        problems.add(errorText(error));
+      }
+    return problems.size === 0
+      ? { ready: true, reason: 'TailnetValid', message: 'TailnetValid' }
+      : failed('InvalidOAuth', [...problems].join('; '));
+  }
+}

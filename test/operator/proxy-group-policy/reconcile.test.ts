@@ -1,0 +1,87 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createProxyGroupPolicyReconciler } from '../../../src/operator/proxy-group-policy/reconcile.ts';
+import { createBench, type Bench } from '../bench.ts';
+
+const ADMISSION = '/apis/admissionregistration.k8s.io/v1';
+const POLICIES = `${ADMISSION}/validatingadmissionpolicies`;
+const BINDINGS = `${ADMISSION}/validatingadmissionpolicybindings`;
+
+let bench: Bench;
+beforeEach(async () => {
+  bench = await createBench();
+});
+afterEach(() => bench.close());
+
+function put(name: string, spec: object): string {
+  const path = `/apis/tailscale.com/v1alpha1/namespaces/prod/proxygrouppolicies/${name}`;
+  const metadata = { name, namespace: 'prod' };
+  bench.api.put(path, { apiVersion: 'tailscale.com/v1alpha1', kind: 'ProxyGroupPolicy', metadata, spec });
+  return path;
+}
+
+const reconcile = (leaving = false): Promise<number | undefined> =>
+  createProxyGroupPolicyReconciler({ ...bench.deps(), leaving }).reconcile('prod', bench.signal);
+
+const left = (): readonly string[] =>
+  [...bench.api.objects.keys()].filter((path) => path.startsWith(ADMISSION));
+
+function expressionOf(direction: string): string {
+  const spec = bench.object(`${POLICIES}/ts-${direction}-prod`)?.['spec'] as {
+    validations: { expression: string }[];
+  };
+  return spec.validations[0]?.expression ?? '';
+}
+
+describe('the ProxyGroupPolicies of a namespace', () => {
+  it('add up to one admission policy per direction, bound to the namespace', async () => {
+    put('first', { ingress: ['web', 'shared'], egress: [] });
+    put('second', { ingress: ['shared', 'api'] });
+    expect(await reconcile()).toBeUndefined();
+    expect(expressionOf('ingress')).toContain('in ["api", "shared", "web"]');
+    expect(expressionOf('egress')).toContain('in []');
+    for (const direction of ['ingress', 'egress'])
+      expect(bench.object(`${BINDINGS}/ts-${direction}-prod`)?.['spec']).toEqual({
+        policyName: `ts-${direction}-prod`,
+        validationActions: ['Deny'],
+        matchResources: { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'prod' } } },
+      });
+  });
+
+  it('cause no write while nothing changes', async () => {
+    put('first', { ingress: ['web'] });
+    await reconcile();
+    const { writes } = bench;
+    await reconcile();
+    expect(bench.writes).toBe(writes);
+  });
+
+  it('cannot add to the expression: names that no ProxyGroup can have are left out', async () => {
+    put('first', { ingress: ['web"] || true || "x" in ["', 'UPPER', 'ok'] });
+    await reconcile();
+    expect(expressionOf('ingress')).toContain('in ["ok"]');
+  });
+
+  it('leave no admission policy when the last of them goes, or the operator', async () => {
+    const path = put('first', { ingress: ['web'] });
+    await reconcile();
+    expect(left()).toHaveLength(4);
+    bench.api.remove(path);
+    await reconcile();
+    expect(left()).toEqual([]);
+    put('again', {});
+    await reconcile();
+    await reconcile(true);
+    expect(left()).toEqual([]);
+  });
+
+  it('do not remove an admission policy of somebody else', async () => {
+    bench.api.put(`${POLICIES}/ts-ingress-prod`, {
+      apiVersion: 'admissionregistration.k8s.io/v1',
+      kind: 'ValidatingAdmissionPolicy',
+      metadata: { name: 'ts-ingress-prod' },
+      spec: {},
+    });
+    await reconcile();
+    expect(left()).toHaveLength(1);
+  });
+});
