@@ -59,6 +59,17 @@ export const ERROR_TABLE = {
   TAILNET_DIAL_FAILED: entry(502, 'an address could not be reached through the tailnet'),
   CERTIFICATE_UNAVAILABLE: entry(503, 'there is no TLS certificate for this name'),
 
+  // clusters
+  CLUSTER_MISSING: entry(
+    404,
+    'this address serves several clusters and the request names none; use the host name or the path of a cluster',
+  ),
+  CLUSTER_REFUSED: entry(403, 'there is no such cluster, or no grant of yours names it'),
+  CLUSTER_MISMATCH: entry(
+    421,
+    'the host name, the address and the path of the request name different clusters',
+  ),
+
   // request
   REQUEST_NOT_CANONICAL: entry(400, 'the request target is ambiguous and was refused'),
   HEADER_REFUSED: entry(400, 'a request header was refused'),

@@ -45,6 +45,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'errors',
   ],
   proxy: [
+    'async',
     'wire',
     'impersonation',
     'recording',
@@ -114,6 +115,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'version',
   ],
   compose: [
+    'async',
     'config',
     'doctor',
     'portal',

@@ -20,6 +20,11 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
     'Allow this connection in the tailnet policy, and check that the other node is online.',
   CERTIFICATE_UNAVAILABLE:
     'Enable HTTPS certificates in the tailnet, fix the certificate files, or use `--tls self-signed`.',
+  CLUSTER_MISSING:
+    'Use the server address that `tailcast kubeconfig --all HOST` writes. See `docs/clusters.md`.',
+  CLUSTER_REFUSED:
+    'Check the name, and `clusters` in your rule of the tailnet policy. See `docs/clusters.md`.',
+  CLUSTER_MISMATCH: 'Use one name for TLS, `Host` and path, and another connection for each cluster.',
   REQUEST_NOT_CANONICAL: 'Send a plain path without `//`, `.` segments and encoded slashes.',
   HEADER_REFUSED: 'Remove the header that the message names.',
   HEADERS_TOO_LARGE: 'Send fewer or shorter headers. A proxy in front of the gateway may add headers.',

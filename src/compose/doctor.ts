@@ -28,7 +28,7 @@ import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
 import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
-import { openApiServer } from './gateway.ts';
+import { openApiServer } from './gateway-upstream.ts';
 import { checkIndexDirectory, checkIndexServer } from './check-index.ts';
 import { searchServer } from './search-settings.ts';
 import { journalPlace } from './journals.ts';

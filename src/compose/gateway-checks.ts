@@ -9,7 +9,7 @@ import { assertPrivateProxyListener } from './tailnet.ts';
 
 /** Checks that run after all settings of a gateway are read. */
 export const GATEWAY_CHECKS: readonly SettingCheck<typeof GATEWAY_SETTINGS>[] = [
-  ...readableFiles('kubeconfig', 'staticIdentity', 'tlsCert', 'tlsKey', 'policy'),
+  ...readableFiles('kubeconfig', 'clusters', 'staticIdentity', 'tlsCert', 'tlsKey', 'policy'),
   {
     settings: ['tls', 'tlsCert', 'tlsKey'],
     check({ tls, tlsCert, tlsKey }) {

@@ -3,37 +3,41 @@ import { randomUUID } from 'node:crypto';
 import type { GatewayConfig } from '../config/gateway.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import type { Logger } from '../observe/logger.ts';
+import type { GatewayCluster } from '../proxy/gate/cluster.ts';
 import { createGate, type Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { callerName } from '../tailnet/identity.ts';
 import { openAccessReviews } from './access-review.ts';
 import type { Tailnet } from './tailnet.ts';
 
-/** Opens the only gate of a gateway. */
+/** Opens the gate of a gateway, or of one of its clusters. */
 export function openGate(parts: {
   readonly config: GatewayConfig;
   readonly policy: Policy;
-  readonly apiServer: ApiServer;
+  /** Undefined for requests to the gateway itself. */
+  readonly apiServer: ApiServer | undefined;
+  /** The cluster, if there are several. */
+  readonly cluster?: GatewayCluster;
   readonly tailnet: Tailnet;
   readonly log: Logger;
   readonly callerToken?: string | undefined;
 }): Gate {
-  const { config, policy, apiServer, tailnet, log, callerToken } = parts;
+  const { config, policy, apiServer, cluster, tailnet, log, callerToken } = parts;
   return createGate({
     mode: config.mode,
     callerToken,
     policy,
     auditExtras: config.auditExtras,
     identities: tailnet.identities,
-    upstreamHost: apiServer.hostHeader,
-    authorization: () => apiServer.authorization(),
-    hostNames: hostNamesOf(config),
+    upstreamHost: apiServer?.hostHeader ?? '',
+    authorization: async () => apiServer?.authorization(),
+    hostNames: hostNamesOf(config, cluster),
+    ...(cluster === undefined ? {} : { cluster }),
     dashboardOrigins: new Set(config.dashboardOrigins),
     claimableGroups: config.claimableGroups,
-    reviews: openAccessReviews(config, apiServer),
+    reviews: apiServer && openAccessReviews(config, apiServer),
     onReservedGroup: (group, identity) => {
-      const remedy =
-        'where that is not meant: name what may be claimed in claimableGroups, or mend the grant';
+      const remedy = 'where that is not meant: name what may be claimed in claimableGroups, or fix the grant';
       const user = callerName(identity);
       log.warn({ group, user, remedy }, 'a grant gives a group to which Kubernetes itself gives rights');
     },
@@ -46,13 +50,12 @@ export function openGate(parts: {
  * Accepted host names. With a static identity every connection has this identity, so a web page must not reach the
  * gateway under a host name of its own.
  */
-function hostNamesOf({
-  hostNames,
-  identity,
-  tlsNames,
-  listen: { host },
-}: GatewayConfig): ReadonlySet<string> {
+function hostNamesOf(
+  { hostNames, identity, tlsNames, listen: { host } }: GatewayConfig,
+  cluster: GatewayCluster | undefined,
+): ReadonlySet<string> {
   const local = identity === 'static' ? ['localhost', '127.0.0.1', '::1', host, ...tlsNames] : [];
   const names = hostNames.length > 0 ? hostNames : local;
-  return new Set(names.map((name) => name.toLowerCase()));
+  const own = names.length === 0 ? [] : (cluster?.hosts ?? []);
+  return new Set([...names, ...own].map((name) => name.toLowerCase()));
 }

@@ -1,13 +1,11 @@
 /** Builds the gateway role. The only module that knows all parts of it. */
-import { openAccountRefusals } from './account-refusals.ts';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
-import { errorText } from '../errors.ts';
+import { listenAddress } from '../config/values.ts';
+import type { ListenAddress } from '../listen.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
-import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
@@ -15,25 +13,24 @@ import { createEvents } from '../observe/events.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
-import { openOpsServer, type OpsServer, type ReadinessCheck } from '../observe/ops-server.ts';
+import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
+import type { Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
-import { createUpstreamConnector, type UpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
-import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
+import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { cannotStart } from './cannot-start.ts';
 import { CleanUp } from './clean-up.ts';
-import { openGate } from './gateway-gate.ts';
 import { loadPolicy } from './gateway-policy.ts';
-import { warnOfRights } from './gateway-rights.ts';
+import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
 import { openJournals } from './journals.ts';
 import { openSettingDirectories } from './setting-directory.ts';
 import { openBuffers } from './output-buffers.ts';
@@ -49,8 +46,6 @@ import {
 
 /** Connections above the limit that still get a response. */
 const SURPLUS_CONNECTIONS = 256;
-/** Interval of the checks for new certificates, in milliseconds. */
-const FOLLOW_EVERY_MS = 1000;
 
 export interface GatewayOptions {
   readonly config: GatewayConfig;
@@ -129,49 +124,54 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });
-  const apiServer = await openApiServer(config, options.environment, {
-    // an API server prefers a client certificate to the credentials of a request
-    anonymous: config.mode === 'noauth',
-    onUnusable: (error) =>
-      log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
-  });
-  // in this mode and before the first request, no other code checks for new certificates
-  const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
-  stack.defer(() => clearInterval(following));
   const tailnet = await openTailnet(options, abort.signal);
+  const limits = requestLimits(options);
+  const policy = loadPolicy(config.policy);
+  const upstream = await openUpstream({
+    ...options,
+    callerToken: options.callerToken,
+    policy,
+    tailnet,
+    metrics,
+    maxRequests: Math.ceil(limits.requests / 2),
+    signal: abort.signal,
+  });
+  stack.defer(() => upstream.clusters?.close());
   const stateDirectory = stateDirectoryOf(options);
   await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
     log,
     signal: abort.signal,
   });
-  const connector = createUpstreamConnector(apiServer);
   const server = await openServer({
     options,
-    apiServer,
+    upstream,
+    limits,
+    policy,
     tailnet,
-    connector,
     metrics,
     stateDirectory,
     stack,
     signal: abort.signal,
   });
-  const ops = await openOps(config, { tailnet, connector, metrics, server });
+  const ops = await openOps(config, { tailnet, upstream, metrics, server });
   if (ops !== undefined) stack.defer(() => ops.close());
-  const listener = await listen(config, certificates, options);
-  listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
-  const podName = options.environment.get('POD_NAME') ?? options.environment.get('HOSTNAME');
-  if (config.checkRights) void warnOfRights({ apiServer, mode: config.mode, podName, log }, abort.signal);
+  const listeners = await listenAll(config, certificates, { options, upstream, stack });
+  for (const listener of listeners) {
+    listener.onConnection((socket, alpn, peer) => server.serve(socket, alpn, peer));
+  }
+  if (config.checkRights) upstream.warnOfRights(abort.signal);
+  const [{ address }] = listeners;
   return {
-    host: listener.address.address,
-    port: listener.address.port,
+    host: address.address,
+    port: address.port,
     caPem: certificates?.caPem,
-    apiServer: apiServer.describe(),
+    apiServer: upstream.describe(),
     opsAddress: ops?.address,
     async close(limitMs) {
-      const closed = listener.close(AbortSignal.timeout(limitMs + 1000));
-      await server.drain(limitMs, () => listener.halfOpenConnections);
-      await closed;
+      const closed = listeners.map((one) => one.close(AbortSignal.timeout(limitMs + 1000)));
+      await server.drain(limitMs, () => sum(listeners.map(({ halfOpenConnections }) => halfOpenConnections)));
+      await Promise.all(closed);
       await stack.disposeAsync();
     },
   };
@@ -179,20 +179,20 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
 
 async function openServer(parts: {
   readonly options: GatewayOptions;
-  readonly apiServer: ApiServer;
+  readonly upstream: GatewayUpstream;
+  readonly limits: ReturnType<typeof requestLimits>;
+  readonly policy: Policy;
   readonly tailnet: Tailnet;
-  readonly connector: UpstreamConnector;
   readonly metrics: Metrics;
   readonly stateDirectory: string;
   readonly stack: CleanUp;
   readonly signal: AbortSignal;
 }): Promise<ProxyServer> {
-  const { apiServer, tailnet, connector, metrics, stateDirectory, stack, signal, options } = parts;
+  const { upstream, limits, policy, tailnet, metrics, stateDirectory, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
   const events = createEvents(metrics, log);
-  const policy = loadPolicy(config.policy);
-  const gate = openGate({ config, policy, apiServer, tailnet, log, callerToken: options.callerToken });
+  const { gate, basePath, accountRefusals } = upstream;
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
   stack.defer(() => poster.close());
   const requestEvents = createRequestEvents({
@@ -207,16 +207,14 @@ async function openServer(parts: {
   stack.defer(() => rechecks.close());
   const accessLog = openAccessLog(options, stack);
   const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
-  const limits = requestLimits(options);
-  const pool = new UpstreamPool(connector, DEFAULT_POOL_LIMITS, monotonicMs);
   const common = {
     gate,
-    basePath: apiServer.basePath,
+    basePath,
     events,
     metrics,
     accessLog,
     rechecks,
-    accountRefusals: openAccountRefusals(config, apiServer),
+    accountRefusals,
     recordApiRequest: requestEvents.record.bind(requestEvents),
     keepCookies: config.mode === 'noauth',
     monotonicMs,
@@ -224,14 +222,14 @@ async function openServer(parts: {
   return createProxyServer({
     pump: {
       ...common,
-      pool,
-      credentialRefused: () => apiServer.refused(),
+      pool: upstream.pool,
+      credentialRefused: upstream.credentialRefused,
       eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
       maxInFlight: limits.requests,
     },
     upgrade: createUpgradeHandler({
       ...common,
-      connect: () => connector.connectStream(),
+      connect: upstream.connect,
       execUpstream: config.execUpstream,
       recorders,
       resolveRecorderTags: tailnet.resolveRecorderTags,
@@ -250,6 +248,7 @@ async function openServer(parts: {
     metrics,
     log,
     users: limits.users,
+    upstreamSize: upstream.clusters && (() => upstream.clusters?.size() ?? upstream.pool.size),
     own: await openPortal(config, tailnet, { ...common, signal }),
   });
 }
@@ -302,33 +301,6 @@ function requestLimits({ config, userLimits }: GatewayOptions): {
   };
 }
 
-/** Opens the API server in the settings: a kubeconfig, or the service account of the pod. */
-export async function openApiServer(
-  config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
-  environment: ReadonlyMap<string, string>,
-  options: Pick<ApiServerOptions, 'anonymous' | 'onUnusable'> = {},
-): Promise<ApiServer> {
-  const host = environment.get('KUBERNETES_SERVICE_HOST');
-  const port = environment.get('KUBERNETES_SERVICE_PORT');
-  const { kubeconfigPaths } = await import('../kube/kubeconfig.ts');
-  const outside = host === undefined || port === undefined;
-  const named = config.kubeconfig === undefined ? undefined : [config.kubeconfig];
-  const common: ApiServerOptions = {
-    ...options,
-    context: config.context,
-    environment: Object.fromEntries(environment),
-    now: () => performance.now(),
-    wallClock: Date.now,
-  };
-  if (named !== undefined || outside) {
-    return createApiServer({
-      ...common,
-      kubeconfig: named ?? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()),
-    });
-  }
-  return createApiServer({ ...common, inCluster: { host, port } });
-}
-
 async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promise<Tailnet> {
   const { config, log } = options;
   if (config.identity === 'static') {
@@ -344,23 +316,45 @@ async function openTailnet(options: GatewayOptions, signal: AbortSignal): Promis
   return tailnet;
 }
 
-function listen(
+/** Opens the listener of the settings, and one for each cluster that has its own. */
+async function listenAll(
   config: GatewayConfig,
   certificates: Awaited<ReturnType<typeof openCertificates>>,
-  { log }: GatewayOptions,
-): Promise<TailnetListener> {
-  const { host, port } = config.listen;
+  {
+    options: { log },
+    upstream: { clusters },
+    stack,
+  }: Pick<Parameters<typeof openServer>[0], 'options' | 'upstream' | 'stack'>,
+): Promise<readonly [TailnetListener, ...TailnetListener[]]> {
   const { proxyProtocol } = config;
   const maxConnections = MAX_CONNECTIONS + SURPLUS_CONNECTIONS;
-  const common = { host, port, proxyProtocol, log, maxConnections };
-  return createTailnetListener(
-    certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
+  const withEntry = clusters !== undefined;
+  const listen = async (address: ListenAddress, cluster?: string): Promise<TailnetListener> => {
+    const common = { ...address, proxyProtocol, log, maxConnections, withEntry, cluster };
+    const listener = await createTailnetListener(
+      certificates === undefined ? { ...common, tls: 'none' } : { ...common, certificates },
+    );
+    stack.defer(() => listener.close(AbortSignal.abort()));
+    return listener;
+  };
+  const own = await Promise.all(
+    [...(clusters?.listeners ?? [])].map(([name, text]) => {
+      const address = listenAddress(text);
+      if (config.identity === 'static') assertLoopbackListener(address.host);
+      else if (proxyProtocol === 'require') assertPrivateProxyListener(address.host);
+      return listen(address, name);
+    }),
   );
+  return [await listen(config.listen), ...own];
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, number) => total + number, 0);
 }
 
 interface HealthParts {
   readonly tailnet: Tailnet;
-  readonly connector: UpstreamConnector;
+  readonly upstream: GatewayUpstream;
   readonly metrics: Metrics;
   readonly server: ProxyServer;
 }
@@ -371,13 +365,6 @@ async function openOps(config: GatewayConfig, parts: HealthParts): Promise<OpsSe
     ...config.opsListen,
     metrics: parts.metrics.registry,
     draining: () => parts.server.draining,
-    checks: checksOf(parts),
+    checks: [...parts.tailnet.checks, parts.upstream.check],
   });
-}
-
-function checksOf({ tailnet, connector }: HealthParts): readonly ReadinessCheck[] {
-  return [
-    ...tailnet.checks,
-    { name: 'api server', check: async () => void (await connector.connect()).destroy() },
-  ];
 }

@@ -13,7 +13,7 @@ import { rightsCheck } from '../doctor/operator/rights.ts';
 import { TailcastError } from '../errors.ts';
 import { connectCluster } from '../operator/cluster-connection.ts';
 import { createKubeClient } from '../operator/kube-client.ts';
-import { openApiServer } from './gateway.ts';
+import { openApiServer } from './gateway-upstream.ts';
 import { createControl, kubeconfigOf } from './operator-peers.ts';
 
 export interface OperatorDoctorOptions {

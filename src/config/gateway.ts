@@ -26,6 +26,10 @@ export const GATEWAY_SETTINGS = {
     'auth',
   ),
   ...API_SERVER_SETTINGS,
+  clusters: textSetting(
+    'YAML file with the clusters behind this gateway, see docs/clusters.md; default: one cluster, from kubeconfig',
+    '<file>',
+  ),
   identity: setting(
     'source of the caller’s identity: tailscaled, or one fixed identity on loopback listeners',
     oneOf('tailscale', 'static'),

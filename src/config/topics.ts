@@ -24,6 +24,7 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
   'API server': [
     'kubeconfig',
     'context',
+    'clusters',
     'namespace',
     'mode',
     'auditExtras',

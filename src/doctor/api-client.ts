@@ -50,6 +50,7 @@ export function createApiClient(server: ApiServer, unixMs: () => number): ApiCli
           servername: server.serverName,
           path: server.basePath + path,
           ...server.tls,
+          ...(server.lookup === undefined ? {} : { lookup: server.lookup }),
           agent: false,
           ...(tunnel === undefined ? {} : { socket: tunnel }),
           signal,

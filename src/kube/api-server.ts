@@ -1,5 +1,5 @@
 /** Address and credentials of the API server, from a kubeconfig or from inside a pod. */
-import { isIP } from 'node:net';
+import { isIP, type LookupFunction } from 'node:net';
 import { TailcastError } from '../errors.ts';
 import {
   followTls,
@@ -30,6 +30,8 @@ export interface ApiServer {
   readonly hostHeader: string;
   /** Opens a connection to host and port through the proxy of the kubeconfig; undefined without a proxy. */
   readonly open?: OpenTunnel | undefined;
+  /** Resolver of `host`; undefined: that of the OS. */
+  readonly lookup?: LookupFunction | undefined;
   /** True for HTTP without TLS on this machine, if that is allowed. */
   readonly plain?: boolean;
   /** The same object until a certificate changes, so that a `SecureContext` can be cached per object. */
@@ -59,8 +61,12 @@ export interface InCluster {
 }
 
 export interface ApiServerOptions {
+  /** A resolved context; takes precedence over `kubeconfig`. */
+  readonly resolved?: KubeconfigContext | undefined;
   /** Kubeconfig files; takes precedence over `inCluster`. */
   readonly kubeconfig?: readonly string[] | undefined;
+  /** Resolver of host names, which may reject addresses. Default: that of the OS. */
+  readonly lookup?: LookupFunction | undefined;
   /** Default: `current-context` of the kubeconfig. */
   readonly context?: string | undefined;
   readonly inCluster?: InCluster | undefined;
@@ -88,7 +94,8 @@ export const SERVICE_ACCOUNT_DIRECTORY = '/var/run/secrets/kubernetes.io/service
  * @throws TailcastError `CONFIG_INVALID` with the file, the key and the fix
  */
 export async function createApiServer(options: ApiServerOptions): Promise<ApiServer> {
-  const { kubeconfig, inCluster } = options;
+  const { resolved, kubeconfig, inCluster } = options;
+  if (resolved !== undefined) return fromKubeconfig(resolved, options);
   if (kubeconfig !== undefined && kubeconfig.length > 0) {
     return fromKubeconfig(readKubeconfigContext(kubeconfig, options.context), options);
   }
@@ -177,6 +184,7 @@ async function fromKubeconfig(context: KubeconfigContext, options: ApiServerOpti
     ...endpoint,
     serverName: named !== '' ? named : isIP(endpoint.host) === 0 ? endpoint.host : '',
     open,
+    lookup: options.lookup,
     get tls() {
       return tls.current;
     },

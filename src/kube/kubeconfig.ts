@@ -99,7 +99,38 @@ export function kubeconfigPaths(variable: string | undefined, homeDirectory: str
  */
 export function readKubeconfigContext(paths: readonly string[], contextName?: string): KubeconfigContext {
   const files = paths.flatMap((path) => readKubeconfigFile(path, paths.length > 1));
-  const where = paths.join(', ');
+  return resolveContext(files, paths.join(', '), contextName);
+}
+
+/** Returns every context of the files, like {@link readKubeconfigContext} for each. */
+export function readKubeconfigContexts(paths: readonly string[]): readonly KubeconfigContext[] {
+  const files = paths.flatMap((path) => readKubeconfigFile(path, paths.length > 1));
+  const names = new Set(files.flatMap(({ config }) => (config.contexts ?? []).map(({ name }) => name)));
+  return [...names].map((name) => resolveContext(files, paths.join(', '), name));
+}
+
+/**
+ * Resolves the current context of a kubeconfig text, or its only context.
+ *
+ * @param source name of the text in errors
+ * @throws TailcastError `CONFIG_INVALID`
+ */
+export function parseKubeconfigContext(text: string, source: string): KubeconfigContext {
+  const config = parseKubeconfig(text, source);
+  const [only, ...others] = config.contexts ?? [];
+  const isNamed = (config['current-context'] ?? '') !== '';
+  return resolveContext(
+    [{ file: source, config }],
+    source,
+    !isNamed && others.length === 0 ? only?.name : undefined,
+  );
+}
+
+function resolveContext(
+  files: readonly ConfigFile[],
+  where: string,
+  contextName: string | undefined,
+): KubeconfigContext {
   if (files.length === 0) fail(where, 'no such file; create it, or name another one');
   const name = contextName ?? firstOf(files, ({ config }) => config['current-context'] ?? '');
   if (name === undefined) {

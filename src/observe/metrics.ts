@@ -46,10 +46,34 @@ export function createMetrics(options: { readonly processMetrics?: boolean } = {
       labelNames: ['alpn'],
       registers: [registry],
     }),
+    /** State of the clusters, if there are several. */
+    clusterGauges: createClusterGauges([registry]),
     /** Registers a gauge that is read at scrape time. */
     gauge(name: string, help: string, read: () => number): void {
       makers.gauge(name, help, read);
     },
+  };
+}
+
+function createClusterGauges(registers: Registry[]) {
+  return {
+    up: new Gauge({
+      name: 'tailcast_cluster_up',
+      help: '1 if an API server of the cluster is available, else 0.',
+      labelNames: ['cluster'],
+      registers,
+    }),
+    endpointUp: new Gauge({
+      name: 'tailcast_cluster_endpoint_up',
+      help: '1 if the API server is available, else 0.',
+      labelNames: ['cluster', 'endpoint'],
+      registers,
+    }),
+    problems: new Gauge({
+      name: 'tailcast_cluster_problems',
+      help: 'Clusters and sources of clusters that cannot be read.',
+      registers,
+    }),
   };
 }
 

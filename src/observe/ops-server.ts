@@ -9,8 +9,8 @@ import { listenOn } from '../listen.ts';
 /** A check that must succeed for `/readyz`. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** Resolves on success, rejects with a reason on failure. Must honour the signal. */
-  check(signal: AbortSignal): Promise<void>;
+  /** Resolves on success, with a remark if there is one; rejects with a reason on failure. Must honour the signal. */
+  check(signal: AbortSignal): Promise<string | void>;
 }
 
 export interface OpsServer {
@@ -70,11 +70,10 @@ async function route(
     case '/livez':
       return send(response, 200, 'ok\n');
     case '/readyz': {
-      const failures = await failuresOf(options.checks, options.timeoutMs ?? 2000);
+      const { failures, remarks } = await runChecks(options.checks, options.timeoutMs ?? 2000);
       if (options.draining?.() === true) failures.push('draining');
-      return failures.length === 0
-        ? send(response, 200, 'ok\n')
-        : send(response, 503, failures.map((failure) => `${failure}\n`).join(''));
+      const lines = failures.length === 0 ? ['ok', ...remarks] : [...failures, ...remarks];
+      return send(response, failures.length === 0 ? 200 : 503, lines.map((line) => `${line}\n`).join(''));
     }
     case '/metrics':
       return send(response, 200, await options.metrics.metrics(), options.metrics.contentType);
@@ -85,6 +84,13 @@ async function route(
 
 /** @returns one text per check that failed or exceeded `timeoutMs` */
 export async function failuresOf(checks: readonly ReadinessCheck[], timeoutMs: number): Promise<string[]> {
+  return (await runChecks(checks, timeoutMs)).failures;
+}
+
+async function runChecks(
+  checks: readonly ReadinessCheck[],
+  timeoutMs: number,
+): Promise<{ readonly failures: string[]; readonly remarks: readonly string[] }> {
   const results = await Promise.allSettled(
     checks.map(async (entry) => {
       const signal = AbortSignal.timeout(timeoutMs);
@@ -93,12 +99,20 @@ export async function failuresOf(checks: readonly ReadinessCheck[], timeoutMs: n
           once: true,
         }),
       );
-      await Promise.race([entry.check(signal), expired]);
+      return Promise.race([entry.check(signal), expired]);
     }),
   );
-  return results.flatMap((result, index) =>
-    result.status === 'fulfilled' ? [] : [`${checks[index]?.name ?? 'check'}: ${errorText(result.reason)}`],
-  );
+  const name = (index: number): string => checks[index]?.name ?? 'check';
+  return {
+    failures: results.flatMap((result, index) =>
+      result.status === 'fulfilled' ? [] : [`${name(index)}: ${errorText(result.reason)}`],
+    ),
+    remarks: results.flatMap((result, index) =>
+      result.status === 'fulfilled' && typeof result.value === 'string'
+        ? [`${name(index)}: ${result.value}`]
+        : [],
+    ),
+  };
 }
 
 function send(

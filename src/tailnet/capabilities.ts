@@ -30,21 +30,69 @@ const MAX_LIST = 1000;
 const MAX_TEXT = 1024;
 const MAX_MEMBERS = 100;
 
-/** @throws TailcastError `GRANT_MALFORMED` */
-export function parseKubernetesRules(capabilities: CapabilityMap): {
+export interface KubernetesRules {
   readonly impersonation: readonly KubernetesRule[];
   readonly recording: readonly KubernetesRule[];
-} {
+}
+
+/** The cluster for which rules are selected, at a gateway with several clusters. */
+export interface ClusterScope {
+  readonly name: string;
+  /** True if rules without `clusters` apply to the cluster. */
+  readonly isDefault: boolean;
+}
+
+/** @throws TailcastError `GRANT_MALFORMED` */
+export function parseKubernetesRules(capabilities: CapabilityMap): KubernetesRules {
   const recording = parseRules(capabilities, KUBERNETES_CAPABILITY);
   const impersonation =
     recording.length > 0 ? recording : parseRules(capabilities, LEGACY_KUBERNETES_CAPABILITY);
   return { impersonation, recording };
 }
 
-function parseRules(capabilities: CapabilityMap, name: string): readonly KubernetesRule[] {
+/**
+ * Returns the rules that apply to one cluster: those whose `clusters` matches its name. The older capability name
+ * never applies, because it has no such field.
+ *
+ * Enforcement is kept: unless an applying rule contains `enforceRecorder`, with either value, the recording fields of
+ * all rules apply. A rule for another cluster can therefore never remove a duty.
+ *
+ * @throws TailcastError `GRANT_MALFORMED`
+ */
+export function parseClusterRules(capabilities: CapabilityMap, scope: ClusterScope): KubernetesRules {
+  const all = rulesOf(capabilities, KUBERNETES_CAPABILITY).map((value, index) => {
+    const at = `${KUBERNETES_CAPABILITY}[${index}]`;
+    const fields = members(value, at);
+    const named = fields.get('clusters');
+    const patterns = texts(named, `${at}.clusters`, isClusterPattern);
+    return {
+      rule: parseRule(value, at),
+      applies:
+        named === undefined ? scope.isDefault : patterns.some((pattern) => matchesName(pattern, scope.name)),
+      decides: fields.get('enforcerecorder') !== undefined,
+    };
+  });
+  const applying = all.filter(({ applies }) => applies);
+  const duties = applying.some(({ decides }) => decides) ? applying : all;
+  return {
+    impersonation: applying.map(({ rule }) => rule),
+    recording: duties.map(({ rule }) => rule),
+  };
+}
+
+/** True if a name equals the pattern; a `*` at the end of the pattern matches any text. */
+function matchesName(pattern: string, name: string): boolean {
+  return pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
+}
+
+function rulesOf(capabilities: CapabilityMap, name: string): readonly unknown[] {
   const rules = capabilities.get(name) ?? [];
   if (rules.length > MAX_RULES) throw malformed(`${name} has more than ${MAX_RULES} rules`);
-  return rules.map((rule, index) => parseRule(rule, `${name}[${index}]`));
+  return rules;
+}
+
+function parseRules(capabilities: CapabilityMap, name: string): readonly KubernetesRule[] {
+  return rulesOf(capabilities, name).map((rule, index) => parseRule(rule, `${name}[${index}]`));
 }
 
 function parseRule(value: unknown, at: string): KubernetesRule {
@@ -102,6 +150,11 @@ function isText(text: string): boolean {
 
 function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
+}
+
+/** A name of a cluster, or the beginning of one with a `*`. */
+function isClusterPattern(text: string): boolean {
+  return /^(?=.)[a-z0-9-]*\*?$/.test(text);
 }
 
 function isAddressPort(text: string): boolean {

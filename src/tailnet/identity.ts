@@ -42,6 +42,12 @@ export interface Peer {
   readonly port: number;
   /** `proxy-protocol` if a PROXY header named the peer instead of the socket. */
   readonly source: 'socket' | 'proxy-protocol';
+  /** SNI of the TLS handshake in lower case; only with several clusters. */
+  readonly serverName?: string | undefined;
+  /** Address that the client dialled; only with several clusters. */
+  readonly destination?: string | undefined;
+  /** Cluster of the accepting listener, if it has only one. */
+  readonly listener?: string | undefined;
 }
 
 /** Source of identities. */
@@ -49,8 +55,9 @@ export interface IdentitySource {
   /**
    * @throws TailcastError `IDENTITY_UNKNOWN`, `IDENTITY_UNAVAILABLE` or `IDENTITY_MALFORMED`; failures are never
    * cached.
+   * @param service Tailscale Service whose grants count (`svc:NAME`); undefined: grants of this node
    */
-  whois(peer: Peer, signal: AbortSignal): Promise<Identity>;
+  whois(peer: Peer, signal: AbortSignal, service?: string): Promise<Identity>;
 }
 
 /**

@@ -39,6 +39,10 @@ interface CommonOptions {
   readonly maxHalfOpen?: number;
   /** Maximum connections; one more is closed immediately. */
   readonly maxConnections?: number;
+  /** True to add the server name and the destination to the peer, see {@link Peer}. */
+  readonly withEntry?: boolean;
+  /** Cluster of all connections of the listener. */
+  readonly cluster?: string | undefined;
 }
 
 /** `none` is for a listener behind a TLS terminator. */
@@ -82,6 +86,8 @@ export async function createTailnetListener(options: TailnetListenerOptions): Pr
     headerTimeoutMs: options.headerTimeoutMs ?? 10_000,
     handshakeTimeoutMs: options.handshakeTimeoutMs ?? 10_000,
     maxHalfOpen: options.maxHalfOpen ?? 1024,
+    withEntry: options.withEntry ?? false,
+    cluster: options.cluster,
     handOver(socket, alpn, peer) {
       if (handler === undefined || socket.destroyed) {
         socket.destroy();

@@ -31,6 +31,20 @@ export const BUS_MASK = {
   peerPatches: 32_768,
 } as const;
 
+/** First version of tailscaled whose whois returns the grants of a Tailscale Service. */
+const SERVICE_WHOIS_VERSION = [1, 100] as const;
+
+/** @throws TailcastError `CONFIG_INVALID` if whois of this tailscaled would return grants of the node instead */
+export function assertServiceWhois(version: string): void {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const [needsMajor, needsMinor] = SERVICE_WHOIS_VERSION;
+  if (major > needsMajor || (major === needsMajor && minor >= needsMinor)) return;
+  throw new TailcastError(
+    'CONFIG_INVALID',
+    `clusters with a service need tailscaled ${SERVICE_WHOIS_VERSION.join('.')} or newer, not "${version}"`,
+  );
+}
+
 /** Result of `whois`. `unknown`: no node of the tailnet has this address. */
 export type WhoisAnswer =
   | { readonly kind: 'found'; readonly json: string }
@@ -40,9 +54,11 @@ export interface LocalApi {
   readonly socketPath: string;
   /**
    * Returns the node and user of `address` (an IP, `ip:port` or `nodekey:…`).
+   * @param service Tailscale Service whose grants are returned, instead of those of this node; tailscaled before
+   * {@link SERVICE_WHOIS_VERSION} ignores it
    * @throws TailcastError `TAILNET_UNAVAILABLE`
    */
-  whois(address: string, signal: AbortSignal): Promise<WhoisAnswer>;
+  whois(address: string, signal: AbortSignal, service?: string): Promise<WhoisAnswer>;
   /**
    * Returns the status of the daemon, this node and (unless `peers: false`) all others. @throws TailcastError
    * `TAILNET_UNAVAILABLE`
@@ -105,8 +121,8 @@ export function createLocalApi(options: LocalApiOptions): LocalApi {
   const statusTimeoutMs = options.statusTimeoutMs ?? 10_000;
   return {
     socketPath,
-    whois(address, signal) {
-      return askWhois(ask, address, { timeoutMs: options.whoisTimeoutMs ?? 5000, signal });
+    whois(address, signal, service) {
+      return askWhois(ask, { address, service }, { timeoutMs: options.whoisTimeoutMs ?? 5000, signal });
     },
     async status(signal, { peers = true } = {}) {
       const answer = await ask('TAILNET_UNAVAILABLE', {
@@ -183,8 +199,13 @@ async function refusing<T>(code: LocalApiCode, socketPath: string, action: () =>
   }
 }
 
-async function askWhois(ask: Ask, address: string, patience: Patience): Promise<WhoisAnswer> {
-  const query = new URLSearchParams({ proto: 'tcp', addr: address }).toString();
+async function askWhois(
+  ask: Ask,
+  { address, service }: { readonly address: string; readonly service: string | undefined },
+  patience: Patience,
+): Promise<WhoisAnswer> {
+  const scope = service === undefined ? {} : { svc_name: service };
+  const query = new URLSearchParams({ proto: 'tcp', addr: address, ...scope }).toString();
   const question = { path: `/localapi/v0/whois?${query}`, maxBytes: MAX_WHOIS_BYTES, ...patience };
   const answer = await ask('TAILNET_UNAVAILABLE', question, 404);
   if (answer.status === 404) return { kind: 'unknown', message: answer.body.trim() };

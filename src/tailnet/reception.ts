@@ -3,6 +3,7 @@
  * of such connections.
  */
 import type { Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { errorText } from '../errors.ts';
 import type { Logger } from '../observe/logger.ts';
 import { isLoopback, normaliseAddress } from './addresses.ts';
@@ -22,6 +23,10 @@ export interface ReceptionOptions {
   readonly headerTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
   readonly maxHalfOpen: number;
+  /** True to add the server name and the destination to the peer. */
+  readonly withEntry?: boolean;
+  /** Cluster of all connections. */
+  readonly cluster?: string | undefined;
   /** Called in the same tick in which the connection is ready. */
   readonly handOver: (socket: Socket, alpn: Alpn, peer: Peer) => void;
 }
@@ -58,7 +63,8 @@ export function createReception(options: ReceptionOptions): Reception {
     raw.once('close', () => clearTimeout(deadline));
     const started = tls.start(raw, (socket) => {
       clearTimeout(deadline);
-      handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', peer);
+      const named = options.withEntry === true ? withServerName(peer, socket) : peer;
+      handOver(raw, socket, socket.alpnProtocol === 'h2' ? 'h2' : 'http/1.1', named);
     });
     started.catch((error: unknown) => {
       log.error({ error: errorText(error) }, 'connection closed for want of a certificate');
@@ -83,7 +89,9 @@ export function createReception(options: ReceptionOptions): Reception {
       raw,
       (header) => {
         clearTimeout(deadline);
-        admit(raw, header.kind === 'local' ? direct : { ...header.source, source: 'proxy-protocol' });
+        if (header.kind === 'local') return admit(raw, direct);
+        const { source, destination } = header;
+        admit(raw, { ...source, source: 'proxy-protocol', ...entryOf(options, destination.address) });
       },
       (error) => {
         clearTimeout(deadline);
@@ -113,9 +121,22 @@ export function createReception(options: ReceptionOptions): Reception {
       raw.once('close', () => halfOpen.delete(raw));
       closeOldest();
       if (options.proxyProtocol === 'require') admitProxied(raw, peer);
-      else admit(raw, peer);
+      else admit(raw, { ...peer, ...entryOf(options, normaliseAddress(raw.localAddress ?? '')) });
     },
   };
+}
+
+function entryOf(
+  { withEntry, cluster }: Pick<ReceptionOptions, 'withEntry' | 'cluster'>,
+  destination: string | undefined,
+): Pick<Peer, 'destination' | 'listener'> {
+  return withEntry === true ? { destination, listener: cluster } : {};
+}
+
+/** Adds the SNI of a connection to its peer. */
+function withServerName(peer: Peer, { servername }: TLSSocket): Peer {
+  const isNamed = typeof servername === 'string' && servername !== '';
+  return isNamed ? { ...peer, serverName: servername.toLowerCase() } : peer;
 }
 
 /** Returns `undefined` if the client has disconnected. */

@@ -83,19 +83,19 @@ export function createWhois(options: WhoisOptions): Whois {
     if (oldest !== undefined) entries.delete(oldest);
   }
 
-  async function ask(question: string): Promise<Identity> {
+  async function ask(address: string, service: string | undefined): Promise<Identity> {
     const signal = AbortSignal.timeout(timeoutMs);
-    const answer = await limiter.run(() => options.localApi.whois(question, signal), signal);
+    const answer = await limiter.run(() => options.localApi.whois(address, signal, service), signal);
     if (answer.kind === 'unknown') throw new TailcastError('IDENTITY_UNKNOWN');
     return parseWhoisAnswer(answer.json, { allowShared });
   }
 
-  function lookUp(question: string, peer: Peer): Promise<Identity> {
+  function lookUp(question: string, peer: Peer, service: string | undefined): Promise<Identity> {
     const pending = lookups.get(question);
     if (pending !== undefined && samePeer(pending.peer, peer)) return pending.answer;
     const generation = lookups;
     const askedAtMs = now();
-    const answer = ask(question).then(
+    const answer = ask(addressOf(peer), service).then(
       (identity) => {
         // A flush has replaced the map: this response may be from before the change.
         if (generation === lookups) remember(question, { peer, identity, expiresAtMs: askedAtMs + ttlMs });
@@ -114,11 +114,12 @@ export function createWhois(options: WhoisOptions): Whois {
   }
 
   return {
-    async whois(peer, signal) {
+    async whois(peer, signal, service) {
       signal.throwIfAborted();
-      const question = questionFor(peer);
+      const address = addressOf(peer);
+      const question = service === undefined ? address : `${service} ${address}`;
       // the request continues for other waiting callers
-      return remembered(question, peer) ?? (await unlessAborted(lookUp(question, peer), signal));
+      return remembered(question, peer) ?? (await unlessAborted(lookUp(question, peer, service), signal));
     },
     flush() {
       entries.clear();
@@ -127,7 +128,7 @@ export function createWhois(options: WhoisOptions): Whois {
   };
 }
 
-function questionFor(peer: Peer): string {
+function addressOf(peer: Peer): string {
   const byPort = peer.source === 'socket' && isLoopback(peer.address);
   return byPort ? formatAddressPort(peer.address, peer.port) : peer.address;
 }

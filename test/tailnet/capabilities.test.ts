@@ -3,6 +3,7 @@ import type { TailcastError } from '../../src/errors.ts';
 import {
   KUBERNETES_CAPABILITY,
   LEGACY_KUBERNETES_CAPABILITY,
+  parseClusterRules,
   parseKubernetesRules,
 } from '../../src/tailnet/capabilities.ts';
 
@@ -152,5 +153,43 @@ describe('Kubernetes grants', () => {
   it('are refused when there are too many rules', () => {
     expect(codeOf(() => parse(Array(1001).fill({})))).toBe('GRANT_MALFORMED');
     expect(codeOf(() => parse(Array(1000).fill({})))).toBe('accepted');
+  });
+});
+
+describe('rules of one cluster', () => {
+  const groupsOn = (name: string, rules: readonly unknown[], isDefault = false): readonly string[] =>
+    parseClusterRules(new Map([[KUBERNETES_CAPABILITY, rules]]), { name, isDefault }).impersonation.flatMap(
+      ({ groups }) => groups,
+    );
+
+  it.each([
+    [['prod'], ['g']],
+    [['*'], ['g']],
+    [['pr*'], ['g']],
+    [['prod*'], ['g']],
+    [['pro'], []],
+    [['prod-*'], []],
+    [[], []],
+    [undefined, []],
+    [null, []],
+  ])('clusters: %j applies to prod: %j', (clusters, groups) => {
+    expect(groupsOn('prod', [{ clusters, impersonate: { groups: ['g'] } }])).toEqual(groups);
+  });
+
+  it.each([
+    [{ clusters: 'prod' }],
+    [{ clusters: [7] }],
+    [{ clusters: [''] }],
+    [{ clusters: ['Prod'] }],
+    [{ clusters: ['p*d'] }],
+    [{ clusters: ['prod'], Clusters: ['dev'] }],
+  ])('refuses all rules if one is %j', (rule) => {
+    const good = { clusters: ['prod'], impersonate: { groups: ['g'] } };
+    expect(() => groupsOn('prod', [good, rule])).toThrow('invalid');
+  });
+
+  it('ignores the older name of the capability', () => {
+    const capabilities = new Map([[LEGACY_KUBERNETES_CAPABILITY, [{ impersonate: { groups: ['g'] } }]]]);
+    expect(parseClusterRules(capabilities, { name: 'prod', isDefault: true }).impersonation).toEqual([]);
   });
 });

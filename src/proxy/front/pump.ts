@@ -140,6 +140,7 @@ export class Pump implements ExchangeOwner {
   #exchange: Exchange | undefined;
   #stopRechecks: (() => void) | undefined;
   #place: RequestPlace | undefined;
+  #leaveCluster: (() => void) | undefined;
   /** Count of the head until the gate has admitted the request. */
   readonly #head: HeadPlace | undefined;
   /** Bytes of the request that were read for its event. */
@@ -177,6 +178,7 @@ export class Pump implements ExchangeOwner {
       this.#account.recognised(admission);
       this.#account.longRunning = admission.requestClass === 'longRunning' || admission.info.verb === 'watch';
       if (this.#over) return;
+      this.#leaveCluster = admission.cluster?.upstream.enter();
       this.#place = this.#deps.users?.enter(callerName(admission.identity), this.#inbound.peer);
       this.#head?.leave();
       this.#hold(0);
@@ -212,7 +214,7 @@ export class Pump implements ExchangeOwner {
     if (this.#over) return;
     this.#account.answered(head.status);
     if (head.status === UNAUTHORIZED && this.#admission?.impersonation !== undefined) {
-      this.#deps.credentialRefused?.();
+      (this.#admission.cluster?.upstream ?? this.#deps).credentialRefused?.();
     }
     const refusal = this.#refusalIn(head);
     if (refusal === undefined) return this.#sendHead(head, framing);
@@ -232,7 +234,8 @@ export class Pump implements ExchangeOwner {
     const admission = this.#admission;
     // other statuses need no parsed headers
     if (head.status !== FORBIDDEN || admission === undefined) return undefined;
-    return this.#deps.accountRefusals?.find(admission, head.status, headerList(head));
+    const { accountRefusals } = admission.cluster?.upstream ?? this.#deps;
+    return accountRefusals?.find(admission, head.status, headerList(head));
   }
 
   /** @param error of a response that refuses the gateway's own account */
@@ -332,9 +335,10 @@ export class Pump implements ExchangeOwner {
     const { framing, expectsContinue } = this.#body;
     const headers =
       expectsContinue && early === NO_BODY ? admission.headers : withoutHeader(admission.headers, 'expect');
-    const target = this.#deps.basePath + admission.target.raw;
+    const { basePath, pool } = admission.cluster?.upstream ?? this.#deps;
+    const target = basePath + admission.target.raw;
     const repeatable = isPureRead(admission.info, admission.requestClass);
-    const exchange = startExchange({ method, target, headers, framing, repeatable }, this, this.#deps.pool);
+    const exchange = startExchange({ method, target, headers, framing, repeatable }, this, pool);
     this.#exchange = exchange;
     // for every request, because its class does not predict the duration of the response
     this.#stopRechecks = this.#deps.rechecks?.watch(admission, this.#inbound.peer, (error) =>
@@ -437,6 +441,7 @@ export class Pump implements ExchangeOwner {
     this.#over = true;
     this.#stopRechecks?.();
     this.#place?.leave();
+    this.#leaveCluster?.();
     this.#head?.leave();
     this.#deps.load.inFlight -= 1;
     if (error !== undefined) this.#account.failed(error);

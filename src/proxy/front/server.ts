@@ -43,6 +43,7 @@ import { USUAL_HEAD_BYTES, type UserLimits } from './user-limits.ts';
 import { RelayResponse } from './relay-response.ts';
 import { headBytes, HEADER_LINE_BYTES, MAX_HEAD_BYTES, MAX_PARSED_HEAD_BYTES } from '../gate/gate.ts';
 import type { UpgradeHandler } from '../session/upgrade.ts';
+import type { UpstreamPool } from '../upstream/upstream-pool.ts';
 import type { SessionRegistry } from '../session/session-registry.ts';
 
 /** A service of the gateway itself, below its own path under `/-/`. */
@@ -74,6 +75,8 @@ export interface ProxyServerOptions {
   readonly limits?: Partial<ServerLimits>;
   /** Undefined: no limits per user. */
   readonly users?: UserLimits | undefined;
+  /** Number of connections to API servers. Default: that of the pool. */
+  readonly upstreamSize?: (() => UpstreamPool['size']) | undefined;
 }
 
 export interface ServerLimits {
@@ -195,15 +198,16 @@ export function createProxyServer(options: ProxyServerOptions): ProxyServer {
 }
 
 /** Registers gauges that are read at scrape time. */
-function showLoad({ pump, metrics }: ProxyServerOptions): void {
+function showLoad({ pump, metrics, upstreamSize }: ProxyServerOptions): void {
   const { pool, maxInFlight } = pump;
+  const size = upstreamSize ?? (() => pool.size);
   const { gauge } = metrics;
   gauge('tailcast_requests_limit', 'Requests that may be served at a time.', () => maxInFlight);
-  gauge('tailcast_upstream_connections', 'Connections to the API server.', () => pool.size.total);
+  gauge('tailcast_upstream_connections', 'Connections to the API server.', () => size().total);
   gauge(
     'tailcast_upstream_connections_idle',
     'Connections to the API server that wait for a request.',
-    () => pool.size.idle,
+    () => size().idle,
   );
 }
 

@@ -66,7 +66,7 @@ function withoutDefaultPort(authority: string): string {
 }
 
 /** `gateway.example.ts.net.:8443` → `gateway.example.ts.net`, `[::1]:8443` → `::1` */
-function withoutPort(authority: string): string {
+export function withoutPort(authority: string): string {
   return authority
     .replace(/:\d*$/, '')
     .replace(/^\[(.*)\]$/, '$1')

@@ -25,11 +25,12 @@ import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
-import { parseKubernetesRules } from '../../tailnet/capabilities.ts';
+import { parseClusterRules, parseKubernetesRules } from '../../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
 import { questionOf, type AccessQuestion, type AccessReviews } from './access-review.ts';
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
+import type { GatewayCluster } from './cluster.ts';
 import {
   decide,
   DEFAULT_POLICY,
@@ -80,10 +81,15 @@ export interface Admission {
   readonly review?: AccessQuestion;
   /** True if a browser will render the response; headers then come from `browser-pages.ts`. */
   readonly shown: boolean;
+  /** The cluster of the request; undefined at a gateway with one cluster. */
+  readonly cluster?: GatewayCluster;
 }
 
 /** Identity of the caller, for services of the gateway itself. */
-export type Caller = Pick<Admission, 'id' | 'identity' | 'impersonation' | 'recording' | 'review'>;
+export type Caller = Pick<
+  Admission,
+  'id' | 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster'
+>;
 
 /** External dependencies of the gate. */
 export interface GateDeps {
@@ -119,6 +125,8 @@ export interface GateDeps {
   readonly hostNames?: ReadonlySet<string>;
   /** Origins of dashboards whose server forwards requests, in lower case. */
   readonly dashboardOrigins?: ReadonlySet<string>;
+  /** The cluster of all requests of this gate: its rules apply, and callers need one. Default: all rules apply. */
+  readonly cluster?: GatewayCluster;
   readonly nowMs: () => number;
   readonly createId: () => string;
 }
@@ -143,7 +151,7 @@ export interface Gate {
    * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grant or review
    */
   confirm(
-    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'review'>,
+    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster'>,
     peer: Peer,
     signal: AbortSignal,
   ): Promise<void>;
@@ -190,7 +198,7 @@ export function createGate(deps: GateDeps): Gate {
       refuseForeignPages(checkEnvelope(request), pages);
       requireToken(deps.callerToken, request);
       const target = parseTarget(request.target);
-      const identity = await deps.identities.whois(request.peer, signal);
+      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const { impersonation, recording } = standingOf(identity);
       // after authentication, so that other clients cannot probe these paths
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
@@ -226,6 +234,7 @@ export function createGate(deps: GateDeps): Gate {
         shown,
         ...decided,
         ...(review === undefined ? {} : { review }),
+        ...(deps.cluster === undefined ? {} : { cluster: deps.cluster }),
       };
     },
     async recognise(request, page, signal) {
@@ -234,14 +243,14 @@ export function createGate(deps: GateDeps): Gate {
       const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
       refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
       requireToken(deps.callerToken, request);
-      const identity = await deps.identities.whois(request.peer, signal);
+      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
       const standing = standingOf(identity);
       if (standing.impersonation !== undefined)
         refuseOtherIdentity(request.rawHeaders, standing.impersonation);
       return { id: deps.createId(), identity, ...standing };
     },
     async confirm(admission, peer, signal) {
-      const identity = await deps.identities.whois(peer, signal);
+      const identity = await deps.identities.whois(peer, signal, deps.cluster?.service);
       if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
       const { review, impersonation } = admission;
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
@@ -261,7 +270,7 @@ function createStandings(deps: GateDeps): (identity: Identity) => Standing {
   return (identity) => {
     const known = standings.get(identity);
     if (known !== undefined) return known;
-    const standing = assess(identity, deps.mode);
+    const standing = assess(identity, deps.mode, deps.cluster);
     const groups = standing.impersonation?.groups ?? [];
     requireClaimable(deps.claimableGroups ?? [], groups);
     for (const group of reservedGroups(groups)) {
@@ -296,8 +305,12 @@ interface Standing {
   readonly recording: RecordingPolicy;
 }
 
-function assess(identity: Identity, mode: GateDeps['mode']): Standing {
-  const rules = parseKubernetesRules(identity.capabilities);
+function assess(identity: Identity, mode: GateDeps['mode'], cluster: GatewayCluster | undefined): Standing {
+  const { capabilities } = identity;
+  const rules =
+    cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
+  // with several clusters, a name or tag without a rule must not give access to all of them
+  if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
   return {
     impersonation: mode === 'auth' ? resolveTarget(identity, rules.impersonation) : undefined,
     recording: decideRecording(rules.recording),
@@ -305,7 +318,7 @@ function assess(identity: Identity, mode: GateDeps['mode']): Standing {
 }
 
 /** Checks limits and syntax, and returns the headers for the browser rules. */
-function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserFields {
+export function checkEnvelope({ method, target, rawHeaders }: InboundRequest): BrowserFields {
   if (!GATE_METHODS.has(method)) throw new TailcastError('METHOD_REFUSED', method.slice(0, 20));
   refuseLongTarget(target);
   if (headBytes({ target, rawHeaders }) > MAX_HEAD_BYTES) {

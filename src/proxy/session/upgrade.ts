@@ -214,10 +214,11 @@ async function tunnel(
   admission: Admission,
 ): Promise<Running | undefined> {
   const { deps, limits, request } = attempt;
+  const { connect, basePath } = admission.cluster?.upstream ?? deps;
   const answer = await ask(attempt, admission, {
-    connect: deps.connect,
+    connect,
     method: request.method ?? '',
-    target: `${deps.basePath}${request.url ?? ''}`,
+    target: `${basePath}${admission.target.raw}`,
     headers: admission.headers,
     protocol: upgrade.value,
     responseTimeoutMs: limits.responseTimeoutMs,
@@ -241,7 +242,8 @@ async function record(
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
   // Both handshakes run at the same time, but the API server gets the request only after a recorder accepted the
   // session.
-  const early = connectEarly(deps.connect);
+  const { connect, basePath } = admission.cluster?.upstream ?? deps;
+  const early = connectEarly(connect);
   const opened = await openRecorder(deps, admission, attempt.signal).catch((error: unknown) => {
     early.discard();
     throw error;
@@ -250,7 +252,7 @@ async function record(
     const dial: UpgradeDial = {
       connect: early.connect,
       method: request.method ?? '',
-      target: `${deps.basePath}${request.url ?? ''}`,
+      target: `${basePath}${admission.target.raw}`,
       headers,
       protocol: upgrade.value,
       subprotocol: { header, offered },
@@ -323,7 +325,8 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
   try {
     const answer = await dialUpgrade(dial, attempt.signal);
     if (answer.kind === 'switched') return answer;
-    const refusal = await attempt.deps.accountRefusals?.find(admission, answer.status, answer.rawHeaders);
+    const { accountRefusals } = admission.cluster?.upstream ?? attempt.deps;
+    const refusal = await accountRefusals?.find(admission, answer.status, answer.rawHeaders);
     if (refusal === undefined) return answer;
     answer.body.destroy();
     throw refusal;

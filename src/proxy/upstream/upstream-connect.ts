@@ -3,7 +3,7 @@
  * certificate; sharing it saves about 25 KB per connection), resumed TLS sessions, without Nagle's algorithm,
  * with TCP keep-alive.
  */
-import { isIP, type OnReadOpts, type Socket } from 'node:net';
+import { isIP, type LookupFunction, type OnReadOpts, type Socket } from 'node:net';
 import {
   connect,
   createSecureContext,
@@ -23,6 +23,8 @@ export interface UpstreamEndpoint {
   readonly serverName: string | undefined;
   /** Opens a connection through a proxy; undefined: connect to host and port. */
   readonly open?: ((signal: AbortSignal) => Promise<Socket>) | undefined;
+  /** Resolver of `host`; undefined: that of the OS. */
+  readonly lookup?: LookupFunction | undefined;
   /** Replaced by a new object after a change. */
   readonly tls: ConnectionOptions;
 }
@@ -89,6 +91,7 @@ export function createUpstreamConnector(
         servername: isIP(name) === 0 ? name : '',
         ALPNProtocols: ALPN_PROTOCOLS,
         allowHalfOpen,
+        ...(endpoint.lookup === undefined ? {} : { lookup: endpoint.lookup }),
         // for an existing connection Node ignores `onread`
         ...(tunnel === undefined ? {} : { socket: tunnel }),
         ...(onRead === undefined || tunnel !== undefined ? {} : { onread: readInto(onRead) }),

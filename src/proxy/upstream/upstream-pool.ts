@@ -138,6 +138,8 @@ export interface PoolConnector {
   connect(onRead: (length: number) => void): Promise<Socket>;
   /** The current credentials: another object after a change. */
   readonly credentials: object;
+  /** True if the API server behind an idle connection is healthy; undefined: always. */
+  readonly isHealthy?: (socket: Socket) => boolean;
 }
 
 /** Limits of a pool. */
@@ -238,8 +240,8 @@ export class UpstreamPool {
     }
   }
 
-  #isCurrent({ credentials }: UpstreamConnection): boolean {
-    return credentials === this.#connector.credentials;
+  #isCurrent({ credentials, socket }: UpstreamConnection): boolean {
+    return credentials === this.#connector.credentials && this.#connector.isHealthy?.(socket) !== false;
   }
 
   /** An error of a waiter does not affect the exchange that returned the connection. */

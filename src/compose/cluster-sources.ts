@@ -1,0 +1,251 @@
+/** Reads the clusters of each source: entries of the file, contexts of a kubeconfig, a directory, API objects. */
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { join, parse } from 'node:path';
+import { z } from 'zod';
+import { createApiClient } from '../doctor/api-client.ts';
+import { asTailcastError, TailcastError } from '../errors.ts';
+import type { ApiServer } from '../kube/api-server.ts';
+import { describeCluster, type ClusterFormat } from '../kube/cluster-objects.ts';
+import {
+  parseKubeconfigContext,
+  readKubeconfigContext,
+  readKubeconfigContexts,
+  type KubeconfigContext,
+} from '../kube/kubeconfig.ts';
+import type { EndpointAddress } from '../proxy/upstream/endpoints.ts';
+import { CLUSTER_NAME, type ClusterEntry, type ClusterFile, type Discovery } from './cluster-file.ts';
+
+/** A cluster as its source describes it. */
+export interface ClusterSpec {
+  readonly name: string;
+  readonly hosts: readonly string[];
+  readonly addresses: readonly string[];
+  readonly service: string | undefined;
+  readonly kcp: boolean;
+  readonly listen: string | undefined;
+  readonly endpoints: readonly EndpointAddress[];
+  /** Undefined: the service account of the pod. */
+  readonly context: KubeconfigContext | undefined;
+  /** False if an API object names the server. */
+  readonly isTrusted: boolean;
+}
+
+/** Result of a source: a cluster or an error for each file, context or object. */
+export type FoundClusters = ReadonlyMap<string, ClusterSpec | TailcastError>;
+
+export interface ClusterSource {
+  /** Name for logs and readiness. */
+  readonly name: string;
+  /** @throws TailcastError if the complete source cannot be read */
+  read(signal: AbortSignal): Promise<FoundClusters>;
+}
+
+/** Interval between two lists of API objects, in milliseconds. */
+const LIST_EVERY_MS = 15_000;
+const MAX_FOUND = 1000;
+
+/** Opens a source for the entries, and one for each discovery. */
+export function openSources(
+  file: ClusterFile,
+  parts: { readonly apiServer: () => Promise<ApiServer>; readonly now: () => number },
+): readonly ClusterSource[] {
+  return [
+    followFiles({
+      name: 'clusters',
+      files: async () => file.clusters.flatMap(({ kubeconfig }) => kubeconfig?.file ?? []),
+      read: async () => new Map(file.clusters.map((entry) => [entry.name, attempt(() => fromEntry(entry))])),
+    }),
+    ...file.discover.map((discovery) => {
+      if ('kubeconfig' in discovery) return contextsOf(discovery);
+      return 'directory' in discovery ? filesOf(discovery) : objectsOf(discovery, parts);
+    }),
+  ];
+}
+
+function fromEntry(entry: ClusterEntry): ClusterSpec {
+  const { kubeconfig, addresses, listen, endpoints } = entry;
+  const context =
+    kubeconfig === undefined ? undefined : readKubeconfigContext([kubeconfig.file], kubeconfig.context);
+  return {
+    ...common(entry.name, entry),
+    addresses,
+    listen,
+    endpoints: endpoints.map(parseEndpoint),
+    context,
+    isTrusted: true,
+  };
+}
+
+function contextsOf(discovery: Extract<Discovery, { kubeconfig: string }>): ClusterSource {
+  const { kubeconfig } = discovery;
+  return followFiles({
+    name: kubeconfig,
+    files: async () => [kubeconfig],
+    read: async () =>
+      new Map(
+        readKubeconfigContexts([kubeconfig]).map((context) => [
+          context.name,
+          attempt(() => discovered(context.name, context, discovery, true)),
+        ]),
+      ),
+  });
+}
+
+function filesOf(discovery: Extract<Discovery, { directory: string }>): ClusterSource {
+  const { directory } = discovery;
+  const list = async (): Promise<readonly string[]> => {
+    const entries = await readdir(directory);
+    // mounted volumes contain links such as `..data`
+    return entries.filter((entry) => !entry.startsWith('.')).map((entry) => join(directory, entry));
+  };
+  return followFiles({
+    name: directory,
+    files: list,
+    async read(files) {
+      const found = new Map<string, ClusterSpec | TailcastError>();
+      for (const path of files) {
+        const text = await readFile(path, 'utf8');
+        const read = (): ClusterSpec =>
+          discovered(parse(path).name, parseKubeconfigContext(text, path), discovery, true);
+        found.set(path, attempt(read));
+      }
+      return found;
+    },
+  });
+}
+
+/** Reads again only after a file has changed. */
+function followFiles(source: {
+  readonly name: string;
+  readonly files: () => Promise<readonly string[]>;
+  readonly read: (files: readonly string[]) => Promise<FoundClusters>;
+}): ClusterSource {
+  let version: string | undefined;
+  let found: FoundClusters = new Map();
+  return {
+    name: source.name,
+    async read() {
+      try {
+        const files = await source.files();
+        const versions = await Promise.all(
+          files.map(async (path) => {
+            const { ino, size, mtimeNs } = await stat(path, { bigint: true });
+            return `${path} ${ino} ${size} ${mtimeNs}`;
+          }),
+        );
+        const seen = versions.join('\n');
+        if (seen === version) return found;
+        found = await source.read(files);
+        version = seen;
+        return found;
+      } catch (error) {
+        version = undefined;
+        throw asTailcastError(error);
+      }
+    },
+  };
+}
+
+const LIST = z.looseObject({
+  items: z.array(z.looseObject({ metadata: z.looseObject({ name: z.string() }) })),
+});
+const PATHS: Readonly<Record<ClusterFormat, readonly [prefix: string, resource: string]>> = {
+  capi: ['/api/v1', 'secrets'],
+  argocd: ['/api/v1', 'secrets'],
+  clusterProfile: ['/apis/multicluster.x-k8s.io/v1alpha1', 'clusterprofiles'],
+};
+const LABELS: Readonly<Record<ClusterFormat, string>> = {
+  capi: 'cluster.x-k8s.io/cluster-name',
+  argocd: 'argocd.argoproj.io/secret-type=cluster',
+  clusterProfile: '',
+};
+
+function objectsOf(
+  discovery: Extract<Discovery, { objects: ClusterFormat }>,
+  { apiServer, now }: Parameters<typeof openSources>[1],
+): ClusterSource {
+  const { objects: format, namespace, label = LABELS[format], users } = discovery;
+  const [prefix, resource] = PATHS[format];
+  const where = namespace === undefined ? '' : `/namespaces/${encodeURIComponent(namespace)}`;
+  const query = `resourceVersion=0&labelSelector=${encodeURIComponent(label)}`;
+  let found: FoundClusters | undefined;
+  let readAtMs = 0;
+  return {
+    name: `${resource}${where}`,
+    async read(signal) {
+      if (found !== undefined && now() - readAtMs < LIST_EVERY_MS) return found;
+      readAtMs = now();
+      const client = createApiClient(await apiServer(), Date.now);
+      const limit = AbortSignal.any([signal, AbortSignal.timeout(LIST_EVERY_MS)]);
+      const { status, body } = await client.get(`${prefix}${where}/${resource}?${query}`, limit);
+      const list = LIST.safeParse(body);
+      if (status !== 200 || !list.success) {
+        throw new TailcastError('UPSTREAM_BROKEN', `the list of ${resource} returned ${status}`);
+      }
+      if (list.data.items.length > MAX_FOUND) {
+        throw new TailcastError('CONFIG_INVALID', `there are more than ${MAX_FOUND} ${resource}`);
+      }
+      const credentials = new Map(
+        Object.entries(users).map(([provider, { file, context }]) => [
+          provider,
+          readKubeconfigContext([file], context).user,
+        ]),
+      );
+      const next = new Map<string, ClusterSpec | TailcastError>();
+      for (const object of list.data.items) {
+        const spec = attempt(() => {
+          const described = describeCluster(format, object, credentials);
+          return described && discovered(described.name, described.context, discovery, false);
+        });
+        const key = `${String(object.metadata['namespace'])}/${object.metadata.name}`;
+        if (spec !== undefined) next.set(key, spec);
+      }
+      found = next;
+      return found;
+    },
+  };
+}
+
+function discovered(
+  name: string,
+  context: KubeconfigContext,
+  discovery: Discovery,
+  isTrusted: boolean,
+): ClusterSpec {
+  if (!CLUSTER_NAME.test(name)) {
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `${context.cluster.file}: ${name} is not a DNS label; list the cluster under clusters, with a name`,
+    );
+  }
+  const none = { addresses: [], listen: undefined, endpoints: [] };
+  return { ...common(name, discovery), ...none, context, isTrusted };
+}
+
+function common(
+  name: string,
+  { hosts, service, kcp }: Pick<ClusterEntry, 'hosts' | 'service' | 'kcp'>,
+): Pick<ClusterSpec, 'name' | 'hosts' | 'service' | 'kcp'> {
+  const filled = (text: string): string => text.replaceAll('{name}', name);
+  return {
+    name,
+    hosts: hosts.map(filled),
+    service: service === undefined ? undefined : filled(service),
+    kcp,
+  };
+}
+
+function parseEndpoint(text: string): EndpointAddress {
+  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/.exec(text);
+  const host = match?.[1] ?? match?.[2];
+  if (host !== undefined) return { host, port: Number(match?.[3]) };
+  throw new TailcastError('CONFIG_INVALID', `endpoints: host:port is expected, not ${text}`);
+}
+
+function attempt<T>(read: () => T): T | TailcastError {
+  try {
+    return read();
+  } catch (error) {
+    return asTailcastError(error);
+  }
+}

@@ -1,0 +1,406 @@
+/**
+ * The clusters of a gateway: opens what the sources describe, and replaces the snapshot after a change.
+ *
+ * An unchanged cluster keeps its object, connections and caches. If a source or one of its clusters cannot be read, its
+ * last good state stays. A name is never given to another cluster while the process runs.
+ */
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { pause } from '../async/pause.ts';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { asTailcastError, errorText, TailcastError } from '../errors.ts';
+import { createApiServer, type ApiServer } from '../kube/api-server.ts';
+import { guardedLookup } from '../kube/guarded-lookup.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Metrics } from '../observe/metrics.ts';
+import type { ReadinessCheck } from '../observe/ops-server.ts';
+import { createSnapshot, type GatewayCluster, type ClusterSnapshot } from '../proxy/gate/cluster.ts';
+import type { GatedCluster } from '../proxy/gate/cluster-gate.ts';
+import type { Gate } from '../proxy/gate/gate.ts';
+import { createEndpoints, type Endpoints } from '../proxy/upstream/endpoints.ts';
+import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
+import { openAccountRefusals } from './account-refusals.ts';
+import { parseClusterFile, type ClusterFile } from './cluster-file.ts';
+import { openSources, type ClusterSource, type ClusterSpec } from './cluster-sources.ts';
+
+const RELOAD_EVERY_MS = 1000;
+/** Time in which requests that were admitted before a reload still get a connection, in milliseconds. */
+const RETIRE_MS = 60_000;
+const CHECK_TIMEOUT_MS = 2_000;
+/** Intervals of health checks: with several API servers, and with one. */
+const CHECK_EVERY_MS = 1_000;
+const CHECK_ONLY_EVERY_MS = 15_000;
+/** Concurrent health checks. */
+const MAX_CHECKS = 16;
+
+export interface ClustersOptions {
+  readonly config: GatewayConfig;
+  readonly path: string;
+  readonly environment: ReadonlyMap<string, string>;
+  readonly log: Logger;
+  readonly metrics: Pick<Metrics, 'clusterGauges'>;
+  /** API server of the objects that describe clusters. */
+  readonly managementServer: () => Promise<ApiServer>;
+  readonly openGate: (apiServer: ApiServer, cluster: GatewayCluster) => Gate;
+  /** Maximum requests of one cluster. */
+  readonly maxRequests: number;
+  readonly signal: AbortSignal;
+}
+
+export interface Clusters {
+  readonly current: () => ClusterSnapshot<GatedCluster>;
+  readonly file: ClusterFile;
+  /** Addresses of listeners that serve one cluster: `host:port` by name. */
+  readonly listeners: ReadonlyMap<string, string>;
+  readonly check: ReadinessCheck;
+  /** Connections to all API servers. */
+  size(): { readonly total: number; readonly idle: number };
+  /** Reads all sources now. Never rejects. */
+  reload(): Promise<void>;
+  close(): void;
+}
+
+interface OpenCluster {
+  readonly spec: ClusterSpec;
+  readonly key: string;
+  readonly entry: GatedCluster;
+  readonly apiServer: ApiServer;
+  readonly endpoints: Endpoints;
+  readonly pool: UpstreamPool;
+  checkedAtMs: number;
+}
+
+/** The server and the CA of a name: the cluster is another one if both have changed. */
+interface Binding {
+  readonly id: string;
+  readonly server: string;
+  readonly authorities: string;
+}
+
+/**
+ * Opens the clusters of a file.
+ *
+ * @throws TailcastError `CONFIG_INVALID` if the file is invalid or no cluster can be opened
+ */
+export async function openClusters(options: ClustersOptions): Promise<Clusters> {
+  const file = parseClusterFile(await readText(options.path), options.path);
+  const manager = new ClusterManager(options, file);
+  await manager.reload();
+  manager.requireClusters();
+  void manager.follow(options.signal);
+  return manager;
+}
+
+class ClusterManager implements Clusters {
+  file: ClusterFile;
+  readonly check: ReadinessCheck = { name: 'clusters', check: async () => this.#ready() };
+  readonly #options: ClustersOptions;
+  readonly #bindings = new Map<string, Binding>();
+  #sources: readonly ClusterSource[];
+  /** Last good cluster by source and key. */
+  #good = new Map<string, ClusterSpec>();
+  #open = new Map<string, OpenCluster>();
+  #snapshot: ClusterSnapshot<GatedCluster> = createSnapshot([]);
+  #problems = new Map<string, string>();
+  #text = '';
+
+  constructor(options: ClustersOptions, file: ClusterFile) {
+    this.#options = options;
+    this.file = file;
+    this.#sources = this.#openSources();
+  }
+
+  readonly current = (): ClusterSnapshot<GatedCluster> => this.#snapshot;
+
+  get listeners(): ReadonlyMap<string, string> {
+    const named = [...this.#open.values()].flatMap(({ spec }) =>
+      spec.listen === undefined ? [] : [[spec.name, spec.listen] as const],
+    );
+    return new Map(named);
+  }
+
+  /** @throws TailcastError `CONFIG_INVALID` */
+  requireClusters(): void {
+    if (this.#open.size > 0) return;
+    const reasons = [...this.#problems.values()].join('\n  ');
+    throw new TailcastError('CONFIG_INVALID', `${this.#options.path}: no cluster can be used\n  ${reasons}`);
+  }
+
+  size(): { readonly total: number; readonly idle: number } {
+    let [total, idle] = [0, 0];
+    for (const { pool } of this.#open.values()) {
+      total += pool.size.total;
+      idle += pool.size.idle;
+    }
+    return { total, idle };
+  }
+
+  async follow(signal: AbortSignal): Promise<void> {
+    while (await pause(RELOAD_EVERY_MS, signal)) {
+      await this.reload();
+      this.#checkHealth();
+    }
+  }
+
+  async reload(): Promise<void> {
+    const problems = new Map<string, string>();
+    await this.#readFile(problems);
+    const good = await this.#collect(problems);
+    const next = await this.#openAll(good, problems);
+    try {
+      const entries = [...next.values()].map(({ entry }) => entry);
+      if (next.size !== this.#open.size || entries.some((entry) => !this.#has(entry))) {
+        this.#snapshot = createSnapshot(entries);
+      }
+      this.#retire(next);
+      this.#open = next;
+      this.#good = good;
+    } catch (error) {
+      problems.set('clusters', errorText(error));
+      for (const [name, one] of next) if (this.#open.get(name) !== one) one.pool.close();
+    }
+    this.#report(problems);
+  }
+
+  close(): void {
+    for (const { pool } of this.#open.values()) pool.close();
+  }
+
+  #has(entry: GatedCluster): boolean {
+    return this.#open.get(entry.name)?.entry === entry;
+  }
+
+  #openSources(): readonly ClusterSource[] {
+    const { managementServer } = this.#options;
+    let server: Promise<ApiServer> | undefined;
+    return openSources(this.file, {
+      now: () => performance.now(),
+      apiServer: () => {
+        server ??= managementServer();
+        server.catch(() => (server = undefined));
+        return server;
+      },
+    });
+  }
+
+  /** An invalid file changes nothing. */
+  async #readFile(problems: Map<string, string>): Promise<void> {
+    const { path } = this.#options;
+    try {
+      const text = await readText(path);
+      if (text === this.#text) return;
+      const file = parseClusterFile(text, path);
+      const isFirst = this.#text === '';
+      this.#text = text;
+      if (isFirst) return;
+      this.file = file;
+      this.#sources = this.#openSources();
+    } catch (error) {
+      problems.set(path, errorText(error));
+    }
+  }
+
+  async #collect(problems: Map<string, string>): Promise<Map<string, ClusterSpec>> {
+    const good = new Map<string, ClusterSpec>();
+    for (const source of this.#sources) {
+      const before = [...this.#good].filter(([key]) => key.startsWith(`${source.name}\n`));
+      try {
+        for (const [item, found] of await source.read(this.#options.signal)) {
+          const key = `${source.name}\n${item}`;
+          const last = this.#good.get(key);
+          if (!(found instanceof TailcastError)) good.set(key, found);
+          else {
+            problems.set(key, found.message);
+            if (last !== undefined) good.set(key, last);
+          }
+        }
+      } catch (error) {
+        problems.set(source.name, errorText(error));
+        for (const [key, spec] of before) good.set(key, spec);
+      }
+    }
+    return good;
+  }
+
+  async #openAll(
+    good: ReadonlyMap<string, ClusterSpec>,
+    problems: Map<string, string>,
+  ): Promise<Map<string, OpenCluster>> {
+    const next = new Map<string, OpenCluster>();
+    const owners = new Map<string, string>();
+    // a cluster that is open stays, whichever source comes first
+    const ordered = [...good].toSorted(([, one], [, other]) => this.#rank(one) - this.#rank(other));
+    for (const [key, spec] of ordered) {
+      const owner = owners.get(spec.name);
+      if (owner !== undefined) {
+        const problem = `the name ${spec.name} is already used by ${owner.replace('\n', ': ')}; the first one stays`;
+        problems.set(key, problem);
+        continue;
+      }
+      owners.set(spec.name, key);
+      const before = this.#open.get(spec.name);
+      try {
+        const one = await this.#openOne(spec, before);
+        next.set(spec.name, one);
+      } catch (error) {
+        problems.set(key, asTailcastError(error).message);
+        if (before !== undefined) next.set(spec.name, before);
+      }
+    }
+    return next;
+  }
+
+  #rank(spec: ClusterSpec): number {
+    const open = this.#open.get(spec.name)?.spec;
+    return open !== undefined && sourceOf(open) === sourceOf(spec) ? 0 : 1;
+  }
+
+  async #openOne(spec: ClusterSpec, before: OpenCluster | undefined): Promise<OpenCluster> {
+    const isDefault = this.file.unscopedRules === 'all';
+    const key = hash(JSON.stringify([spec, isDefault]));
+    if (before?.key === key) return before;
+    const { config, environment, log, openGate, maxRequests } = this.#options;
+    const apiServer = await createApiServer({
+      ...(spec.context === undefined ? inCluster(environment) : { resolved: spec.context }),
+      ...(spec.isTrusted ? {} : { lookup: guardedLookup }),
+      anonymous: config.mode === 'noauth',
+      environment: Object.fromEntries(environment),
+      onUnusable: (error) => log.error({ cluster: spec.name, error: errorText(error) }, UNUSABLE),
+      now: () => performance.now(),
+      wallClock: Date.now,
+    });
+    const binding = this.#bind(spec.name, apiServer);
+    if (apiServer.open !== undefined && spec.endpoints.length > 0) {
+      throw new TailcastError('CONFIG_INVALID', `cluster ${spec.name}: endpoints do not work with proxy-url`);
+    }
+    const addresses = spec.endpoints.length > 0 ? spec.endpoints : [apiServer];
+    const endpoints = createEndpoints(apiServer, addresses, `${apiServer.basePath}/readyz`);
+    const pool = new UpstreamPool(endpoints, DEFAULT_POOL_LIMITS, () => performance.now());
+    let inFlight = 0;
+    const cluster: GatewayCluster = Object.freeze({
+      name: spec.name,
+      id: binding.id,
+      hosts: spec.hosts,
+      addresses: spec.addresses,
+      service: spec.service,
+      kcp: spec.kcp,
+      isDefault,
+      upstream: Object.freeze({
+        basePath: apiServer.basePath,
+        pool,
+        connect: () => endpoints.connectStream(),
+        accountRefusals: openAccountRefusals(config, apiServer),
+        credentialRefused: () => apiServer.refused(),
+        enter() {
+          if (inFlight >= maxRequests) throw new TailcastError('OVERLOADED', `cluster ${spec.name}`);
+          inFlight += 1;
+          return () => void (inFlight -= 1);
+        },
+      }),
+    });
+    this.#bindings.set(spec.name, binding);
+    const entry = Object.freeze({ ...cluster, gate: openGate(apiServer, cluster) });
+    return { spec, key, entry, apiServer, endpoints, pool, checkedAtMs: -Infinity };
+  }
+
+  /** @throws TailcastError `CONFIG_INVALID` if the name belonged to another cluster */
+  #bind(name: string, { host, port, basePath, tls }: ApiServer): Binding {
+    const server = `${host}:${port}${basePath}`;
+    const authorities = hash(tls.ca ?? '');
+    const known = this.#bindings.get(name);
+    if (known === undefined)
+      return { id: hash(`${server} ${authorities}`).slice(0, 16), server, authorities };
+    if (known.server === server || known.authorities === authorities) {
+      return { id: known.id, server, authorities };
+    }
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      `the name ${name} belonged to another cluster, whose grants would apply; use another name or restart the gateway`,
+    );
+  }
+
+  #retire(next: ReadonlyMap<string, OpenCluster>): void {
+    for (const [name, { pool }] of this.#open) {
+      if (next.get(name)?.pool === pool) continue;
+      setTimeout(() => pool.close(), RETIRE_MS).unref();
+    }
+  }
+
+  #checkHealth(): void {
+    const now = performance.now();
+    const due = [...this.#open.values()].filter(({ endpoints, checkedAtMs }) => {
+      const everyMs = endpoints.states.length > 1 ? CHECK_EVERY_MS : CHECK_ONLY_EVERY_MS;
+      return now - checkedAtMs >= everyMs;
+    });
+    for (const one of due.slice(0, MAX_CHECKS)) {
+      one.checkedAtMs = now;
+      void one.endpoints.check(CHECK_TIMEOUT_MS);
+      // in noauth mode nobody else reloads the CA
+      one.apiServer.followAuthorities().catch(() => {});
+    }
+    this.#measure();
+  }
+
+  #measure(): void {
+    const { up, endpointUp } = this.#options.metrics.clusterGauges;
+    up.reset();
+    endpointUp.reset();
+    for (const [cluster, { endpoints }] of this.#open) {
+      const { states } = endpoints;
+      up.set({ cluster }, states.some(({ problem }) => problem === undefined) ? 1 : 0);
+      for (const { address, problem } of states) {
+        endpointUp.set({ cluster, endpoint: address }, problem === undefined ? 1 : 0);
+      }
+    }
+  }
+
+  #report(problems: Map<string, string>): void {
+    const { log, metrics } = this.#options;
+    for (const [key, error] of problems) {
+      if (this.#problems.get(key) === error) continue;
+      log.error(
+        { source: key.replace('\n', ': '), error },
+        'a cluster cannot be read; its last good state stays',
+      );
+    }
+    this.#problems = problems;
+    metrics.clusterGauges.problems.set(problems.size);
+  }
+
+  /** One cluster that works is enough: the others must not take it out of service. */
+  #ready(): string | undefined {
+    const remarks = [...this.#problems.values()];
+    const states = [...this.#open].map(([name, { endpoints }]) => {
+      const down = endpoints.states.filter(({ problem }) => problem !== undefined);
+      for (const { address, problem } of down) remarks.push(`${name}: ${address}: ${problem ?? ''}`);
+      return down.length < endpoints.states.length;
+    });
+    if (!states.includes(true)) throw new Error(`no cluster is available; ${remarks.join('; ')}`);
+    return remarks.length === 0 ? undefined : remarks.join('; ');
+  }
+}
+
+const UNUSABLE = 'replaced certificates cannot be used, the last ones stay';
+
+function sourceOf({ context }: ClusterSpec): string {
+  return context?.cluster.file ?? '';
+}
+
+function inCluster(environment: ReadonlyMap<string, string>): {
+  readonly inCluster: { readonly host: string; readonly port: string };
+} {
+  const host = environment.get('KUBERNETES_SERVICE_HOST') ?? '';
+  return { inCluster: { host, port: environment.get('KUBERNETES_SERVICE_PORT') ?? '' } };
+}
+
+function hash(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new TailcastError('CONFIG_INVALID', `clusters: ${errorText(cause)}`, { cause });
+  }
+}

@@ -1,0 +1,150 @@
+/** The API servers of a gateway with the gate in front of them: one cluster, or those of the setting `clusters`. */
+import { homedir } from 'node:os';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { errorText, TailcastError } from '../errors.ts';
+import { createApiServer, type ApiServer, type ApiServerOptions } from '../kube/api-server.ts';
+import type { Logger } from '../observe/logger.ts';
+import type { Metrics } from '../observe/metrics.ts';
+import type { ReadinessCheck } from '../observe/ops-server.ts';
+import { createClusterGate } from '../proxy/gate/cluster-gate.ts';
+import type { ClusterUpstream } from '../proxy/gate/cluster.ts';
+import type { Gate } from '../proxy/gate/gate.ts';
+import type { Policy } from '../proxy/gate/policy.ts';
+import { createUpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
+import { DEFAULT_POOL_LIMITS, UpstreamPool } from '../proxy/upstream/upstream-pool.ts';
+import { assertServiceWhois } from '../tailnet/local-api.ts';
+import { openAccountRefusals } from './account-refusals.ts';
+import { openClusters, type Clusters } from './clusters.ts';
+import { openGate } from './gateway-gate.ts';
+import { warnOfRights } from './gateway-rights.ts';
+import type { Tailnet } from './tailnet.ts';
+
+/** Interval of the checks for new certificates, in milliseconds. */
+const FOLLOW_EVERY_MS = 1000;
+
+export interface GatewayUpstream extends Omit<ClusterUpstream, 'enter'> {
+  readonly gate: Gate;
+  readonly check: ReadinessCheck;
+  /** Undefined with one cluster. */
+  readonly clusters: Clusters | undefined;
+  describe(): string;
+  /** Logs a warning if the gateway's account has too many rights. */
+  warnOfRights(signal: AbortSignal): void;
+}
+
+export interface UpstreamParts {
+  readonly config: GatewayConfig;
+  readonly environment: ReadonlyMap<string, string>;
+  readonly policy: Policy;
+  readonly tailnet: Tailnet;
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly callerToken: string | undefined;
+  /** Maximum requests of one cluster, if there are several. */
+  readonly maxRequests: number;
+  /** Aborts when the gateway closes. */
+  readonly signal: AbortSignal;
+}
+
+/** @throws TailcastError `CONFIG_INVALID` */
+export async function openUpstream(parts: UpstreamParts): Promise<GatewayUpstream> {
+  return parts.config.clusters === undefined
+    ? openOnlyCluster(parts)
+    : openSeveral(parts, parts.config.clusters);
+}
+
+async function openOnlyCluster(parts: UpstreamParts): Promise<GatewayUpstream> {
+  const { config, environment, log, signal } = parts;
+  const apiServer = await openApiServer(config, environment, {
+    // an API server prefers a client certificate to the credentials of a request
+    anonymous: config.mode === 'noauth',
+    onUnusable: (error) =>
+      log.error({ error: errorText(error) }, 'replaced certificates cannot be used, the last ones stay'),
+  });
+  // in this mode and before the first request, no other code checks for new certificates
+  const following = setInterval(() => void apiServer.followAuthorities(), FOLLOW_EVERY_MS);
+  signal.addEventListener('abort', () => clearInterval(following), { once: true });
+  const connector = createUpstreamConnector(apiServer);
+  const podName = environment.get('POD_NAME') ?? environment.get('HOSTNAME');
+  return {
+    gate: openGate({ ...parts, apiServer }),
+    basePath: apiServer.basePath,
+    pool: new UpstreamPool(connector, DEFAULT_POOL_LIMITS, () => performance.now()),
+    connect: () => connector.connectStream(),
+    accountRefusals: openAccountRefusals(config, apiServer),
+    credentialRefused: () => apiServer.refused(),
+    check: { name: 'api server', check: async () => void (await connector.connect()).destroy() },
+    clusters: undefined,
+    describe: () => apiServer.describe(),
+    warnOfRights: (stop) => void warnOfRights({ apiServer, mode: config.mode, podName, log }, stop),
+  };
+}
+
+/** Every request has its own cluster, so the upstream of the gateway itself refuses connections. */
+async function openSeveral(parts: UpstreamParts, path: string): Promise<GatewayUpstream> {
+  const { config, environment, log, metrics, tailnet, maxRequests, signal } = parts;
+  const clusters = await openClusters({
+    config,
+    path,
+    environment,
+    log,
+    metrics,
+    maxRequests,
+    signal,
+    managementServer: () => openApiServer(config, environment),
+    openGate: (apiServer, cluster) => openGate({ ...parts, apiServer, cluster }),
+  });
+  await assertServices(clusters, tailnet, signal);
+  const refuse = (): Promise<never> => Promise.reject(new TailcastError('CLUSTER_MISSING'));
+  return {
+    gate: createClusterGate({ current: clusters.current, own: openGate({ ...parts, apiServer: undefined }) }),
+    basePath: '',
+    pool: new UpstreamPool({ connect: refuse, credentials: {} }, DEFAULT_POOL_LIMITS, () =>
+      performance.now(),
+    ),
+    connect: refuse,
+    accountRefusals: { find: () => undefined },
+    credentialRefused: () => {},
+    check: clusters.check,
+    clusters,
+    describe: () => [...clusters.current().byName.keys()].join(', '),
+    warnOfRights: () => {},
+  };
+}
+
+/** @throws TailcastError `CONFIG_INVALID` if tailscaled returns no grants of Services */
+async function assertServices({ file }: Clusters, { localApi }: Tailnet, signal: AbortSignal): Promise<void> {
+  const named = [...file.clusters, ...file.discover].find(({ service }) => service !== undefined);
+  if (named === undefined) return;
+  if (localApi === undefined) {
+    throw new TailcastError('CONFIG_INVALID', 'clusters with a service need identity=tailscale');
+  }
+  assertServiceWhois((await localApi.status(signal, { peers: false })).version);
+}
+
+/** Opens the API server in the settings: a kubeconfig, or the service account of the pod. */
+export async function openApiServer(
+  config: Pick<GatewayConfig, 'kubeconfig' | 'context'>,
+  environment: ReadonlyMap<string, string>,
+  options: Pick<ApiServerOptions, 'anonymous' | 'onUnusable'> = {},
+): Promise<ApiServer> {
+  const host = environment.get('KUBERNETES_SERVICE_HOST');
+  const port = environment.get('KUBERNETES_SERVICE_PORT');
+  const { kubeconfigPaths } = await import('../kube/kubeconfig.ts');
+  const outside = host === undefined || port === undefined;
+  const named = config.kubeconfig === undefined ? undefined : [config.kubeconfig];
+  const common: ApiServerOptions = {
+    ...options,
+    context: config.context,
+    environment: Object.fromEntries(environment),
+    now: () => performance.now(),
+    wallClock: Date.now,
+  };
+  if (named !== undefined || outside) {
+    return createApiServer({
+      ...common,
+      kubeconfig: named ?? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()),
+    });
+  }
+  return createApiServer({ ...common, inCluster: { host, port } });
+}

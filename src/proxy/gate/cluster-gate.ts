@@ -1,0 +1,73 @@
+/**
+ * The gate of a gateway with several clusters: chooses the cluster of a request before any other decision, and leaves
+ * the request to the gate of that cluster. Two clusters share no gate, so no cached result of one reaches the other.
+ */
+import { TailcastError } from '../../errors.ts';
+import { parseTarget } from '../../kube/canonical-target.ts';
+import { chooseCluster, isMounted, type GatewayCluster, type ClusterSnapshot } from './cluster.ts';
+import { checkEnvelope, type Gate } from './gate.ts';
+
+/** A cluster with its gate. */
+export interface GatedCluster extends GatewayCluster {
+  readonly gate: Gate;
+}
+
+export interface ClusterGateDeps {
+  /** The clusters at the moment. */
+  readonly current: () => ClusterSnapshot<GatedCluster>;
+  /** Gate of requests to the gateway itself, and of callers whose cluster does not exist. */
+  readonly own: Gate;
+}
+
+/** Creates the gate. Its errors are those of `Gate`, and `CLUSTER_*`. */
+export function createClusterGate({ current, own }: ClusterGateDeps): Gate {
+  return {
+    async admit(request, signal) {
+      const { host } = checkEnvelope(request);
+      const snapshot = current();
+      const { cluster, named, target } = chooseCluster(snapshot, { ...request, host });
+      if (cluster !== undefined) {
+        if (!cluster.kcp && isMounted(target)) {
+          throw new TailcastError('REQUEST_NOT_CANONICAL', 'its path names a cluster twice');
+        }
+        return cluster.gate.admit(named === undefined ? request : { ...request, target }, signal);
+      }
+      // the same checks in the same order as for a cluster without a rule, so that a refusal does not show which
+      // clusters exist
+      const { rawHeaders } = request;
+      parseTarget(named?.includes('%') === true ? request.target : target);
+      await own.recognise(
+        { ...request, target, rawHeaders: withoutImpersonation(rawHeaders) },
+        false,
+        signal,
+      );
+      throw new TailcastError(named === undefined ? missing(request.target) : 'CLUSTER_REFUSED');
+    },
+    async recognise(request, page, signal) {
+      const { host } = checkEnvelope(request);
+      const { cluster } = chooseCluster(current(), { ...request, host });
+      return (cluster?.gate ?? own).recognise(request, page, signal);
+    },
+    async confirm(admission, peer, signal) {
+      const before = admission.cluster;
+      if (before === undefined) return own.confirm(admission, peer, signal);
+      const now = current().byName.get(before.name);
+      if (now === undefined || now.id !== before.id) {
+        throw new TailcastError('ACCESS_ENDED', `the cluster ${before.name} was removed from the gateway`);
+      }
+      return now.gate.confirm(admission, peer, signal);
+    },
+  };
+}
+
+function withoutImpersonation(rawHeaders: readonly string[]): readonly string[] {
+  return rawHeaders.filter((_, index) => {
+    const name = rawHeaders[index - (index % 2)] ?? '';
+    return !name.toLowerCase().startsWith('impersonate');
+  });
+}
+
+/** Paths of the gateway itself have no cluster. */
+function missing(target: string): 'NOT_FOUND' | 'CLUSTER_MISSING' {
+  return /^\/-(?:[/?]|$)/.test(target) ? 'NOT_FOUND' : 'CLUSTER_MISSING';
+}
