@@ -291,7 +291,7 @@ function readAnswer(chunks: readonly Uint8Array[], method: string): Answer {
   };
   reader.begin(
     {
-      wantsPayload: true,
+      needsPayload: true,
       informational: sayHead,
       head: sayHead,
       body(bytes, start, end) {

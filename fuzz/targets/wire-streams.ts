@@ -101,7 +101,7 @@ const uploadFrame: FuzzTarget = {
     );
     const place = reader.reached(made);
     ensure(place.frames <= input.length && place.lines <= made, 'a place is beyond what came');
-    if (reader.isWhole && input.length > 0)
+    if (reader.isAtBoundary && input.length > 0)
       ensureEqual(place, { frames: input.length, lines: made }, 'the end');
     const batch = new FrameBatch();
     for (const read of merged as readonly FrameRead[]) {

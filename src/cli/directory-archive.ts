@@ -2,7 +2,7 @@
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
 import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
-import { createCatalog, storedElsewhere } from '../tsrecorder/library/catalog.ts';
+import { createCatalog, remoteCandidates } from '../tsrecorder/library/catalog.ts';
 import type { TrustOf } from '../tsrecorder/library/describe-stored.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';
 import { readCast } from '../tsrecorder/library/replay.ts';
@@ -142,7 +142,7 @@ export function remoteOfStore(
   store: EvidenceStore,
   trusted: TrustedKeys = NO_KEYS,
 ): () => Promise<readonly RemoteRecording[]> {
-  return storedElsewhere(store, MAX_CACHED, trustBy(trusted).trustOf);
+  return remoteCandidates(store, MAX_CACHED, trustBy(trusted).trustOf);
 }
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {

@@ -27,7 +27,7 @@ import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts
 import { createLocalApi, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
 import { indexDirectory } from '../tsrecorder/search/recorder-search.ts';
-import { spoolBeside, spoolInside } from '../tsrecorder/spool/spool-place.ts';
+import { defaultSpoolOf, spoolInside } from '../tsrecorder/spool/spool-place.ts';
 import { openApiServer } from './gateway-upstream.ts';
 import { checkIndexDirectory, checkIndexServer } from './check-index.ts';
 import { searchServer } from './search-settings.ts';
@@ -172,7 +172,7 @@ function bucketServer({ s3Endpoint, s3Region }: RecorderConfig): URL {
 /** Possible spool directories: the directory in the settings, or a directory next to or inside a store directory. */
 function spoolsOf({ spool, store }: RecorderConfig, isFolder: boolean): readonly string[] {
   if (spool !== undefined) return [spool];
-  return isFolder && store !== undefined ? [spoolBeside(store), spoolInside(store)] : [];
+  return isFolder && store !== undefined ? [defaultSpoolOf(store), spoolInside(store)] : [];
 }
 
 /** Location of the index, and how to read it. */

@@ -63,7 +63,7 @@ export class BlockQueue {
       this.#add({ memory: block, block, from, to: from + chunk.length });
       return true;
     }
-    const copied = block !== undefined || !this.isAlone(chunk);
+    const copied = block !== undefined || !this.isSingle(chunk);
     if (copied) this.copy(chunk);
     else this.#add({ memory: chunk, block: undefined, from: 0, to: chunk.length });
     if (block !== undefined) giveBlock(block);
@@ -71,7 +71,7 @@ export class BlockQueue {
   }
 
   /** True if a chunk of this length stays in its own buffer. */
-  isAlone({ length }: Pick<Uint8Array, 'length'>): boolean {
+  isSingle({ length }: Pick<Uint8Array, 'length'>): boolean {
     return this.#pieces.length === 0 && length < SMALL_BYTES;
   }
 

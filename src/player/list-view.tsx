@@ -53,7 +53,7 @@ export function ListView({
       {recordings.length === 0 ? null : (
         <RecordingTable
           recordings={recordings}
-          goesOn={next !== undefined}
+          isContinued={next !== undefined}
           text={read.query === undefined || query === '' ? filter.text : plainText(read.query)}
           query={query}
           heights={heights}

@@ -24,7 +24,7 @@ const USUAL_HEIGHT = 36;
 export interface RecordingTableProps {
   readonly recordings: readonly Listed[];
   /** True if there are more rows. */
-  readonly goesOn: boolean;
+  readonly isContinued: boolean;
   /** Text of the filter. */
   readonly text: string;
   /** Search query; empty without a search. */
@@ -35,7 +35,7 @@ export interface RecordingTableProps {
 
 export function RecordingTable({
   recordings,
-  goesOn,
+  isContinued,
   text,
   query,
   heights,
@@ -53,7 +53,7 @@ export function RecordingTable({
       <table
         ref={table}
         role="table"
-        aria-rowcount={goesOn ? -1 : recordings.length + 1}
+        aria-rowcount={isContinued ? -1 : recordings.length + 1}
         onKeyDown={(event) => {
           const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
           if (by === undefined || !stepFrom(event.currentTarget, by)) return;

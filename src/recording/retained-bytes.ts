@@ -29,7 +29,7 @@ export class RetainedBytes {
   /** Keeps a copy of the bytes. @returns views of the copy, which stay valid until `release` */
   push(...bytes: readonly Uint8Array[]): readonly Uint8Array[] {
     const length = bytes.reduce((sum, piece) => sum + piece.length, 0);
-    if (!this.#queue.isAlone({ length })) return this.#queue.copy(...bytes);
+    if (!this.#queue.isSingle({ length })) return this.#queue.copy(...bytes);
     const copy = Buffer.concat(bytes, length);
     this.#queue.push(copy);
     return [copy];

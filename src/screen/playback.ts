@@ -81,7 +81,7 @@ export class Playback {
   #problem: string | undefined;
   #quietSince = 0;
   /** Number of the current request: work for an earlier request stops at its next pause. */
-  #wish = 0;
+  #request = 0;
   #working = 0;
   #queue: Promise<void> = Promise.resolve();
   #cursor: Cursor;
@@ -121,26 +121,26 @@ export class Playback {
 
   /** Resolves when the moment is shown, or when another request replaced this one. */
   seek(seconds: number): Promise<void> {
-    const mine = this.#nextWish();
+    const mine = this.#nextRequest();
     const target = Math.max(0, this.#known > 0 ? Math.min(seconds, this.#known) : seconds);
     this.#position = target;
     this.#quietSince = target;
     this.#ended = false;
     this.#options.onChange();
     return this.#enqueue(async () => {
-      if (this.#wish !== mine) return;
+      if (this.#request !== mine) return;
       await this.#moveTo(target);
       await this.#showUntil(target, mine);
-      if (this.#wish === mine) this.#settle();
+      if (this.#request === mine) this.#settle();
     });
   }
 
   /** Pauses and shows the next event. */
   step(): Promise<void> {
     this.#playing = false;
-    const mine = this.#nextWish();
+    const mine = this.#nextRequest();
     return this.#enqueue(async () => {
-      if (this.#wish !== mine) return;
+      if (this.#request !== mine) return;
       await this.#showUntil(this.#position, mine, true);
       this.#position = Math.max(this.#position, this.#cursor.seconds);
       this.#settle();
@@ -152,11 +152,11 @@ export class Playback {
     // the clock waits until the passed events are shown
     if (!this.#playing || this.#working > 0) return;
     this.#position = this.#passed(Math.min(seconds, MAX_TICK_SECONDS));
-    const mine = this.#wish;
+    const mine = this.#request;
     void this.#enqueue(async () => {
-      if (this.#wish !== mine) return;
+      if (this.#request !== mine) return;
       await this.#showUntil(this.#position, mine);
-      if (this.#wish === mine) this.#settle();
+      if (this.#request === mine) this.#settle();
     });
   }
 
@@ -176,14 +176,14 @@ export class Playback {
   }
 
   dispose(): void {
-    this.#nextWish();
+    this.#nextRequest();
     this.#playing = false;
     this.#cursor.lines.stop();
   }
 
-  #nextWish(): number {
-    this.#wish += 1;
-    return this.#wish;
+  #nextRequest(): number {
+    this.#request += 1;
+    return this.#request;
   }
 
   #openCursor(offset: number, seconds: number): Cursor {
@@ -266,7 +266,7 @@ export class Playback {
       cursor.next = undefined;
       if (text.length >= WRITE_LENGTH) {
         await flush();
-        if (this.#wish !== mine) return;
+        if (this.#request !== mine) return;
       }
     }
     await flush();
@@ -281,9 +281,9 @@ export class Playback {
     const { terminal, start, headerBytes, loadFrame } = this.#options;
     const index = frameBefore(this.#frames, target);
     const frame = this.#frames[index];
-    const goesOn =
+    const isContinued =
       this.#cursor.seconds <= target && (frame === undefined || frame.at <= this.#cursor.seconds);
-    if (goesOn) return;
+    if (isContinued) return;
     const cursor = this.#openCursor(frame?.offset ?? headerBytes, frame?.at ?? 0);
     let screen: string | undefined;
     try {

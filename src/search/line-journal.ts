@@ -5,7 +5,7 @@
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { UNKNOWN_SIZE } from '../terminal/size.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
-import { MAX_LINE, QUIET_SECONDS, type TextJournal, type RowJournalOptions } from './text-journal.ts';
+import { MAX_LINE, SETTLE_SECONDS, type TextJournal, type RowJournalOptions } from './text-journal.ts';
 import { Pen } from './pen.ts';
 import { WrittenText } from './written-text.ts';
 
@@ -60,7 +60,7 @@ export class LineJournal implements TerminalActions, TextJournal {
 
   tick(seconds: number): void {
     this.#seconds = Math.max(this.#seconds, seconds);
-    if (this.#changedAt !== undefined && this.#changedAt + QUIET_SECONDS <= this.#seconds) this.#give();
+    if (this.#changedAt !== undefined && this.#changedAt + SETTLE_SECONDS <= this.#seconds) this.#give();
   }
 
   flush(): void {

@@ -61,8 +61,8 @@ export class RuleWatch {
     const inNames = tokenize(joinNames(names));
     const found: RuleMatch[] = [];
     // In groups, because the words of all moments of a long session need much memory.
-    for (let at = 0; at < given.length && asked.length > found.length; at += READ_TOGETHER) {
-      const words = given.slice(at, at + READ_TOGETHER).map((moment) => new MomentWords(moment, inNames));
+    for (let at = 0; at < given.length && asked.length > found.length; at += BATCH_MOMENTS) {
+      const words = given.slice(at, at + BATCH_MOMENTS).map((moment) => new MomentWords(moment, inNames));
       for (const compiled of asked) {
         if (!this.#rules.has(compiled.rule.id)) continue;
         const matching = compiled.hasText
@@ -79,7 +79,7 @@ export class RuleWatch {
 }
 
 /** Number of moments whose words are in memory at once. */
-const READ_TOGETHER = 256;
+const BATCH_MOMENTS = 256;
 /** Number of matching moments in which words are highlighted, as in an index. */
 const MARKED_MOMENTS = 3;
 

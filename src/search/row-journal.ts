@@ -10,7 +10,7 @@ import { TextAllowance, WorkBudget } from '../work-budget.ts';
 import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Pen } from './pen.ts';
-import { MAX_LINE, QUIET_SECONDS, type RowJournalOptions, type TextJournal } from './text-journal.ts';
+import { MAX_LINE, SETTLE_SECONDS, type RowJournalOptions, type TextJournal } from './text-journal.ts';
 import { WrittenText } from './written-text.ts';
 import { ROW_WORK, Screen, type Rendition, type ScreenKeeper } from './terminal/screen.ts';
 import type { ScreenRow } from './terminal/screen-row.ts';
@@ -37,7 +37,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly screen: Screen;
   #seconds = 0;
   /** Time at which the next row becomes quiet. */
-  #quietAt = Infinity;
+  #settledAt = Infinity;
   /** Width of the previous character, if a mark can join it; otherwise 0. */
   #lastWidth = 0;
   #cluster: Cluster = CLUSTER.none;
@@ -108,13 +108,13 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       this.#seconds = seconds;
       this.screen.seconds = seconds;
     }
-    if (this.#quietAt <= this.#seconds) this.#giveQuiet(this.#seconds - QUIET_SECONDS);
+    if (this.#settledAt <= this.#seconds) this.#emitSettled(this.#seconds - SETTLE_SECONDS);
   }
 
   /** Emits the rows on the screen. */
   flush(): void {
     this.#written.flush(this.#seconds);
-    this.#giveQuiet(Infinity);
+    this.#emitSettled(Infinity);
   }
 
   /** Ends the session. An unterminated control string becomes text. */
@@ -319,18 +319,18 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   /** Emits rows that did not change since `until`, in the order of their last changes. */
-  #giveQuiet(until: number): void {
+  #emitSettled(until: number): void {
     const { screen } = this;
-    this.#quietAt = Infinity;
+    this.#settledAt = Infinity;
     this.#budget.spent += screen.rows;
-    const quiet: { readonly y: number; readonly at: number }[] = [];
+    const settled: { readonly y: number; readonly at: number }[] = [];
     for (let y = 0; y < screen.rows; y += 1) {
       const row = screen.row(y);
       if (!row.isFresh) continue;
-      if (row.changedAt <= until) quiet.push({ y, at: row.changedAt });
-      else this.#quietAt = Math.min(this.#quietAt, row.changedAt + QUIET_SECONDS);
+      if (row.changedAt <= until) settled.push({ y, at: row.changedAt });
+      else this.#settledAt = Math.min(this.#settledAt, row.changedAt + SETTLE_SECONDS);
     }
-    for (const { y } of quiet.toSorted((left, right) => left.at - right.at || left.y - right.y))
+    for (const { y } of settled.toSorted((left, right) => left.at - right.at || left.y - right.y))
       if (screen.row(y).isFresh) this.#keepLine(y);
   }
 
@@ -352,7 +352,8 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#lastWidth = 1;
     this.#cluster = CLUSTER.character;
     screen.x = x + count;
-    if (row.changes > changes && this.#quietAt === Infinity) this.#quietAt = this.#seconds + QUIET_SECONDS;
+    if (row.changes > changes && this.#settledAt === Infinity)
+      this.#settledAt = this.#seconds + SETTLE_SECONDS;
     return count;
   }
 
@@ -375,7 +376,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#lastWidth = width;
     if (screen.x + width > screen.columns) {
       if (screen.wrapAround) {
-        this.#emptyRest();
+        this.#clearLastColumn();
         screen.x = 0;
         screen.wrap();
       } else {
@@ -390,7 +391,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       }
     }
     const row = screen.row(screen.y);
-    if (screen.insertMode) this.#makeRoom(row, width);
+    if (screen.insertMode) this.#shiftRight(row, width);
     this.#set(row, screen.x, code, width);
     screen.x += 1;
     if (width === 2) {
@@ -412,7 +413,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (!row.differs(x, code, width)) return;
     if (row.isFresh && !row.isBlank(x)) this.losing(this.screen.y, x, x + 1);
     row.set(x, code, width, this.#seconds);
-    if (this.#quietAt === Infinity) this.#quietAt = this.#seconds + QUIET_SECONDS;
+    if (this.#settledAt === Infinity) this.#settledAt = this.#seconds + SETTLE_SECONDS;
   }
 
   #join(code: number): void {
@@ -422,7 +423,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     row.join(column, String.fromCodePoint(code), this.#seconds);
   }
 
-  #makeRoom(row: ScreenRow, width: number): void {
+  #shiftRight(row: ScreenRow, width: number): void {
     const { screen } = this;
     this.losing(screen.y, screen.x, screen.columns);
     this.#budget.spent += screen.columns;
@@ -430,7 +431,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   }
 
   /** Empties the last column, into which a wide character does not fit. */
-  #emptyRest(): void {
+  #clearLastColumn(): void {
     const { screen } = this;
     if (screen.x < screen.columns) this.#set(screen.row(screen.y), screen.x, 0, 1);
   }

@@ -24,7 +24,7 @@ export interface RowJournalOptions {
 }
 
 /** Time without a change after which a row is emitted, in seconds. */
-export const QUIET_SECONDS = 0.5;
+export const SETTLE_SECONDS = 0.5;
 /** Maximum length of an emitted line, in characters. */
 export const MAX_LINE = 16_384;
 

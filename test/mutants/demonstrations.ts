@@ -84,7 +84,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     checks: [
       {
         file: 'src/tsrecorder/evidence/lost-sessions.ts',
-        find: 'if (begun.header !== undefined) lose(recording, 0, SPOOL_GONE);\n    else evidence',
+        find: 'if (begun.header !== undefined) lose(recording, 0, SPOOL_LOST);\n    else evidence',
         replace: 'evidence',
         testFile: 'test/tsrecorder/lost-spool.test.ts',
         test: 'says that a session is lost whose spool was removed',

@@ -52,7 +52,7 @@ async function expectSame(steps: readonly Step[], tty: boolean): Promise<void> {
   const reader = new FrameLines({ lines: 0, frames: 0 }, isUtf8);
   const made = (await uploadOf(steps, tty, true)).map((frames) => {
     const lines = Buffer.from(reader.push(frames));
-    expect(reader.isWhole).toBe(true);
+    expect(reader.isAtBoundary).toBe(true);
     return lines;
   });
   const sent = await uploadOf(steps, tty, false);

@@ -222,7 +222,7 @@ function findProblem(
 
 class StreamClient implements ClientSide {
   readonly protocol = 'h2';
-  readonly wantsPayload = true;
+  readonly needsPayload = true;
   readonly #stream: ServerHttp2Stream;
   readonly #method: string;
   readonly #keepCookies: boolean;

@@ -259,7 +259,7 @@ type Delivery = 'verbatim' | 'encode' | 'bare';
 
 class PlainClient implements ClientSide {
   readonly protocol = 'h1';
-  readonly wantsPayload: boolean;
+  readonly needsPayload: boolean;
   readonly #connection: PlainConnection;
   readonly #socket: Socket;
   readonly #request: IncomingMessage;
@@ -285,7 +285,7 @@ class PlainClient implements ClientSide {
     this.#response = response;
     this.#deps = deps;
     this.#http10 = request.httpVersionMinor === 0;
-    this.wantsPayload = this.#http10;
+    this.needsPayload = this.#http10;
   }
 
   get begun(): boolean {

@@ -92,7 +92,7 @@ export interface RequestBody {
 export interface ClientSide {
   readonly protocol: 'h1' | 'h2';
   /** True if the client cannot use the chunk framing of the API server. */
-  readonly wantsPayload: boolean;
+  readonly needsPayload: boolean;
   /** True after a part of a response was sent: later errors can only be reported by `cut`. */
   readonly begun: boolean;
   /** Pending bytes of the response. */
@@ -163,8 +163,8 @@ export class Pump implements ExchangeOwner {
     deps.load.inFlight += 1;
   }
 
-  get wantsPayload(): boolean {
-    return this.#client.wantsPayload;
+  get needsPayload(): boolean {
+    return this.#client.needsPayload;
   }
 
   /** Serves the request. Never rejects. */

@@ -9,7 +9,7 @@ import { parseResponseHead, type BodyFraming, type ResponseHead } from './respon
 /** Receives a response. Order of calls: `informational`*, `head`, `body`*, `end`; then none. */
 export interface ResponseSink {
   /** True if `body` gets payload only; otherwise it also gets chunk framing and trailers. */
-  readonly wantsPayload: boolean;
+  readonly needsPayload: boolean;
   /** An interim response (100, 102, 103, …; never 101). */
   informational(head: ResponseHead): void;
   head(head: ResponseHead, framing: BodyFraming): void;
@@ -155,10 +155,10 @@ class Reader implements ResponseReader {
   #pushChunked(bytes: Buffer, start: number, sink: ResponseSink): void {
     const scanner = this.#scanner;
     if (scanner === undefined) throw new TailcastError('INTERNAL', 'no scanner');
-    const end = sink.wantsPayload
+    const end = sink.needsPayload
       ? scanner.scan(bytes, start, (from, to) => sink.body(bytes, from, to))
       : scanner.scan(bytes, start);
-    if (!sink.wantsPayload) sink.body(bytes, start, end === -1 ? bytes.length : end);
+    if (!sink.needsPayload) sink.body(bytes, start, end === -1 ? bytes.length : end);
     if (end !== -1) this.#completeAt(bytes, end, sink, scanner.trailers);
   }
 

@@ -19,7 +19,7 @@ import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import { FRAMES_VERSION, wholeFrames } from '../../wire/recorder-api/upload-frame.ts';
+import { FRAMES_VERSION, completeFrames } from '../../wire/recorder-api/upload-frame.ts';
 import type { UploadRest } from '../late-end.ts';
 import type { Preamble } from '../preamble.ts';
 import {
@@ -153,7 +153,7 @@ export class SessionJournal {
    */
   #record(bytes: Uint8Array): Uint8Array {
     if (bytes.length <= MAX_RECORD_BYTES) return bytes;
-    const whole = this.#frames ? wholeFrames(bytes, MAX_RECORD_BYTES) : 0;
+    const whole = this.#frames ? completeFrames(bytes, MAX_RECORD_BYTES) : 0;
     return bytes.subarray(0, whole === 0 ? MAX_RECORD_BYTES : whole);
   }
 

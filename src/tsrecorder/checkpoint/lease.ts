@@ -141,14 +141,14 @@ export class Lease {
   }
 
   /**
-   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link holds} returns true half a lease
+   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link isHeldBy} returns true half a lease
    * later.
    */
   claim(name: string): Promise<void> {
     return this.#write(name, this.#name);
   }
 
-  async holds(name: string): Promise<boolean> {
+  async isHeldBy(name: string): Promise<boolean> {
     const lease = await this.#read(name);
     return lease !== undefined && lease !== 'unproven' && lease.owner === this.#name;
   }

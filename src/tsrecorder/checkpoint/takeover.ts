@@ -111,12 +111,12 @@ class Takeover {
       await this.#takeFrom(owner, left, look);
     }
     for (const owner of [...this.#claims.keys()].filter((name) => !byOwner.has(name))) {
-      if (await lease.holds(owner)) await lease.forget(owner);
+      if (await lease.isHeldBy(owner)) await lease.forget(owner);
       this.#claims.delete(owner);
     }
     // Lost recorders without sessions.
     for (const owner of leases.lost) if (!byOwner.has(owner)) await lease.forget(owner);
-    this.#forgetGone(sessions);
+    this.#forgetClosed(sessions);
     this.#options.onUntrusted(look.untrusted);
   }
 
@@ -133,10 +133,10 @@ class Takeover {
     }
     const others = proven.filter(({ checkpoint }) => owner !== lease.name && !this.#isOwn(checkpoint.log));
     const isLost = look.leases.lost.has(owner) || this.#claims.has(owner);
-    const mayBeTaken = others.length > 0 && isLost && (await this.#holdsClaim(owner));
+    const canTakeOver = others.length > 0 && isLost && (await this.#holdsClaim(owner));
     if (others.length === 0) this.#claims.delete(owner);
     for (const each of proven) {
-      if (!others.includes(each) || mayBeTaken) await this.#settle(each, look);
+      if (!others.includes(each) || canTakeOver) await this.#settle(each, look);
       else if (!look.leases.signed.has(owner))
         look.untrusted.push(untrustedOf(each.session, { trust: 'unverified', reason: NO_LEASE }));
     }
@@ -247,7 +247,7 @@ class Takeover {
   async #holdsClaim(name: string): Promise<boolean> {
     const { lease, leaseMs, monotonicMs } = this.#options;
     const since = this.#claims.get(name);
-    if (since !== undefined && !(await lease.holds(name))) {
+    if (since !== undefined && !(await lease.isHeldBy(name))) {
       this.#claims.delete(name);
       return false;
     }
@@ -256,7 +256,7 @@ class Takeover {
     return since !== undefined && monotonicMs() - since >= leaseMs / 2;
   }
 
-  #forgetGone(sessions: readonly OpenSession[]): void {
+  #forgetClosed(sessions: readonly OpenSession[]): void {
     const folders = new Set(sessions.map(({ recorder, key }) => sessionFolder(recorder, key)));
     for (const folder of this.#distrusted.keys()) if (!folders.has(folder)) this.#distrusted.delete(folder);
   }

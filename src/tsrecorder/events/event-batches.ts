@@ -107,7 +107,7 @@ class Batches implements EventBatches {
     return this.#exclusively(async () => {
       const found = new Map<string, string>();
       for (const file of await this.#files()) {
-        const content = await readUnlessGone(join(this.#options.directory, file));
+        const content = await readIfExists(join(this.#options.directory, file));
         if (content !== undefined)
           found.set(batchName(file), content.slice(0, content.lastIndexOf('\n') + 1));
       }
@@ -230,7 +230,7 @@ function batchName(file: string): string {
 }
 
 /** Returns the content, or undefined if the batch is already stored. */
-async function readUnlessGone(path: string): Promise<string | undefined> {
+async function readIfExists(path: string): Promise<string | undefined> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {

@@ -37,7 +37,7 @@ export interface CheckedEvidence {
   readonly signedBy?: {
     readonly key: string;
     /** Owner of the key: this recorder, another trusted recorder, an unproven key from the store, or unknown. */
-    readonly whose: 'this recorder' | 'trusted' | 'published' | 'unknown';
+    readonly owner: 'this recorder' | 'trusted' | 'published' | 'unknown';
     readonly log: string;
     readonly entry: number;
     /**
@@ -143,7 +143,7 @@ function describeSigner(
   const { adopted } = evidence;
   return {
     key: keyId,
-    whose: isOwn
+    owner: isOwn
       ? 'this recorder'
       : trusted.has(keyId)
         ? 'trusted'

@@ -407,9 +407,9 @@ async function readPublished(
     let end = last;
     const continues = fresh.every((line, index) => {
       const entry = parseEntry(line);
-      const goesOn = entry?.n === base.n + found.length + index && entry.prev === end;
+      const isContinued = entry?.n === base.n + found.length + index && entry.prev === end;
       end = hashLine(line);
-      return goesOn;
+      return isContinued;
     });
     const head = { log, n: base.n + found.length + fresh.length - 1, hash: end };
     if (!continues || fresh.length === 0 || signature?.key !== key.public.id) continue;

@@ -245,7 +245,7 @@ interface State {
 }
 
 /** Updates holds and heads of other logs. */
-function followRest({ holds, witnessed }: State, event: LogEvent): void {
+function applyEvent({ holds, witnessed }: State, event: LogEvent): void {
   if (event.kind === 'witness') witnessed.set(event.head.log, event.head);
   if (event.kind === 'removed') holds.delete(event.recording);
   if (event.kind !== 'held' && event.kind !== 'released') return;
@@ -256,7 +256,7 @@ function followRest({ holds, witnessed }: State, event: LogEvent): void {
 /** Updates the state with an entry. */
 function follow(state: State, { n, event }: JournalEntry): void {
   const { open } = state;
-  followRest(state, event);
+  applyEvent(state, event);
   if (event.kind === 'start') {
     const { recording, header, durable } = event;
     open.set(recording, { n, header: durable === undefined ? undefined : header, durable: durable ?? 0 });

@@ -29,7 +29,7 @@ export interface LostSessions {
 }
 
 const NOTHING_DURABLE = 'nothing of it was durable';
-const SPOOL_GONE = 'its spool is gone';
+const SPOOL_LOST = 'its spool is gone';
 const SPOOL_SHORT = 'its spool is shorter than it was';
 const SPOOL_OTHER = 'its spool holds another session';
 const COPY_SHORT = 'they were not in the bucket when its recorder was lost';
@@ -57,7 +57,7 @@ export function createLostSessions(
     const begun = evidence.open.get(recording);
     marks.forget(recording);
     if (begun === undefined) return;
-    if (begun.header !== undefined) lose(recording, 0, SPOOL_GONE);
+    if (begun.header !== undefined) lose(recording, 0, SPOOL_LOST);
     else evidence.append({ kind: 'void', start: begun.n, recording, reason: NOTHING_DURABLE });
   }
 

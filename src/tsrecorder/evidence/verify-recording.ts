@@ -125,7 +125,7 @@ export async function checkSigned(
 ): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
   const none = { logs: new Map(), ends: new Map(), starts: new Map() };
   const context = { ...none, keys, nowMs: 0, unfinishedMs: 0, requireEvidence: false };
-  return new RecordingCheck(store, key, context).runAlone();
+  return new RecordingCheck(store, key, context).checkSingle();
 }
 
 function isDamaged(error: unknown): boolean {
@@ -179,7 +179,7 @@ class RecordingCheck {
     return { evidence: true, ...part, findings: this.#findings };
   }
 
-  async runAlone(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
+  async checkSingle(): Promise<CheckedRecording & { readonly signature: SignedSidecar | undefined }> {
     const isThere = (await this.#store.stat(this.#key, 'sidecar')) !== undefined;
     const text = isThere ? await this.#readText('sidecar') : undefined;
     const signature = text === undefined ? undefined : parseSignedSidecar(text);

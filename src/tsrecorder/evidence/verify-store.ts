@@ -101,7 +101,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const isOurs = keys.trusted && [...logs.values()].some(({ signed }) => signed.size > 0);
   if (!isOurs && requireEvidence)
     findings.push(fault('no-evidence', 'no log here is signed by a key that was named', {}));
-  const verdict = judge(findings, isOurs);
+  const verdict = verdictOf(findings, isOurs);
   return {
     verdict,
     ok: verdict === 'sound',
@@ -143,7 +143,7 @@ export async function verifyStores(
     reports.flatMap(({ parts }) => parts),
     stores.length > 1,
   );
-  const verdict = judge(
+  const verdict = verdictOf(
     [...findings, ...settled.flatMap((report) => report.findings)],
     settled.every(({ isOurs }) => isOurs),
   );
@@ -161,11 +161,11 @@ function withoutLogsOfOthers(
   const findings = report.findings.filter(
     ({ code, log }) => code !== 'log-rolled-back' || log === undefined || !elsewhere.has(log),
   );
-  const verdict = judge(findings, report.isOurs);
+  const verdict = verdictOf(findings, report.isOurs);
   return { ...report, findings, verdict, ok: verdict === 'sound' };
 }
 
-function judge(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
+function verdictOf(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
   const faults = findings.filter(({ severity }) => severity === 'fault');
   if (faults.some(({ code }) => code === 'lost')) return 'lost';
   if (faults.length > 0) return 'faulty';

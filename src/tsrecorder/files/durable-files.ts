@@ -164,7 +164,7 @@ export async function removeFile(path: string): Promise<void> {
 const MIN_FREE_FILES = 100;
 
 /** Returns the free bytes of a directory, or 0 if it has almost no free inodes. @throws a system error */
-export async function roomIn(directory: string): Promise<number> {
+export async function freeBytesIn(directory: string): Promise<number> {
   const { bavail, bsize, files, ffree } = await statfs(directory);
   // File systems without an inode limit report 0 for both numbers.
   return files > 0 && ffree < MIN_FREE_FILES ? 0 : bavail * bsize;

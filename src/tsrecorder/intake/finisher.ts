@@ -166,8 +166,8 @@ async function store(
     try {
       const sources = { castPath: paths.cast, castBytes, notesPath: notes, notesBytes };
       // A recording under another key may be a second copy of the session.
-      const isAlone = isWhole && key === upload.meta;
-      await into.finish({ key, ...sources, sidecar, sessionMark: isAlone ? undefined : mark });
+      const isSingle = isWhole && key === upload.meta;
+      await into.finish({ key, ...sources, sidecar, sessionMark: isSingle ? undefined : mark });
       break;
     } catch (error) {
       if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;

@@ -21,7 +21,7 @@ export interface GroupCommit {
 export interface GroupCommitOptions {
   /**
    * Maximum time between the starts of two cycles. It is shorter while few bytes are pending and the disk is fast; see
-   * {@link REST}.
+   * {@link MIN_IDLE_RATIO}.
    */
   readonly windowMs: number;
   /** Number of pending bytes that starts a cycle before the end of the window. */
@@ -35,7 +35,7 @@ export interface GroupCommitOptions {
 }
 
 /** Cycles use at most one quarter of the time, if the window is long enough. */
-const REST = 4;
+const MIN_IDLE_RATIO = 4;
 /**
  * Minimum pause as a fraction of the window. It lets many sessions share a cycle, and gives a session with many short
  * lines one fsync.
@@ -46,7 +46,7 @@ const SHORTEST = 0.2;
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   let dirty = new Set<Committable>();
   let waitingBytes = 0;
-  let urgentWaits = false;
+  let hasUrgent = false;
   let lastStart = -Infinity;
   let { windowMs: pauseMs } = options;
   let running: Promise<void> | undefined;
@@ -54,7 +54,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   function consider(): void {
     if (running !== undefined || dirty.size === 0) return;
-    const atOnce = urgentWaits || waitingBytes >= options.maxWaitingBytes;
+    const atOnce = hasUrgent || waitingBytes >= options.maxWaitingBytes;
     const waitMs = atOnce ? 0 : lastStart + pauseMs - options.now();
     if (waitMs <= 0) start();
     else timer ??= setTimeout(start, waitMs);
@@ -77,14 +77,14 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     const members = dirty;
     dirty = new Set();
     waitingBytes = 0;
-    urgentWaits = false;
+    hasUrgent = false;
     const iterator = members.values();
     const workers = Array.from({ length: Math.min(options.concurrency, members.size) }, async () => {
       for (const member of iterator) await member.commit();
     });
     await Promise.all(workers);
     const durationMs = options.now() - lastStart;
-    pauseMs = Math.min(options.windowMs, Math.max(options.windowMs * SHORTEST, durationMs * REST));
+    pauseMs = Math.min(options.windowMs, Math.max(options.windowMs * SHORTEST, durationMs * MIN_IDLE_RATIO));
     options.onCycle?.(durationMs, members.size);
   }
 
@@ -92,7 +92,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     schedule(member, bytes, urgent) {
       dirty.add(member);
       waitingBytes += bytes;
-      urgentWaits ||= urgent;
+      hasUrgent ||= urgent;
       consider();
     },
     get waitingBytes() {

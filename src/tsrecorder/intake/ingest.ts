@@ -136,7 +136,7 @@ export class Ingest {
 
   /** Resumes paused connections after a commit, if there is space. */
   resumeWaiting(): void {
-    for (const { session } of this.#entries) session.resumeIfRoom();
+    for (const { session } of this.#entries) session.resumeIfSpace();
   }
 
   /**
@@ -159,7 +159,7 @@ export class Ingest {
   #finishAdopted({ session, ended, lost }: RecoveredSession): Entry {
     const entry = this.#add(session, false);
     const reason = ['the recorder that had the session was lost', ...(lost === undefined ? [] : [lost])];
-    const clean = lost === undefined && (ended || session.saidEnd);
+    const clean = lost === undefined && (ended || session.hasEnd);
     void this.#next(entry, () => this.#finish(entry, clean, reason.join('; ')));
     return entry;
   }
@@ -283,7 +283,7 @@ export class Ingest {
     clearTimeout(entry.grace);
     entry.grace = setTimeout(() => {
       void this.#next(entry, async () => {
-        if (!entry.session.attached) await this.#finish(entry, entry.session.saidEnd, reason);
+        if (!entry.session.attached) await this.#finish(entry, entry.session.hasEnd, reason);
       });
     }, this.#options.resumeGraceMs);
   }

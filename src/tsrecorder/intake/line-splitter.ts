@@ -17,7 +17,7 @@ export type UploadPiece =
       /** Number of lines that start in these bytes without `[`. They are not asciicast events. */
       readonly oddLines: number;
       /** Length up to and including the last line feed; 0 if there is none. */
-      readonly wholeBytes: number;
+      readonly completeBytes: number;
     }
   | {
       readonly kind: 'object';
@@ -115,7 +115,7 @@ export class LineSplitter {
     let position = start;
     let linesEnded = 0;
     let oddLines = 0;
-    let wholeBytes = 0;
+    let completeBytes = 0;
     while (position < chunk.length) {
       if (this.#partialBytes === 0) {
         const first = chunk[position];
@@ -130,11 +130,11 @@ export class LineSplitter {
       if (found >= 0) {
         linesEnded += 1;
         this.#partialBytes = 0;
-        wholeBytes = end - start;
+        completeBytes = end - start;
       }
       position = end;
     }
-    out.push({ kind: 'cast', bytes: chunk.subarray(start, position), linesEnded, oddLines, wholeBytes });
+    out.push({ kind: 'cast', bytes: chunk.subarray(start, position), linesEnded, oddLines, completeBytes });
     return position;
   }
 

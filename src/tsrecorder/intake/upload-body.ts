@@ -32,7 +32,7 @@ export interface UploadBody {
 export function createUploadBody(
   at: Continuation,
   bodyBytes: number,
-  tell: (acknowledged: Ack) => void,
+  onAck: (acknowledged: Ack) => void,
 ): UploadBody {
   const form = at.frames === undefined ? LINES : createFrames(at, at.frames);
   let { ack: told } = form.acknowledged(bodyBytes);
@@ -42,7 +42,7 @@ export function createUploadBody(
       const acknowledged = form.acknowledged(durableBytes);
       if (acknowledged.ack === told) return;
       told = acknowledged.ack;
-      tell(acknowledged);
+      onAck(acknowledged);
     },
   };
 }
@@ -78,7 +78,7 @@ function createFrames({ offset, preambleBytes }: Continuation, frames: number): 
       return { ack: place.lines, frames: place.frames };
     },
     end() {
-      if (!reader.isWhole) throw new TailcastError('UPLOAD_MALFORMED', 'it ends inside of a frame');
+      if (!reader.isAtBoundary) throw new TailcastError('UPLOAD_MALFORMED', 'it ends inside of a frame');
     },
   };
 }

@@ -35,10 +35,10 @@ export interface Upload {
  * Passes a chunk of the body to its session. @returns false if the caller must wait for `drain`. @throws TailcastError
  */
 export function pushInto(session: UploadSession, body: UploadBody, chunk: Uint8Array): boolean {
-  const goesOn = session.push(body.lines(chunk));
+  const isContinued = session.push(body.lines(chunk));
   // Bytes may have been durable before this chunk arrived.
   body.durable(session.durable.bodyBytes);
-  return goesOn;
+  return isContinued;
 }
 
 /**

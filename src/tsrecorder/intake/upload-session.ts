@@ -172,7 +172,7 @@ export class UploadSession implements Committable {
   }
 
   /** True if the received data contains the end of the session. No data follows. */
-  get saidEnd(): boolean {
+  get hasEnd(): boolean {
     return this.#started?.facts.outcome !== undefined;
   }
 
@@ -278,7 +278,7 @@ export class UploadSession implements Committable {
   }
 
   /** Called after a commit cycle. Resumes a waiting connection if there is space. */
-  resumeIfRoom(): void {
+  resumeIfSpace(): void {
     if (!this.#paused || this.#deps.isFull()) return;
     if ((this.#spool?.pendingBytes ?? 0) >= this.#deps.limits.maxPendingBytes) return;
     this.#paused = false;
@@ -347,8 +347,8 @@ export class UploadSession implements Committable {
       const castBytes = this.#spool.castBytes;
       this.#spool.appendCast(piece.bytes);
       this.#oddLines += piece.oddLines;
-      if (piece.wholeBytes > 0) {
-        const end = castBytes + piece.wholeBytes;
+      if (piece.completeBytes > 0) {
+        const end = castBytes + piece.completeBytes;
         this.#appended = {
           ...this.#appended,
           bodyBytes: this.#appended.bodyBytes + end - this.#appended.castBytes,

@@ -1,7 +1,7 @@
 /** Candidates for a list: uploads and their sessions, identified by name before any content is read. */
 import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
-import { goesOn, joinParts, type DescribedPart } from './join-parts.ts';
+import { isContinued, joinParts, type DescribedPart } from './join-parts.ts';
 import type { LiveRecording } from './live-recording.ts';
 import { sessionMark } from './session-part.ts';
 import { orderOf, recordingId, type RecordingKey } from '../store/key.ts';
@@ -184,7 +184,7 @@ export function addUpload(sessions: Map<string, Candidate[]>, upload: Candidate)
 /** Describes a session and joins its uploads. Returns undefined if it was removed. */
 export async function describeCandidate(candidate: Candidate): Promise<CatalogEntry | undefined> {
   const { mark, others } = candidate;
-  if (others.length === 0) return asWhole(await candidate.describe(), mark);
+  if (others.length === 0) return asSession(await candidate.describe(), mark);
   const found = await Promise.all([candidate, ...others].map((each) => each.describe()));
   const [first, ...rest] = found.filter((part) => part !== undefined);
   if (first === undefined) return undefined;
@@ -195,7 +195,7 @@ export async function describeCandidate(candidate: Candidate): Promise<CatalogEn
  * Describes a session with one visible upload. The description states the missing bytes. The place of the upload in its
  * session lets a viewer with access to the other uploads join them.
  */
-async function asWhole(
+async function asSession(
   described: DescribedPart | undefined,
   mark: string | undefined,
 ): Promise<CatalogEntry | undefined> {
@@ -217,14 +217,14 @@ async function asWhole(
   };
   const { recording } = entry;
   // `joinParts` already includes the problem and the continuation.
-  const more = part.offset === 0 ? [problem, ...goesOn(described)] : [recording.problem];
-  const told = more.filter((each) => each !== undefined).join('; ');
+  const more = part.offset === 0 ? [problem, ...isContinued(described)] : [recording.problem];
+  const problems = more.filter((each) => each !== undefined).join('; ');
   return {
     ...entry,
     recording: {
       ...recording,
       ...(isProven ? { part: place } : {}),
-      ...(told === '' ? {} : { problem: told }),
+      ...(problems === '' ? {} : { problem: problems }),
     },
   };
 }

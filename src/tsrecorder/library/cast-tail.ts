@@ -3,8 +3,8 @@ import { isCastComment, parseCastEvent } from '../../wire/asciicast/event.ts';
 import { readLines } from '../../wire/lines.ts';
 import { WireError } from '../../wire/wire-error.ts';
 
-const FIRST_LOOK_BYTES = 16_384;
-const LONGEST_LOOK_BYTES = 16_777_216;
+const MIN_TAIL_BYTES = 16_384;
+const MAX_TAIL_BYTES = 16_777_216;
 /**
  * Maximum size of a version 3 cast whose events are summed, in bytes. Times of version 3 are intervals, so the sum
  * needs every event.
@@ -34,12 +34,12 @@ export async function readCastTail(
   bytes: number,
   version: 2 | 3,
 ): Promise<CastTail> {
-  for (let look = FIRST_LOOK_BYTES; ; look *= 32) {
-    const start = Math.max(0, bytes - look);
+  for (let tailBytes = MIN_TAIL_BYTES; ; tailBytes *= 32) {
+    const start = Math.max(0, bytes - tailBytes);
     const tail = await read(start, bytes);
     const last = lastLine(tail);
     const endsWithLineFeed = tail.at(-1) === LINE_FEED;
-    if (last === undefined && start > 0 && look < LONGEST_LOOK_BYTES) continue;
+    if (last === undefined && start > 0 && tailBytes < MAX_TAIL_BYTES) continue;
     const durationSeconds = version === 2 ? secondsOf(last) : await summedSeconds(read, bytes);
     return { durationSeconds, endsWithLineFeed };
   }
@@ -64,8 +64,8 @@ async function summedSeconds(
 ): Promise<number | undefined> {
   if (bytes > MAX_SUMMED_BYTES) return undefined;
   async function* chunks(): AsyncGenerator<Uint8Array> {
-    for (let at = 0; at < bytes; at += LONGEST_LOOK_BYTES)
-      yield await read(at, Math.min(bytes, at + LONGEST_LOOK_BYTES));
+    for (let at = 0; at < bytes; at += MAX_TAIL_BYTES)
+      yield await read(at, Math.min(bytes, at + MAX_TAIL_BYTES));
   }
   let seconds: number | undefined;
   let isHeader = true;

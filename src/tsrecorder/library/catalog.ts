@@ -16,7 +16,7 @@ import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { createDescriber, storedVersion, type Describe, type TrustOf } from './describe-stored.ts';
 import {
-  besideIndex,
+  outsideIndex,
   isFound,
   listIndexed,
   storedSession,
@@ -27,7 +27,7 @@ import { listSorted } from './sorted-list.ts';
 import { createCandidateScopes, createListings, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
 import {
-  besideUploads,
+  additionalUploads,
   findNamed,
   namedSessions,
   rangeOf,
@@ -112,7 +112,7 @@ class StoreCatalog implements Catalog {
   readonly #options: CatalogOptions;
   readonly #describe: Describe;
   readonly #listings: Listings;
-  readonly #beside: IndexedListOptions;
+  readonly #unindexed: IndexedListOptions;
 
   constructor(options: CatalogOptions) {
     const { store } = options;
@@ -124,7 +124,7 @@ class StoreCatalog implements Catalog {
       describe: this.#describe,
       onChanged: (ids) => options.index?.()?.changed(ids),
     });
-    this.#beside = {
+    this.#unindexed = {
       readScopes: createCandidateScopes(),
       version: (stored) => storedVersion(store, stored),
     };
@@ -134,7 +134,7 @@ class StoreCatalog implements Catalog {
     const state = await this.#indexed(scope);
     const { sort = 'newest' } = query;
     if (sort !== 'newest') {
-      if (state !== undefined) return listSorted(state, { ...query, sort }, scope, this.#beside);
+      if (state !== undefined) return listSorted(state, { ...query, sort }, scope, this.#unindexed);
       const hasIndex = this.#options.index?.() !== undefined;
       throw new TailcastError(
         'USAGE',
@@ -146,7 +146,7 @@ class StoreCatalog implements Catalog {
     const found =
       state === undefined
         ? undefined
-        : await listIndexed(state, query, scope, this.#beside).catch(unlessBusy);
+        : await listIndexed(state, query, scope, this.#unindexed).catch(unlessBusy);
     return found ?? scan(await this.#named(query, scope), query);
   }
 
@@ -170,7 +170,7 @@ class StoreCatalog implements Catalog {
       if (state === undefined)
         return scope === 'everything' ? this.#candidateOfId(id) : this.#candidateWithin(id, scope);
       return state.covered.has(id)
-        ? state.beside.find((candidate) => candidate.id === id)
+        ? state.unindexed.find((candidate) => candidate.id === id)
         : storedSession(state.listing, id, scope);
     };
     return Promise.all(
@@ -208,7 +208,7 @@ class StoreCatalog implements Catalog {
     // neither.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
-    return besideIndex(index, live, listing, scope, this.#beside);
+    return outsideIndex(index, live, listing, scope, this.#unindexed);
   }
 
   #live(scope: Scope): readonly Candidate[] {
@@ -227,13 +227,13 @@ class StoreCatalog implements Catalog {
     const range = { ...rangeOf(query), limit: MAX_SCANNED + 1 };
     if (scope !== 'everything') {
       const visible = await visibleUploads(await listing.scopes(), scope);
-      return namedSessions(visible, await besideUploads(live, visible.byMark), range);
+      return namedSessions(visible, await additionalUploads(live, visible.byMark), range);
     }
     const { stored: all, candidate, byMark, remote } = listing;
-    const beside = await (live.length === 0
-      ? listing.beside()
-      : besideUploads(withoutCopies(live, remote), byMark));
-    return namedSessions({ all, candidate, byMark }, beside, range);
+    const unindexed = await (live.length === 0
+      ? listing.additional()
+      : additionalUploads(withoutCopies(live, remote), byMark));
+    return namedSessions({ all, candidate, byMark }, unindexed, range);
   }
 
   /**
@@ -257,8 +257,8 @@ class StoreCatalog implements Catalog {
       const named = live.find((candidate) => candidate.id === id) ?? findNamed(visible.all, id);
       return sessionWith(named, live, visible.byMark);
     }
-    const beside = state.beside.find((session) => isNamed(session, id));
-    if (beside !== undefined || !isVisible || state.covered.has(id)) return beside;
+    const unindexed = state.unindexed.find((session) => isNamed(session, id));
+    if (unindexed !== undefined || !isVisible || state.covered.has(id)) return unindexed;
     return storedSession(state.listing, id, scope);
   }
 }
@@ -299,7 +299,7 @@ async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<Cat
  * @param maxCached maximum number of descriptions in memory
  * @param trustOf checks signatures. Default: recordings have no trust level
  */
-export function storedElsewhere(
+export function remoteCandidates(
   store: ReadableStore,
   maxCached: number,
   trustOf?: TrustOf,

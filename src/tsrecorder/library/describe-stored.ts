@@ -52,7 +52,7 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       if (error instanceof TypeError || error instanceof ReferenceError) throw error;
       const problem = `the recording cannot be read: ${errorReason(error)}`;
       const recording = describeDamaged(key, stat.bytes, problem);
-      described = describeAlone(
+      described = describeSingle(
         store,
         key,
         version,
@@ -95,7 +95,7 @@ function isUnknown(error: unknown): boolean {
 }
 
 /** Describes a recording as a session with a single upload. */
-function describeAlone(
+function describeSingle(
   store: ReadableStore,
   key: RecordingKey,
   version: string,
@@ -126,7 +126,7 @@ async function describeStored(
   const sidecar = text === undefined ? undefined : parseSidecar(text);
   if (sidecar !== undefined) {
     const recording = { ...describeFromSidecar(sidecar, key, stat.bytes), ...trust };
-    const described = describeAlone(store, key, version, recording, sidecar.cast.resizeOrder);
+    const described = describeSingle(store, key, version, recording, sidecar.cast.resizeOrder);
     return {
       ...described,
       part: sidecar.part ?? described.part,
@@ -142,7 +142,7 @@ async function describeStored(
   const head = parseHead(line);
   if (head === undefined) {
     const problem = 'the header line cannot be read';
-    return describeAlone(store, key, version, { ...describeDamaged(key, stat.bytes, problem), ...trust });
+    return describeSingle(store, key, version, { ...describeDamaged(key, stat.bytes, problem), ...trust });
   }
   const foreign = await describeForeign(key, head, stat.bytes, async (start, end) =>
     Buffer.concat(await Array.fromAsync(store.read(key, 'cast', { start, end }))),
@@ -151,7 +151,7 @@ async function describeStored(
     text === undefined
       ? foreign
       : { ...foreign, problem: newerSidecar(text) ?? 'the sidecar cannot be read' };
-  return describeAlone(store, key, version, { ...recording, ...trust }, head.resizeOrder);
+  return describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
 }
 
 /** Describes a file of asciicast version 1. Every reader gets the file converted to version 2. */
@@ -164,7 +164,7 @@ async function describeVersion1(
 ): Promise<DescribedPart> {
   if (bytes > MAX_VERSION1_BYTES) {
     const problem = `a recording of asciicast version 1 can be read up to ${MAX_VERSION1_BYTES / 1024 ** 2} MiB`;
-    return describeAlone(store, key, version, { ...describeDamaged(key, bytes, problem), ...trust });
+    return describeSingle(store, key, version, { ...describeDamaged(key, bytes, problem), ...trust });
   }
   const convert = async (): Promise<Uint8Array> =>
     Buffer.from(castFromVersion1(await readText(store, key, 'cast', MAX_VERSION1_BYTES)));
@@ -181,7 +181,7 @@ async function describeVersion1(
     },
     live: undefined,
   };
-  const described = describeAlone(store, key, version, { ...recording, ...trust }, head.resizeOrder);
+  const described = describeSingle(store, key, version, { ...recording, ...trust }, head.resizeOrder);
   return {
     ...described,
     entry: { ...described.entry, pieces: [{ ...cast, start: 0 }] },

@@ -48,27 +48,27 @@ export async function* exactOutput(
   stream: 'stdout' | 'stderr',
   onProblem: (text: string) => void,
 ): AsyncGenerator<Uint8Array> {
-  const said = new Said(onProblem);
+  const state = new NoteState(onProblem);
   const left = notesIn(notes, onProblem);
   let next = await left.next();
   let offset = 0;
   for await (const lines of readLines(cast)) {
     for (const line of lines) {
       for (; next.done !== true && next.value.at <= offset; next = await left.next())
-        said.take(next.value.annotation);
+        state.take(next.value.annotation);
       offset += line.length + 1;
       const event = line[0] === OPEN_BRACKET ? parseCastEvent(decoder.decode(line)) : undefined;
       if (event?.code !== 'o') continue;
-      const bytes = said.bytesOf(event.data);
-      if (said.stream === stream) yield bytes;
+      const bytes = state.bytesOf(event.data);
+      if (state.stream === stream) yield bytes;
     }
   }
-  for (; next.done !== true; next = await left.next()) said.take(next.value.annotation);
-  said.finish();
+  for (; next.done !== true; next = await left.next()) state.take(next.value.annotation);
+  state.finish();
 }
 
 /** State from the notes: the stream of the next output, its exact bytes, and the outcome of the session. */
-class Said {
+class NoteState {
   stream: 'stdout' | 'stderr' = 'stdout';
   readonly #onProblem: (text: string) => void;
   #exact: string | undefined;

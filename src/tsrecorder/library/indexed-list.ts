@@ -25,7 +25,7 @@ import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
 /** Maximum number of recordings that are read in addition to the index. With more, the index has no benefit. */
-const MAX_BESIDE = 2000;
+const MAX_UNINDEXED = 2000;
 /** Maximum number of index queries for one page. Several are necessary only if many results no longer exist. */
 export const MAX_ASKED = 50;
 
@@ -34,7 +34,7 @@ export interface IndexedState {
   readonly index: SessionIndex;
   readonly listing: Listing;
   /** Sessions within the scope that are read in addition to the index, newest first. */
-  readonly beside: readonly Candidate[];
+  readonly unindexed: readonly Candidate[];
   /** Ids of all uploads of sessions that are read in addition to the index, independent of the scope. */
   readonly covered: ReadonlySet<string>;
 }
@@ -50,7 +50,7 @@ export interface IndexedListOptions {
  * @param live sessions of this recorder
  * @returns undefined if there are too many, or if their number is unknown
  */
-export async function besideIndex(
+export async function outsideIndex(
   index: SessionIndex,
   live: readonly Candidate[],
   listing: Listing,
@@ -58,7 +58,7 @@ export async function besideIndex(
   { readScopes }: IndexedListOptions,
 ): Promise<IndexedState | undefined> {
   const pending = index.pending();
-  if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_BESIDE)
+  if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_UNINDEXED)
     return undefined;
   const named = [...pending].map((id) => listing.find(id)).filter((found) => found !== undefined);
   const uploads = withoutCopies(live, [...listing.remote, ...named]);
@@ -68,7 +68,7 @@ export async function besideIndex(
   const covered = new Set(all.map(({ id }) => id));
   const sorted = all.toSorted(newestFirst);
   const visible = scope === 'everything' ? sorted : await (await readScopes(sorted)).within(scope);
-  return { index, listing, covered, beside: await groupSessions(visible.toSorted(newestFirst)) };
+  return { index, listing, covered, unindexed: await groupSessions(visible.toSorted(newestFirst)) };
 }
 
 /** Returns a page, or undefined if the query requires a list without the index. */
@@ -81,7 +81,7 @@ export async function listIndexed(
   const ask = askOf(query, scope);
   if (ask === undefined) return undefined;
   const { from = '', before = '' } = ask;
-  const beside = state.beside
+  const unindexed = state.unindexed
     .filter(({ order }) => order >= from && (before === '' || order < before))
     .toReversed();
   const found: Recording[] = [];
@@ -89,13 +89,13 @@ export async function listIndexed(
     if (recording !== undefined && matches(recording, query)) found.push(recording);
   };
   /** Adds the sessions outside the index that are newer than `order`. */
-  const addBeside = async (order: string): Promise<void> => {
+  const addUnindexed = async (order: string): Promise<void> => {
     for (
-      let next = beside.at(-1);
+      let next = unindexed.at(-1);
       next !== undefined && next.order > order && found.length <= query.limit;
-      next = beside.at(-1)
+      next = unindexed.at(-1)
     ) {
-      beside.pop();
+      unindexed.pop();
       add((await describeCandidate(next))?.recording);
     }
   };
@@ -108,13 +108,13 @@ export async function listIndexed(
       limit: query.limit + 1 - found.length,
     });
     for (const session of sessions) {
-      await addBeside(session.order);
+      await addUnindexed(session.order);
       if (found.length > query.limit) break;
       add(await recordingOf(state, session, scope, options));
     }
     position = more ? sessions.at(-1)?.order : undefined;
   }
-  await addBeside('');
+  await addUnindexed('');
   const recordings = found.slice(0, query.limit);
   const last = recordings.at(-1);
   return found.length <= query.limit || last === undefined ? { recordings } : { recordings, next: last.id };
@@ -178,8 +178,8 @@ export async function recordingOf(
   const candidate = listing.find(id);
   if (candidate === undefined || covered.has(id)) return undefined;
   const { mark, stored } = candidate;
-  const isAlone = mark === undefined || listing.byMark.get(mark)?.length === 1;
-  if (isAlone && stored !== undefined && (await options.version(stored)) === version) {
+  const isSingle = mark === undefined || listing.byMark.get(mark)?.length === 1;
+  if (isSingle && stored !== undefined && (await options.version(stored)) === version) {
     const known = RECORDING.safeParse(jsonOrUndefined(recording)).data;
     const isVisible = known !== undefined && (scope === 'everything' || known.state !== 'damaged');
     if (isVisible) return isWithin(scope, known) ? known : undefined;

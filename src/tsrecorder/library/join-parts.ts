@@ -101,7 +101,7 @@ function joinRecordings(
       : []),
     ...(earlierGaps ? ['output is missing before the session changed its recorder'] : []),
     ...(problem === undefined ? [] : [problem]),
-    ...goesOn(parts.at(-1)),
+    ...isContinued(parts.at(-1)),
   ];
   return {
     ...about,
@@ -126,7 +126,7 @@ function trustOfParts(parts: readonly Recording[]): Partial<Trust> {
 }
 
 /** Returns a note on an interrupted part: this recorder does not know whether the session continued. */
-export function goesOn(last: DescribedPart | undefined): readonly string[] {
+export function isContinued(last: DescribedPart | undefined): readonly string[] {
   const after = last?.part.after ?? [];
   return last?.entry.recording.state !== 'interrupted' || after.length === 0
     ? []

@@ -13,7 +13,7 @@ import {
 } from './candidates.ts';
 import type { Describe } from './describe-stored.ts';
 import { arrange, indexOfId, type Arranged } from './newest.ts';
-import { besideUploads, type BesideUploads } from './named-list.ts';
+import { additionalUploads, type AdditionalUploads } from './named-list.ts';
 import { createScopes, type ScopeIndex } from './scope.ts';
 import { recordingId } from '../store/key.ts';
 import { isSameObject, type ReadableStore, type StoredRecording } from '../store/store.ts';
@@ -31,7 +31,7 @@ export interface Listing {
   /** Uploads of each session with a mark, newest first. */
   readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
   /** Sessions with recordings of other recorders. Computed at the first call. */
-  readonly beside: () => Promise<BesideUploads>;
+  readonly additional: () => Promise<AdditionalUploads>;
   /** Index of recordings by their access marks. Computed at the first call. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
@@ -83,7 +83,7 @@ export function createListings(options: ListingsOptions): Listings {
     if (arranged?.listed !== stored) {
       const isFirst = arranged === undefined;
       const next = await arrange(stored, arranged, turns);
-      if (!isFirst) await tellChanged(next, options.onChanged, turns);
+      if (!isFirst) await reportChanges(next, options.onChanged, turns);
       arranged = next;
     }
     listing = await createListing(arranged, open, options.describe, readScopes, turns);
@@ -133,7 +133,7 @@ async function createListing(
     .map(remoteCandidate)
     .toSorted(newestFirst);
   const byMark = await uploadsOf(marked.map(candidate), remote, turns);
-  let beside: Promise<BesideUploads> | undefined;
+  let additional: Promise<AdditionalUploads> | undefined;
   let scopes: Promise<ScopeIndex<Candidate>> | undefined;
   return {
     stored: newest,
@@ -144,12 +144,12 @@ async function createListing(
     },
     remote,
     byMark,
-    beside() {
-      beside ??= besideUploads(remote, byMark).catch((error: unknown) => {
-        beside = undefined;
+    additional() {
+      additional ??= additionalUploads(remote, byMark).catch((error: unknown) => {
+        additional = undefined;
         throw error;
       });
-      return beside;
+      return additional;
     },
     scopes() {
       scopes ??= allOf(newest, remote, candidate)
@@ -193,9 +193,9 @@ async function uploadsOf(
   return sessions;
 }
 
-async function tellChanged(
+async function reportChanges(
   { added, removed }: Arranged,
-  tell: (ids: readonly string[]) => void,
+  onChanged: (ids: readonly string[]) => void,
   turns: LoopTurns,
 ): Promise<void> {
   if (added.length === 0) return;
@@ -211,11 +211,11 @@ async function tellChanged(
     if (known === undefined || !isSame(known, recording)) ids.push(id);
     if (turns.isDue()) await turns.turn();
     if (ids.length < CHANGED_PAGE) continue;
-    tell(ids);
+    onChanged(ids);
     ids = [];
     await turns.turn();
   }
-  if (ids.length > 0) tell(ids);
+  if (ids.length > 0) onChanged(ids);
 }
 
 function isSame(left: StoredRecording, right: StoredRecording): boolean {

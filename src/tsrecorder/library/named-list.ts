@@ -43,7 +43,7 @@ export function rangeOf({ from, to, cursor }: CatalogQuery): Omit<NamedRange, 'l
 }
 
 /** Uploads outside the list, or uploads with newer facts than the list has. */
-export interface BesideUploads {
+export interface AdditionalUploads {
   readonly ids: ReadonlySet<string>;
   readonly marks: ReadonlySet<string>;
   /** Their sessions, including listed uploads, newest first. */
@@ -51,19 +51,19 @@ export interface BesideUploads {
 }
 
 /** Groups the uploads in `beside` by session, together with the listed uploads of these sessions. */
-export async function besideUploads(
-  beside: readonly Candidate[],
+export async function additionalUploads(
+  additional: readonly Candidate[],
   byMark: NamedUploads<Candidate>['byMark'],
-): Promise<BesideUploads> {
-  const marks = new Set(beside.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const sessions = await sessionsOf(beside, marks, byMark);
-  return { ids: new Set(beside.map(({ id }) => id)), marks, sessions };
+): Promise<AdditionalUploads> {
+  const marks = new Set(additional.map(({ mark }) => mark).filter((mark) => mark !== undefined));
+  const sessions = await sessionsOf(additional, marks, byMark);
+  return { ids: new Set(additional.map(({ id }) => id)), marks, sessions };
 }
 
 /** Returns sessions, newest first. The first upload represents the session. */
 export async function namedSessions<T extends { readonly key: RecordingKey }>(
   { all, candidate, byMark }: NamedUploads<T>,
-  { ids, marks, sessions }: BesideUploads,
+  { ids, marks, sessions }: AdditionalUploads,
   { before, from, limit }: NamedRange,
 ): Promise<readonly Candidate[]> {
   const turns = createLoopTurns();
@@ -72,7 +72,7 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
   const findParts = createPartFinder(byMark);
   const found: Candidate[] = [];
   let next = startOf(sessions, ({ order }) => order);
-  const addBeside = (order: string): void => {
+  const addAdditional = (order: string): void => {
     for (let session = sessions[next]; found.length < limit; session = sessions[next]) {
       if (session === undefined || session.order < order || session.order < from) return;
       found.push(session);
@@ -86,22 +86,22 @@ export async function namedSessions<T extends { readonly key: RecordingKey }>(
     if (upload === undefined || upload.order < from) break;
     const { mark, id } = upload;
     if (ids.has(id) || (mark !== undefined && marks.has(mark))) continue;
-    addBeside(upload.order);
+    addAdditional(upload.order);
     const session = mark === undefined ? upload : await sessionOf(upload, findParts);
     if (session !== undefined && found.length < limit) found.push(session);
   }
-  addBeside('');
+  addAdditional('');
   return found;
 }
 
 /** Returns the sessions with at least one upload in `beside`, newest first. */
 async function sessionsOf(
-  beside: readonly Candidate[],
+  additional: readonly Candidate[],
   marks: ReadonlySet<string>,
   byMark: ReadonlyMap<string, readonly Candidate[]>,
 ): Promise<readonly Candidate[]> {
   const uploads = withoutCopies(
-    beside,
+    additional,
     [...marks].flatMap((mark) => byMark.get(mark) ?? []),
   );
   return groupSessions(uploads.toSorted(newestFirst));

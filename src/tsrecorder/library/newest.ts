@@ -15,7 +15,7 @@ export function newestStored(left: StoredRecording, right: StoredRecording): num
  */
 export function firstOf<T extends object>(
   list: readonly T[],
-  isBehind: (item: T) => boolean,
+  isAfter: (item: T) => boolean,
   [start, end]: readonly [start: number, end: number] = [0, list.length],
 ): number {
   let low = start;
@@ -23,7 +23,7 @@ export function firstOf<T extends object>(
   while (low < high) {
     const middle = (low + high) >> 1;
     const item = list[middle];
-    if (item === undefined || isBehind(item)) high = middle;
+    if (item === undefined || isAfter(item)) high = middle;
     else low = middle + 1;
   }
   return low;
@@ -36,9 +36,9 @@ export function firstOf<T extends object>(
 export function indexOfId(newest: Newest, id: string, near = 0): number {
   const key = splitRecordingId(id);
   if (key === undefined) return -1;
-  const isBehind = (recording: StoredRecording): boolean => newestKeyFirst(recording.key, key) >= 0;
+  const isAfter = (recording: StoredRecording): boolean => newestKeyFirst(recording.key, key) >= 0;
   // One time has several spellings.
-  for (let at = firstOf(newest, isBehind, reach(newest, isBehind, near)); ; at += 1) {
+  for (let at = firstOf(newest, isAfter, reach(newest, isAfter, near)); ; at += 1) {
     const found = newest[at]?.key;
     if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
     if (found.time === key.time && found.nodeId === key.nodeId) return at;
@@ -48,17 +48,17 @@ export function indexOfId(newest: Newest, id: string, near = 0): number {
 /** Returns a range that contains the first item behind. The search doubles its steps. */
 function reach(
   newest: Newest,
-  isBehind: (recording: StoredRecording) => boolean,
+  isAfter: (recording: StoredRecording) => boolean,
   near: number,
 ): readonly [start: number, end: number] {
-  const isBehindAt = (at: number): boolean | undefined => {
+  const isAfterAt = (at: number): boolean | undefined => {
     const recording = newest[at];
-    return recording === undefined ? undefined : isBehind(recording);
+    return recording === undefined ? undefined : isAfter(recording);
   };
   let at = Math.max(0, Math.min(near, newest.length - 1));
-  const isBack = isBehindAt(at) === true;
+  const isBack = isAfterAt(at) === true;
   let from = at;
-  for (let step = 1; isBehindAt(at) === isBack; step *= 2) {
+  for (let step = 1; isAfterAt(at) === isBack; step *= 2) {
     from = at;
     at += isBack ? -step : step;
   }

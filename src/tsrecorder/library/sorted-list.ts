@@ -33,13 +33,13 @@ export async function listSorted(
   const ask = askOf({ ...narrowed, limit }, scope);
   if (ask === undefined) throw new TailcastError('USAGE', `sort=${sort}: a name that is asked for is empty`);
   const begin = cursor === undefined ? undefined : parseCursor(cursor);
-  const waiting = await placedBeside(state, sort, ask, begin);
+  const waiting = await placeUnindexed(state, sort, ask, begin);
   const found: Placed[] = [];
   const add = (placed: Placed): void => {
     if (placed.recording !== undefined && matches(placed.recording, query)) found.push(placed);
   };
   /** Adds the sessions outside the index that come before `at`. */
-  const addBeside = (at: ListPosition | undefined): void => {
+  const addUnindexed = (at: ListPosition | undefined): void => {
     for (
       let next = waiting.at(-1);
       next !== undefined && found.length <= limit && (at === undefined || compare(sort, next.at, at) < 0);
@@ -60,14 +60,14 @@ export async function listSorted(
     });
     for (const session of sessions) {
       const at = positionOf(sort, session.order, session.value);
-      addBeside(at);
+      addUnindexed(at);
       if (found.length > limit) break;
       add({ at, recording: await recordingOf(state, session, scope, options) });
       after = at;
     }
     isWhole = !more;
   }
-  if (isWhole) addBeside(undefined);
+  if (isWhole) addUnindexed(undefined);
   const page = found.slice(0, limit);
   const recordings = page.flatMap(({ recording }) => (recording === undefined ? [] : [recording]));
   // The next page must not read removed recordings again.
@@ -82,13 +82,13 @@ function parseCursor(cursor: string): ListPosition {
 }
 
 /** Returns the sessions outside the index within the requested times and behind `begin`, in reverse order. */
-async function placedBeside(
-  { beside }: IndexedState,
+async function placeUnindexed(
+  { unindexed }: IndexedState,
   sort: Sort,
   { from = '', before = '' }: ListAsk,
   begin: ListPosition | undefined,
 ): Promise<Placed[]> {
-  const wanted = beside.filter(({ order }) => order >= from && (before === '' || order < before));
+  const wanted = unindexed.filter(({ order }) => order >= from && (before === '' || order < before));
   const described = await Promise.all(wanted.map(describeCandidate));
   return described
     .flatMap((entry, at): readonly Placed[] => {

@@ -30,7 +30,7 @@ export interface StoredSourcesOptions {
 }
 
 const gunzipped = promisify(gunzip);
-const ASK_AGAIN_MS = 100;
+const POLL_MS = 100;
 
 /** Calls `use` with the sources, and removes the temporary files afterwards. */
 export async function withStoredSources<T>(
@@ -81,6 +81,6 @@ async function waitForIndex(
       if (error instanceof TailcastError && error.code === 'PLAY_INDEX_UNAVAILABLE') return undefined;
       throw error;
     }
-    await sleep(ASK_AGAIN_MS, undefined, { signal });
+    await sleep(POLL_MS, undefined, { signal });
   }
 }

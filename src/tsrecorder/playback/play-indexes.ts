@@ -65,7 +65,7 @@ interface Build {
   readonly done: Promise<void>;
   failure: string | undefined;
   /** True if the recording was removed during the build. */
-  isGone: boolean;
+  isRemoved: boolean;
 }
 
 const THREAD = new URL(
@@ -87,7 +87,7 @@ const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
 const MAX_IN_MEMORY = 8;
 /** Suffixes of the files next to an index. */
-const BESIDE = ['.frames', '.text'] as const;
+const SIDE_FILES = ['.frames', '.text'] as const;
 
 const storedIndex = z.object({
   index: playIndexSchema,
@@ -192,12 +192,12 @@ function createBuilds(options: PlayIndexOptions): Builds {
       // `close` has terminated the threads that existed then.
       if (closed) return;
       await runThread(readCast(entry, { start: 0, end: bytes }), { ...task, places }, state, threads);
-      if (state.isGone) throw new Error('the recording was removed');
+      if (state.isRemoved) throw new Error('the recording was removed');
       await rename(task.indexPath, `${path}.json`);
       await trim(directory, options.maxBytes, name);
     } catch (error) {
       // `trim` must not count partial files.
-      for (const ending of ['.json.new', ...BESIDE])
+      for (const ending of ['.json.new', ...SIDE_FILES])
         await rm(join(directory, name + ending), { force: true });
       if (closed) return;
       state.failure = errorText(error);
@@ -222,14 +222,14 @@ function createBuilds(options: PlayIndexOptions): Builds {
         total: bytes,
         done: promise,
         failure: undefined,
-        isGone: false,
+        isRemoved: false,
       };
       builds.set(name, state);
       void limiter.run(() => make(entry, covered, state), undefined, owner).finally(resolve);
       return state;
     },
     forget(ids) {
-      for (const [name, state] of builds) if (ids.has(idOf(name))) state.isGone = true;
+      for (const [name, state] of builds) if (ids.has(idOf(name))) state.isRemoved = true;
     },
     async close() {
       closed = true;
@@ -400,7 +400,7 @@ async function trim(directory: string, maxBytes: number, kept: string): Promise<
     if (!file.endsWith('.json')) continue;
     const name = file.slice(0, -'.json'.length);
     const [index, ...beside] = await Promise.all(
-      ['.json', ...BESIDE].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
+      ['.json', ...SIDE_FILES].map((ending) => stat(join(directory, name + ending)).catch(() => undefined)),
     );
     const bytes = [index, ...beside].reduce((sum, file) => sum + (file?.size ?? 0), 0);
     found.push({ name, bytes, usedMs: index?.mtimeMs ?? 0 });
@@ -409,7 +409,7 @@ async function trim(directory: string, maxBytes: number, kept: string): Promise<
   for (const { name, bytes } of found.toSorted((left, right) => left.usedMs - right.usedMs)) {
     if (total <= maxBytes) return;
     if (name === kept) continue;
-    for (const ending of ['.json', ...BESIDE]) await rm(join(directory, name + ending), { force: true });
+    for (const ending of ['.json', ...SIDE_FILES]) await rm(join(directory, name + ending), { force: true });
     total -= bytes;
   }
 }

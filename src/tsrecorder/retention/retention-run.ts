@@ -248,7 +248,7 @@ async function signedSizeOf(
 /** Returns the recordings for which `isAsked` returns true, with their sizes. Some stores do not list sizes. */
 async function keptRecordings(
   store: RecordingStore,
-  isAsked: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
+  isIncluded: (recording: Pick<KeptRecording, 'startedAtMs'>) => boolean,
   signal: AbortSignal,
 ): Promise<readonly KeptRecording[]> {
   const stored = await unlessAborted(store.list(), signal);
@@ -258,7 +258,7 @@ async function keptRecordings(
     signal.throwIfAborted();
     if (turns.isDue()) await turns.turn();
     const startedAtMs = Number((parseTime(key.time) ?? 0n) / 1_000_000n);
-    if (!isAsked({ startedAtMs })) return;
+    if (!isIncluded({ startedAtMs })) return;
     const cast = stat ?? (await store.stat(key, 'cast'));
     const bytes = listed ?? (await sizeOf(store, key, cast));
     recordings.push({ id: recordingId(key), startedAtMs, storedAtMs: cast?.modifiedAtMs ?? 0, bytes });
@@ -291,9 +291,9 @@ export async function applyRetention(
   const { store, evidence, trusted, policy, nowMs } = options;
   const now = nowMs();
   // Without a size limit, the sizes of other recordings are not needed.
-  const isAsked = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
+  const isIncluded = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
-  const asked = await keptRecordings(store, isAsked, signal);
+  const asked = await keptRecordings(store, isIncluded, signal);
   const holds = await settleHolds(options, signal);
   const { plan } = await planSessions(store, trusted, holds.proofs, (held) =>
     planRetention(asked, held, policy, now, (recordings) => unlessAborted(findUsers(recordings), signal)),

@@ -110,11 +110,11 @@ export async function planRetention(
   if (keptBytes > maxBytes) {
     const users = await findUsers(kept);
     for (const [at, { bytes }] of kept.entries()) unsignedBytes += bytes - (users[at]?.bytes ?? bytes);
-    const mayGo = ({ storedAtMs }: KeptRecording): boolean =>
+    const isRemovable = ({ storedAtMs }: KeptRecording): boolean =>
       keptBytes - unsignedBytes > maxBytes && !isYoung(storedAtMs, policy, nowMs);
     for (const recording of kept.filter((_, at) => users[at] === undefined)) {
       if (turns.isDue()) await turns.turn();
-      if (!mayGo(recording) || !plan(recording, 'unverified')) unprovenBytes += recording.bytes;
+      if (!isRemovable(recording) || !plan(recording, 'unverified')) unprovenBytes += recording.bytes;
     }
     unprovenBytes += unsignedBytes;
     const shares = createShares(kept, users, ({ startedAtMs, storedAtMs }) =>
@@ -173,7 +173,7 @@ interface NextRemoval extends SignedRecording {
 function createShares(
   recordings: readonly KeptRecording[],
   users: readonly (SignedUser | undefined)[],
-  mustStay: (recording: KeptRecording) => boolean,
+  isRequired: (recording: KeptRecording) => boolean,
 ): { next(): NextRemoval | undefined } {
   const byUser = new Map<string, Share>();
   for (const [at, recording] of recordings.entries()) {
@@ -183,7 +183,7 @@ function createShares(
     const share = byUser.get(user) ?? { user, bytes: 0, queue: [], at: 0 };
     byUser.set(user, share);
     share.bytes += bytes;
-    if (!mustStay(recording)) share.queue.push({ recording, bytes });
+    if (!isRequired(recording)) share.queue.push({ recording, bytes });
   }
   /** Smallest first. */
   const sorted = [...byUser.values()].sort(smallestFirst);

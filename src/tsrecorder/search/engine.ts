@@ -18,7 +18,7 @@ import type { ViewerTerms } from '../../search/viewer-terms.ts';
 type Answered<T> = T | Promise<T>;
 
 /** A complete session. */
-export interface WholeSession {
+export interface CompleteSession {
   readonly doc: SessionDoc;
   readonly moments: readonly Moment[];
   readonly partial: boolean;
@@ -32,7 +32,7 @@ export interface WritingEngine {
    */
   version(id: string): Answered<string | undefined>;
   /** Adds a session. It replaces its older version at the next flush. Add each session once per flush. */
-  add(session: WholeSession): Answered<void>;
+  add(session: CompleteSession): Answered<void>;
   /** Writes the added sessions. @returns their number */
   flush(): Answered<number>;
   /** Appends to a running session, whose version is empty until it is added. `fresh`: deletes its earlier text. */
@@ -63,5 +63,5 @@ export interface ReadingEngine {
   versions(after: string, limit: number): Answered<readonly IndexedSession[]>;
   version(id: string): Answered<string | undefined>;
   /** Returns true if the index contains exactly these moments of a session with their words. */
-  holds(id: string, moments: readonly Moment[]): Answered<boolean>;
+  containsExactly(id: string, moments: readonly Moment[]): Answered<boolean>;
 }

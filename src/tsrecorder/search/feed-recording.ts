@@ -11,7 +11,7 @@ import type { Effort } from './messages.ts';
 import type { SearchMetrics } from './search-metrics.ts';
 
 /** A recording that the process started to read. */
-export interface BegunReading {
+export interface ReadingJob {
   readonly index: IndexClient;
   readonly id: string;
   readonly key: number;
@@ -28,13 +28,13 @@ export interface BegunReading {
 }
 
 /** Sends the complete recording. */
-export async function* feedRecording(begun: BegunReading): ReadingSteps {
-  const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = begun;
+export async function* feedRecording(job: ReadingJob): ReadingSteps {
+  const { index, id, key, entry, effort, beforeFinish, matched, metrics, log } = job;
   let isOpen = true;
   /** True while an error would come from the index, such as a full disk, and not from the recording. */
   let isWriting = false;
   try {
-    const last = yield* feed(begun);
+    const last = yield* feed(job);
     if (last === 'costly') return 'costly';
     isWriting = true;
     await beforeFinish();
@@ -49,7 +49,7 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
     await matched?.(entry.recording, done.matches);
     return 'read';
   } catch (error) {
-    if (index.isGone || !isOpen || isWriting) throw error;
+    if (index.isStopped || !isOpen || isWriting) throw error;
     // The store failed, not the index. The next comparison finds the recording again.
     metrics.unreadable();
     log.warn(
@@ -58,7 +58,7 @@ export async function* feedRecording(begun: BegunReading): ReadingSteps {
     );
     return 'later';
   } finally {
-    if (isOpen && !index.isGone) await index.ask('drop', { key });
+    if (isOpen && !index.isStopped) await index.ask('drop', { key });
   }
 }
 
@@ -69,7 +69,7 @@ async function* feed({
   entry,
   bytes: end,
   effort,
-}: BegunReading): AsyncGenerator<number, Uint8Array | 'costly' | undefined> {
+}: ReadingJob): AsyncGenerator<number, Uint8Array | 'costly' | undefined> {
   let last: Uint8Array | undefined;
   for await (const bytes of piecesOf(entry, 0, end)) {
     if (last !== undefined) {

@@ -8,7 +8,7 @@ import type { Answer, Ask, IndexOperation, IndexRequest, IndexResponse } from '.
 export interface IndexClient {
   /** Sends a request. @throws Error if the operation fails or the process exited; QueryError for an invalid query */
   ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
-  readonly isGone: boolean;
+  readonly isStopped: boolean;
   /** Number of pending requests. */
   readonly unanswered: number;
   /** Kills the process, which is the only way to interrupt SQLite. */
@@ -59,13 +59,13 @@ export async function startIndexClient(open: Ask<'open'>, signal?: AbortSignal):
 function createClient(child: ChildProcess): IndexClient {
   const waiting = new Map<number, Waiting>();
   let last = 0;
-  let isGone = false;
-  const gone = Promise.withResolvers<void>();
+  let isStopped = false;
+  const stopped = Promise.withResolvers<void>();
   const end = (): void => {
-    isGone = true;
+    isStopped = true;
     for (const asked of waiting.values()) asked.reject(new Error('the process of the index has ended'));
     waiting.clear();
-    gone.resolve();
+    stopped.resolve();
   };
   child.on('message', (response: IndexResponse) => {
     const asked = waiting.get(response.number);
@@ -76,15 +76,15 @@ function createClient(child: ChildProcess): IndexClient {
   child.once('exit', end);
   child.once('error', end);
   return {
-    get isGone() {
-      return isGone;
+    get isStopped() {
+      return isStopped;
     },
     get unanswered() {
       return waiting.size;
     },
     ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>> {
       return new Promise<Answer<Name>>((resolve, reject) => {
-        if (isGone || !child.connected) {
+        if (isStopped || !child.connected) {
           reject(new Error('the process of the index has ended'));
           return;
         }
@@ -100,10 +100,10 @@ function createClient(child: ChildProcess): IndexClient {
       child.kill('SIGKILL');
     },
     async close() {
-      if (isGone) return;
+      if (isStopped) return;
       if (child.connected) child.disconnect();
       const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
-      await gone.promise;
+      await stopped.promise;
       clearTimeout(timer);
     },
   };

@@ -80,7 +80,7 @@ export function createIndexHandlers(): IndexHandlers {
     compare({ key }) {
       const whole = recording(key);
       fed.delete(key);
-      return read().holds(whole.doc.names.id, whole.end());
+      return read().containsExactly(whole.doc.names.id, whole.end());
     },
     status: () => written().status(),
     async check() {

@@ -181,7 +181,7 @@ class StoreIndexer implements Indexer {
     while (!signal.aborted) {
       try {
         this.#client ??= await this.#options.start(signal);
-        if (this.#client.isGone) throw new Error('the process of the index has ended');
+        if (this.#client.isStopped) throw new Error('the process of the index has ended');
         this.#problem = undefined;
         await this.#work(this.#client);
       } catch (error) {
@@ -229,7 +229,7 @@ class StoreIndexer implements Indexer {
       await this.#indexNext(index, id);
       return;
     }
-    if (this.#long.isLeft) {
+    if (this.#long.hasMore) {
       await this.#advanceLong(index);
       return;
     }
@@ -342,7 +342,7 @@ class StoreIndexer implements Indexer {
   }
 
   async #advanceLong(index: IndexClient): Promise<void> {
-    const id = await this.#long.advance((begun) => this.#indexStored(index, begun, 'full'));
+    const id = await this.#long.advance((job) => this.#indexStored(index, job, 'full'));
     if (id !== undefined) this.#read.add(id);
   }
 
@@ -417,9 +417,9 @@ class StoreIndexer implements Indexer {
     const key = this.#newKey();
     const doc = { names: sessionNames(entry.recording), version: '', text };
     await index.ask('begin', { key, doc, isLive: true, effort: 'quick' });
-    const begun: Followed = { key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
-    this.#followed.set(id, begun);
-    return begun;
+    const job: Followed = { key, entry, fed: 0, isDone: false, waitingSince: this.#waits.begin(id) };
+    this.#followed.set(id, job);
+    return job;
   }
 
   async #remove(index: IndexClient): Promise<void> {

@@ -25,13 +25,13 @@ export class LongRecordings {
   #credit = 0;
 
   /** True if recordings are left. */
-  get isLeft(): boolean {
+  get hasMore(): boolean {
     return this.#queue.size > 0 || this.#jobs.size > 0;
   }
 
   /** True if one of these recordings is due before quick readings. */
   get isDue(): boolean {
-    return this.isLeft && this.#credit > 0;
+    return this.hasMore && this.#credit > 0;
   }
 
   *ids(): Generator<string> {
@@ -50,7 +50,7 @@ export class LongRecordings {
 
   /** Adds the work units of a quick reading to the credit. */
   earn(work: number): void {
-    if (this.isLeft) this.#credit += work * SHARE;
+    if (this.hasMore) this.#credit += work * SHARE;
   }
 
   /**
@@ -71,7 +71,7 @@ export class LongRecordings {
       return undefined;
     }
     this.#jobs.delete(owner);
-    if (!this.isLeft) this.#credit = 0;
+    if (!this.hasMore) this.#credit = 0;
     return step.value === 'read' ? job.id : undefined;
   }
 

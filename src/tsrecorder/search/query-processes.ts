@@ -50,7 +50,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
   async function take(): Promise<IndexClient> {
     closing.signal.throwIfAborted();
     for (let client = free.pop(); client !== undefined; client = free.pop())
-      if (!client.isGone) return client;
+      if (!client.isStopped) return client;
     return withTimeout(START_MS, 'starting the process of the index', closing.signal, (signal) =>
       startIndexClient({ ...options.place, mayWrite: false }, signal),
     );

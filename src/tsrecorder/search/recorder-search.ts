@@ -203,26 +203,27 @@ class IndexedSearch implements RecorderSearch {
   async #startWriter(place: IndexPlace, signal: AbortSignal): Promise<IndexClient> {
     const unusable = this.#unusable;
     this.#unusable = undefined;
-    if (unusable !== undefined && (await this.#places.discard(place, unusable))) this.#sayDamaged(unusable);
+    if (unusable !== undefined && (await this.#places.discard(place, unusable)))
+      this.#reportDamaged(unusable);
     try {
       return this.#watched(await startIndexClient({ ...place, mayWrite: true }, signal));
     } catch (error) {
       signal.throwIfAborted();
       if (!(await this.#places.discard(place, error))) throw error;
-      this.#sayDamaged(error);
+      this.#reportDamaged(error);
       return this.#watched(await startIndexClient({ ...place, mayWrite: true }, signal));
     }
   }
 
-  #sayDamaged(error: unknown): void {
+  #reportDamaged(error: unknown): void {
     this.#options.log.error({ error: errorText(error) }, 'the search index is damaged and is built anew');
   }
 
   /** Returns a client that remembers errors of the writer. The next writer may have to start with an empty index. */
   #watched(client: IndexClient): IndexClient {
     return {
-      get isGone() {
-        return client.isGone;
+      get isStopped() {
+        return client.isStopped;
       },
       get unanswered() {
         return client.unanswered;

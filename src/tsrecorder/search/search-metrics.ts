@@ -102,8 +102,8 @@ export function createSearchMetrics(registry: Registry = new Registry()): Search
     watch(progress) {
       watched = progress;
     },
-    asked(kind, took, code) {
-      seconds.observe({ kind }, took);
+    asked(kind, elapsedMs, code) {
+      seconds.observe({ kind }, elapsedMs);
       if (code?.startsWith('SEARCH_') === true) queryFailures.inc({ code });
     },
     failed: () => failures.inc(),

@@ -50,7 +50,7 @@ export interface VerifyIndexOptions {
 }
 
 const SAMPLE = 200;
-const SAY_EVERY = 1000;
+const REPORT_EVERY = 1000;
 
 /** Verifies an index. The last line is missing if the verification was incomplete. */
 export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<VerifyLine> {
@@ -64,16 +64,16 @@ export async function* verifyIndex(options: VerifyIndexOptions): AsyncGenerator<
     for (const [at, { key }] of newest.entries()) {
       signal.throwIfAborted();
       const id = recordingId(key);
-      const readsText = options.text !== 'none' && at % every === start;
-      const found = await checkOne(index, id, readsText, options);
+      const comparesText = options.text !== 'none' && at % every === start;
+      const found = await checkOne(index, id, comparesText, options);
       counts.checked += 1;
-      if (readsText) counts.texts += 1;
+      if (comparesText) counts.texts += 1;
       if (found !== undefined && pending()?.has(id) !== false) counts.pending += 1;
       else if (found !== undefined) {
         counts.faults += 1;
         yield { recording: id, fault: found };
       }
-      if (counts.checked % SAY_EVERY === 0) yield { checked: counts.checked, of: newest.length };
+      if (counts.checked % REPORT_EVERY === 0) yield { checked: counts.checked, of: newest.length };
     }
     for (const id of unlisted) {
       // The session is running, or was stored or removed during the verification.
@@ -114,7 +114,7 @@ async function heldAgainst(
 async function checkOne(
   index: IndexClient,
   id: string,
-  readsText: boolean,
+  comparesText: boolean,
   { catalog, indexedText, trusted }: VerifyIndexOptions,
 ): Promise<IndexFault | undefined> {
   const entry = await catalog.find(id);
@@ -125,7 +125,7 @@ async function checkOne(
   if (entry.recording.id !== id) return version === undefined ? undefined : 'tooMany';
   if (version === undefined) return 'missing';
   if (version !== `${entry.version}${indexRevision(indexedText, trusted)}`) return 'version';
-  return readsText ? checkText(index, entry, indexedText) : undefined;
+  return comparesText ? checkText(index, entry, indexedText) : undefined;
 }
 
 async function checkText(
@@ -143,7 +143,7 @@ async function checkText(
   try {
     if (text !== 'off') await feedCast(index, key, entry, 0, castBytes(entry));
   } catch (error) {
-    if (index.isGone) throw error;
+    if (index.isStopped) throw error;
     return 'unreadable';
   }
   return (await index.ask('compare', { key })) ? undefined : 'text';

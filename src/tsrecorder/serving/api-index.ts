@@ -65,9 +65,9 @@ export function addIndexApi(
       gone.abort();
       isVerified = false;
     });
-    async function* told(): AsyncGenerator<string> {
+    async function* ndjson(): AsyncGenerator<string> {
       for await (const line of lines) yield `${JSON.stringify(line)}\n`;
     }
-    return reply.type('application/x-ndjson').send(Readable.from(told(), { objectMode: false }));
+    return reply.type('application/x-ndjson').send(Readable.from(ndjson(), { objectMode: false }));
   });
 }

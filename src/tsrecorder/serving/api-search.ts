@@ -72,8 +72,8 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
 
   async function indexFor(viewer: Viewer): Promise<ShownIndex> {
     const { state, problem, ...counted } = await searching().progress();
-    const told = { state, ...(problem === undefined ? {} : { problem }) };
-    return access.scope(viewer) === 'everything' ? { ...told, ...counted } : told;
+    const status = { state, ...(problem === undefined ? {} : { problem }) };
+    return access.scope(viewer) === 'everything' ? { ...status, ...counted } : status;
   }
 
   app.get('/api/v1/search', async (request, reply) => {

@@ -43,7 +43,7 @@ import type { Catalog } from '../library/catalog.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
 import { addSearchApi } from './api-search.ts';
-import { addCompression, takesGzip } from './compression.ts';
+import { addCompression, acceptsGzip } from './compression.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { EventQuery, EventSearch } from '../events/event-query.ts';
 import type { Cursors } from './cursors.ts';
@@ -231,9 +231,9 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     reply.header('cache-control', 'private, no-cache').type('application/json');
     const found = await options.playIndexes.transcript(entry);
     if ('progress' in found) return reply.code(202).send(found);
-    const isTaken = takesGzip(request.headers['accept-encoding']);
-    if (isTaken) reply.header('content-encoding', 'gzip');
-    return reply.header('vary', 'accept-encoding').send(isTaken ? found : await gunzipped(found));
+    const isCompressed = acceptsGzip(request.headers['accept-encoding']);
+    if (isCompressed) reply.header('content-encoding', 'gzip');
+    return reply.header('vary', 'accept-encoding').send(isCompressed ? found : await gunzipped(found));
   });
   app.get('/api/v1/recordings/:id/sidecar', async (request, reply) =>
     sendObject(store, await find(request, reply, 'download'), 'sidecar', 'application/json', reply),
@@ -352,7 +352,7 @@ async function sendCast(
   if (follow || presentation !== undefined) {
     const gone = new AbortController();
     reply.raw.once('close', () => gone.abort());
-    const cast = follow ? followCast(entry, gone.signal) : readCast(entry, wholeOf(entry));
+    const cast = follow ? followCast(entry, gone.signal) : readCast(entry, rangeOf(entry));
     return reply.send(streamOf(presentation === undefined ? cast : presentCast(cast, presentation)));
   }
   return sendStored(entry, request, reply);
@@ -361,7 +361,7 @@ async function sendCast(
 /** Sends the cast or a range of it. */
 function sendStored(entry: CatalogEntry, request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const { headers } = request;
-  const bytes = wholeOf(entry).end;
+  const bytes = rangeOf(entry).end;
   const tag = entry.version === undefined ? undefined : `"${entry.version}"`;
   if (tag !== undefined) reply.header('etag', tag);
   if (tag !== undefined && headers['if-none-match'] === tag) return reply.code(304).send();
@@ -414,7 +414,7 @@ async function sendObject(
   return reply.send(streamOf(store.read(storedAs, kind)));
 }
 
-function wholeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {
+function rangeOf(entry: CatalogEntry): { readonly start: number; readonly end: number } {
   return { start: 0, end: castBytes(entry) };
 }
 

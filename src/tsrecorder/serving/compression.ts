@@ -11,7 +11,7 @@ const MIN_BYTES = 1024;
 const compress = promisify(gzip);
 
 /** Returns true if the client accepts gzip (RFC 9110 12.5.3). */
-export function takesGzip(accepted: string | string[] | undefined): boolean {
+export function acceptsGzip(accepted: string | string[] | undefined): boolean {
   return String(accepted ?? '')
     .split(',')
     .some((coding) => /^\s*(?:gzip|\*)\s*(?:;\s*q=(?!0(?:\.0*)?\s*$).*)?$/i.test(coding));
@@ -25,7 +25,7 @@ export function addCompression(app: FastifyInstance): void {
     const isText = typeof payload === 'string' || Buffer.isBuffer(payload);
     if (!isText || payload.length < MIN_BYTES || reply.statusCode !== 200) return payload;
     reply.header('vary', 'accept-encoding');
-    if (!takesGzip(request.headers['accept-encoding'])) return payload;
+    if (!acceptsGzip(request.headers['accept-encoding'])) return payload;
     reply.removeHeader('content-length').header('content-encoding', 'gzip');
     return compress(payload);
   });

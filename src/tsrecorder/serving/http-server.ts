@@ -111,10 +111,10 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
   const timer = setTimeout(() => socket.destroy(), timeoutMs);
   const stop = (): void => {
     clearTimeout(timer);
-    socket.off('readable', look);
+    socket.off('readable', sweep);
     socket.off('close', stop);
   };
-  function look(): void {
+  function sweep(): void {
     for (let chunk: unknown = socket.read(); chunk instanceof Buffer; chunk = socket.read()) {
       seen = Buffer.concat([seen, chunk]);
       const same = Math.min(seen.length, PREFACE.length);
@@ -126,7 +126,7 @@ function sniffProtocol(socket: Socket, timeoutMs: number, decide: (protocol: 'h1
       return;
     }
   }
-  socket.on('readable', look);
+  socket.on('readable', sweep);
   socket.on('close', stop);
 }
 

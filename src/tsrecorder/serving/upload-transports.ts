@@ -59,13 +59,13 @@ export function overHttp2(stream: ServerHttp2Stream): UploadTransport {
     end(acks) {
       accept({});
       stream.end(acks);
-      dropRest(stream);
+      drainBody(stream);
     },
   };
 }
 
 /** Drops the rest of the body for a while after the complete response, and then resets the stream. */
-export function dropRest(stream: ServerHttp2Stream): void {
+export function drainBody(stream: ServerHttp2Stream): void {
   stream.resume();
   const timer = setTimeout(() => stream.close(constants.NGHTTP2_NO_ERROR), LINGER_MS);
   stream.once('close', () => clearTimeout(timer));
@@ -146,7 +146,7 @@ function createReader(events: UploadReceiver): (chunk: Uint8Array) => void {
   const reader = createRecordReader(MAX_UPLOAD_RECORD_BYTES, (piece) => events.data(piece));
   let ended = false;
   let broken = false;
-  const tellEnd = (): void => {
+  const endRequest = (): void => {
     if (!reader.ended || ended) return;
     ended = true;
     events.end();
@@ -157,11 +157,11 @@ function createReader(events: UploadReceiver): (chunk: Uint8Array) => void {
       reader.push(chunk);
     } catch (error) {
       broken = true;
-      tellEnd();
+      endRequest();
       events.broken(new TailcastError('UPLOAD_MALFORMED', errorText(error), { cause: error }));
       return;
     }
-    tellEnd();
+    endRequest();
   };
 }
 

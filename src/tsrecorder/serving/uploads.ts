@@ -40,7 +40,7 @@ import type { Ingest } from '../intake/ingest.ts';
 import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { RecordingKey } from '../store/key.ts';
 import { takeRecording, type UploadTransport } from './upload-handler.ts';
-import { dropRest, overHttp2, overUpgrade } from './upload-transports.ts';
+import { drainBody, overHttp2, overUpgrade } from './upload-transports.ts';
 
 /** Peer of an upload connection. All requests of a connection share one object. */
 export interface UploaderAddress {
@@ -167,7 +167,7 @@ async function answerRequest(
   if (path === '/v2/record')
     throw new TailcastError('UPLOAD_MALFORMED', '/v2/record is served over HTTP/2 or an upgrade');
   requireMethod(request.method, 'POST');
-  await requireRoom(options);
+  await requireSpace(options);
   await takeV1(options, uploader, request, response, mustContinue);
 }
 
@@ -201,7 +201,7 @@ async function answerStream(
     respond(stream, { ':status': 200 }, undefined);
     return;
   }
-  await requireRoom(options);
+  await requireSpace(options);
   if (method === 'HEAD') respond(stream, { ':status': 200, ...UPGRADE_OFFER }, undefined);
   else await takeRecording(options, uploader, overHttp2(stream));
 }
@@ -225,7 +225,7 @@ async function answerUpgrade(
   if (headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined) {
     throw new TailcastError('UPLOAD_MALFORMED', 'a request for an upgrade has no body');
   }
-  await requireRoom(options);
+  await requireSpace(options);
   await takeRecording(options, uploader, transport, readFields(headers));
 }
 
@@ -332,7 +332,7 @@ function peerOf({ peers }: UploadState, socket: Socket | undefined): UploaderAdd
   return peer;
 }
 
-async function requireRoom({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
+async function requireSpace({ freeBytes, minFreeBytes }: UploadOptions): Promise<void> {
   const free = await freeBytes();
   if (free !== undefined && free < minFreeBytes) throw new TailcastError('STORE_FULL');
 }
@@ -405,5 +405,5 @@ function respond(
   if (stream.destroyed) return;
   stream.respond(headers, { endStream: body === undefined });
   if (body !== undefined) stream.end(body);
-  dropRest(stream);
+  drainBody(stream);
 }

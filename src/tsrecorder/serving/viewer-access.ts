@@ -67,7 +67,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   const viewings = createViewings(nowMs);
   /** The identity of a peer does not change during a connection. */
   const known = new WeakMap<ViewerSocket, Viewer>();
-  async function behind(socket: ViewerSocket): Promise<Viewer> {
+  async function identifyPeer(socket: ViewerSocket): Promise<Viewer> {
     const asked = known.get(socket);
     if (asked !== undefined) return asked;
     const { remoteAddress = '', remotePort = 0 } = socket;
@@ -86,7 +86,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   }
   return {
     async viewer({ socket, rawHeaders }) {
-      const caller = await behind(socket);
+      const caller = await identifyPeer(socket);
       if (!mayNameViewers(options.trustedGateways, caller)) return caller;
       const named = decodeNamedViewer(rawHeaders);
       if (named === 'malformed') {

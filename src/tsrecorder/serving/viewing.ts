@@ -29,21 +29,22 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
 
 /** Rule that gives viewers access to recordings. */
 export interface ViewRule {
-  readonly who: string;
-  readonly what:
+  readonly viewer: string;
+  readonly scope:
     | { readonly kind: 'everything' }
     | { readonly kind: 'namespace' | 'user' | 'tag'; readonly value: string };
 }
 
 /** Parses a rule. @throws TailcastError `CONFIG_INVALID` with the rule */
 export function parseViewRule(text: string): ViewRule {
-  const [, who = '', what] = /^([^=\s]+)(?:=(\S+))?$/.exec(text) ?? [];
-  if (who === '') throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
-  if (what === undefined) return { who, what: { kind: 'everything' } };
-  const [, kind, value = ''] = /^(namespace|user):(.+)$/.exec(what) ?? [];
-  if (kind === 'namespace' || kind === 'user') return { who, what: { kind, value } };
-  if (/^tag:.+$/.test(what)) return { who, what: { kind: 'tag', value: what } };
-  throw new TailcastError('CONFIG_INVALID', `viewers: ${what} is none of namespace:…, user:… and tag:…`);
+  const [, viewer = '', scope] = /^([^=\s]+)(?:=(\S+))?$/.exec(text) ?? [];
+  if (viewer === '')
+    throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
+  if (scope === undefined) return { viewer, scope: { kind: 'everything' } };
+  const [, kind, value = ''] = /^(namespace|user):(.+)$/.exec(scope) ?? [];
+  if (kind === 'namespace' || kind === 'user') return { viewer, scope: { kind, value } };
+  if (/^tag:.+$/.test(scope)) return { viewer, scope: { kind: 'tag', value: scope } };
+  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is none of namespace:…, user:… and tag:…`);
 }
 
 /**
@@ -65,20 +66,20 @@ export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }
 export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   if (rules.length === 0) return 'everything';
   const names = ['*', viewer.user, ...(viewer.tags ?? [])];
-  const granted = rules.filter(({ who }) => names.includes(who)).map(({ what }) => markOf(what));
+  const granted = rules.filter(({ viewer }) => names.includes(viewer)).map(({ scope }) => markOf(scope));
   const marks = granted.filter((mark) => mark !== undefined);
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
 /** Returns the mark that a recording must have for the rule, or undefined for any recording. */
-function markOf(what: ViewRule['what']): string | undefined {
-  switch (what.kind) {
+function markOf(scope: ViewRule['scope']): string | undefined {
+  switch (scope.kind) {
     case 'everything':
       return undefined;
     case 'namespace':
     case 'user':
-      return `${what.kind}:${what.value}`;
+      return `${scope.kind}:${scope.value}`;
     case 'tag':
-      return what.value;
+      return scope.value;
   }
 }

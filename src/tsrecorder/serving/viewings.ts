@@ -44,11 +44,11 @@ export function createViewings(nowMs: () => number, limits: ViewingLimits = VIEW
     once(key, record) {
       const now = nowMs();
       const viewing = known.get(key);
-      const goesOn =
+      const isContinued =
         viewing !== undefined &&
         Math.abs(now - viewing.last) < limits.silenceMs &&
         Math.abs(now - viewing.since) < limits.longestMs;
-      if (goesOn) {
+      if (isContinued) {
         viewing.last = now;
         return viewing.recorded;
       }

@@ -15,10 +15,10 @@ import type { Logger } from '../../observe/logger.ts';
 import { isSystemError, makeDirectory } from '../files/durable-files.ts';
 
 /** Error codes that mean: nothing can be created next to the store. */
-const NOT_BESIDE = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;
+const CREATE_DENIED = ['EACCES', 'EPERM', 'EROFS', 'EXDEV', 'EBUSY'] as const;
 
 /** Returns the default spool directory of the store in `directory`. */
-export function spoolBeside(directory: string): string {
+export function defaultSpoolOf(directory: string): string {
   return `${resolve(directory)}.spool`;
 }
 
@@ -32,9 +32,9 @@ export function spoolInside(directory: string): string {
  * it.
  */
 export async function placeSpool(directory: string, log: Pick<Logger, 'warn'>): Promise<string> {
-  const beside = spoolBeside(directory);
+  const beside = defaultSpoolOf(directory);
   await makeDirectory(directory);
-  const reason = (await isDirectory(beside)) ? undefined : await createBeside(directory, beside);
+  const reason = (await isDirectory(beside)) ? undefined : await createNextTo(directory, beside);
   if (reason === undefined) return beside;
   const inside = spoolInside(directory);
   log.warn({ spool: inside, reason }, 'the spool is inside the store; name another directory with --spool');
@@ -42,14 +42,14 @@ export async function placeSpool(directory: string, log: Pick<Logger, 'warn'>): 
 }
 
 /** Creates the spool directory next to the store. @returns the reason why that is impossible, or undefined */
-async function createBeside(directory: string, beside: string): Promise<string | undefined> {
+async function createNextTo(directory: string, beside: string): Promise<string | undefined> {
   // A directory next to a volume may be lost with the container.
   if (await isVolume(directory)) return 'the store is a volume of its own';
   try {
     await makeDirectory(beside);
     return undefined;
   } catch (error) {
-    if (isSystemError(error, ...NOT_BESIDE)) return errorText(error);
+    if (isSystemError(error, ...CREATE_DENIED)) return errorText(error);
     throw error;
   }
 }

@@ -19,7 +19,7 @@ import {
 import type { StoredRecording } from './store.ts';
 
 /** A folder that changed within this time may change again without a new modification time, in milliseconds. */
-const QUIET_MS = 5000;
+const SETTLE_MS = 5000;
 
 /** Session marks by recording id. */
 type Marks = ReadonlyMap<string, string>;
@@ -77,12 +77,12 @@ class Lister {
   async list(): Promise<readonly StoredRecording[]> {
     const turns = createLoopTurns();
     // NOTE: marks are read first, because a mark is written before its recording.
-    const marks = await this.#lookAtMarks(turns);
+    const marks = await this.#readMarks(turns);
     const folders = await readdir(this.#directory, { withFileTypes: true });
     const nodes = folders.filter((folder) => folder.isDirectory() && !folder.name.startsWith('.'));
     for (const entry of folders)
       if (!entry.isDirectory() && !entry.isFile()) this.#report(join(this.#directory, entry.name));
-    for (const { name } of nodes) await this.#lookAtNode(name, marks, turns);
+    for (const { name } of nodes) await this.#readNodeFolder(name, marks, turns);
     const present = new Set(nodes.map(({ name }) => name));
     for (const name of this.#known.keys()) if (!present.has(name)) this.#set(name, undefined);
     if (this.#last !== undefined) return this.#last;
@@ -97,12 +97,12 @@ class Lister {
   }
 
   async markOf(id: string): Promise<string | undefined> {
-    const marks = this.#marks?.found ?? (await this.#lookAtMarks(createLoopTurns()));
+    const marks = this.#marks?.found ?? (await this.#readMarks(createLoopTurns()));
     return marks.get(id);
   }
 
   /** Reads the names in a folder. Undefined if the folder is unchanged. */
-  async #look(
+  async #readNames(
     path: string,
     before: KnownFolder<unknown> | undefined,
   ): Promise<{ readonly time: bigint | undefined; readonly names: readonly string[] } | undefined> {
@@ -114,13 +114,13 @@ class Lister {
     }
     if (before?.time !== undefined && before.time === time) return undefined;
     const names = await readdir(path).catch(() => []);
-    const isQuiet = time !== undefined && time < BigInt(Math.floor(startedMs - QUIET_MS)) * 1_000_000n;
-    return { time: isQuiet ? time : undefined, names };
+    const isSettled = time !== undefined && time < BigInt(Math.floor(startedMs - SETTLE_MS)) * 1_000_000n;
+    return { time: isSettled ? time : undefined, names };
   }
 
-  async #lookAtMarks(turns: LoopTurns): Promise<Marks> {
+  async #readMarks(turns: LoopTurns): Promise<Marks> {
     const before = this.#marks;
-    const seen = await this.#look(join(this.#directory, SESSIONS_FOLDER), before);
+    const seen = await this.#readNames(join(this.#directory, SESSIONS_FOLDER), before);
     if (seen === undefined && before !== undefined) return before.found;
     const marks = new Map<string, string>();
     for (const name of seen?.names ?? []) {
@@ -149,10 +149,10 @@ class Lister {
     else times.add(id.slice(end + 1));
   }
 
-  async #lookAtNode(name: string, marks: Marks, turns: LoopTurns): Promise<void> {
+  async #readNodeFolder(name: string, marks: Marks, turns: LoopTurns): Promise<void> {
     const before = this.#known.get(name);
     const remarked = this.#remarked.get(name);
-    const seen = await this.#look(join(this.#directory, name), before);
+    const seen = await this.#readNames(join(this.#directory, name), before);
     const found =
       seen === undefined
         ? await markAgain(before?.found ?? [], marks, remarked, turns)
@@ -203,7 +203,7 @@ async function readNode(
     const there = isOf(before[at], name) ? before[at] : undefined;
     const key = there?.key ?? parseCastName(nodeId ?? '', name);
     if (key === undefined) continue;
-    const now = recordingOf(key, hasSidecarBehind(sorted, index), there, node);
+    const now = recordingOf(key, hasSidecarAfter(sorted, index), there, node);
     isSame &&= now === there;
     found.push(now);
   }
@@ -235,7 +235,7 @@ function isBefore(recording: StoredRecording | undefined, name: string): boolean
 }
 
 /** Returns true if one of the following names is the sidecar of the recording. */
-function hasSidecarBehind(sorted: readonly string[], index: number): boolean {
+function hasSidecarAfter(sorted: readonly string[], index: number): boolean {
   const cast = sorted[index] ?? '';
   const time = cast.slice(0, -SUFFIX.cast.length);
   for (let at = index + 1; ; at += 1) {

@@ -12,7 +12,7 @@ import {
   makeDirectory,
   placeFile,
   removeFile,
-  roomIn,
+  freeBytesIn,
   writeDurableFile,
   storageError,
 } from '../files/durable-files.ts';
@@ -81,21 +81,21 @@ export async function createDiskStore(
     const folder = join(directory, encodeNodeId(upload.key.nodeId));
     await ensureFolder(folder);
     for (const kind of ['cast', 'notes', 'sidecar'] as const) await files.putAside(pathOf(upload.key, kind));
-    if (await isTakenByAnother(files, pathOf(upload.key, 'cast'), upload)) {
+    if (await isForeign(files, pathOf(upload.key, 'cast'), upload)) {
       throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
     }
     if (upload.notesPath !== undefined) {
-      await again(placeFile(upload.notesPath, pathOf(upload.key, 'notes')));
+      await ignoreExisting(placeFile(upload.notesPath, pathOf(upload.key, 'notes')));
     }
-    await again(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
+    await ignoreExisting(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
     await syncEntries(folder);
     if (upload.sessionMark !== undefined) {
       const marks = join(directory, SESSIONS_FOLDER);
       await ensureFolder(marks);
-      await again(writeDurableFile(join(marks, markName(upload.key, upload.sessionMark)), []));
+      await ignoreExisting(writeDurableFile(join(marks, markName(upload.key, upload.sessionMark)), []));
       await syncEntries(marks);
     }
-    await again(placeFile(upload.castPath, pathOf(upload.key, 'cast')));
+    await ignoreExisting(placeFile(upload.castPath, pathOf(upload.key, 'cast')));
     await syncEntries(folder);
   }
 
@@ -129,7 +129,7 @@ export async function createDiskStore(
     read: (key, kind, range) => readObject(files, pathOf(key, kind), range),
     remove: (key) => wrap(removeRecording(key)),
     ...createDocuments(directory, { files, ensureFolder, put, syncEntries }),
-    freeBytes: () => wrap(roomIn(directory)),
+    freeBytes: () => wrap(freeBytesIn(directory)),
   };
 }
 
@@ -271,12 +271,12 @@ async function assertWritable(directory: string): Promise<void> {
 async function markEvents(directory: string, known: Set<string>): Promise<void> {
   const marker = join(directory, EVENTS_MARKER);
   if (known.has(marker)) return;
-  await again(writeDurableFile(marker, []));
+  await ignoreExisting(writeDurableFile(marker, []));
   known.add(marker);
 }
 
 /** Returns true if `path` exists and was not written by an earlier, interrupted attempt of this upload. */
-async function isTakenByAnother(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
+async function isForeign(files: DiskFiles, path: string, upload: FinishedUpload): Promise<boolean> {
   const [there, ours] = await Promise.all([files.stat(path).catch(() => undefined), stat(upload.castPath)]);
   if (there === undefined) return false;
   if (there.dev === ours.dev && there.ino === ours.ino) return false;
@@ -285,7 +285,7 @@ async function isTakenByAnother(files: DiskFiles, path: string, upload: Finished
 }
 
 /** Ignores the error if an earlier attempt created the name already. */
-async function again(step: Promise<void>): Promise<void> {
+async function ignoreExisting(step: Promise<void>): Promise<void> {
   try {
     await step;
   } catch (error) {

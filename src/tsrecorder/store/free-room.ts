@@ -1,12 +1,15 @@
 /** Free space for new recordings. */
 import { TailcastError } from '../../errors.ts';
-import { roomIn } from '../files/durable-files.ts';
+import { freeBytesIn } from '../files/durable-files.ts';
 import type { RecordingStore } from './store.ts';
 
 /** Returns the free bytes of the store or of the spool, whichever is smaller. @throws TailcastError `STORE_FAILED` */
-export async function roomFor(store: RecordingStore, spoolDirectory: string): Promise<number | undefined> {
+export async function freeBytesFor(
+  store: RecordingStore,
+  spoolDirectory: string,
+): Promise<number | undefined> {
   const stored = await store.freeBytes();
-  const spooled = await roomIn(spoolDirectory).catch((error: unknown) => {
+  const spooled = await freeBytesIn(spoolDirectory).catch((error: unknown) => {
     throw new TailcastError('STORE_FAILED', 'the spool cannot be used', { cause: error });
   });
   return Math.min(spooled, stored ?? Infinity);

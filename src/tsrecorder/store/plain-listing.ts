@@ -45,7 +45,7 @@ export function createPlainListing({ list, known }: PlainListingOptions): PlainL
     // NOTE: later changes belong to the next list.
     const isChanged = changed;
     changed = new Set();
-    plain = (await tellsSizes(listed, turns)) ? await plainList(listed, isChanged, turns) : listed;
+    plain = (await hasSizes(listed, turns)) ? await plainList(listed, isChanged, turns) : listed;
     stored = listed;
     return plain;
   }
@@ -86,7 +86,7 @@ function skip(list: readonly StoredRecording[], gone: ReadonlySet<StoredRecordin
   return next;
 }
 
-async function tellsSizes(listed: readonly StoredRecording[], turns: LoopTurns): Promise<boolean> {
+async function hasSizes(listed: readonly StoredRecording[], turns: LoopTurns): Promise<boolean> {
   for (const { stat } of listed) {
     if (stat !== undefined) return true;
     if (turns.isDue()) await turns.turn();

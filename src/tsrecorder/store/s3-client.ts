@@ -124,7 +124,7 @@ export function isMisconfigured(error: unknown): boolean {
 }
 
 /** Returns true if a conditional write failed because the name exists. */
-export function isTaken(error: unknown): boolean {
+export function nameExists(error: unknown): boolean {
   return httpStatusOf(error) === 412 || errorName(error) === 'PreconditionFailed';
 }
 

@@ -51,7 +51,7 @@ export async function readBucketRules(connection: S3Connection, bucket: string):
       };
     })
     .catch((error: unknown): Known<LockRules> =>
-      saysNone(error, 'ObjectLockConfigurationNotFoundError')
+      hasNoConfiguration(error, 'ObjectLockConfigurationNotFoundError')
         ? { enabled: false, defaultDays: undefined }
         : 'unknown',
     );
@@ -59,13 +59,13 @@ export async function readBucketRules(connection: S3Connection, bucket: string):
     .run((client) => client.send(new GetBucketLifecycleConfigurationCommand(target)))
     .then(({ Rules = [] }) => Rules.filter(({ Status }) => Status === 'Enabled').map(readRule))
     .catch((error: unknown): Known<readonly LifecycleRule[]> =>
-      saysNone(error, 'NoSuchLifecycleConfiguration') ? [] : 'unknown',
+      hasNoConfiguration(error, 'NoSuchLifecycleConfiguration') ? [] : 'unknown',
     );
   return { lock: await lock, lifecycle: await lifecycle };
 }
 
 /** Returns true if the store supports the query and has no such configuration. */
-function saysNone(error: unknown, name: string): boolean {
+function hasNoConfiguration(error: unknown, name: string): boolean {
   return httpStatusOf(error) === 404 && errorName(error) === name;
 }
 

@@ -12,7 +12,7 @@ import {
 import { TailcastError } from '../../errors.ts';
 import { createLimiter } from '../../async/limiter.ts';
 import type { PutOptions } from './bucket.ts';
-import { isTaken, errorName, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
+import { nameExists, errorName, httpStatusOf, type S3Connection, type S3Settings } from './s3-client.ts';
 import { compareDigest, createDigest, type ContentDigest, type PartDigest } from './s3-digest.ts';
 import type { ObjectStat } from './store.ts';
 
@@ -67,7 +67,7 @@ export class S3Uploader {
     }
     const digest = createDigest(this.#settings.checksums).part(content);
     await this.#put(name, content, digest, options).catch((error: unknown) => {
-      throw options.once === true && isTaken(error) ? taken(error) : error;
+      throw options.once === true && nameExists(error) ? taken(error) : error;
     });
   }
 
@@ -131,11 +131,11 @@ export class S3Uploader {
         await this.#uploadParts(name, file, bytes, partBytes, (content) => digests.part(content), options);
     } catch (error) {
       // The name exists: another object, or an earlier attempt of this upload whose response was lost.
-      if (!isTaken(error) && errorName(error) !== 'NoSuchUpload') throw error;
+      if (!nameExists(error) && errorName(error) !== 'NoSuchUpload') throw error;
       await this.#assertSame(name, file, bytes);
       return;
     }
-    if (!(await this.#holds(name, file, digests.finish()))) {
+    if (!(await this.#matches(name, file, digests.finish()))) {
       throw new TailcastError('STORE_FAILED', 'the stored object is not what was sent');
     }
   }
@@ -227,11 +227,11 @@ export class S3Uploader {
       digests.part(await readExactly(file, start, Math.min(partBytes, bytes - start)));
       await nextTurn();
     }
-    if (!(await this.#holds(name, file, digests.finish()))) throw taken(undefined);
+    if (!(await this.#matches(name, file, digests.finish()))) throw taken(undefined);
   }
 
   /** Returns true if the object matches the digest: by the checksum of the store, or by reading the object. */
-  async #holds(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
+  async #matches(name: string, file: FileHandle, digest: ContentDigest): Promise<boolean> {
     const head = await this.#parts.head(name);
     if (head === undefined || head.stat.bytes !== digest.bytes) return false;
     return compareDigest(digest, head) ?? (await this.#readsEqual(name, file));

@@ -46,8 +46,8 @@ export class FrameLines {
   }
 
   /** True at a frame boundary. */
-  get isWhole(): boolean {
-    return this.#reader.isWhole;
+  get isAtBoundary(): boolean {
+    return this.#reader.isAtBoundary;
   }
 
   /**

@@ -33,17 +33,17 @@ const LEAD_BYTES = 4;
 export function encodeRecords(content: readonly Uint8Array[], maxBytes: number): readonly Uint8Array[] {
   const parts: Uint8Array[] = [];
   let left = content.reduce((sum, { length }) => sum + length, 0);
-  let room = 0;
+  let space = 0;
   for (const piece of content) {
     for (let at = 0; at < piece.length;) {
-      if (room === 0) {
-        room = Math.min(left, maxBytes);
-        parts.push(leadOf(room));
+      if (space === 0) {
+        space = Math.min(left, maxBytes);
+        parts.push(leadOf(space));
       }
-      const part = piece.subarray(at, at + room);
+      const part = piece.subarray(at, at + space);
       parts.push(part);
       at += part.length;
-      room -= part.length;
+      space -= part.length;
       left -= part.length;
     }
   }

@@ -113,7 +113,7 @@ export class FrameBatch {
  * Returns the number of bytes of complete frames at the beginning of `frames`: at most `most`, 0 if the first
  * frame is longer.
  */
-export function wholeFrames(frames: Uint8Array, most: number): number {
+export function completeFrames(frames: Uint8Array, most: number): number {
   const view = new DataView(frames.buffer, frames.byteOffset, frames.length);
   let whole = 0;
   while (whole + LEAD_BYTES <= frames.length) {
@@ -145,7 +145,7 @@ export class FrameReader {
   #dead = false;
 
   /** True at a frame boundary. */
-  get isWhole(): boolean {
+  get isAtBoundary(): boolean {
     return this.#leadBytes === 0;
   }
 

@@ -59,7 +59,7 @@ describe('a client that cannot even be refused', () => {
     };
     const client: ClientSide = {
       protocol: 'h2',
-      wantsPayload: true,
+      needsPayload: true,
       begun: false,
       unsentBytes: 0,
       informational: unused,

@@ -26,7 +26,7 @@ interface Seen {
 function read(
   pieces: readonly Buffer[],
   method: string,
-  wantsPayload: boolean,
+  needsPayload: boolean,
 ): Seen & { reusable: boolean } {
   const seen: Seen = {
     interim: [],
@@ -38,7 +38,7 @@ function read(
     ended: false,
   };
   const sink: ResponseSink = {
-    wantsPayload,
+    needsPayload,
     informational: (head) => seen.interim.push(head.status),
     head: (head) => {
       seen.status = head.status;

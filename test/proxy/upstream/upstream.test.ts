@@ -65,7 +65,7 @@ describe('the head of a request', () => {
       throw new Error('not to be called');
     };
     const owner: ExchangeOwner = {
-      wantsPayload: false,
+      needsPayload: false,
       informational: unused,
       head: unused,
       body: unused,
@@ -159,7 +159,7 @@ describe('a body that is not as long as it was said to be', () => {
         repeatable: false,
       },
       {
-        wantsPayload: false,
+        needsPayload: false,
         informational: unused,
         head: unused,
         body: unused,
@@ -223,7 +223,7 @@ describe('an exchange', () => {
         repeatable: false,
       },
       {
-        wantsPayload: false,
+        needsPayload: false,
         informational: nothing,
         head: nothing,
         body: nothing,

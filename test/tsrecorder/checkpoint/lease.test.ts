@@ -100,12 +100,12 @@ describe('a lease on the sessions of a shared bucket', () => {
     expect(await own.renew()).toBe(true);
     const before = own.name;
     await other.claim(before);
-    expect([await other.holds(before), await own.holds(before)]).toEqual([true, false]);
+    expect([await other.isHeldBy(before), await own.isHeldBy(before)]).toEqual([true, false]);
     expect(await own.renew()).toBe(false);
     expect(own.name).not.toBe(before);
     expect(await readFile(join(spool, 'recorder'), 'utf8')).toBe(own.name);
     expect(await own.renew()).toBe(true);
-    expect(await other.holds(before)).toBe(true);
+    expect(await other.isHeldBy(before)).toBe(true);
     await other.forget(before);
     expect([...bucket.objects.keys()]).toEqual([RECORDERS_FOLDER + own.name]);
   });

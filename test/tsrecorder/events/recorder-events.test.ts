@@ -179,7 +179,7 @@ describe('viewers', () => {
   it('see what the rules allow, and nothing else exists for them', async () => {
     await using rig = await createRig({
       identifyViewer: async () => alice,
-      viewers: [{ who: alice.user, what: { kind: 'namespace', value: 'test' } }],
+      viewers: [{ viewer: alice.user, scope: { kind: 'namespace', value: 'test' } }],
     });
     await uploadWhole(rig.recorder, HEADER);
     await uploadWhole(rig.recorder, OTHER);

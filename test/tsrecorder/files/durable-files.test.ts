@@ -20,7 +20,7 @@ import {
   makeDirectory,
   placeFile,
   removeFile,
-  roomIn,
+  freeBytesIn,
   storageError,
   writeAll,
   writeDurableFile,
@@ -131,8 +131,8 @@ describe('durable files', () => {
   });
 
   it('have room where there is some, and none where there is no such folder', async () => {
-    expect(await roomIn(directory)).toBeGreaterThan(0);
-    await expect(roomIn(join(directory, 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
+    expect(await freeBytesIn(directory)).toBeGreaterThan(0);
+    await expect(freeBytesIn(join(directory, 'missing'))).rejects.toMatchObject({ code: 'ENOENT' });
   });
 
   it('are written whole when the kernel takes less at a time', async () => {

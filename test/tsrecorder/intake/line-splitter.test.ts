@@ -84,7 +84,7 @@ describe('the line splitter', () => {
         let whole = 0;
         for (const piece of cut(text, cuts).flatMap((chunk) => [...splitter.push(chunk)])) {
           if (piece.kind !== 'cast') continue;
-          if (piece.wholeBytes > 0) whole = cast.length + piece.wholeBytes;
+          if (piece.completeBytes > 0) whole = cast.length + piece.completeBytes;
           cast += Buffer.from(piece.bytes).toString('latin1');
         }
         expect(whole).toBe(cast.lastIndexOf('\n') + 1);

@@ -15,7 +15,7 @@ import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
 import { encodeSidecar } from '../../../src/tsrecorder/library/sidecar.ts';
 import { sessionListing, sessionNames } from '../../../src/tsrecorder/search/session-names.ts';
 import { IndexReader } from '../../../src/tsrecorder/search/sqlite/reader.ts';
-import type { WholeSession } from '../../../src/tsrecorder/search/engine.ts';
+import type { CompleteSession } from '../../../src/tsrecorder/search/engine.ts';
 import { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import {
   fixedWidth,
@@ -285,7 +285,7 @@ async function withBoth(
   const reader = new IndexReader(directory);
   try {
     const pending = new Set<string>();
-    const rows: WholeSession[] = [];
+    const rows: CompleteSession[] = [];
     for (const {
       key,
       made: { indexed, where },

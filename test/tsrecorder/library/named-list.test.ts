@@ -11,7 +11,7 @@ import {
   type Candidate,
 } from '../../../src/tsrecorder/library/candidates.ts';
 import { createCatalog } from '../../../src/tsrecorder/library/catalog.ts';
-import { besideUploads, namedSessions } from '../../../src/tsrecorder/library/named-list.ts';
+import { additionalUploads, namedSessions } from '../../../src/tsrecorder/library/named-list.ts';
 import { arrange, indexOfId, newestStored, type Arranged } from '../../../src/tsrecorder/library/newest.ts';
 import type { DescribedPart } from '../../../src/tsrecorder/library/join-parts.ts';
 import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
@@ -102,7 +102,7 @@ describe('the sessions of a page', () => {
           const byMark = uploadsByMark(uploads);
           const found = await namedSessions(
             { all: stored, candidate: candidateOf, byMark },
-            await besideUploads(beside, byMark),
+            await additionalUploads(beside, byMark),
             range,
           );
           const whole = await groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));

@@ -55,8 +55,8 @@ async function backfill(rig: Rig, directory: string, killAfter: () => number | u
       return answer;
     };
     return {
-      get isGone() {
-        return client.isGone;
+      get isStopped() {
+        return client.isStopped;
       },
       get unanswered() {
         return client.unanswered;

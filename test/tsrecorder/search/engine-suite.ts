@@ -11,7 +11,7 @@ import type {
   SessionNames,
 } from '../../../src/search/search-index.ts';
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
-import type { ReadingEngine, WholeSession, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
+import type { ReadingEngine, CompleteSession, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
 
 /** An engine under test, with an index of its own. */
 export interface TestedEngine {
@@ -48,7 +48,7 @@ export const query = (text: string) => parseQuery(text, NOW);
 const idsOf = ({ sessions }: Found): readonly string[] => sessions.map(({ id }) => id);
 
 /** @returns how many there were to write */
-export async function putAll(writer: WritingEngine, sessions: readonly WholeSession[]): Promise<number> {
+export async function putAll(writer: WritingEngine, sessions: readonly CompleteSession[]): Promise<number> {
   for (const session of sessions) await writer.add(session);
   return writer.flush();
 }
@@ -607,14 +607,14 @@ function indexTests(): readonly IndexTest[] {
     expect([await writer.version('n_1'), await writer.version('n_2')]).toEqual(['2', undefined]);
     expect(await reader.version('n_1')).toBe('2');
     expect(await reader.versions('', 10)).toEqual([{ id: 'n_1', version: '2' }]);
-    expect([await reader.holds('n_1', texts(4, 'new')), await reader.holds('n_1', texts(3, 'new'))]).toEqual([
-      true,
-      false,
-    ]);
-    expect([await reader.holds('n_1', texts(5, 'new')), await reader.holds('n_1', texts(4, 'old'))]).toEqual([
-      false,
-      false,
-    ]);
+    expect([
+      await reader.containsExactly('n_1', texts(4, 'new')),
+      await reader.containsExactly('n_1', texts(3, 'new')),
+    ]).toEqual([true, false]);
+    expect([
+      await reader.containsExactly('n_1', texts(5, 'new')),
+      await reader.containsExactly('n_1', texts(4, 'old')),
+    ]).toEqual([false, false]);
     expect(await writer.status()).toMatchObject({ sessions: 1, partial: 1, bytes: expect.any(Number) });
   });
 

@@ -19,7 +19,7 @@ describe('the process of an index', () => {
     client.kill();
     const asked = client.ask('ids', { after: '', limit: 1 });
     await expect(asked).rejects.toThrow('the process of the index has ended');
-    expect(client.isGone).toBe(true);
+    expect(client.isStopped).toBe(true);
   });
 
   it('keeps nothing of a question that was answered, or that failed', async () => {

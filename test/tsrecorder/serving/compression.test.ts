@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, gunzipSync } from 'node:zlib';
 import Fastify from 'fastify';
 import { describe, expect, it } from 'vitest';
-import { addCompression, takesGzip } from '../../../src/tsrecorder/serving/compression.ts';
+import { addCompression, acceptsGzip } from '../../../src/tsrecorder/serving/compression.ts';
 import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 
 interface Answer {
@@ -83,7 +83,7 @@ describe('what is compressed', () => {
     ['br', false],
     ['', false],
   ])('reads %j as %s', (accepted, taken) => {
-    expect(takesGzip(accepted)).toBe(taken);
+    expect(acceptsGzip(accepted)).toBe(taken);
   });
 });
 

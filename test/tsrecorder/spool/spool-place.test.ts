@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
-import { placeSpool, spoolBeside, spoolInside } from '../../../src/tsrecorder/spool/spool-place.ts';
+import { placeSpool, defaultSpoolOf, spoolInside } from '../../../src/tsrecorder/spool/spool-place.ts';
 
 const log = createSilentLogger();
 
@@ -37,7 +37,7 @@ describe('the place of the spool', () => {
     try {
       await mkdir(spoolInside(store));
       await expect(placeSpool(store, log)).resolves.toBe(spoolInside(store));
-      expect(await exists(spoolBeside(store))).toBe(false);
+      expect(await exists(defaultSpoolOf(store))).toBe(false);
     } finally {
       execFileSync('umount', [store]);
     }

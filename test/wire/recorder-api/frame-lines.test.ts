@@ -52,7 +52,7 @@ describe('lines of frames', () => {
         const reader = new FrameLines(START, isUtf8);
         const lines = cut(recording.frames, at).map((piece) => concat(reader.push(piece)));
         expect(concat(...lines)).toEqual(recording.lines);
-        expect(reader.isWhole).toBe(true);
+        expect(reader.isAtBoundary).toBe(true);
       }),
       { numRuns: 500 },
     );
@@ -114,7 +114,7 @@ describe('lines of frames', () => {
   it('come up to what is no frame, and never after it', () => {
     const reader = new FrameLines({ lines: 5, frames: 7 }, isUtf8);
     expect(reader.push(hex('01 00000001 0a 01')).length).toBe(1);
-    expect(reader.isWhole).toBe(false);
+    expect(reader.isAtBoundary).toBe(false);
     expect(thrownBy(() => reader.push(hex('00000000'))).code).toBe('malformed');
     expect(thrownBy(() => reader.push(hex('01 00000001 0a'))).code).toBe('dead');
     expect(reader.reached(100)).toEqual({ lines: 6, frames: 13 });

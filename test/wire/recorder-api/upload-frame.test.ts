@@ -4,7 +4,7 @@ import {
   FrameBatch,
   FrameReader,
   MAX_FRAME_OUTPUT_BYTES,
-  wholeFrames,
+  completeFrames,
 } from '../../../src/wire/recorder-api/upload-frame.ts';
 import { concat, cut, cuts, hex, list, thrownBy, utf8 } from '../bytes.ts';
 
@@ -179,10 +179,10 @@ describe('frames', () => {
     const bytes = hex('01 00000001 0a 02 00000009 0000000000000001 61');
     const whole = list(bytes).map((byte) => {
       reader.push(Uint8Array.of(byte), visitor);
-      return reader.isWhole;
+      return reader.isAtBoundary;
     });
     expect(whole.flatMap((is, index) => (is ? [index + 1] : []))).toEqual([6, 20]);
-    expect([5, 6, 7, 19, 20, 99].map((most) => wholeFrames(bytes, most))).toEqual([0, 6, 6, 6, 20, 20]);
-    expect([0, 4, 19].map((length) => wholeFrames(bytes.subarray(0, length), 99))).toEqual([0, 0, 6]);
+    expect([5, 6, 7, 19, 20, 99].map((most) => completeFrames(bytes, most))).toEqual([0, 6, 6, 6, 20, 20]);
+    expect([0, 4, 19].map((length) => completeFrames(bytes.subarray(0, length), 99))).toEqual([0, 0, 6]);
   });
 });

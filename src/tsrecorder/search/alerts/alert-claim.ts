@@ -76,14 +76,14 @@ export class AlertClaim {
    * @returns `mine`: send the alert now; `told`: already delivered; `claimed`: another recorder is about to send it
    */
   async take(): Promise<'mine' | 'told' | 'claimed'> {
-    if (await this.isTold()) return 'told';
+    if (await this.isDelivered()) return 'told';
     const made = await this.#claimNext();
     if (made !== 'mine') return made;
     // The previous recorder may have delivered the alert and released this claim.
-    const isTold = await this.isTold();
-    if (!isTold && this.#stands()) return 'mine';
+    const isDelivered = await this.isDelivered();
+    if (!isDelivered && this.#isValid()) return 'mine';
     await this.release();
-    return isTold ? 'told' : 'claimed';
+    return isDelivered ? 'told' : 'claimed';
   }
 
   /** Lets another recorder send the alert immediately. */
@@ -98,7 +98,7 @@ export class AlertClaim {
   }
 
   /** Marks the alert as delivered. */
-  async markTold(): Promise<void> {
+  async markDelivered(): Promise<void> {
     const { store } = this.#options;
     const name = this.#name('told');
     const content = Buffer.from(this.#sign('told'));
@@ -106,12 +106,12 @@ export class AlertClaim {
     if (typeof (await this.#read('told')) !== 'object') await store.replaceDocument(name, content);
   }
 
-  async isTold(): Promise<boolean> {
+  async isDelivered(): Promise<boolean> {
     return typeof (await this.#read('told')) === 'object';
   }
 
   /** True if enough time remains for a message and its mark. */
-  #stands(): boolean {
+  #isValid(): boolean {
     const { leaseMs, now } = this.#options;
     return this.#held === undefined || now() - this.#held.at < leaseMs / 2;
   }

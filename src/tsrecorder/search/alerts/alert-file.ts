@@ -37,7 +37,7 @@ const MAX_RULES = 100;
 const MAX_GIVE_UP_HOURS = 720;
 const GIVE_UP_HOURS = 72;
 
-type Say = (key: string, problem: string) => void;
+type Report = (key: string, problem: string) => void;
 type Members = ReadonlyMap<string, unknown>;
 
 /**
@@ -49,19 +49,19 @@ type Members = ReadonlyMap<string, unknown>;
  */
 export function parseAlertFile(entries: Members, file: string, indexed: IndexedText | undefined): AlertFile {
   const problems: string[] = [];
-  const say: Say = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
-  onlyKnown(entries, SECTIONS, '', say);
+  const report: Report = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
+  onlyKnown(entries, SECTIONS, '', report);
   const webhooks = new Map<string, WrittenWebhook>();
-  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', say))
-    webhooks.set(name, readWebhook(name, value, say));
-  const rules = Array.from(members(entries.get('rules'), 'rules', say), ([name, value]) =>
-    readRule(name, value, webhooks, indexed, say),
+  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', report))
+    webhooks.set(name, readWebhook(name, value, report));
+  const rules = Array.from(members(entries.get('rules'), 'rules', report), ([name, value]) =>
+    readRule(name, value, webhooks, indexed, report),
   );
-  if (rules.length === 0) say('rules', 'there is none; name at least one, with a query and a webhook');
-  if (rules.length > MAX_RULES) say('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
+  if (rules.length === 0) report('rules', 'there is none; name at least one, with a query and a webhook');
+  if (rules.length > MAX_RULES) report('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
   const giveUpHours = entries.get('giveUpHours') ?? GIVE_UP_HOURS;
   const isNumber = typeof giveUpHours === 'number' && giveUpHours > 0 && giveUpHours <= MAX_GIVE_UP_HOURS;
-  if (!isNumber) say('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
+  if (!isNumber) report('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
   return {
     webhooks,
@@ -70,60 +70,60 @@ export function parseAlertFile(entries: Members, file: string, indexed: IndexedT
   };
 }
 
-function members(value: unknown, key: string, say: Say): Members {
+function members(value: unknown, key: string, report: Report): Members {
   if (value === undefined || value === null) return new Map();
   if (typeof value === 'object' && !Array.isArray(value)) return new Map(Object.entries(value));
-  say(key, 'a mapping is expected');
+  report(key, 'a mapping is expected');
   return new Map();
 }
 
-function onlyKnown(found: Members, known: readonly string[], prefix: string, say: Say): void {
+function onlyKnown(found: Members, known: readonly string[], prefix: string, report: Report): void {
   for (const key of found.keys())
-    if (!known.includes(key)) say(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
+    if (!known.includes(key)) report(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
 }
 
-function checkName(name: string, key: string, say: Say): void {
+function checkName(name: string, key: string, report: Report): void {
   if (!NAME.test(name))
-    say(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
+    report(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
 }
 
-function readWebhook(name: string, value: unknown, say: Say): WrittenWebhook {
+function readWebhook(name: string, value: unknown, report: Report): WrittenWebhook {
   const key = `webhooks.${name}`;
-  checkName(name, key, say);
-  const found = members(value, key, say);
-  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, say);
-  const url = readAddress(found, key, say);
-  const secretFile = readText(found, 'secretFile', key, say);
+  checkName(name, key, report);
+  const found = members(value, key, report);
+  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, report);
+  const url = readAddress(found, key, report);
+  const secretFile = readText(found, 'secretFile', key, report);
   if (secretFile === undefined)
-    say(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
-  const caFile = readText(found, 'caFile', key, say);
-  const viewer = readText(found, 'viewer', key, say);
+    report(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
+  const caFile = readText(found, 'caFile', key, report);
+  const viewer = readText(found, 'viewer', key, report);
   if (viewer !== undefined && /[\s=*]/.test(viewer))
-    say(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
-  const player = readText(found, 'player', key, say);
+    report(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
+  const player = readText(found, 'player', key, report);
   if (player !== undefined && !(URL.canParse(player) && /^https?:$/.test(new URL(player).protocol)))
-    say(`${key}.player`, 'the address of the page of recordings is expected, https://…');
+    report(`${key}.player`, 'the address of the page of recordings is expected, https://…');
   return {
     url,
     secretFile: secretFile ?? '',
-    text: readFlag(found, 'text', key, say),
+    text: readFlag(found, 'text', key, report),
     ...(caFile === undefined ? {} : { caFile }),
     ...(viewer === undefined ? {} : { viewer }),
     ...(player === undefined ? {} : { player }),
   };
 }
 
-function readAddress(found: Members, key: string, say: Say): string {
-  const allowHttp = readFlag(found, 'allowHttp', key, say);
-  const text = readText(found, 'url', key, say);
+function readAddress(found: Members, key: string, report: Report): string {
+  const allowHttp = readFlag(found, 'allowHttp', key, report);
+  const text = readText(found, 'url', key, report);
   const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
-  if (text === undefined) say(`${key}.url`, 'is missing; name the address that is told, https://…');
+  if (text === undefined) report(`${key}.url`, 'is missing; name the address that is told, https://…');
   else if (url === undefined || !/^https?:$/.test(url.protocol))
-    say(`${key}.url`, 'an https:// address is expected');
+    report(`${key}.url`, 'an https:// address is expected');
   else if (url.username !== '' || url.password !== '')
-    say(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
+    report(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
   else if (!mayBePlain(url) && !allowHttp)
-    say(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
+    report(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
   return url?.href ?? '';
 }
 
@@ -132,18 +132,18 @@ function mayBePlain({ protocol, hostname }: URL): boolean {
   return protocol === 'https:' || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
 }
 
-function readText(found: Members, name: string, key: string, say: Say): string | undefined {
+function readText(found: Members, name: string, key: string, report: Report): string | undefined {
   const value = found.get(name);
   if (value === undefined) return undefined;
   if (typeof value === 'string' && value.trim() !== '') return value.trim();
-  say(`${key}.${name}`, 'a text is expected');
+  report(`${key}.${name}`, 'a text is expected');
   return '';
 }
 
-function readFlag(found: Members, name: string, key: string, say: Say): boolean {
+function readFlag(found: Members, name: string, key: string, report: Report): boolean {
   const value = found.get(name) ?? false;
   if (typeof value === 'boolean') return value;
-  say(`${key}.${name}`, 'true or false is expected');
+  report(`${key}.${name}`, 'true or false is expected');
   return false;
 }
 
@@ -152,41 +152,50 @@ function readRule(
   value: unknown,
   webhooks: ReadonlyMap<string, WrittenWebhook>,
   indexed: IndexedText | undefined,
-  say: Say,
+  report: Report,
 ): WrittenRule | undefined {
   const key = `rules.${name}`;
-  checkName(name, key, say);
-  const found = members(value, key, say);
-  onlyKnown(found, RULE_KEYS, `${key}.`, say);
-  const webhook = readText(found, 'webhook', key, say);
-  if (webhook === undefined) say(`${key}.webhook`, 'is missing; name one of webhooks');
+  checkName(name, key, report);
+  const found = members(value, key, report);
+  onlyKnown(found, RULE_KEYS, `${key}.`, report);
+  const webhook = readText(found, 'webhook', key, report);
+  if (webhook === undefined) report(`${key}.webhook`, 'is missing; name one of webhooks');
   else if (!webhooks.has(webhook))
-    say(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
-  const text = readText(found, 'query', key, say);
+    report(
+      `${key}.webhook`,
+      `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`,
+    );
+  const text = readText(found, 'query', key, report);
   if (text === undefined) {
-    say(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
+    report(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
     return undefined;
   }
-  const query = readQuery(text, `${key}.query`, indexed, say);
+  const query = readQuery(text, `${key}.query`, indexed, report);
   return query === undefined || webhook === undefined ? undefined : { name, query, webhook };
 }
 
-function readQuery(text: string, key: string, indexed: IndexedText | undefined, say: Say): Query | undefined {
+function readQuery(
+  text: string,
+  key: string,
+  indexed: IndexedText | undefined,
+  report: Report,
+): Query | undefined {
   let query: Query;
   try {
     query = parseQuery(text, 0);
   } catch (error) {
     if (!(error instanceof QueryError)) throw error;
-    say(key, error.message);
+    report(key, error.message);
     return undefined;
   }
-  if (query.clauses.length === 0) say(key, 'is true of every session; name what is looked for');
+  if (query.clauses.length === 0) report(key, 'is true of every session; name what is looked for');
   for (const term of query.clauses.flat()) {
-    if (term.kind === 'time') say(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
+    if (term.kind === 'time')
+      report(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
     else if (term.kind === 'text' && term.field === 'text' && indexed !== undefined && indexed !== 'all')
-      say(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
+      report(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
     else if (term.kind === 'text' && term.field === 'cmd' && indexed === 'off')
-      say(key, `cmd:${term.value} is never true while searchText is off; set it to commands or all`);
+      report(key, `cmd:${term.value} is never true while searchText is off; set it to commands or all`);
   }
   return query;
 }

@@ -48,13 +48,13 @@ interface WaitingAlert {
   readonly claim: AlertClaim;
   readonly backoff: Backoff;
   /** Delays between checks of another recorder's claim. */
-  readonly looks: Backoff;
+  readonly claimChecks: Backoff;
   /** Time of the next attempt by the monotonic clock. */
   dueAt: number;
   /** True if the last attempt did not find the recording. */
   wasMissing: boolean;
   /** True if the webhook has accepted the alert and the mark is still missing. */
-  isTaken: boolean;
+  isAccepted: boolean;
 }
 
 /** Maximum number of pending alerts per rule. Above it, the oldest alerts are given up. */
@@ -95,10 +95,10 @@ export class WebhookSender {
       alert,
       claim: new AlertClaim({ ...this.#options, recorder: journal.recorder, onUnproven }, alert),
       backoff: createBackoff(retry, Math.random),
-      looks: createBackoff({ baseMs: Math.min(1000, leaseMs / 8), maxMs: leaseMs / 4 }, Math.random),
+      claimChecks: createBackoff({ baseMs: Math.min(1000, leaseMs / 8), maxMs: leaseMs / 4 }, Math.random),
       dueAt: now(),
       wasMissing: false,
-      isTaken: false,
+      isAccepted: false,
     });
     this.#wake.abort();
     if (this.#waiting.size <= MAX_WAITING) return undefined;
@@ -148,7 +148,7 @@ export class WebhookSender {
     const { catalog, webhook, journal, metrics, nowMs, now, giveUpMs, log, name } = this.#options;
     const { alert } = waiting;
     const isOld = nowMs() - alert.firedAtMs > giveUpMs;
-    if (waiting.isTaken && !isOld) {
+    if (waiting.isAccepted && !isOld) {
       await this.#finish(waiting);
       return;
     }
@@ -175,20 +175,20 @@ export class WebhookSender {
     }
     const claimed = await this.#claim(waiting);
     if (claimed === 'mine') await this.#deliver(waiting, recording);
-    else if (claimed === 'told') await this.#toldElsewhere(waiting);
-    else waiting.dueAt = now() + waiting.looks.next();
+    else if (claimed === 'told') await this.#settleDelivered(waiting);
+    else waiting.dueAt = now() + waiting.claimChecks.next();
   }
 
   /** Settles an expired alert. A delivery by another recorder is not a loss. */
   async #endOld(waiting: WaitingAlert): Promise<void> {
     const { alert, claim } = waiting;
-    if (await claim.isTold().catch(() => false)) await this.#toldElsewhere(waiting);
+    if (await claim.isDelivered().catch(() => false)) await this.#settleDelivered(waiting);
     else await giveUp(alert, 'nobody took it for too long', this.#options);
     this.#waiting.delete(alert.id);
   }
 
   /** Settles an alert that another recorder, or an earlier process, has delivered. */
-  async #toldElsewhere({ alert }: WaitingAlert): Promise<void> {
+  async #settleDelivered({ alert }: WaitingAlert): Promise<void> {
     const { journal, metrics, log, name, onStep } = this.#options;
     if (await journal.settle(alert)) metrics.alerts.inc({ outcome: 'elsewhere' });
     this.#waiting.delete(alert.id);
@@ -241,7 +241,7 @@ export class WebhookSender {
     }
     onStep?.('taken');
     this.#backoff.reset();
-    waiting.isTaken = true;
+    waiting.isAccepted = true;
     log.info({ webhook: name, alert: alert.id, status: answer.status }, 'an alert was delivered');
     await this.#finish(waiting);
   }
@@ -249,7 +249,7 @@ export class WebhookSender {
   /** Marks an accepted alert in the store and in the journal. Errors of either pass through; the caller retries. */
   async #finish({ alert, claim }: WaitingAlert): Promise<void> {
     const { journal, metrics, onStep } = this.#options;
-    const marked = await claim.markTold().then(
+    const marked = await claim.markDelivered().then(
       () => undefined,
       (error: unknown) => ({ error }),
     );

@@ -12,7 +12,7 @@ type Named = Pick<ServerIndex, 'name' | 'which'>;
 
 const ALIASED = z.record(z.string(), z.unknown());
 const TRIES = 5;
-const LOOK_MS = 5000;
+const CHECK_MS = 5000;
 
 /** Returns the alias of an index. */
 export function aliasOf({ name, which }: Named): string {
@@ -22,7 +22,7 @@ export function aliasOf({ name, which }: Named): string {
 /** Returns the index of an alias. @throws Error if the alias has several indices */
 export async function indexOf(server: SearchServer, alias: string): Promise<string | undefined> {
   const path = `/_alias/${encodeURIComponent(alias)}`;
-  const found = await server.ask({ method: 'GET', path, timeoutMs: LOOK_MS }).catch((error: unknown) => {
+  const found = await server.ask({ method: 'GET', path, timeoutMs: CHECK_MS }).catch((error: unknown) => {
     if (error instanceof ServerError && error.status === 404) return {};
     throw error;
   });

@@ -180,7 +180,7 @@ export class ServerIndexReader implements ReadingEngine {
     const size = isTried ? TRIED : limit + 1;
     for (let last = ask.after; ;) {
       const hits = await this.#search({
-        query: searchFor(compiled, ...wanted, ...(last === undefined ? [] : [behind(sort, last)])),
+        query: searchFor(compiled, ...wanted, ...(last === undefined ? [] : [afterPosition(sort, last)])),
         sort: sortsOf(sort),
         size,
         _source: ['session', 'ord', 'listed', 'duration', 'bytes'],
@@ -206,26 +206,26 @@ export class ServerIndexReader implements ReadingEngine {
     return document?.found === true ? document._source.version : undefined;
   }
 
-  async holds(id: string, moments: readonly Moment[]): Promise<boolean> {
+  async containsExactly(id: string, moments: readonly Moment[]): Promise<boolean> {
     const wanted: readonly Moment[] = moments.length === 0 ? [{ t0: 0, t1: 0, rows: [] }] : moments;
     const ofSession: SearchCondition = { term: { session: { value: id } } };
     for (let first = 0; first < wanted.length; first += HELD) {
-      const some = wanted.slice(first, first + HELD);
+      const batch = wanted.slice(first, first + HELD);
       const hits = await this.#search(
         {
-          query: { bool: { filter: [isMoment, ofSession, anyMoment(some, first)] } },
+          query: { bool: { filter: [isMoment, ofSession, anyMoment(batch, first)] } },
           sort: [{ k: 'asc' }],
           size: HELD,
           _source: ['content'],
         },
         id,
       );
-      const isSame = some.every((moment, at) => hits[at]?._source.content === JSON.stringify(moment));
-      if (!isSame || hits.length !== some.length) return false;
+      const isSame = batch.every((moment, at) => hits[at]?._source.content === JSON.stringify(moment));
+      if (!isSame || hits.length !== batch.length) return false;
     }
-    const beyond = { range: { k: { gte: wanted.length } } };
+    const extra = { range: { k: { gte: wanted.length } } };
     const others = await this.#search(
-      { query: { bool: { filter: [isMoment, ofSession, beyond] } }, size: 1, _source: ['session'] },
+      { query: { bool: { filter: [isMoment, ofSession, extra] } }, size: 1, _source: ['session'] },
       id,
     );
     return others.length === 0;
@@ -334,7 +334,7 @@ function sortsOf(sort: ListSort): readonly object[] {
 }
 
 /** Returns the condition for sessions behind a position. */
-function behind(sort: ListSort, { order, value }: ListPosition): SearchCondition {
+function afterPosition(sort: ListSort, { order, value }: ListPosition): SearchCondition {
   const older: SearchCondition = { range: { ord: { lt: order } } };
   if (sort === 'oldest') return { range: { ord: { gt: order } } };
   if (sort === 'newest') return older;

@@ -10,8 +10,17 @@
  */
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
-import type { WholeSession, WritingEngine } from '../engine.ts';
-import { expectTaken, patiently, put, remove, sendBulk, unfitOf, wasWritten, type Action } from './bulk.ts';
+import type { CompleteSession, WritingEngine } from '../engine.ts';
+import {
+  requireAccepted,
+  patiently,
+  put,
+  remove,
+  sendBulk,
+  unfitOf,
+  wasWritten,
+  type Action,
+} from './bulk.ts';
 import { ServerError, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, openIndex } from './indices.ts';
 import { documentId, momentDocument, sessionDocument } from './mapping.ts';
@@ -96,8 +105,8 @@ export class ServerIndexWriter implements WritingEngine {
   readonly #name: string;
   readonly #options: Required<ServerWriterOptions>;
   /** Sessions with a known state that are not written yet. */
-  readonly #begun = new Map<string, Known>();
-  readonly #added: WholeSession[] = [];
+  readonly #pending = new Map<string, Known>();
+  readonly #added: CompleteSession[] = [];
   readonly #running = new Map<string, Running>();
   /** Error of the failing refreshes, and time of the first one. */
   #unfound: { readonly error: unknown; readonly sinceMs: number } | undefined;
@@ -121,12 +130,12 @@ export class ServerIndexWriter implements WritingEngine {
   }
 
   async version(id: string): Promise<string | undefined> {
-    const known = await this.#look(id);
-    this.#begun.set(id, known);
+    const known = await this.#readState(id);
+    this.#pending.set(id, known);
     return known.version;
   }
 
-  add(session: WholeSession): void {
+  add(session: CompleteSession): void {
     this.#added.push(session);
   }
 
@@ -135,12 +144,12 @@ export class ServerIndexWriter implements WritingEngine {
   }
 
   /** Replaces the documents of each session. @returns the number of sessions that had changed */
-  async putAll(sessions: readonly WholeSession[]): Promise<number> {
-    const fresh: (WholeSession & { readonly known: Known; partial: boolean })[] = [];
+  async putAll(sessions: readonly CompleteSession[]): Promise<number> {
+    const fresh: (CompleteSession & { readonly known: Known; partial: boolean })[] = [];
     for (const session of sessions) {
       const { id } = session.doc.names;
-      const known = this.#begun.get(id) ?? (await this.#look(id));
-      this.#begun.delete(id);
+      const known = this.#pending.get(id) ?? (await this.#readState(id));
+      this.#pending.delete(id);
       this.#running.delete(id);
       if (session.doc.version === '' || known.version !== session.doc.version)
         fresh.push({
@@ -157,7 +166,7 @@ export class ServerIndexWriter implements WritingEngine {
         return put(names, known.stamp, sessionDocument(names, { version: '', reach, partial: true }));
       }),
     );
-    expectTaken(begun);
+    requireAccepted(begun);
     // Skips sessions that another recorder started to read later.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
@@ -182,9 +191,9 @@ export class ServerIndexWriter implements WritingEngine {
       const state = { version, reach: moments.length, partial, ...stopped };
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
-    expectTaken(await this.#bulk(finished));
+    requireAccepted(await this.#bulk(finished));
     // The rest are sessions that needed no write.
-    this.#begun.clear();
+    this.#pending.clear();
     this.#options.onStep('finished');
     await this.refresh();
     this.#options.onStep('refreshed');
@@ -211,7 +220,7 @@ export class ServerIndexWriter implements WritingEngine {
     const putSession = async (isPartial: boolean): Promise<boolean> => {
       const document = sessionDocument(names, { ...state, partial: isPartial });
       const statuses = await this.#bulk([put(names, stamp, document)]);
-      expectTaken(statuses);
+      requireAccepted(statuses);
       return wasWritten(statuses[0]);
     };
     const wasPartial = partial || place.partial;
@@ -231,18 +240,18 @@ export class ServerIndexWriter implements WritingEngine {
 
   /** Returns the initial state of a running session that is written from its start. */
   async #placeOf(id: string): Promise<Running> {
-    const { stamp, reach } = await this.#look(id);
+    const { stamp, reach } = await this.#readState(id);
     return { moments: 0, stamp, reach, partial: false };
   }
 
   async remove(id: string): Promise<void> {
-    const { version, reach, stamp } = await this.#look(id);
+    const { version, reach, stamp } = await this.#readState(id);
     this.#running.delete(id);
-    this.#begun.delete(id);
+    this.#pending.delete(id);
     if (version === undefined) return;
-    expectTaken(await this.#bulk(remove(id, stamp, 0, reach)));
+    requireAccepted(await this.#bulk(remove(id, stamp, 0, reach)));
     this.#options.onStep('cleared');
-    expectTaken(await this.#bulk([{ index: 'delete', session: id, stamp }]));
+    requireAccepted(await this.#bulk([{ index: 'delete', session: id, stamp }]));
     this.#options.onStep('removed');
     this.#refreshSoon();
   }
@@ -357,7 +366,7 @@ export class ServerIndexWriter implements WritingEngine {
     if (name !== this.#name) throw new Error(`${this.#name} is not the index any more`);
   }
 
-  async #look(id: string): Promise<Known> {
+  async #readState(id: string): Promise<Known> {
     const path = `/${encodeURIComponent(this.#alias)}/_doc/${encodeURIComponent(documentId(id))}?routing=${encodeURIComponent(id)}&_source_includes=version,reach`;
     const answer = await patiently(this.#options.patienceMs, () =>
       this.#server.ask({ method: 'GET', path }).catch((error: unknown) => {

@@ -25,12 +25,12 @@ export class ByteStore {
 
   /** Adds a text in UTF-8. */
   addText(text: string): Stored {
-    this.#makeRoom(text.length * 3);
+    this.#grow(text.length * 3);
     return this.#added(this.#bytes.write(text, this.#size));
   }
 
   add(bytes: Uint8Array): Stored {
-    this.#makeRoom(bytes.length);
+    this.#grow(bytes.length);
     this.#bytes.set(bytes, this.#size);
     return this.#added(bytes.length);
   }
@@ -53,7 +53,7 @@ export class ByteStore {
     return { start, end: this.#size };
   }
 
-  #makeRoom(length: number): void {
+  #grow(length: number): void {
     const wanted = this.#size + length;
     if (wanted <= this.#bytes.length) return;
     const larger = Buffer.allocUnsafeSlow(Math.max(wanted, this.#bytes.length * 2));

@@ -140,8 +140,8 @@ function exitWords({ operator, number }: CompareTerm): readonly string[] | undef
 }
 
 function hiddenWords({ operator, number }: CompareTerm): readonly string[] | undefined {
-  const isSome = (operator === '>' && number >= 0) || ((operator === '>=' || operator === '=') && number > 0);
-  return isSome ? [HIDES] : undefined;
+  const isAny = (operator === '>' && number >= 0) || ((operator === '>=' || operator === '=') && number > 0);
+  return isAny ? [HIDES] : undefined;
 }
 
 const WORDS_OF_NUMBERS = { exit: exitWords, duration: durationWords, hidden: hiddenWords } as const;

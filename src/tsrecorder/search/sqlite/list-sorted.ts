@@ -83,7 +83,7 @@ export function* listByValue(
     }
   }
   const { after } = ask;
-  const behind = after === undefined ? ALL : behindOf(column, after.value, after.order);
+  const behind = after === undefined ? ALL : afterPosition(column, after.value, after.order);
   const wanted = conditionsOf(ask, compiled);
   // NOTE: the + prevents SQLite from scanning all sessions in the order of the index.
   const found = sessions
@@ -150,7 +150,7 @@ function tied({ sql, values }: Condition, order: string, spillMs: number): Condi
 }
 
 /** Returns the condition for sessions after a position of a list by value. */
-function behindOf(column: string, value: number | undefined, order: string): Condition {
+function afterPosition(column: string, value: number | undefined, order: string): Condition {
   if (value === undefined) return { sql: `(${column} IS NULL AND s.ord < ?)`, values: [order] };
   return {
     sql: `(${column} < ? OR ${column} IS NULL OR (${column} = ? AND s.ord < ?))`,

@@ -149,7 +149,7 @@ export class IndexReader implements ReadingEngine {
   }
 
   /** Returns true if the index contains exactly these moments of a session with their words. */
-  holds(id: string, moments: readonly Moment[]): boolean {
+  containsExactly(id: string, moments: readonly Moment[]): boolean {
     const row = this.#open()?.prepare('SELECT n FROM s WHERE id = ?').get(id);
     if (row === undefined) return false;
     const n = Number(row['n']);

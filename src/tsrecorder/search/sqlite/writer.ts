@@ -12,7 +12,7 @@ import type {
   SessionDoc,
   SessionNames,
 } from '../../../search/search-index.ts';
-import type { WholeSession, WritingEngine } from '../engine.ts';
+import type { CompleteSession, WritingEngine } from '../engine.ts';
 import { ByteStore } from './byte-store.ts';
 import { createFacetWords, nameWords } from './facets.ts';
 import {
@@ -59,7 +59,7 @@ interface Added extends Packed {
 }
 
 /** A session whose moments are being written. */
-interface Begun {
+interface StartedSession {
   readonly n: number;
   /** True if the session is new. */
   readonly isNew: boolean;
@@ -90,10 +90,10 @@ export class IndexWriter implements WritingEngine {
     this.#directory = directory;
     this.#onStep = onStep;
     // NOTE: before the files are opened, which may change them.
-    const isAsLeft = takeProperClose(directory, this.#looked());
+    const isUnchanged = takeProperClose(directory, this.#looked());
     this.#sessions = openSessions(directory);
     this.#statements = new Statements(this.#sessions);
-    if (!isAsLeft) this.#check();
+    if (!isUnchanged) this.#check();
     this.#count = Number(this.#statements.get('SELECT count(*) AS count FROM s')?.['count'] ?? 0);
     this.#facetWords = createFacetWords(
       textOf(this.#sessions.prepare(`SELECT value FROM meta WHERE key = 'key'`).get()?.['value']),
@@ -106,7 +106,7 @@ export class IndexWriter implements WritingEngine {
   }
 
   /** Writes several sessions together. @returns number of written sessions */
-  putAll(sessions: readonly WholeSession[]): number {
+  putAll(sessions: readonly CompleteSession[]): number {
     for (const session of sessions) this.add(session);
     return this.flush();
   }
@@ -114,7 +114,7 @@ export class IndexWriter implements WritingEngine {
   /**
    * Adds a session, which the next flush writes. Pending sessions are encoded to save memory and garbage collection.
    */
-  add({ doc, moments, partial }: WholeSession): void {
+  add({ doc, moments, partial }: CompleteSession): void {
     this.#added.push({ doc, moments: moments.length, partial, ...packMoments(this.#waiting, moments, 0) });
   }
 
@@ -132,24 +132,24 @@ export class IndexWriter implements WritingEngine {
       .splice(0)
       .filter(({ doc }) => doc.version === '' || this.version(doc.names.id) !== doc.version);
     if (fresh.length === 0) return 0;
-    const begun: (Added & { readonly begun: Begun })[] = [];
+    const started: (Added & { readonly started: StartedSession })[] = [];
     transaction(this.#sessions, () => {
-      for (const session of fresh) begun.push({ ...session, begun: this.#begin(session.doc.names) });
+      for (const session of fresh) started.push({ ...session, started: this.#begin(session.doc.names) });
     });
     // FTS5 collects rows in memory as long as their numbers increase.
-    begun.sort((left, right) => left.begun.n - right.begun.n);
+    started.sort((left, right) => left.started.n - right.started.n);
     this.#onStep('begun');
-    for (const [month, ofMonth] of Map.groupBy(begun, (session) => monthOf(session.begun.n))) {
+    for (const [month, ofMonth] of Map.groupBy(started, (session) => monthOf(session.started.n))) {
       this.#write(month, () => {
         for (const session of ofMonth) {
-          this.#clearMoments(session.begun.n);
-          this.#writeMoments(session.begun, 0, session);
+          this.#clearMoments(session.started.n);
+          this.#writeMoments(session.started, 0, session);
         }
       });
       this.#onStep('moments');
     }
     transaction(this.#sessions, () => {
-      for (const { doc, moments, partial, begun: session } of begun)
+      for (const { doc, moments, partial, started: session } of started)
         this.#finish(session, doc, moments, partial);
     });
     this.#onStep('finished');
@@ -160,8 +160,8 @@ export class IndexWriter implements WritingEngine {
   append(names: SessionNames, moments: readonly Moment[], fresh: boolean, partial: boolean): void {
     const known = this.#find(names.id);
     const isNew = fresh || known === undefined;
-    const begun = isNew ? this.#begin(names) : this.#begunAs(known.n, names, false);
-    const { n } = begun;
+    const started = isNew ? this.#begin(names) : this.#startAs(known.n, names, false);
+    const { n } = started;
     this.#onStep('begun');
     const before = isNew ? 0 : known.moments;
     // A session always has a moment, so that its names are found together with words.
@@ -170,12 +170,12 @@ export class IndexWriter implements WritingEngine {
     const packed = packMoments(this.#waiting, added, before);
     this.#write(monthOf(n), () => {
       if (isNew) this.#clearMoments(n);
-      this.#writeMoments(begun, before, packed);
+      this.#writeMoments(started, before, packed);
     });
     this.#waiting.cut(size);
     this.#onStep('appended');
     transaction(this.#sessions, () =>
-      this.#finish(begun, { names, version: '', text: 'all' }, before + added.length, partial),
+      this.#finish(started, { names, version: '', text: 'all' }, before + added.length, partial),
     );
     this.#onStep('finished');
   }
@@ -312,11 +312,11 @@ export class IndexWriter implements WritingEngine {
   }
 
   /** Inserts a session without a version and without moments. */
-  #begin(names: SessionNames): Begun {
+  #begin(names: SessionNames): StartedSession {
     const known = this.#find(names.id)?.n;
     if (known !== undefined) {
       this.#statements.run(`UPDATE s SET ver = '', moments = 0 WHERE n = ?`, known);
-      return this.#begunAs(known, names, false);
+      return this.#startAs(known, names, false);
     }
     const n = this.#freeNumber(numberOf(names.startedAtMs));
     // A session without a kind is never found. Indexed names are inserted once.
@@ -328,10 +328,10 @@ export class IndexWriter implements WritingEngine {
       ...searchedColumns(names),
     );
     this.#count += 1;
-    return this.#begunAs(n, names, true);
+    return this.#startAs(n, names, true);
   }
 
-  #begunAs(n: number, names: SessionNames, isNew: boolean): Begun {
+  #startAs(n: number, names: SessionNames, isNew: boolean): StartedSession {
     return { n, isNew, words: nameWords(names), facets: this.#facetWords(names) };
   }
 
@@ -360,7 +360,7 @@ export class IndexWriter implements WritingEngine {
     statements.run('DELETE FROM blk WHERE id >= ? AND id <= ?', first, last);
   }
 
-  #writeMoments({ n, words, facets }: Begun, before: number, { texts, blocks }: Packed): void {
+  #writeMoments({ n, words, facets }: StartedSession, before: number, { texts, blocks }: Packed): void {
     const { first: begins, statements } = this.#month(monthOf(n));
     const first = (n - begins) * MOMENT_SPACE + before;
     for (const [index, text] of texts.entries())
@@ -381,12 +381,12 @@ export class IndexWriter implements WritingEngine {
   }
 
   #finish(
-    begun: Begun,
+    started: StartedSession,
     { names, version, listing, stoppedAt }: SessionDoc,
     moments: number,
     partial: boolean,
   ): void {
-    const { n, isNew, words, facets } = begun;
+    const { n, isNew, words, facets } = started;
     if (!isNew) {
       this.#statements.run('UPDATE s SET usr = ?, ns = ?, pod = ? WHERE n = ?', ...searchedColumns(names), n);
       for (const sql of [

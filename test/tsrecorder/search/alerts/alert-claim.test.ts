@@ -53,7 +53,7 @@ describe.each([
     const taken = await Promise.all(claims.map((claim) => claim.take()));
     expect(taken.toSorted()).toEqual(['claimed', 'claimed', 'mine']);
     const owner = claims[taken.indexOf('mine')]!;
-    await owner.markTold();
+    await owner.markDelivered();
     await owner.release();
     for (const claim of claims) expect(await claim.take()).toBe('told');
     expect(await claimOf(store, 'dd').take()).toBe('told');
@@ -176,7 +176,7 @@ it('a mark that was made between the look and the claim is seen', async () => {
   const before: ClaimStore = {
     ...store,
     async claimDocument(name, content) {
-      if (name.endsWith('.claim-0')) await claimOf(store, 'bb').markTold();
+      if (name.endsWith('.claim-0')) await claimOf(store, 'bb').markDelivered();
       return store.claimDocument(name, content);
     },
   };
@@ -202,7 +202,7 @@ describe('somebody with write access to the store, who has no key,', () => {
       await forge(store, 'told', text);
       const one = claimOf(store, 'aa');
       expect(await one.take()).toBe('mine');
-      await one.markTold();
+      await one.markDelivered();
       await one.release();
       expect(await claimOf(store, 'bb').take()).toBe('told');
     },
@@ -210,7 +210,7 @@ describe('somebody with write access to the store, who has no key,', () => {
 
   it('cannot suppress an alert with a mark that a key of its own signed', async () => {
     const store = inBucket();
-    await claimOf(store, 'zz', generateSigningKey()).markTold();
+    await claimOf(store, 'zz', generateSigningKey()).markDelivered();
     expect(await claimOf(store, 'aa').take()).toBe('mine');
   });
 
@@ -219,7 +219,7 @@ describe('somebody with write access to the store, who has no key,', () => {
     const other = { ...ALERT, id: `alert_${'1'.repeat(32)}` };
     const signer = createStatements('alert', KEY, TRUSTED);
     const options = { store, recorder: 'bb', leaseMs: LEASE, now: () => 0, signer };
-    await new AlertClaim(options, other).markTold();
+    await new AlertClaim(options, other).markDelivered();
     const mark = await store.readDocument(alertMarkName(other.session, other.id, 'told'));
     await store.replaceDocument(nameOf('told'), mark!);
     expect(await claimOf(store, 'aa').take()).toBe('mine');
@@ -272,9 +272,9 @@ describe('somebody with write access to the store, who has no key,', () => {
 it('a mark of a recorder takes the place of one that is not proven, and is never replaced itself', async () => {
   const store = inBucket();
   const name = alertMarkName(ALERT.session, ALERT.id, 'told');
-  await claimOf(store, 'aa').markTold();
+  await claimOf(store, 'aa').markDelivered();
   const first = await store.readDocument(name);
-  await claimOf(store, 'bb').markTold();
+  await claimOf(store, 'bb').markDelivered();
   expect(await store.readDocument(name)).toEqual(first);
 });
 
@@ -333,7 +333,7 @@ class Site {
     this.#running.delete(process);
     this.#gates.delete(process);
     this.#idle.delete(process);
-    if (process.hasTold && !(await claimOf(this.#store, 'xx').isTold())) this.unknown += 1;
+    if (process.hasTold && !(await claimOf(this.#store, 'xx').isDelivered())) this.unknown += 1;
     this.#start(this.#choose() % 2 === 0 ? process.name : `${process.name}${process.name}`, 0);
   }
 
@@ -383,7 +383,7 @@ class Site {
       }
       this.told += 1;
       process.hasTold = true;
-      await claim.markTold();
+      await claim.markDelivered();
       await claim.release();
       return;
     }
