@@ -141,8 +141,8 @@ export class Lease {
   }
 
   /**
-   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link isHeldBy} returns true half a lease
-   * later.
+   * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link isHeldBy} returns true after half
+   * the lease duration.
    */
   claim(name: string): Promise<void> {
     return this.#write(name, this.#name);
