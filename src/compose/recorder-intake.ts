@@ -20,7 +20,7 @@ import { intakeStatusOf } from '../tsrecorder/intake/recorder-status.ts';
 import { createCatalog, type Catalog } from '../tsrecorder/library/catalog.ts';
 import { recordedOwner } from '../tsrecorder/library/recorded-owner.ts';
 import type { RecorderSearch } from '../tsrecorder/search/recorder-search.ts';
-import { freeBytesFor } from '../tsrecorder/store/free-room.ts';
+import { freeSpaceOf } from '../tsrecorder/store/free-room.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
 import type { SettledOptions } from './recorder-options.ts';
 
@@ -113,7 +113,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   shared?.start();
   catalog.prepare({ scopes: options.viewers.length > 0, log });
   const freeBytes = async (): Promise<number | undefined> => {
-    const free = await freeBytesFor(store, spoolDirectory);
+    const free = await freeSpaceOf(store, spoolDirectory);
     return listeners.isOverQuota === true ? 0 : free;
   };
   const parts = { ingest, group, finisher, catalog, evidence, trusted, events };

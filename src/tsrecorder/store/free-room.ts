@@ -4,7 +4,7 @@ import { freeBytesIn } from '../files/durable-files.ts';
 import type { RecordingStore } from './store.ts';
 
 /** Returns the free bytes of the store or of the spool, whichever is smaller. @throws TailcastError `STORE_FAILED` */
-export async function freeBytesFor(
+export async function freeSpaceOf(
   store: RecordingStore,
   spoolDirectory: string,
 ): Promise<number | undefined> {

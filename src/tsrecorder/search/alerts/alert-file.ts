@@ -37,7 +37,7 @@ const MAX_RULES = 100;
 const MAX_GIVE_UP_HOURS = 720;
 const GIVE_UP_HOURS = 72;
 
-type Report = (key: string, problem: string) => void;
+type Fail = (key: string, problem: string) => void;
 type Members = ReadonlyMap<string, unknown>;
 
 /**
@@ -49,19 +49,19 @@ type Members = ReadonlyMap<string, unknown>;
  */
 export function parseAlertFile(entries: Members, file: string, indexed: IndexedText | undefined): AlertFile {
   const problems: string[] = [];
-  const report: Report = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
-  onlyKnown(entries, SECTIONS, '', report);
+  const fail: Fail = (key, problem) => void problems.push(`${key} in ${file}: ${problem}`);
+  onlyKnown(entries, SECTIONS, '', fail);
   const webhooks = new Map<string, WrittenWebhook>();
-  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', report))
-    webhooks.set(name, readWebhook(name, value, report));
-  const rules = Array.from(members(entries.get('rules'), 'rules', report), ([name, value]) =>
-    readRule(name, value, webhooks, indexed, report),
+  for (const [name, value] of members(entries.get('webhooks'), 'webhooks', fail))
+    webhooks.set(name, readWebhook(name, value, fail));
+  const rules = Array.from(members(entries.get('rules'), 'rules', fail), ([name, value]) =>
+    readRule(name, value, webhooks, indexed, fail),
   );
-  if (rules.length === 0) report('rules', 'there is none; name at least one, with a query and a webhook');
-  if (rules.length > MAX_RULES) report('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
+  if (rules.length === 0) fail('rules', 'there is none; name at least one, with a query and a webhook');
+  if (rules.length > MAX_RULES) fail('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
   const giveUpHours = entries.get('giveUpHours') ?? GIVE_UP_HOURS;
   const isNumber = typeof giveUpHours === 'number' && giveUpHours > 0 && giveUpHours <= MAX_GIVE_UP_HOURS;
-  if (!isNumber) report('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
+  if (!isNumber) fail('giveUpHours', `a number of hours up to ${MAX_GIVE_UP_HOURS} is expected`);
   if (problems.length > 0) throw new TailcastError('CONFIG_INVALID', problems.join('\n  '));
   return {
     webhooks,
@@ -70,60 +70,60 @@ export function parseAlertFile(entries: Members, file: string, indexed: IndexedT
   };
 }
 
-function members(value: unknown, key: string, report: Report): Members {
+function members(value: unknown, key: string, fail: Fail): Members {
   if (value === undefined || value === null) return new Map();
   if (typeof value === 'object' && !Array.isArray(value)) return new Map(Object.entries(value));
-  report(key, 'a mapping is expected');
+  fail(key, 'a mapping is expected');
   return new Map();
 }
 
-function onlyKnown(found: Members, known: readonly string[], prefix: string, report: Report): void {
+function onlyKnown(found: Members, known: readonly string[], prefix: string, fail: Fail): void {
   for (const key of found.keys())
-    if (!known.includes(key)) report(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
+    if (!known.includes(key)) fail(`${prefix}${key}`, `no such key; there are ${known.join(', ')}`);
 }
 
-function checkName(name: string, key: string, report: Report): void {
+function checkName(name: string, key: string, fail: Fail): void {
   if (!NAME.test(name))
-    report(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
+    fail(key, 'a name has lower case letters, digits, dots, dashes and underscores, at most 64');
 }
 
-function readWebhook(name: string, value: unknown, report: Report): WrittenWebhook {
+function readWebhook(name: string, value: unknown, fail: Fail): WrittenWebhook {
   const key = `webhooks.${name}`;
-  checkName(name, key, report);
-  const found = members(value, key, report);
-  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, report);
-  const url = readAddress(found, key, report);
-  const secretFile = readText(found, 'secretFile', key, report);
+  checkName(name, key, fail);
+  const found = members(value, key, fail);
+  onlyKnown(found, WEBHOOK_KEYS, `${key}.`, fail);
+  const url = readAddress(found, key, fail);
+  const secretFile = readText(found, 'secretFile', key, fail);
   if (secretFile === undefined)
-    report(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
-  const caFile = readText(found, 'caFile', key, report);
-  const viewer = readText(found, 'viewer', key, report);
+    fail(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
+  const caFile = readText(found, 'caFile', key, fail);
+  const viewer = readText(found, 'viewer', key, fail);
   if (viewer !== undefined && /[\s=*]/.test(viewer))
-    report(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
-  const player = readText(found, 'player', key, report);
+    fail(`${key}.viewer`, 'a login or a tag is expected, as in the setting viewers');
+  const player = readText(found, 'player', key, fail);
   if (player !== undefined && !(URL.canParse(player) && /^https?:$/.test(new URL(player).protocol)))
-    report(`${key}.player`, 'the address of the page of recordings is expected, https://…');
+    fail(`${key}.player`, 'the address of the page of recordings is expected, https://…');
   return {
     url,
     secretFile: secretFile ?? '',
-    text: readFlag(found, 'text', key, report),
+    text: readFlag(found, 'text', key, fail),
     ...(caFile === undefined ? {} : { caFile }),
     ...(viewer === undefined ? {} : { viewer }),
     ...(player === undefined ? {} : { player }),
   };
 }
 
-function readAddress(found: Members, key: string, report: Report): string {
-  const allowHttp = readFlag(found, 'allowHttp', key, report);
-  const text = readText(found, 'url', key, report);
+function readAddress(found: Members, key: string, fail: Fail): string {
+  const allowHttp = readFlag(found, 'allowHttp', key, fail);
+  const text = readText(found, 'url', key, fail);
   const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
-  if (text === undefined) report(`${key}.url`, 'is missing; name the address that is told, https://…');
+  if (text === undefined) fail(`${key}.url`, 'is missing; name the address that is told, https://…');
   else if (url === undefined || !/^https?:$/.test(url.protocol))
-    report(`${key}.url`, 'an https:// address is expected');
+    fail(`${key}.url`, 'an https:// address is expected');
   else if (url.username !== '' || url.password !== '')
-    report(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
+    fail(`${key}.url`, 'has a password in it; take it out, messages are signed with secretFile');
   else if (!mayBePlain(url) && !allowHttp)
-    report(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
+    fail(`${key}.url`, 'is not encrypted; use https://, or say allowHttp: true where only you can listen');
   return url?.href ?? '';
 }
 
@@ -132,18 +132,18 @@ function mayBePlain({ protocol, hostname }: URL): boolean {
   return protocol === 'https:' || ['localhost', '127.0.0.1', '[::1]'].includes(hostname);
 }
 
-function readText(found: Members, name: string, key: string, report: Report): string | undefined {
+function readText(found: Members, name: string, key: string, fail: Fail): string | undefined {
   const value = found.get(name);
   if (value === undefined) return undefined;
   if (typeof value === 'string' && value.trim() !== '') return value.trim();
-  report(`${key}.${name}`, 'a text is expected');
+  fail(`${key}.${name}`, 'a text is expected');
   return '';
 }
 
-function readFlag(found: Members, name: string, key: string, report: Report): boolean {
+function readFlag(found: Members, name: string, key: string, fail: Fail): boolean {
   const value = found.get(name) ?? false;
   if (typeof value === 'boolean') return value;
-  report(`${key}.${name}`, 'true or false is expected');
+  fail(`${key}.${name}`, 'true or false is expected');
   return false;
 }
 
@@ -152,25 +152,22 @@ function readRule(
   value: unknown,
   webhooks: ReadonlyMap<string, WrittenWebhook>,
   indexed: IndexedText | undefined,
-  report: Report,
+  fail: Fail,
 ): WrittenRule | undefined {
   const key = `rules.${name}`;
-  checkName(name, key, report);
-  const found = members(value, key, report);
-  onlyKnown(found, RULE_KEYS, `${key}.`, report);
-  const webhook = readText(found, 'webhook', key, report);
-  if (webhook === undefined) report(`${key}.webhook`, 'is missing; name one of webhooks');
+  checkName(name, key, fail);
+  const found = members(value, key, fail);
+  onlyKnown(found, RULE_KEYS, `${key}.`, fail);
+  const webhook = readText(found, 'webhook', key, fail);
+  if (webhook === undefined) fail(`${key}.webhook`, 'is missing; name one of webhooks');
   else if (!webhooks.has(webhook))
-    report(
-      `${key}.webhook`,
-      `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`,
-    );
-  const text = readText(found, 'query', key, report);
+    fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
+  const text = readText(found, 'query', key, fail);
   if (text === undefined) {
-    report(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
+    fail(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
     return undefined;
   }
-  const query = readQuery(text, `${key}.query`, indexed, report);
+  const query = readQuery(text, `${key}.query`, indexed, fail);
   return query === undefined || webhook === undefined ? undefined : { name, query, webhook };
 }
 
@@ -178,24 +175,24 @@ function readQuery(
   text: string,
   key: string,
   indexed: IndexedText | undefined,
-  report: Report,
+  fail: Fail,
 ): Query | undefined {
   let query: Query;
   try {
     query = parseQuery(text, 0);
   } catch (error) {
     if (!(error instanceof QueryError)) throw error;
-    report(key, error.message);
+    fail(key, error.message);
     return undefined;
   }
-  if (query.clauses.length === 0) report(key, 'is true of every session; name what is looked for');
+  if (query.clauses.length === 0) fail(key, 'is true of every session; name what is looked for');
   for (const term of query.clauses.flat()) {
     if (term.kind === 'time')
-      report(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
+      fail(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);
     else if (term.kind === 'text' && term.field === 'text' && indexed !== undefined && indexed !== 'all')
-      report(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
+      fail(key, `text:${term.value} is never true while searchText is ${indexed}; set searchText to all`);
     else if (term.kind === 'text' && term.field === 'cmd' && indexed === 'off')
-      report(key, `cmd:${term.value} is never true while searchText is off; set it to commands or all`);
+      fail(key, `cmd:${term.value} is never true while searchText is off; set it to commands or all`);
   }
   return query;
 }

@@ -147,7 +147,7 @@ export function wasWritten(status: number | undefined): boolean {
 /**
  * Accepts documents that were written, that have a newer version, or that were deleted before. @throws Error otherwise
  */
-export function requireAccepted(statuses: readonly number[]): void {
+export function requireOk(statuses: readonly number[]): void {
   const refused = statuses.find((status) => !isDone(status));
   if (refused !== undefined)
     throw new Error(`OpenSearch refused the document of a session with status ${refused}`);
@@ -159,7 +159,7 @@ export function requireAccepted(statuses: readonly number[]): void {
  * @returns true for each such document. @throws Error if the server accepts none now; then all are sent again
  */
 export function unfitOf(statuses: readonly number[]): readonly boolean[] {
-  requireAccepted(statuses.filter((status) => status !== UNFIT));
+  requireOk(statuses.filter((status) => status !== UNFIT));
   return statuses.map((status) => status === UNFIT);
 }
 

@@ -11,16 +11,7 @@
 import { z } from 'zod';
 import type { IndexedSession, IndexStatus, Moment, SessionNames } from '../../../search/search-index.ts';
 import type { CompleteSession, WritingEngine } from '../engine.ts';
-import {
-  requireAccepted,
-  patiently,
-  put,
-  remove,
-  sendBulk,
-  unfitOf,
-  wasWritten,
-  type Action,
-} from './bulk.ts';
+import { requireOk, patiently, put, remove, sendBulk, unfitOf, wasWritten, type Action } from './bulk.ts';
 import { ServerError, type SearchServer } from './client.ts';
 import { aliasOf, indexOf, openIndex } from './indices.ts';
 import { documentId, momentDocument, sessionDocument } from './mapping.ts';
@@ -166,7 +157,7 @@ export class ServerIndexWriter implements WritingEngine {
         return put(names, known.stamp, sessionDocument(names, { version: '', reach, partial: true }));
       }),
     );
-    requireAccepted(begun);
+    requireOk(begun);
     // Skips sessions that another recorder started to read later.
     const own = fresh.filter((_, at) => wasWritten(begun[at]));
     this.#options.onStep('begun');
@@ -191,7 +182,7 @@ export class ServerIndexWriter implements WritingEngine {
       const state = { version, reach: moments.length, partial, ...stopped };
       return put(names, known.stamp, sessionDocument(names, state, listing));
     });
-    requireAccepted(await this.#bulk(finished));
+    requireOk(await this.#bulk(finished));
     // The rest are sessions that needed no write.
     this.#pending.clear();
     this.#options.onStep('finished');
@@ -220,7 +211,7 @@ export class ServerIndexWriter implements WritingEngine {
     const putSession = async (isPartial: boolean): Promise<boolean> => {
       const document = sessionDocument(names, { ...state, partial: isPartial });
       const statuses = await this.#bulk([put(names, stamp, document)]);
-      requireAccepted(statuses);
+      requireOk(statuses);
       return wasWritten(statuses[0]);
     };
     const wasPartial = partial || place.partial;
@@ -249,9 +240,9 @@ export class ServerIndexWriter implements WritingEngine {
     this.#running.delete(id);
     this.#pending.delete(id);
     if (version === undefined) return;
-    requireAccepted(await this.#bulk(remove(id, stamp, 0, reach)));
+    requireOk(await this.#bulk(remove(id, stamp, 0, reach)));
     this.#options.onStep('cleared');
-    requireAccepted(await this.#bulk([{ index: 'delete', session: id, stamp }]));
+    requireOk(await this.#bulk([{ index: 'delete', session: id, stamp }]));
     this.#options.onStep('removed');
     this.#refreshSoon();
   }
