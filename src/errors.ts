@@ -93,6 +93,13 @@ export const ERROR_TABLE = {
     'the API server cannot check at the moment whether this request is allowed',
   ),
 
+  // access on request
+  ACCESS_REQUEST_PENDING: entry(403, 'this access needs an approval'),
+  ACCESS_REQUEST_REFUSED: entry(403, 'this access is not granted'),
+  ACCESS_REQUEST_UNAVAILABLE: entry(503, 'access requests cannot be checked at the moment'),
+  ACCESS_REQUEST_UNKNOWN: entry(404, 'there is no such access request'),
+  ACCESS_REQUEST_CONFLICT: entry(409, 'the access request was decided at the same time'),
+
   // recording
   RECORDING_REQUIRED: entry(403, 'this session must be recorded, but no recorder accepted it'),
   RECORDER_UNAVAILABLE: entry(503, 'no session recorder could be reached'),

@@ -58,7 +58,19 @@ const ALLOWED: Record<string, readonly string[]> = {
     'stale-connections',
     'errors',
   ],
-  portal: ['async', 'wire', 'recording', 'proxy', 'tailnet', 'kube', 'observe', 'keyed-counter', 'errors'],
+  access: ['proxy', 'operator', 'tailnet', 'kube', 'wire', 'observe', 'errors'],
+  portal: [
+    'access',
+    'async',
+    'wire',
+    'recording',
+    'proxy',
+    'tailnet',
+    'kube',
+    'observe',
+    'keyed-counter',
+    'errors',
+  ],
   secrets: [],
   search: ['terminal', 'wire', 'work-budget', 'secrets', 'errors'],
   tsrecorder: [
@@ -117,6 +129,7 @@ const ALLOWED: Record<string, readonly string[]> = {
   compose: [
     'async',
     'config',
+    'access',
     'doctor',
     'portal',
     'proxy',
@@ -162,7 +175,7 @@ const PACKAGE_OWNERS: Record<string, RegExp> = {
 
 /** Files whose functions are pure: no clock, no I/O, no logger. */
 const PURE =
-  /^(wire\/|search\/|terminal\/|impersonation\/|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
+  /^(wire\/|search\/|terminal\/|impersonation\/|access\/(?:rules|request-object)\.ts|recording\/policy\.ts|kube\/(status|request-info|exec-options|headers|canonical-target)\.ts|operator\/.*specs\.ts|tsrecorder\/store\/key\.ts)/;
 
 /**
  * The rooms of the two big folders, from the top: a room imports itself and rooms further down, types included. Nothing lies
@@ -233,7 +246,8 @@ const NAMESAKES: ReadonlySet<string> = new Set([
 
 /** The folders of one role each, in a process of which nothing of the others is loaded. */
 const ROLES: Record<string, readonly string[]> = {
-  gateway: ['proxy', 'portal', 'impersonation', 'recording'],
+  // the gateway watches AccessRequests with the operator's client and informer
+  gateway: ['proxy', 'portal', 'impersonation', 'recording', 'operator'],
   recorder: ['tsrecorder'],
   operator: ['operator'],
   nameserver: ['nameserver'],
@@ -260,7 +274,7 @@ const FOUNDATIONS = new Set([
 const SHARED_NAMES =
   /['"`](x-)?tailcast-(session|offset|part|preamble|frames|waits|resume|annotations|viewer-[a-z-]+)['"`]/;
 
-const ROLE_FOLDERS = Object.values(ROLES).flat();
+const ROLE_FOLDERS = [...new Set(Object.values(ROLES).flat())];
 
 interface Import {
   readonly file: string;

@@ -51,6 +51,15 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   ACCESS_ENDED: 'The node, its owner or a grant changed. Connect again.',
   SESSION_LIMIT:
     'The policy limits the length or the silence of a session. Connect again. See `docs/identity.md`.',
+  ACCESS_REQUEST_PENDING:
+    'Wait for the approval with the command in the message, or ask one of the approvers.',
+  ACCESS_REQUEST_REFUSED:
+    'Read the reason in the message. Send another request with `kubectl tailcast request`.',
+  ACCESS_REQUEST_UNAVAILABLE:
+    'Apply `deploy/access` to the cluster, as `docs/access.md` describes, and check that the API server responds.',
+  ACCESS_REQUEST_UNKNOWN: 'List the requests with `kubectl tailcast requests`.',
+  ACCESS_REQUEST_CONFLICT:
+    'List the requests with `kubectl tailcast requests`, and decide again if necessary.',
   RECORDING_REQUIRED:
     'Check that a recorder runs and that the gateway reaches its port 80: `tailcast doctor gateway`.',
   RECORDER_UNAVAILABLE: 'Check the recorders that the message names: `tailcast doctor gateway`.',

@@ -4,6 +4,7 @@ import type { GatewayConfig } from '../config/gateway.ts';
 import type { ApiServer } from '../kube/api-server.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { GatewayCluster } from '../proxy/gate/cluster.ts';
+import type { Elevations } from '../proxy/gate/elevation.ts';
 import { createGate, type Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { callerName } from '../tailnet/identity.ts';
@@ -21,8 +22,9 @@ export function openGate(parts: {
   readonly tailnet: Tailnet;
   readonly log: Logger;
   readonly callerToken?: string | undefined;
+  readonly elevations?: Elevations | undefined;
 }): Gate {
-  const { config, policy, apiServer, cluster, tailnet, log, callerToken } = parts;
+  const { config, policy, apiServer, cluster, tailnet, log, callerToken, elevations } = parts;
   return createGate({
     mode: config.mode,
     callerToken,
@@ -35,6 +37,7 @@ export function openGate(parts: {
     ...(cluster === undefined ? {} : { cluster }),
     dashboardOrigins: new Set(config.dashboardOrigins),
     claimableGroups: config.claimableGroups,
+    elevations,
     reviews: apiServer && openAccessReviews(config, apiServer),
     onReservedGroup: (group, identity) => {
       const remedy = 'where that is not meant: name what may be claimed in claimableGroups, or fix the grant';

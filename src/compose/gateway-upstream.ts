@@ -8,6 +8,7 @@ import type { Metrics } from '../observe/metrics.ts';
 import type { ReadinessCheck } from '../observe/ops-server.ts';
 import { createClusterGate } from '../proxy/gate/cluster-gate.ts';
 import type { ClusterUpstream } from '../proxy/gate/cluster.ts';
+import type { Elevations } from '../proxy/gate/elevation.ts';
 import type { Gate } from '../proxy/gate/gate.ts';
 import type { Policy } from '../proxy/gate/policy.ts';
 import { createUpstreamConnector } from '../proxy/upstream/upstream-connect.ts';
@@ -40,6 +41,8 @@ export interface UpstreamParts {
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly callerToken: string | undefined;
+  /** Access on request; undefined in `noauth` mode. */
+  readonly elevations: Elevations | undefined;
   /** Maximum requests of one cluster, if there are several. */
   readonly maxRequests: number;
   /** Aborts when the gateway closes. */

@@ -5,11 +5,12 @@ import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { listenAddress } from '../config/values.ts';
 import type { ListenAddress } from '../listen.ts';
+import type { AccessRequests } from '../access/requests.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
 import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
-import { createEvents } from '../observe/events.ts';
+import { createEvents, type Events } from '../observe/events.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
@@ -23,10 +24,11 @@ import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
-import { createRequestEvents, REQUEST_EVENT_LIMITS } from '../recording/request-event.ts';
+import { createRequestEvents, REQUEST_EVENT_LIMITS, type RequestEvents } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
+import { openAccess } from './access.ts';
 import { cannotStart } from './cannot-start.ts';
 import { CleanUp } from './clean-up.ts';
 import { loadPolicy } from './gateway-policy.ts';
@@ -127,8 +129,22 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const tailnet = await openTailnet(options, abort.signal);
   const limits = requestLimits(options);
   const policy = loadPolicy(config.policy);
+  const stateDirectory = stateDirectoryOf(options);
+  const events = createEvents(metrics, log);
+  const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: () => performance.now() });
+  stack.defer(() => poster.close());
+  const requestEvents = createRequestEvents({
+    poster,
+    resolveRecorderTags: tailnet.resolveRecorderTags,
+    carriesTag: tailnet.carriesTag,
+    events,
+    unixMs: Date.now,
+  });
+  const { signal } = abort;
+  const access = await openAccess({ ...options, stateDirectory, requestEvents, signal, stack });
   const upstream = await openUpstream({
     ...options,
+    elevations: access,
     callerToken: options.callerToken,
     policy,
     tailnet,
@@ -137,7 +153,6 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
     signal: abort.signal,
   });
   stack.defer(() => upstream.clusters?.close());
-  const stateDirectory = stateDirectoryOf(options);
   await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
     log,
@@ -146,6 +161,9 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const server = await openServer({
     options,
     upstream,
+    access,
+    events,
+    requestEvents,
     limits,
     policy,
     tailnet,
@@ -180,6 +198,9 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
 async function openServer(parts: {
   readonly options: GatewayOptions;
   readonly upstream: GatewayUpstream;
+  readonly access: AccessRequests | undefined;
+  readonly events: Events;
+  readonly requestEvents: RequestEvents;
   readonly limits: ReturnType<typeof requestLimits>;
   readonly policy: Policy;
   readonly tailnet: Tailnet;
@@ -188,22 +209,13 @@ async function openServer(parts: {
   readonly stack: CleanUp;
   readonly signal: AbortSignal;
 }): Promise<ProxyServer> {
-  const { upstream, limits, policy, tailnet, metrics, stateDirectory, stack, signal, options } = parts;
+  const { upstream, access, events, requestEvents, limits, policy, tailnet, metrics } = parts;
+  const { stateDirectory, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
-  const events = createEvents(metrics, log);
   const { gate, basePath, accountRefusals } = upstream;
-  const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: monotonicMs });
-  stack.defer(() => poster.close());
-  const requestEvents = createRequestEvents({
-    poster,
-    resolveRecorderTags: tailnet.resolveRecorderTags,
-    carriesTag: tailnet.carriesTag,
-    events,
-    unixMs: Date.now,
-  });
   const sessions = createSessionRegistry();
-  const rechecks = createRechecks({ gate, monotonicMs });
+  const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
   stack.defer(() => rechecks.close());
   const accessLog = openAccessLog(options, stack);
   const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
@@ -249,7 +261,7 @@ async function openServer(parts: {
     log,
     users: limits.users,
     upstreamSize: upstream.clusters && (() => upstream.clusters?.size() ?? upstream.pool.size),
-    own: await openPortal(config, tailnet, { ...common, signal }),
+    own: await openPortal(config, tailnet, { ...common, signal, access }),
   });
 }
 

@@ -28,8 +28,17 @@ export function journalPlace(
   if (lateDirectory === 'off') return undefined;
   return {
     directory: lateDirectory ?? join(stateDirectory, 'late'),
-    keyFile: lateKeyFile ?? credentialOf(environment) ?? join(stateDirectory, KEY_FILE),
+    keyFile: keyFileOf({ lateKeyFile }, stateDirectory, environment),
   };
+}
+
+/** Returns the file of the key that gateways of a cluster share. */
+export function keyFileOf(
+  { lateKeyFile }: Pick<GatewayConfig, 'lateKeyFile'>,
+  stateDirectory: string,
+  environment: ReadonlyMap<string, string>,
+): string {
+  return lateKeyFile ?? credentialOf(environment) ?? join(stateDirectory, KEY_FILE);
 }
 
 function credentialOf(environment: ReadonlyMap<string, string>): string | undefined {

@@ -39,6 +39,8 @@ export interface UpstreamHeadersRequest {
   readonly identity: UpstreamIdentity;
   /** Our `Audit-ID`; without it the API server generates one. The client's id is never passed on in `auth` mode. */
   readonly auditId?: string | undefined;
+  /** True if the caller's `Impersonate-*` headers are already judged. They are removed in any case. */
+  readonly judged?: boolean;
 }
 
 /**
@@ -58,7 +60,7 @@ export function buildUpstreamHeaders(request: UpstreamHeadersRequest): RawHeader
   }
   assertStripped(kept);
   const { target, authorization } = identity;
-  if (impersonates) refuseOtherIdentity(request.rawHeaders, target);
+  if (impersonates && request.judged !== true) refuseOtherIdentity(request.rawHeaders, target);
   const user = latin1Utf8(target.user);
   const headers = ['Host', request.host, ...kept];
   if (authorization !== undefined) headers.push('Authorization', authorization);
@@ -209,7 +211,7 @@ const KNOWN_IMPERSONATION: ReadonlySet<string> = new Set([
  * @param name in lower case
  * @throws TailcastError `HEADER_REFUSED`
  */
-function checkImpersonation(name: string): void {
+export function checkImpersonation(name: string): void {
   if (KNOWN_IMPERSONATION.has(name) || name.startsWith('impersonate-extra-')) return;
   throw new TailcastError('HEADER_REFUSED', `${name} is not a known impersonation header`);
 }

@@ -8,3 +8,10 @@ export const AUDIT_EXTRA = {
   node: 'tailcast.dev/node',
   session: 'tailcast.dev/session',
 } as const;
+
+/** Keys of user extras on requests with access on request: its id, the requester, and each approver. */
+export const ELEVATION_EXTRA = {
+  request: 'tailcast.dev/access-request',
+  requester: 'tailcast.dev/requester',
+  approver: 'tailcast.dev/approver',
+} as const;

@@ -6,13 +6,21 @@
  * /-/recordings/, icon.svg, assets/<file>    the gateway's own player (`@fastify/static`)
  * /-/recordings/api/v1/…                     a recorder's read API (`recorder-proxy`)
  * /-/recordings/api/v1/recordings/<id>/live  a WebSocket to a recorder (`live-view`)
+ * /-/recordings/access.html, api/v1/access/… access requests (`access-routes`)
  * ```
  */
 import fastifyStatic from '@fastify/static';
-import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import fastify, {
+  type FastifyContextConfig,
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
 import { TailcastError } from '../errors.ts';
 import { headerLines } from '../kube/header-lines.ts';
 import { GATE_METHODS, type Gate } from '../proxy/gate/gate.ts';
+import type { AccessRequests } from '../access/requests.ts';
+import { registerAccess } from './access-routes.ts';
 import { relayLiveView } from './live-view.ts';
 import { DATA_HEADERS, pageHeaders, PORTAL_PATH } from './page-headers.ts';
 import { PortalRequest } from './portal-request.ts';
@@ -28,6 +36,8 @@ declare module 'fastify' {
     readonly isFile?: boolean;
     /** True if the route takes upgrades. */
     readonly isLive?: boolean;
+    /** True if `POST` without a body is allowed. */
+    readonly isAction?: boolean;
   }
   interface FastifyRequest {
     /** Only in the portal of a gateway. */
@@ -40,6 +50,8 @@ export interface ApplicationDeps extends RelayDeps {
   readonly gate: Pick<Gate, 'recognise'>;
   /** Folder of the built player. */
   readonly playerDirectory: string;
+  /** Access requests; undefined in `noauth` mode. */
+  readonly access?: AccessRequests | undefined;
 }
 
 /** Every method of the gate has a route, so that a known path with the wrong method is 405 and not 404. */
@@ -76,6 +88,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
   });
   addPages(app, deps.playerDirectory);
   registerRecorderProxy(app, deps, ROUTE_METHODS);
+  registerAccess(app, deps.access, ROUTE_METHODS);
   app.route({
     method: ROUTE_METHODS,
     url: `${PORTAL_PATH}/api/v1${RECORDING_ROUTE}/live`,
@@ -90,7 +103,7 @@ export async function createApplication(deps: ApplicationDeps): Promise<FastifyI
 async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Promise<void> {
   const { portal, is404, routeOptions } = request;
   const { inbound, account, signal, target, upgrade } = portal;
-  const { isPage = false, isFile = false, isLive = false } = routeOptions.config;
+  const { isPage = false, isLive = false } = routeOptions.config;
   portal.caller = await gate.recognise(inbound, isPage, signal);
   account.recognised(portal.caller);
   if (is404 || target.rawQuery.length > MAX_QUERY_LENGTH) throw new TailcastError('NOT_FOUND');
@@ -101,10 +114,14 @@ async function admit(gate: Pick<Gate, 'recognise'>, request: FastifyRequest): Pr
   // `live-view` reads the heads of upgrades
   if (upgrade !== undefined && isLive) return;
   if (upgrade !== undefined) throw new TailcastError('NOT_FOUND');
-  const { method } = inbound;
-  if (method !== 'GET' && !(isFile && method === 'HEAD'))
+  if (!isAllowed(inbound.method, routeOptions.config))
     throw new TailcastError('METHOD_REFUSED', 'recordings can only be read');
   if (portal.hasBody) throw new TailcastError('REQUEST_MALFORMED', 'nothing here takes a body');
+}
+
+function isAllowed(method: string, { isFile, isAction }: FastifyContextConfig): boolean {
+  if (method === 'HEAD') return isFile === true;
+  return method === 'GET' || (method === 'POST' && isAction === true);
 }
 
 /** An error that is not a `TailcastError` becomes an `INTERNAL` without detail. */
@@ -137,6 +154,7 @@ function addPages(app: FastifyInstance, playerDirectory: string): void {
   for (const [path, name, isPage] of [
     ['', 'index.html', true],
     ['index.html', 'index.html', true],
+    ['access.html', 'access.html', true],
     ['icon.svg', 'icon.svg', false],
   ] as const) {
     app.route({

@@ -30,6 +30,8 @@ export interface ApiRequest {
     readonly event?: boolean;
     /** True if the request is refused when its event would lack the body. */
     readonly isBodyRequired?: boolean;
+    /** Access on request with which the request runs. */
+    readonly elevation?: { readonly id: string; readonly approvers: readonly string[] };
   };
   readonly method: string;
   readonly userAgent: string;
@@ -61,12 +63,27 @@ export interface RequestEvents {
    *   `POLICY_REFUSED` if the body is required and cannot be read
    */
   record(request: ApiRequest): Promise<void>;
+  /**
+   * Sends an event of another type. Resolves immediately if no recorder is named.
+   * @throws TailcastError `RECORDING_REQUIRED` if no recorder stored it
+   */
+  send(recording: RecordingPolicy, line: string): Promise<void>;
 }
 
 export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
   const limits: RequestEventLimits = { ...REQUEST_EVENT_LIMITS, ...deps.limits };
   const never = new AbortController().signal;
+  const post = (recording: NamedRecorders, line: string): Promise<void> =>
+    withTimeout(limits.timeoutMs, 'telling a recorder', never, (signal) =>
+      tell(deps, recording, line, signal),
+    );
   return {
+    async send(recording, line) {
+      if (recording.mode === 'off') return;
+      await post(recording, line).catch((error: unknown) => {
+        throw new TailcastError('RECORDING_REQUIRED', errorText(error), { cause: error });
+      });
+    },
     async record(request) {
       const { recording, id, identity, event, isBodyRequired } = request.admission;
       if (recording.mode === 'off' || !(event ?? recording.events)) return;
@@ -78,10 +95,7 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
         );
       }
       try {
-        const line = encodeApiRequestEvent(described);
-        await withTimeout(limits.timeoutMs, 'telling a recorder', never, (signal) =>
-          tell(deps, recording, line, signal),
-        );
+        await post(recording, encodeApiRequestEvent(described));
       } catch (error) {
         const reason = errorText(error);
         const user = identity.kind === 'user' ? identity.login : identity.nodeName;
@@ -115,9 +129,11 @@ function encodeQuery(query: Target['query']): string {
   return query.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).join('&');
 }
 
+type NamedRecorders = Extract<RecordingPolicy, { readonly recorders: readonly string[] }>;
+
 async function tell(
   deps: RequestEventsDeps,
-  recording: Extract<RecordingPolicy, { readonly recorders: readonly string[] }>,
+  recording: NamedRecorders,
   line: string,
   signal: AbortSignal,
 ): Promise<void> {
@@ -136,7 +152,7 @@ async function tell(
 }
 
 function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): ApiRequestEvent {
-  const { target, info, identity } = request.admission;
+  const { target, info, identity, elevation } = request.admission;
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
   const { body, unread } = redactBody(info, begin, truncated);
@@ -183,5 +199,6 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
       ? { bodyTruncatedFromBytes: request.body.length }
       : {}),
     ...(unread === undefined ? {} : { bodyUnread: unread }),
+    ...(elevation === undefined ? {} : { access: { request: elevation.id, approvers: elevation.approvers } }),
   };
 }

@@ -81,7 +81,7 @@ export function parseClusterRules(capabilities: CapabilityMap, scope: ClusterSco
 }
 
 /** True if a name equals the pattern; a `*` at the end of the pattern matches any text. */
-function matchesName(pattern: string, name: string): boolean {
+export function matchesName(pattern: string, name: string): boolean {
   return pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern;
 }
 
@@ -104,16 +104,18 @@ function parseRule(value: unknown, at: string): KubernetesRule {
     groups: texts(groups, `${at}.impersonate.groups`),
     recorderTags: texts(rule.get('recorder'), `${at}.recorder`, isTag),
     recorderAddresses: texts(rule.get('recorderaddrs'), `${at}.recorderAddrs`, isAddressPort),
-    enforceRecorder: flag(rule.get('enforcerecorder'), `${at}.enforceRecorder`),
-    enableEvents: flag(rule.get('enableevents'), `${at}.enableEvents`),
+    enforceRecorder: grantFlag(rule.get('enforcerecorder'), `${at}.enforceRecorder`),
+    enableEvents: grantFlag(rule.get('enableevents'), `${at}.enableEvents`),
   };
 }
 
 /**
  * Returns the fields by folded name, without `null` values. Two names that fold to one are ambiguous and
  * rejected.
+ *
+ * @throws TailcastError `GRANT_MALFORMED`
  */
-function members(value: unknown, at: string): ReadonlyMap<string, unknown> {
+export function members(value: unknown, at: string): ReadonlyMap<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     throw malformed(`${at} is not an object`);
   }
@@ -128,7 +130,12 @@ function members(value: unknown, at: string): ReadonlyMap<string, unknown> {
   return folded;
 }
 
-function texts(value: unknown, at: string, accept: (text: string) => boolean = isText): readonly string[] {
+/** Returns a list of texts; an absent list is empty. @throws TailcastError `GRANT_MALFORMED` */
+export function texts(
+  value: unknown,
+  at: string,
+  accept: (text: string) => boolean = isText,
+): readonly string[] {
   if (value === undefined) return [];
   if (!Array.isArray(value)) throw malformed(`${at} is not a list`);
   if (value.length > MAX_LIST) throw malformed(`${at} has more than ${MAX_LIST} elements`);
@@ -138,7 +145,8 @@ function texts(value: unknown, at: string, accept: (text: string) => boolean = i
   });
 }
 
-function flag(value: unknown, at: string): boolean {
+/** Returns a boolean; an absent one is false. @throws TailcastError `GRANT_MALFORMED` */
+export function grantFlag(value: unknown, at: string): boolean {
   if (value === undefined) return false;
   if (typeof value !== 'boolean') throw malformed(`${at} is neither true nor false`);
   return value;
@@ -148,7 +156,8 @@ function isText(text: string): boolean {
   return text !== '';
 }
 
-function isTag(text: string): boolean {
+/** True for `tag:` and a name. */
+export function isTag(text: string): boolean {
   return /^tag:[A-Za-z][A-Za-z0-9-]*$/.test(text);
 }
 
@@ -161,6 +170,7 @@ function isAddressPort(text: string): boolean {
   return parseAddressPort(text) !== undefined;
 }
 
-function malformed(detail: string): TailcastError {
+/** The error of an invalid grant. */
+export function malformed(detail: string): TailcastError {
   return new TailcastError('GRANT_MALFORMED', detail);
 }

@@ -77,6 +77,7 @@ interface Change {
 
 /** Plural names of the kinds that can be listed. */
 const COLLECTIONS = new Set([
+  'accessrequests',
   'recorders',
   'proxygroups',
   'connectors',

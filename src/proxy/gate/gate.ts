@@ -25,12 +25,20 @@ import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
+import { parseAccessRules, type AccessRule } from '../../tailnet/access-rules.ts';
 import { parseClusterRules, parseKubernetesRules } from '../../tailnet/capabilities.ts';
 import type { Identity, IdentitySource, Peer } from '../../tailnet/identity.ts';
 import { questionOf, type AccessQuestion, type AccessReviews } from './access-review.ts';
 import { isShownByBrowser, refusePages } from './browser-pages.ts';
 import { isFollowedLink, refuseForeignPages, type BrowserFields, type PageRules } from './browser-guard.ts';
 import type { GatewayCluster } from './cluster.ts';
+import {
+  confirmElevation,
+  elevate,
+  type Elevation,
+  type Elevations,
+  type CallerStanding,
+} from './elevation.ts';
 import {
   decide,
   DEFAULT_POLICY,
@@ -83,13 +91,18 @@ export interface Admission {
   readonly shown: boolean;
   /** The cluster of the request; undefined at a gateway with one cluster. */
   readonly cluster?: GatewayCluster;
+  /** Access on request with which the request runs. */
+  readonly elevation?: Elevation;
 }
 
 /** Identity of the caller, for services of the gateway itself. */
 export type Caller = Pick<
   Admission,
-  'id' | 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster'
->;
+  'id' | 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster' | 'elevation'
+> & {
+  /** Rules of access on request; absent without rules. */
+  readonly access?: readonly AccessRule[];
+};
 
 /** External dependencies of the gate. */
 export interface GateDeps {
@@ -116,6 +129,8 @@ export interface GateDeps {
   readonly onReservedGroup?: (group: string, identity: Identity) => void;
   /** Access reviews before sessions and requests through proxies; only in `auth` mode. Default: none. */
   readonly reviews?: AccessReviews | undefined;
+  /** Access on request; only in `auth` mode. Default: none, and rules about it have no effect. */
+  readonly elevations?: Elevations | undefined;
   /**
    * Token that every request must contain, for listeners that other users of the machine can reach. Default:
    * none.
@@ -151,7 +166,10 @@ export interface Gate {
    * @throws TailcastError `ACCESS_ENDED`, or the errors of `admit` about identity, grant or review
    */
   confirm(
-    admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'review' | 'cluster'>,
+    admission: Pick<
+      Admission,
+      'identity' | 'impersonation' | 'recording' | 'review' | 'cluster' | 'elevation'
+    >,
     peer: Peer,
     signal: AbortSignal,
   ): Promise<void>;
@@ -195,23 +213,32 @@ export function createGate(deps: GateDeps): Gate {
   return {
     async admit(request, signal) {
       const startedAtMs = deps.nowMs();
-      refuseForeignPages(checkEnvelope(request), pages);
+      const fields = checkEnvelope(request);
+      refuseForeignPages(fields, pages);
       requireToken(deps.callerToken, request);
       const target = parseTarget(request.target);
       const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
-      const { impersonation, recording } = standingOf(identity);
+      const standing = standingOf(identity);
       // after authentication, so that other clients cannot probe these paths
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
       const id = deps.createId();
+      const { rawHeaders } = request;
+      const info = parseRequestInfo(request.method, target);
+      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
+      const asked = { rawHeaders, info, requestClass, host: fields.host };
+      const { elevation, judged, impersonation, recording } = await elevate(
+        deps.elevations,
+        { identity, cluster: deps.cluster?.name, ...standing },
+        asked,
+        signal,
+      );
       const headers = buildUpstreamHeaders({
-        rawHeaders: request.rawHeaders,
+        rawHeaders,
         host: deps.upstreamHost,
         identity: await identityFor(withExtras(impersonation, { id, identity, request, deps }), deps),
         auditId: id,
+        judged,
       });
-      const info = parseRequestInfo(request.method, target);
-      const requestClass = classifyRequest(info, { upgrade: request.upgrade });
-      const { rawHeaders } = request;
       const shown = isShownByBrowser(rawHeaders);
       refusePages({ rawHeaders, shown, requestClass }, policy.programPages);
       const decided = applyPolicy(
@@ -234,28 +261,43 @@ export function createGate(deps: GateDeps): Gate {
         shown,
         ...decided,
         ...(review === undefined ? {} : { review }),
+        ...(elevation === undefined ? {} : { elevation }),
         ...(deps.cluster === undefined ? {} : { cluster: deps.cluster }),
       };
     },
-    async recognise(request, page, signal) {
-      const fields = checkEnvelope(request);
-      const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders);
-      const noDashboards = { ...pages, dashboardOrigins: NO_NAMES };
-      refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
-      requireToken(deps.callerToken, request);
-      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
-      const standing = standingOf(identity);
-      if (standing.impersonation !== undefined)
-        refuseOtherIdentity(request.rawHeaders, standing.impersonation);
-      return { id: deps.createId(), identity, ...standing };
-    },
+    recognise: (request, page, signal) => recognise(deps, { pages, standingOf }, { request, page, signal }),
     async confirm(admission, peer, signal) {
       const identity = await deps.identities.whois(peer, signal, deps.cluster?.service);
+      const { review, impersonation, elevation } = admission;
       if (identity !== admission.identity) assertStillGranted(admission, identity, standingOf(identity));
-      const { review, impersonation } = admission;
+      if (elevation !== undefined)
+        await confirmElevation(
+          deps.elevations,
+          elevation,
+          { identity, cluster: deps.cluster?.name, ...standingOf(identity) },
+          signal,
+        );
       if (review !== undefined) await allow(deps, review, { identity, impersonation }, signal);
     },
   };
+}
+
+async function recognise(
+  deps: GateDeps,
+  rules: { readonly pages: PageRules; readonly standingOf: (identity: Identity) => CallerStanding },
+  asked: { readonly request: InboundRequest; readonly page: boolean; readonly signal: AbortSignal },
+): Promise<Caller> {
+  const { request, page, signal } = asked;
+  const fields = checkEnvelope(request);
+  const isLink = page && request.method === 'GET' && isFollowedLink(request.rawHeaders);
+  const noDashboards = { ...rules.pages, dashboardOrigins: NO_NAMES };
+  refuseForeignPages(isLink ? { ...fields, fetchSites: [] } : fields, noDashboards);
+  requireToken(deps.callerToken, request);
+  const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
+  const standing = rules.standingOf(identity);
+  if (standing.impersonation !== undefined) refuseOtherIdentity(request.rawHeaders, standing.impersonation);
+  const { cluster } = deps;
+  return { id: deps.createId(), identity, ...(cluster === undefined ? {} : { cluster }), ...standing };
 }
 
 /** @throws TailcastError `TOKEN_REQUIRED` */
@@ -264,14 +306,15 @@ function requireToken(token: string | undefined, { rawHeaders }: InboundRequest)
 }
 
 /** Computes the result of each identity once. Throws like `assess`, or for groups that may not be claimed. */
-function createStandings(deps: GateDeps): (identity: Identity) => Standing {
-  const standings = new WeakMap<Identity, Standing>();
+function createStandings(deps: GateDeps): (identity: Identity) => CallerStanding {
+  const standings = new WeakMap<Identity, CallerStanding>();
   const warned = new Set<string>();
   return (identity) => {
     const known = standings.get(identity);
     if (known !== undefined) return known;
     const standing = assess(identity, deps.mode, deps.cluster);
-    const groups = standing.impersonation?.groups ?? [];
+    const requestable = standing.access?.flatMap((rule) => rule.groups) ?? [];
+    const groups = [...(standing.impersonation?.groups ?? []), ...requestable];
     requireClaimable(deps.claimableGroups ?? [], groups);
     for (const group of reservedGroups(groups)) {
       const isNamed = deps.claimableGroups?.includes(group) === true;
@@ -299,19 +342,20 @@ async function allow(
   await deps.reviews?.assertAllowed(question, caller, signal);
 }
 
-/** Groups and recording policy of an identity: a pure function of its capabilities. */
-interface Standing {
-  readonly impersonation: ImpersonationTarget | undefined;
-  readonly recording: RecordingPolicy;
-}
-
-function assess(identity: Identity, mode: GateDeps['mode'], cluster: GatewayCluster | undefined): Standing {
+/** Returns the standing of an identity: a pure function of its capabilities. */
+function assess(
+  identity: Identity,
+  mode: GateDeps['mode'],
+  cluster: GatewayCluster | undefined,
+): CallerStanding {
   const { capabilities } = identity;
   const rules =
     cluster === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, cluster);
   // with several clusters, a name or tag without a rule must not give access to all of them
   if (cluster !== undefined && rules.impersonation.length === 0) throw new TailcastError('CLUSTER_REFUSED');
+  const access = mode === 'auth' ? parseAccessRules(capabilities) : [];
   return {
+    ...(access.length === 0 ? {} : { access }),
     impersonation: mode === 'auth' ? resolveTarget(identity, rules.impersonation) : undefined,
     recording: decideRecording(rules.recording),
   };
@@ -428,13 +472,13 @@ function withExtras(
 }
 
 function assertStillGranted(
-  admission: Pick<Admission, 'identity' | 'impersonation' | 'recording'>,
+  admission: Pick<Admission, 'identity' | 'impersonation' | 'recording' | 'elevation'>,
   identity: Identity,
-  { impersonation, recording }: Standing,
+  { impersonation, recording }: CallerStanding,
 ): void {
   const ended = (detail: string): TailcastError => new TailcastError('ACCESS_ENDED', detail);
   if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
-  const before = admission.impersonation;
+  const before = admission.elevation?.petition.own ?? admission.impersonation;
   if (impersonation?.user !== before?.user) throw ended('the node belongs to somebody else now');
   const missing = before?.groups.find((group) => impersonation?.groups.includes(group) !== true);
   if (missing !== undefined) throw ended(`the grant of ${missing} is gone`);
@@ -457,9 +501,10 @@ async function identityFor(
  * @param status of the response
  */
 export function responseWarnings(
-  { impersonation, headers }: Pick<Admission, 'impersonation' | 'headers'>,
+  { impersonation, headers, elevation }: Pick<Admission, 'impersonation' | 'headers' | 'elevation'>,
   status: number,
 ): readonly string[] {
+  if (elevation !== undefined) return [elevation.warning];
   const isAnonymous = status === UNAUTHORIZED && impersonation === undefined && !hasCredential(headers);
   return isAnonymous ? NO_CREDENTIAL : NO_WARNINGS;
 }

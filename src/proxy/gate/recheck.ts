@@ -4,12 +4,15 @@
  *
  * If tailscaled or the API server (access reviews) does not respond, the caller keeps access for a limited time.
  */
-import { TailcastError } from '../../errors.ts';
+import { TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Peer } from '../../tailnet/identity.ts';
+import type { Elevations } from './elevation.ts';
 import type { Caller, Gate } from './gate.ts';
 
 export interface RecheckOptions {
   readonly gate: Pick<Gate, 'confirm'>;
+  /** Source of the end of access on request, which ends a request immediately. */
+  readonly elevations?: Pick<Elevations, 'watch'> | undefined;
   readonly monotonicMs: () => number;
   readonly everyMs?: number;
   /** Maximum time without a response, since the last request that got one. */
@@ -34,7 +37,14 @@ interface Entry {
   askedAtMs: number;
   busy: boolean;
   /** Reason why the last check got no response. */
-  lastFailure: 'IDENTITY_UNAVAILABLE' | 'ACCESS_REVIEW_FAILED';
+  lastFailure: TemporaryFailure;
+}
+
+const TEMPORARY = ['IDENTITY_UNAVAILABLE', 'ACCESS_REVIEW_FAILED', 'ACCESS_REQUEST_UNAVAILABLE'] as const;
+type TemporaryFailure = (typeof TEMPORARY)[number];
+
+function isTemporary(code: ErrorCode): code is TemporaryFailure {
+  return TEMPORARY.some((one) => one === code);
 }
 
 /**
@@ -57,8 +67,7 @@ export function createRechecks(options: RecheckOptions): Rechecks {
     entry.busy = false;
     const error =
       thrown instanceof TailcastError ? thrown : new TailcastError('INTERNAL', undefined, { cause: thrown });
-    if (error.code !== 'IDENTITY_UNAVAILABLE' && error.code !== 'ACCESS_REVIEW_FAILED')
-      return finish(entry, error);
+    if (!isTemporary(error.code)) return finish(entry, error);
     entry.lastFailure = error.code;
     // without a response the check is repeated sooner, and the request ends after the tolerance
     entry.askedAtMs = monotonicMs() - everyMs / 2;
@@ -100,7 +109,15 @@ export function createRechecks(options: RecheckOptions): Rechecks {
         lastFailure: 'IDENTITY_UNAVAILABLE',
       };
       entries.add(entry);
-      return () => void entries.delete(entry);
+      const { elevation } = admission;
+      const unwatch =
+        elevation === undefined
+          ? undefined
+          : options.elevations?.watch(elevation.id, (error) => finish(entry, error));
+      return () => {
+        entries.delete(entry);
+        unwatch?.();
+      };
     },
     close() {
       clearInterval(timer);

@@ -363,7 +363,7 @@ async function start(
   client.write(
     encodeUpgradeHead(`101 ${answer.statusMessage}`, [
       ...fields,
-      ...warningLines(warnings),
+      ...warningLines([...responseWarnings(admission, SWITCHING), ...warnings]),
       'Connection',
       'Upgrade',
       'Upgrade',

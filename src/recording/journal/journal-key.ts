@@ -31,7 +31,7 @@ export function createJournalKey(secret: Uint8Array): JournalKey {
  */
 export async function findJournalKey(path: string): Promise<JournalKey | undefined> {
   try {
-    return await readKey(path);
+    return createJournalKey(await readSecret(path));
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return undefined;
     throw unusable(path, error);
@@ -45,17 +45,23 @@ export async function findJournalKey(path: string): Promise<JournalKey | undefin
  * @throws TailcastError `CONFIG_INVALID` if it is unusable, or readable by other users
  */
 export async function loadJournalKey(path: string): Promise<JournalKey> {
-  const found = await findJournalKey(path);
-  if (found !== undefined) return found;
+  return createJournalKey(await loadSecret(path));
+}
+
+/** Returns the {@link KEY_BYTES} bytes of the key in `path`. Creates and throws as {@link loadJournalKey}. */
+export async function loadSecret(path: string): Promise<Uint8Array> {
   try {
-    await makeKey(path);
-    return await readKey(path);
+    return await readSecret(path).catch(async (error: unknown) => {
+      if (codeOf(error) !== 'ENOENT') throw error;
+      await makeKey(path);
+      return readSecret(path);
+    });
   } catch (error) {
     throw unusable(path, error);
   }
 }
 
-async function readKey(path: string): Promise<JournalKey> {
+async function readSecret(path: string): Promise<Uint8Array> {
   const text = (await readFile(path, 'latin1')).trim();
   const { mode } = await stat(path);
   // a Secret that is mounted into a pod belongs to root and is read by a group
@@ -66,7 +72,7 @@ async function readKey(path: string): Promise<JournalKey> {
       `it does not hold ${KEY_BYTES} bytes in base64: openssl rand -base64 ${KEY_BYTES} makes them`,
     );
   }
-  return createJournalKey(secret);
+  return secret;
 }
 
 async function makeKey(path: string): Promise<void> {

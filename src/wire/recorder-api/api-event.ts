@@ -53,6 +53,8 @@ export interface ApiRequestEvent {
   readonly bodyTruncatedFromBytes?: number;
   /** Reason why the gateway could not read the body, which is then empty. Readers of the format ignore this key. */
   readonly bodyUnread?: string;
+  /** Access on request with which the request ran. Readers of the format ignore this key. */
+  readonly access?: { readonly request: string; readonly approvers: readonly string[] };
 }
 
 const API_EVENT_TYPE = 'kubernetes-api-request';
@@ -90,6 +92,7 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
       ...(source.nodeUser === undefined || source.nodeUser === '' ? {} : { nodeUser: source.nodeUser }),
     },
     destination: { node: '', nodeID: '' },
+    ...(event.access === undefined ? {} : { access: event.access }),
   } satisfies JsonObject;
   return `${encodeJson(json)}\n`;
 }

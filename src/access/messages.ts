@@ -1,0 +1,65 @@
+/** Errors about access requests. */
+import { TailcastError } from '../errors.ts';
+import { KubeRefusal } from '../operator/kube-client.ts';
+import type { Petition } from '../proxy/gate/elevation.ts';
+import type { AccessRecord } from './record.ts';
+import { describeDecision } from './request-object.ts';
+
+const REMEDY = 'apply deploy/access to the cluster, as docs/access.md describes';
+
+/** The error of a request without enough approvals. */
+export function pending({ id, approvers, decisions }: AccessRecord, host: string): TailcastError {
+  const missing = (approvers?.count ?? 1) - decisions.filter(({ verdict }) => verdict === 'approved').length;
+  const what = `request ${id} needs ${missing} more approval${missing === 1 ? '' : 's'}`;
+  const page = `page: https://${host}/-/recordings/access.html#${id}`;
+  const wait = `wait for it with: kubectl tailcast requests --wait ${id}`;
+  return new TailcastError('ACCESS_REQUEST_PENDING', `${what}; ${page}; ${wait}`);
+}
+
+/** The error of an access that was denied or revoked. */
+export function blocked(record: AccessRecord): TailcastError {
+  const { id, state, decisions } = record;
+  const last = decisions.at(-1);
+  const how = last === undefined ? state : describeDecision(last);
+  const next = state === 'denied' ? '; send a new one with: kubectl tailcast request' : '';
+  return accessRefused(`request ${id} was ${how}${next}`);
+}
+
+/** The error of access that is over. */
+export function ended(record: AccessRecord | undefined, id: string): TailcastError {
+  const last = record?.decisions.at(-1);
+  const how =
+    record === undefined
+      ? 'was removed'
+      : record.state === 'granted' || last === undefined
+        ? 'has expired'
+        : `was ${describeDecision(last)}`;
+  return new TailcastError('ACCESS_ENDED', `access request ${id} ${how}`);
+}
+
+/** The error of access that the rules do not allow. */
+export function accessRefused(detail: string): TailcastError {
+  return new TailcastError('ACCESS_REQUEST_REFUSED', detail);
+}
+
+/** The error of a check that was not possible. */
+export function unavailable(detail: string, cause?: unknown): TailcastError {
+  return new TailcastError('ACCESS_REQUEST_UNAVAILABLE', detail, { cause });
+}
+
+/** Returns the sentence for a failure with a known remedy. */
+export function problemOf(error: unknown): string | undefined {
+  if (!(error instanceof KubeRefusal)) return undefined;
+  if (error.status === 404) return `the cluster has no AccessRequest resource; ${REMEDY}`;
+  if (error.status === 403 || error.status === 401)
+    return `the gateway's account has no rights on accessrequests; ${REMEDY}`;
+  return undefined;
+}
+
+/** Returns the flags of `kubectl tailcast request` for an access. */
+export function flagsOf({ ask: { groups, user, writes } }: Petition): string {
+  const named = groups.map((group) => `--group ${group}`);
+  return [...named, ...(user === undefined ? [] : [`--user ${user}`]), ...(writes ? ['--writes'] : [])].join(
+    ' ',
+  );
+}

@@ -1,0 +1,294 @@
+/**
+ * AccessRequest objects as signed records: a watch keeps all of them in memory. Each write names the version that it
+ * read, so concurrent decisions do not overwrite each other.
+ */
+import { errorText, TailcastError } from '../errors.ts';
+import type { Logger } from '../observe/logger.ts';
+import { systemClock } from '../operator/clock.ts';
+import { createInformer, type InformerSource } from '../operator/informer.ts';
+import { KubeRefusal, type KubeClient } from '../operator/kube-client.ts';
+import type { KubeObject } from '../operator/kube-object.ts';
+import { ended, problemOf, unavailable } from './messages.ts';
+import type { AccessRecord, RecordSeal } from './record.ts';
+import { ACCESS_REQUEST, newObject, statusWith } from './request-object.ts';
+
+export interface RequestStoreDeps {
+  readonly client: Pick<KubeClient, 'get' | 'list' | 'watch' | 'create' | 'patch' | 'remove'>;
+  readonly seal: RecordSeal;
+  readonly log: Logger;
+  readonly unixMs: () => number;
+  readonly monotonicMs: () => number;
+  /** Aborts when the gateway stops. */
+  readonly signal: AbortSignal;
+}
+
+/** Time after the end of a request until its object is removed. */
+const KEPT_MS = 7 * 86_400_000;
+const MAX_REMOVED = 50;
+/** Maximum number of objects. */
+const MAX_REQUESTS = 10_000;
+/** Maximum age of a record that was not confirmed by the API server. */
+const FRESH_MS = 30_000;
+const CALL_MS = 5_000;
+
+interface Known {
+  readonly record: AccessRecord;
+  readonly uid: string;
+  /** Monotonic time of the last confirmation by the API server. */
+  readonly checkedMs: number;
+}
+
+/** The records of one gateway. Starts to watch with the first use. */
+export class RequestStore {
+  readonly #deps: RequestStoreDeps;
+  readonly #known = new Map<string, Known>();
+  readonly #byNode = new Map<string, Set<string>>();
+  /** Highest revision of each object, so that an older signed record cannot replace a newer one. */
+  readonly #revisions = new Map<string, number>();
+  readonly #watchers = new Map<string, Set<(error: TailcastError) => void>>();
+  readonly #answered = Promise.withResolvers<void>();
+  #isStarted = false;
+  #problem: string | undefined;
+  #contactMs = 0;
+
+  constructor(deps: RequestStoreDeps) {
+    this.#deps = deps;
+  }
+
+  get all(): readonly AccessRecord[] {
+    return Array.from(this.#known.values(), ({ record }) => record);
+  }
+
+  find(id: string): AccessRecord | undefined {
+    return this.#known.get(id)?.record;
+  }
+
+  /** Returns the requests of a node. */
+  ofNode(nodeId: string): readonly AccessRecord[] {
+    return [...(this.#byNode.get(nodeId) ?? [])].flatMap((id) => this.find(id) ?? []);
+  }
+
+  /** Calls `end` when the access ends. @returns a function that stops watching */
+  watch(id: string, end: (error: TailcastError) => void): () => void {
+    const watchers = this.#watchers.get(id) ?? new Set();
+    this.#watchers.set(id, watchers.add(end));
+    return () => {
+      watchers.delete(end);
+      if (watchers.size === 0 && this.#watchers.get(id) === watchers) this.#watchers.delete(id);
+    };
+  }
+
+  /**
+   * Creates an object. The record counts after `evidence` has resolved.
+   * @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE`, and errors of `evidence`
+   */
+  async create(record: AccessRecord, evidence: () => Promise<void>, signal: AbortSignal): Promise<void> {
+    const { client } = this.#deps;
+    if (this.#known.size >= MAX_REQUESTS) throw unavailable(`there are ${MAX_REQUESTS} access requests`);
+    const created = await this.#call(signal, (limit) =>
+      client.create(ACCESS_REQUEST, newObject(record), limit),
+    );
+    const { uid = '', resourceVersion = '' } = created.metadata;
+    try {
+      await evidence();
+      if (!(await this.replace({ uid, version: resourceVersion }, record, signal)))
+        throw new TailcastError('ACCESS_REQUEST_CONFLICT', record.id);
+    } catch (error) {
+      const removed = client.remove(ACCESS_REQUEST, { name: record.id }, { uid }, this.#deps.signal);
+      void removed.catch(() => undefined);
+      throw error;
+    }
+    this.#removeOld();
+  }
+
+  /** Writes a record. @returns false if another gateway changed the object first */
+  async replace(
+    { uid, version }: { readonly uid: string; readonly version: string },
+    record: AccessRecord,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    const { client, seal } = this.#deps;
+    const status = statusWith(record, seal.seal(uid, record));
+    const patch = { kind: 'merge', body: { metadata: { resourceVersion: version }, status } } as const;
+    const reference = { name: record.id, subresource: 'status' } as const;
+    try {
+      await this.#call(signal, (limit) => client.patch(ACCESS_REQUEST, reference, patch, limit));
+    } catch (error) {
+      if (error instanceof TailcastError && error.cause instanceof KubeRefusal && error.cause.conflict)
+        return false;
+      throw error;
+    }
+    this.#put(uid, record);
+    return true;
+  }
+
+  /** Reads a record from the API server. @throws TailcastError `ACCESS_REQUEST_UNKNOWN` */
+  async read(
+    id: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly uid: string; readonly record: AccessRecord; readonly version: string }> {
+    const found = await this.#call(signal, (limit) =>
+      this.#deps.client.get(ACCESS_REQUEST, { name: id }, limit),
+    );
+    const uid = found?.metadata.uid ?? '';
+    const record = found === undefined ? undefined : this.#open(found);
+    if (record === undefined) throw new TailcastError('ACCESS_REQUEST_UNKNOWN', id);
+    return { uid, record, version: found?.metadata.resourceVersion ?? '' };
+  }
+
+  /** Reads a record again if the watch was silent for too long. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  async refresh(id: string, signal: AbortSignal): Promise<void> {
+    const now = this.#deps.monotonicMs();
+    const checkedMs = this.#known.get(id)?.checkedMs ?? 0;
+    if (now - Math.max(checkedMs, this.#contactMs) < FRESH_MS) return;
+    const found = await this.#call(signal, (limit) =>
+      this.#deps.client.get(ACCESS_REQUEST, { name: id }, limit),
+    );
+    if (found === undefined) this.#remove(id);
+    else this.#changed(found);
+  }
+
+  /** Calls the API server with a time limit. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  async #call<T>(signal: AbortSignal, call: (limit: AbortSignal) => Promise<T>): Promise<T> {
+    try {
+      return await call(AbortSignal.any([signal, this.#deps.signal, AbortSignal.timeout(CALL_MS)]));
+    } catch (error) {
+      signal.throwIfAborted();
+      throw unavailable(problemOf(error) ?? errorText(error), error);
+    }
+  }
+
+  /** Starts the watch with the first call. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
+  async ready(signal: AbortSignal): Promise<void> {
+    if (this.#contactMs > 0 && this.#problem === undefined) return;
+    if (!this.#isStarted) this.#start();
+    const timeout = AbortSignal.timeout(CALL_MS);
+    await Promise.race([this.#answered.promise, aborted(AbortSignal.any([signal, timeout]))]);
+    signal.throwIfAborted();
+    if (this.#problem !== undefined) throw unavailable(this.#problem);
+    if (timeout.aborted && this.#contactMs === 0) throw unavailable('the API server does not respond');
+  }
+
+  #start(): void {
+    this.#isStarted = true;
+    const { client, log, signal, monotonicMs } = this.#deps;
+    const contact = (): void => {
+      this.#problem = undefined;
+      this.#contactMs = Math.max(1, monotonicMs());
+    };
+    const source: InformerSource = {
+      name: ACCESS_REQUEST.plural,
+      list: async (stop) => {
+        try {
+          const answer = await client.list(ACCESS_REQUEST, {}, stop);
+          contact();
+          return answer;
+        } catch (error) {
+          this.#problem = problemOf(error) ?? this.#problem;
+          if (this.#problem !== undefined) this.#answered.resolve();
+          throw error;
+        }
+      },
+      async *watch(resourceVersion, timeoutSeconds, stop) {
+        const options = { resourceVersion, timeoutSeconds };
+        for await (const event of client.watch(ACCESS_REQUEST, options, stop)) {
+          if (event.kind !== 'error') contact();
+          yield event;
+        }
+      },
+    };
+    const informer = createInformer({
+      source,
+      onChange: (before, after) => {
+        if (after === undefined) this.#remove(before?.metadata.name ?? '');
+        else this.#changed(after);
+      },
+      clock: systemClock,
+      random: Math.random,
+      log,
+    });
+    void informer.run(signal);
+    void informer.synced.then(this.#answered.resolve);
+  }
+
+  #changed(object: KubeObject): void {
+    const record = this.#open(object);
+    if (record === undefined) this.#remove(object.metadata.name);
+    else this.#put(object.metadata.uid ?? '', record);
+  }
+
+  /** Returns the record of an object, if a gateway signed it and no newer one is known. */
+  #open({ metadata, ...object }: KubeObject): AccessRecord | undefined {
+    const { uid = '', name } = metadata;
+    const status = sealedIn(object['status']);
+    const record = this.#deps.seal.open(uid, name, status);
+    if (record === undefined) {
+      if (status.record !== undefined)
+        this.#deps.log.warn(
+          { request: name },
+          'an access request is ignored: no gateway with this key signed it',
+        );
+      return undefined;
+    }
+    const newest = this.#revisions.get(uid) ?? 0;
+    if (record.revision >= newest) return record;
+    this.#deps.log.error(
+      { request: name },
+      'an access request is ignored: its record was replaced by an older one',
+    );
+    return undefined;
+  }
+
+  #put(uid: string, record: AccessRecord): void {
+    const { id, requester } = record;
+    const newest = this.#revisions.get(uid) ?? 0;
+    if (record.revision < newest) return;
+    this.#revisions.set(uid, record.revision);
+    const [oldest] = this.#revisions.keys();
+    if (this.#revisions.size > 2 * MAX_REQUESTS && oldest !== undefined) this.#revisions.delete(oldest);
+    this.#known.set(id, { record, uid, checkedMs: this.#deps.monotonicMs() });
+    const ofNode = this.#byNode.get(requester.nodeId) ?? new Set();
+    this.#byNode.set(requester.nodeId, ofNode.add(id));
+    if (record.state !== 'granted') this.#endAll(id, record);
+  }
+
+  #remove(id: string): void {
+    const known = this.#known.get(id);
+    if (known === undefined) return;
+    const { nodeId } = known.record.requester;
+    this.#known.delete(id);
+    const ofNode = this.#byNode.get(nodeId);
+    ofNode?.delete(id);
+    if (ofNode?.size === 0) this.#byNode.delete(nodeId);
+    this.#endAll(id, undefined);
+  }
+
+  #endAll(id: string, record: AccessRecord | undefined): void {
+    for (const end of this.#watchers.get(id) ?? []) end(ended(record, id));
+  }
+
+  #removeOld(): void {
+    const { client, unixMs, signal, log } = this.#deps;
+    const before = unixMs() - KEPT_MS;
+    const old = [...this.#known.values()]
+      .filter(({ record }) => record.expiresMs < before)
+      .slice(0, MAX_REMOVED);
+    for (const { record, uid } of old)
+      client
+        .remove(ACCESS_REQUEST, { name: record.id }, { uid }, signal)
+        .catch((error: unknown) => log.debug({ error: errorText(error) }, 'an old access request stays'));
+  }
+}
+
+function sealedIn(status: unknown): { readonly record?: string; readonly signature?: string } {
+  if (typeof status !== 'object' || status === null) return {};
+  const { record, signature } = { record: undefined, signature: undefined, ...status };
+  return typeof record === 'string' && typeof signature === 'string' ? { record, signature } : {};
+}
+
+function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+}

@@ -1,0 +1,429 @@
+/**
+ * Access requests of one gateway, shared with other gateways of the cluster as AccessRequest objects.
+ *
+ * Anything that cannot be checked counts as not granted.
+ */
+import { randomInt } from 'node:crypto';
+import { errorText, TailcastError } from '../errors.ts';
+import { ELEVATION_EXTRA } from '../kube/audit-extras.ts';
+import type { Elevation, Elevations, Petition, Petitioner } from '../proxy/gate/elevation.ts';
+import type { AccessRule } from '../tailnet/access-rules.ts';
+import type { Identity } from '../tailnet/identity.ts';
+import { blocked, ended, flagsOf, pending, accessRefused } from './messages.ts';
+import {
+  isRequester,
+  mayBeSamePerson,
+  personOf,
+  type AccessRecord,
+  type AccessDecision,
+  type Person,
+} from './record.ts';
+import { RequestStore, type RequestStoreDeps } from './request-store.ts';
+import {
+  askKey,
+  accessOf,
+  describeAsk,
+  describeWindows,
+  isApproved,
+  isInNamespaces,
+  isOpenAt,
+  mayDecide,
+  rulesFor,
+  stateAt,
+  validApprovals,
+} from './rules.ts';
+
+/** A change of a request, for the evidence in the recorder's log and for notifications. */
+export interface AccessStep {
+  readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked';
+  readonly record: AccessRecord;
+  readonly by: Person;
+}
+
+export interface AccessRequestsDeps extends RequestStoreDeps {
+  /** Stores the evidence of a step. Throws if recorders are named and none of them stored it. */
+  readonly record: (step: AccessStep) => Promise<void>;
+}
+
+/** A caller who decides about a request. */
+export interface Decider {
+  readonly identity: Identity;
+  /** Groups of the caller's grants. */
+  readonly groups: readonly string[];
+}
+
+/** Data of a new request. */
+export interface NewRequest extends Petitioner {
+  readonly groups: readonly string[];
+  readonly user: string | undefined;
+  readonly writes: boolean;
+  readonly reason: string;
+  /** Undefined: the default. */
+  readonly durationMs: number | undefined;
+}
+
+export type AccessVerdict = AccessDecision['verdict'];
+
+const MAX_REASON = 500;
+const DEFAULT_DURATION_MS = 3_600_000;
+/** Time for decisions. */
+const PENDING_MS = 86_400_000;
+/** Time after a denial in which a plain kubectl call does not create another request. */
+const DENIED_MS = 600_000;
+const MAX_PENDING_PER_NODE = 20;
+/** Accepted difference between the clocks of two gateways. */
+const SKEW_MS = 300_000;
+const MAX_ATTEMPTS = 5;
+
+/** The requests of one gateway. Starts to watch with the first use. */
+export class AccessRequests implements Elevations {
+  readonly #deps: AccessRequestsDeps;
+  readonly #store: RequestStore;
+  readonly #creating = new Map<string, Promise<AccessRecord>>();
+
+  constructor(deps: AccessRequestsDeps) {
+    this.#deps = deps;
+    this.#store = new RequestStore(deps);
+  }
+
+  /** Milliseconds since 1970. */
+  get nowMs(): number {
+    return this.#deps.unixMs();
+  }
+
+  async elevate(petition: Petition, signal: AbortSignal): Promise<Elevation> {
+    await this.#store.ready(signal);
+    const rules = this.#usableRules(petition);
+    const found = this.#find(petition);
+    if (found?.state === 'granted') {
+      const rule = ruleOf(found, rules, petition);
+      if (rule !== undefined) {
+        await this.#store.refresh(found.id, signal);
+        const record = this.#store.find(found.id);
+        if (record === undefined || stateAt(record, this.#deps.unixMs()) !== 'granted')
+          throw ended(record, found.id);
+        return elevationOf(petition, record, rule);
+      }
+    }
+    if (found?.state === 'pending' && !rules.some(isImmediate)) throw pending(found, petition.host);
+    const record = await this.#create(petition, rules, found);
+    const rule = ruleOf(record, rules, petition);
+    if (record.state !== 'granted' || rule === undefined) throw pending(record, petition.host);
+    return elevationOf(petition, record, rule);
+  }
+
+  async confirm({ id, petition }: Elevation, now: Petitioner, signal: AbortSignal): Promise<void> {
+    await this.#store.ready(signal);
+    await this.#store.refresh(id, signal);
+    const record = this.#store.find(id);
+    if (record === undefined || stateAt(record, this.#deps.unixMs()) !== 'granted') throw ended(record, id);
+    const current = { ...petition, ...now };
+    if (
+      record.cluster !== (now.cluster ?? '') ||
+      !isRequester(record, now.identity) ||
+      ruleOf(record, this.#usableRules(current), current) === undefined
+    )
+      throw new TailcastError('ACCESS_ENDED', `your grant no longer allows the access of request ${id}`);
+  }
+
+  watch(id: string, end: (error: TailcastError) => void): () => void {
+    const leftMs = (this.#store.find(id)?.expiresMs ?? 0) - this.#deps.unixMs();
+    const expire = (): void => end(ended(this.#store.find(id), id));
+    // the periodic check ends access that lasts longer
+    const timer = setTimeout(expire, Math.min(leftMs, MAX_TIMER_MS));
+    timer.unref();
+    const unwatch = this.#store.watch(id, end);
+    return () => {
+      clearTimeout(timer);
+      unwatch();
+    };
+  }
+
+  /** Creates a request. @throws TailcastError `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNAVAILABLE` */
+  async request(wanted: NewRequest, signal: AbortSignal): Promise<AccessRecord> {
+    await this.#store.ready(signal);
+    const ask = { groups: wanted.groups.toSorted(), user: wanted.user, writes: wanted.writes };
+    const rules = rulesFor(wanted.rules, ask, wanted.cluster);
+    const open = rules.filter((rule) => isOpenAt(rule, this.#deps.unixMs()));
+    const rule = open.find(isImmediate) ?? open[0] ?? rules[0];
+    if (rule === undefined)
+      throw accessRefused(`no rule of your grant allows you to request ${describeAsk(ask)}`);
+    const revoked = this.#store
+      .ofNode(wanted.identity.nodeId)
+      .find((record) => askKey(accessOf(record)) === askKey(ask) && isBlocking(record, this.#deps.unixMs()));
+    if (revoked?.state === 'revoked' && isImmediate(rule)) throw blocked(revoked);
+    return this.#write({ ...wanted, ...ask }, rule, signal);
+  }
+
+  /** Decides about a request. @throws TailcastError `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNKNOWN`, … */
+  async decide(
+    id: string,
+    verdict: AccessVerdict,
+    { identity, groups, reason }: Decider & { readonly reason: string },
+    signal: AbortSignal,
+  ): Promise<AccessRecord> {
+    await this.#store.ready(signal);
+    const tags = identity.kind === 'tagged' ? identity.tags : [];
+    const atMs = this.#deps.unixMs();
+    const decision: AccessDecision = {
+      verdict,
+      by: personOf(identity),
+      groups,
+      tags,
+      atMs,
+      reason: checkReason(reason),
+    };
+    let isRecorded = false;
+    for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt += 1) {
+      const { record, ...object } = await this.#store.read(id, signal);
+      const next = decided(record, decision, this.#deps.unixMs());
+      // an approval counts only with evidence; a denial or revocation counts in any case
+      if (verdict === 'approved' && !isRecorded)
+        await this.#record({ step: verdict, record: next, by: decision.by });
+      isRecorded = true;
+      if (!(await this.#store.replace(object, next, signal))) continue;
+      if (verdict !== 'approved') await this.#recordLater({ step: verdict, record: next, by: decision.by });
+      else if (next.state === 'granted')
+        await this.#recordLater({ step: 'granted', record: next, by: decision.by });
+      return next;
+    }
+    throw new TailcastError('ACCESS_REQUEST_CONFLICT', id);
+  }
+
+  /** Returns the requests that a caller may see: its own, and those that it may decide about. Newest first. */
+  async list(viewer: Decider, signal: AbortSignal): Promise<readonly AccessRecord[]> {
+    await this.#store.ready(signal);
+    return this.#store.all
+      .filter((record) => isRequester(record, viewer.identity) || mayDecideAbout(record, viewer))
+      .toSorted((left, right) => right.createdMs - left.createdMs);
+  }
+
+  /** Returns the rules that can be used now, for a request in this namespace. */
+  #usableRules({ rules, ask, info, cluster }: Petition): readonly AccessRule[] {
+    const named = rulesFor(rules, ask, cluster);
+    const [first] = named;
+    if (first === undefined) throw accessRefused(`no rule of your grant allows ${describeAsk(ask)}`);
+    const inside = named.filter((rule) => isInNamespaces(rule.namespaces, info));
+    if (inside.length === 0)
+      throw accessRefused(`${describeAsk(ask)} is only for requests in ${first.namespaces.join(', ')}`);
+    const open = inside.filter((rule) => isOpenAt(rule, this.#deps.unixMs()));
+    if (open.length === 0)
+      throw accessRefused(`${describeAsk(ask)} can be used ${inside.map(describeWindows).join('; ')}`);
+    return open;
+  }
+
+  /** Returns the request that decides about a petition: a granted one, a pending one, or a recent refusal. */
+  #find(petition: Petition): AccessRecord | undefined {
+    const now = this.#deps.unixMs();
+    const key = askKey(petition.ask);
+    let best: AccessRecord | undefined;
+    for (const record of this.#store.ofNode(petition.identity.nodeId)) {
+      if (record.cluster !== (petition.cluster ?? '') || askKey(accessOf(record)) !== key) continue;
+      if (!isInNamespaces(record.namespaces, petition.info)) continue;
+      const state = stateAt(record, now);
+      if (state === 'expired' || (!isBlocking(record, now) && state !== 'granted' && state !== 'pending'))
+        continue;
+      if (!isRequester(record, petition.identity)) {
+        if (state !== 'granted') continue;
+        throw accessRefused(
+          `request ${record.id} belongs to ${record.requester.name}; ` +
+            `this node belongs to ${personOf(petition.identity).name} now`,
+        );
+      }
+      if (record.createdMs > now + SKEW_MS)
+        throw accessRefused(`request ${record.id} is from the future: compare the clocks of the gateways`);
+      if (best === undefined || RANK[record.state] > RANK[best.state]) best = record;
+    }
+    return best;
+  }
+
+  /** Creates a request for a plain kubectl call. Concurrent calls for the same access share it. */
+  async #create(
+    petition: Petition,
+    rules: readonly AccessRule[],
+    last: AccessRecord | undefined,
+  ): Promise<AccessRecord> {
+    const { ask, identity } = petition;
+    const rule = rules.find(isImmediate) ?? rules[0];
+    if (rule === undefined) throw accessRefused('no rule of your grant allows it');
+    if (last !== undefined && (last.state === 'denied' || (last.state === 'revoked' && isImmediate(rule))))
+      throw blocked(last);
+    if (rule.requireReason)
+      throw accessRefused(
+        `a reason is required; request it with: kubectl tailcast request ${flagsOf(petition)} --reason "…"`,
+      );
+    const key = `${identity.nodeId} ${petition.cluster ?? ''} ${askKey(ask)}`;
+    const running = this.#creating.get(key);
+    if (running !== undefined) return running;
+    const wanted = { ...petition, ...ask, reason: '', durationMs: undefined };
+    // not the caller's signal, because others may wait for the same request
+    const creating = this.#write(wanted, rule, this.#deps.signal).finally(() => this.#creating.delete(key));
+    this.#creating.set(key, creating);
+    return creating;
+  }
+
+  async #write(wanted: NewRequest, rule: AccessRule, signal: AbortSignal): Promise<AccessRecord> {
+    const record = this.#recordFor(wanted, rule);
+    const step = record.state === 'granted' ? 'granted' : 'requested';
+    await this.#store.create(record, () => this.#record({ step, record, by: record.requester }), signal);
+    return record;
+  }
+
+  /** Returns the record of a new request. @throws TailcastError for a request that the rule does not allow */
+  #recordFor(wanted: NewRequest, rule: AccessRule): AccessRecord {
+    const { unixMs } = this.#deps;
+    const { durationMs = Math.min(DEFAULT_DURATION_MS, rule.maxDurationMs) } = wanted;
+    const createdMs = unixMs();
+    const reason = checkReason(wanted.reason);
+    if (durationMs > rule.maxDurationMs)
+      throw accessRefused(`the access may last at most ${Math.round(rule.maxDurationMs / 60_000)} minutes`);
+    if (rule.requireReason && reason === '') throw accessRefused('a reason is required');
+    const pendingOfNode = this.#store
+      .ofNode(wanted.identity.nodeId)
+      .filter((one) => stateAt(one, createdMs) === 'pending');
+    if (pendingOfNode.length >= MAX_PENDING_PER_NODE)
+      throw accessRefused(`${MAX_PENDING_PER_NODE} requests of your node wait for a decision`);
+    const isGranted = isImmediate(rule);
+    return {
+      id: newId(),
+      revision: 1,
+      state: isGranted ? 'granted' : 'pending',
+      requester: personOf(wanted.identity),
+      groups: wanted.groups,
+      user: wanted.user ?? '',
+      writes: wanted.writes,
+      cluster: wanted.cluster ?? '',
+      namespaces: rule.namespaces,
+      reason,
+      durationMs,
+      approvers: rule.approvers ?? null,
+      createdMs,
+      expiresMs: createdMs + (isGranted ? durationMs : PENDING_MS),
+      decisions: [],
+      recording: wanted.recording,
+    };
+  }
+
+  #record(step: AccessStep): Promise<void> {
+    this.#log(step);
+    return this.#deps.record(step);
+  }
+
+  /** Stores evidence about a step that counts in any case. */
+  async #recordLater(step: AccessStep): Promise<void> {
+    await this.#record(step).catch((error: unknown) =>
+      this.#deps.log.error(
+        { request: step.record.id, step: step.step, error: errorText(error) },
+        'no recorder stored the evidence about an access request',
+      ),
+    );
+  }
+
+  #log({ step, record, by }: AccessStep): void {
+    this.#deps.log.info(
+      {
+        request: record.id,
+        step,
+        by: by.name,
+        requester: record.requester.name,
+        access: describeAsk(accessOf(record)),
+      },
+      'access request',
+    );
+  }
+}
+
+const RANK: Readonly<Record<AccessRecord['state'], number>> = {
+  granted: 4,
+  pending: 3,
+  revoked: 2,
+  denied: 1,
+};
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** True for a rule that grants access without an approval. */
+function isImmediate({ approvers }: AccessRule): boolean {
+  return approvers === undefined || approvers.count === 0;
+}
+
+/** Returns the rule by which a granted record allows a request. */
+function ruleOf(
+  record: AccessRecord,
+  rules: readonly AccessRule[],
+  { info }: Pick<Petition, 'info'>,
+): AccessRule | undefined {
+  if (record.state !== 'granted' || !isInNamespaces(record.namespaces, info)) return undefined;
+  return rules.find((rule) => isApproved(record, rule));
+}
+
+/** True while a denial or revocation prevents new requests by plain kubectl calls. */
+function isBlocking({ state, decisions, expiresMs }: AccessRecord, nowMs: number): boolean {
+  if (state === 'revoked') return nowMs < expiresMs;
+  return state === 'denied' && nowMs < (decisions.at(-1)?.atMs ?? 0) + DENIED_MS;
+}
+
+/** True if this caller may approve, deny or revoke a request. */
+export function mayDecideAbout(
+  { requester, approvers }: AccessRecord,
+  { identity, groups }: Decider,
+): boolean {
+  const tags = identity.kind === 'tagged' ? identity.tags : [];
+  return approvers !== null && mayDecide(approvers, requester, { by: personOf(identity), groups, tags });
+}
+
+/** Returns the record after a decision. @throws TailcastError `ACCESS_REQUEST_REFUSED` */
+function decided(record: AccessRecord, decision: AccessDecision, nowMs: number): AccessRecord {
+  const { approvers, requester, decisions, id } = record;
+  const { verdict, by } = decision;
+  const state = stateAt(record, nowMs);
+  const isOpen = state === 'pending' || (state === 'granted' && verdict === 'revoked');
+  if (!isOpen) throw accessRefused(`request ${id} is ${state} already`);
+  const isOwn = mayBeSamePerson(requester, by);
+  if (isOwn && verdict !== 'revoked') throw accessRefused('a requester cannot decide about the own request');
+  const mayEnd = isOwn && verdict === 'revoked';
+  if (!mayEnd && (approvers === null || !mayDecide(approvers, requester, decision)))
+    throw accessRefused(`you may not decide about request ${id}`);
+  if (verdict === 'approved' && decisions.some((one) => mayBeSamePerson(one.by, by)))
+    throw accessRefused(`you have approved request ${id} already`);
+  const next = { ...record, revision: record.revision + 1, decisions: [...decisions, decision] };
+  if (verdict !== 'approved') return { ...next, state: verdict };
+  if (!isApproved(next, { approvers: approvers ?? undefined })) return next;
+  return { ...next, state: 'granted', expiresMs: nowMs + record.durationMs };
+}
+
+function elevationOf(petition: Petition, record: AccessRecord, rule: AccessRule): Elevation {
+  const { own, ask } = petition;
+  const { id, requester, expiresMs } = record;
+  const approvers = (rule.approvers === undefined ? [] : validApprovals(record, rule.approvers)).map(
+    ({ by }) => by.name,
+  );
+  const extra = [
+    ...own.extra,
+    [ELEVATION_EXTRA.request, id] as const,
+    [ELEVATION_EXTRA.requester, requester.name] as const,
+    ...approvers.map((name) => [ELEVATION_EXTRA.approver, name] as const),
+  ];
+  const by = approvers.length === 0 ? '' : `, approved by ${approvers.join(', ')}`;
+  return {
+    id,
+    petition,
+    target: { user: ask.user ?? own.user, groups: ask.writes ? own.groups : petition.groups, extra },
+    approvers,
+    enforceRecorder: rule.enforceRecorder,
+    warning: `access to ${describeAsk(ask)} until ${new Date(expiresMs).toISOString()} (request ${id}${by})`,
+  };
+}
+
+/** @throws TailcastError `ACCESS_REQUEST_REFUSED` for a reason that does not fit on one line */
+function checkReason(reason: string): string {
+  if (reason.length > MAX_REASON) throw accessRefused(`the reason is longer than ${MAX_REASON} characters`);
+  if (/[\p{C}\p{Zl}\p{Zp}]/u.test(reason))
+    throw accessRefused('the reason has characters that cannot be printed');
+  return reason.trim();
+}
+
+const ID_LETTERS = 'abcdefghjkmnpqrstvwxyz23456789';
+
+function newId(): string {
+  return Array.from({ length: 10 }, () => ID_LETTERS[randomInt(ID_LETTERS.length)]).join('');
+}

@@ -1,0 +1,131 @@
+/** Decisions about access requests by the rules of the requester. Pure. */
+import { covers, type Ask } from '../proxy/gate/elevation.ts';
+import type { AccessRule, AccessWindow, Approvers } from '../tailnet/access-rules.ts';
+import { matchesName } from '../tailnet/capabilities.ts';
+import { mayBeSamePerson, type AccessRecord, type AccessDecision, type Person } from './record.ts';
+
+/** The access that a record is about. */
+export function accessOf({ groups, user, writes }: AccessRecord): Ask {
+  return { groups, user: user === '' ? undefined : user, writes };
+}
+
+/** Key of an access for comparisons. */
+export function askKey({ groups, user, writes }: Ask): string {
+  return JSON.stringify([groups, user ?? '', writes]);
+}
+
+/** Text of an access for messages: `group sre as user admin`. */
+export function describeAsk({ groups, user, writes }: Ask): string {
+  if (writes) return 'writes';
+  const named = groups.length === 0 ? [] : [`group${groups.length > 1 ? 's' : ''} ${groups.join(', ')}`];
+  return [...named, ...(user === undefined ? [] : [`user ${user}`])].join(' as ');
+}
+
+/** Returns the rules about an access, in the order of the grant. */
+export function rulesFor(rules: readonly AccessRule[], ask: Ask, cluster?: string): readonly AccessRule[] {
+  return rules.filter(
+    (rule) =>
+      covers(rule, ask) &&
+      (cluster === undefined ||
+        rule.clusters.length === 0 ||
+        rule.clusters.some((name) => matchesName(name, cluster))),
+  );
+}
+
+/** True if a rule or record allows requests in this namespace. */
+export function isInNamespaces(
+  namespaces: readonly string[],
+  { isResourceRequest, namespace }: { readonly isResourceRequest: boolean; readonly namespace: string },
+): boolean {
+  return namespaces.length === 0 || (isResourceRequest && namespaces.includes(namespace));
+}
+
+/** True if this decider may decide about the requests of a rule. */
+export function mayDecide(
+  approvers: Omit<Approvers, 'count'>,
+  requester: Person,
+  decider: Pick<AccessDecision, 'by' | 'groups' | 'tags'>,
+): boolean {
+  if (mayBeSamePerson(requester, decider.by)) return false;
+  return (
+    (decider.by.kind === 'user' && approvers.users.includes(decider.by.name)) ||
+    decider.groups.some((group) => approvers.groups.includes(group)) ||
+    decider.tags.some((tag) => approvers.tags.includes(tag))
+  );
+}
+
+/** Returns the approvals of different persons that a rule accepts. */
+export function validApprovals(
+  { requester, decisions }: AccessRecord,
+  approvers: Approvers,
+): readonly AccessDecision[] {
+  const valid: AccessDecision[] = [];
+  for (const decision of decisions) {
+    if (decision.verdict !== 'approved' || !mayDecide(approvers, requester, decision)) continue;
+    if (!valid.some(({ by }) => mayBeSamePerson(by, decision.by))) valid.push(decision);
+  }
+  return valid;
+}
+
+/** True if the approvals of a record suffice for a rule. */
+export function isApproved(record: AccessRecord, { approvers }: Pick<AccessRule, 'approvers'>): boolean {
+  return approvers === undefined || validApprovals(record, approvers).length >= approvers.count;
+}
+
+const MINUTE_MS = 60_000;
+const WEEKDAYS: readonly string[] = ['Sun', 'Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat'];
+const formats = new Map<string, Intl.DateTimeFormat>();
+/** Result per window for one minute, because the gate asks for each request. */
+const remembered = new WeakMap<AccessWindow, { readonly minute: number; readonly isOpen: boolean }>();
+
+/** True if a rule can be used at this time. */
+export function isOpenAt({ windows }: Pick<AccessRule, 'windows'>, unixMs: number): boolean {
+  return windows.length === 0 || windows.some((window) => isWindowOpen(window, unixMs));
+}
+
+function isWindowOpen(window: AccessWindow, unixMs: number): boolean {
+  const minute = Math.floor(unixMs / MINUTE_MS);
+  const known = remembered.get(window);
+  if (known?.minute === minute) return known.isOpen;
+  const parts = formatOf(window.timeZone).formatToParts(unixMs);
+  const part = (type: string): string => parts.find((one) => one.type === type)?.value ?? '';
+  const time = Number(part('hour')) * 60 + Number(part('minute'));
+  const isOpen =
+    window.days.includes(WEEKDAYS.indexOf(part('weekday'))) && time >= window.from && time < window.to;
+  remembered.set(window, { minute, isOpen });
+  return isOpen;
+}
+
+function formatOf(timeZone: string): Intl.DateTimeFormat {
+  const known = formats.get(timeZone);
+  if (known !== undefined) return known;
+  const format = new Intl.DateTimeFormat('en-US', {
+    timeZone,
+    weekday: 'short',
+    hour: '2-digit',
+    minute: '2-digit',
+    hourCycle: 'h23',
+  });
+  formats.set(timeZone, format);
+  return format;
+}
+
+/** Text of the windows of a rule: `mon, tue 08:00-18:00 Europe/Berlin`. */
+export function describeWindows({ windows }: Pick<AccessRule, 'windows'>): string {
+  const clock = (minutes: number): string =>
+    `${String(Math.floor(minutes / 60)).padStart(2, '0')}:${String(minutes % 60).padStart(2, '0')}`;
+  return windows
+    .map(({ days, from, to, timeZone }) => {
+      const names = days.map((day) => WEEKDAYS[day]?.toLowerCase() ?? '');
+      return `${names.join(', ')} ${clock(from)}-${clock(to)} ${timeZone}`;
+    })
+    .join('; ');
+}
+
+/** `sre` matches; used by pages and commands to show open requests. */
+export function stateAt(
+  { state, expiresMs }: AccessRecord,
+  unixMs: number,
+): AccessRecord['state'] | 'expired' {
+  return (state === 'pending' || state === 'granted') && unixMs >= expiresMs ? 'expired' : state;
+}

@@ -1,0 +1,55 @@
+/** Access requests as the page and the commands show them. */
+import type { Caller } from '../proxy/gate/gate.ts';
+import { isRequester, type AccessRecord } from './record.ts';
+import { mayDecideAbout } from './requests.ts';
+import { accessOf, describeAsk, describeWindows, stateAt } from './rules.ts';
+
+/** Returns a request as a caller sees it. */
+export function requestView(
+  record: AccessRecord,
+  { identity, impersonation }: Caller,
+  unixMs: number,
+): object {
+  const state = stateAt(record, unixMs);
+  const isMine = isRequester(record, identity);
+  const decides = mayDecideAbout(record, { identity, groups: impersonation?.groups ?? [] });
+  return {
+    id: record.id,
+    state,
+    access: describeAsk(accessOf(record)),
+    requester: record.requester.name,
+    node: record.requester.node,
+    ...(record.cluster === '' ? {} : { cluster: record.cluster }),
+    namespaces: record.namespaces,
+    reason: record.reason,
+    durationSeconds: Math.round(record.durationMs / 1000),
+    createdAt: new Date(record.createdMs).toISOString(),
+    expiresAt: new Date(record.expiresMs).toISOString(),
+    approvalsNeeded: record.approvers?.count ?? 0,
+    decisions: record.decisions.map(({ verdict, by, atMs, reason }) => ({
+      verdict,
+      by: by.name,
+      at: new Date(atMs).toISOString(),
+      reason,
+    })),
+    isMine,
+    mayDecide: decides && state === 'pending',
+    mayRevoke: (decides || isMine) && (state === 'granted' || (isMine && state === 'pending')),
+  };
+}
+
+/** Returns what a caller may request. */
+export function requestable({ access = [] }: Caller): readonly object[] {
+  return access.map(
+    ({ groups, users, writes, namespaces, maxDurationMs, requireReason, approvers, ...rule }) => ({
+      groups,
+      users,
+      writes,
+      namespaces,
+      maxDurationSeconds: Math.round(maxDurationMs / 1000),
+      requireReason,
+      approvals: approvers?.count ?? 0,
+      ...(rule.windows.length === 0 ? {} : { windows: describeWindows(rule) }),
+    }),
+  );
+}

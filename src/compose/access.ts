@@ -1,0 +1,61 @@
+/** Access requests of a gateway, with the key that all gateways of a cluster share. */
+import { randomBytes } from 'node:crypto';
+import { homedir } from 'node:os';
+import { AccessRequests } from '../access/requests.ts';
+import { createRecordSeal } from '../access/record.ts';
+import { encodeStep } from '../access/evidence.ts';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { makeDirectories } from '../directories.ts';
+import { errorText } from '../errors.ts';
+import { kubeconfigPaths } from '../kube/kubeconfig.ts';
+import type { Logger } from '../observe/logger.ts';
+import { connectCluster } from '../operator/cluster-connection.ts';
+import { createKubeClient } from '../operator/kube-client.ts';
+import { KEY_BYTES, loadSecret } from '../recording/journal/journal-key.ts';
+import type { RequestEvents } from '../recording/request-event.ts';
+import { keyFileOf } from './journals.ts';
+import type { CleanUp } from './clean-up.ts';
+
+/**
+ * Opens the access requests. They watch the API server after the first caller with a rule.
+ *
+ * @returns undefined in `noauth` mode, where the gateway does not impersonate
+ * @throws TailcastError `CONFIG_INVALID` for the key file
+ */
+export async function openAccess(parts: {
+  readonly config: GatewayConfig;
+  readonly environment: ReadonlyMap<string, string>;
+  readonly stateDirectory: string;
+  readonly requestEvents: Pick<RequestEvents, 'send'>;
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+  readonly stack: CleanUp;
+}): Promise<AccessRequests | undefined> {
+  const { config, environment, stateDirectory, requestEvents, log, signal, stack } = parts;
+  if (config.mode === 'noauth') return undefined;
+  const file = keyFileOf(config, stateDirectory, environment);
+  const secret = await makeDirectories(stateDirectory)
+    .then(() => loadSecret(file))
+    .catch((error: unknown) => {
+      if (config.lateKeyFile !== undefined) throw error;
+      log.warn({ file, error: errorText(error) }, 'access requests become invalid when this process stops');
+      return randomBytes(KEY_BYTES);
+    });
+  const isInPod = environment.has('KUBERNETES_SERVICE_HOST') && environment.has('KUBERNETES_SERVICE_PORT');
+  const files = isInPod ? undefined : kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
+  const connection = connectCluster({
+    kubeconfig: config.kubeconfig === undefined ? files : [config.kubeconfig],
+    context: config.context,
+    environment,
+  });
+  stack.defer(() => connection.close());
+  return new AccessRequests({
+    client: createKubeClient(connection),
+    seal: createRecordSeal(secret),
+    record: (step) => requestEvents.send(step.record.recording, encodeStep(step, Date.now())),
+    log,
+    unixMs: Date.now,
+    monotonicMs: () => performance.now(),
+    signal,
+  });
+}

@@ -1,0 +1,129 @@
+/**
+ * The routes of access requests. Parameters are in the query, because the portal reads no bodies.
+ *
+ * ```
+ * GET  /-/recordings/api/v1/access/requests                    requests that the caller may see
+ * POST /-/recordings/api/v1/access/requests?group=…&reason=…   a new request
+ * GET  /-/recordings/api/v1/access/requests/<id>
+ * POST /-/recordings/api/v1/access/requests/<id>/<verdict>     approve, deny or revoke
+ * ```
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { AccessRequests, AccessVerdict } from '../access/requests.ts';
+import { requestable, requestView } from '../access/view.ts';
+import { TailcastError } from '../errors.ts';
+import { queryValues } from '../kube/canonical-target.ts';
+import type { Caller } from '../proxy/gate/gate.ts';
+import { callerName } from '../tailnet/identity.ts';
+import { DATA_HEADERS, PORTAL_PATH } from './page-headers.ts';
+
+const ROUTE = `${PORTAL_PATH}/api/v1/access/requests`;
+const ID = ':id(^[a-z0-9]{10}$)';
+const VERDICTS: ReadonlyMap<string, AccessVerdict> = new Map([
+  ['approve', 'approved'],
+  ['deny', 'denied'],
+  ['revoke', 'revoked'],
+]);
+
+/** @param methods all methods that the front passes */
+export function registerAccess(
+  app: FastifyInstance,
+  access: AccessRequests | undefined,
+  methods: readonly string[],
+): void {
+  const requests = (): AccessRequests => {
+    if (access !== undefined) return access;
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
+  };
+  const answer = (reply: FastifyReply, body: object): FastifyReply =>
+    reply.headers(DATA_HEADERS).header('cache-control', 'no-store').send(body);
+  const method = [...methods];
+  app.route({
+    method,
+    url: ROUTE,
+    config: { isAction: true },
+    async handler(request, reply) {
+      const { caller, own, one, all, signal, inbound } = read(request);
+      if (inbound.method === 'POST') {
+        const seconds = one('seconds');
+        if (seconds !== undefined && !/^\d{1,7}$/.test(seconds))
+          throw new TailcastError('USAGE', 'seconds is not a whole number');
+        const record = await requests().request(
+          {
+            identity: caller.identity,
+            own,
+            rules: caller.access ?? [],
+            recording: caller.recording,
+            cluster: one('cluster') ?? caller.cluster?.name,
+            groups: all('group'),
+            user: one('user'),
+            writes: one('writes') === '1',
+            reason: one('reason') ?? '',
+            durationMs: seconds === undefined ? undefined : Number(seconds) * 1000,
+          },
+          signal,
+        );
+        return answer(reply.code(201), requestView(record, caller, requests().nowMs));
+      }
+      const found = await requests().list({ identity: caller.identity, groups: own.groups }, signal);
+      return answer(reply, {
+        caller: callerName(caller.identity),
+        requestable: requestable(caller),
+        requests: found.map((record) => requestView(record, caller, requests().nowMs)),
+      });
+    },
+  });
+  app.route({
+    method,
+    url: `${ROUTE}/${ID}`,
+    async handler(request, reply) {
+      const { caller, own, signal, segments } = read(request);
+      const id = segments.at(-1) ?? '';
+      const found = await requests().list({ identity: caller.identity, groups: own.groups }, signal);
+      const record = found.find((one) => one.id === id);
+      if (record === undefined) throw new TailcastError('ACCESS_REQUEST_UNKNOWN', id);
+      return answer(reply, requestView(record, caller, requests().nowMs));
+    },
+  });
+  app.route({
+    method,
+    url: `${ROUTE}/${ID}/:verdict(^(?:approve|deny|revoke)$)`,
+    config: { isAction: true },
+    async handler(request, reply) {
+      const { caller, own, one, signal, segments, inbound } = read(request);
+      const [id = '', word = ''] = segments.slice(-2);
+      const verdict = VERDICTS.get(word);
+      if (inbound.method !== 'POST' || verdict === undefined)
+        throw new TailcastError('METHOD_REFUSED', 'use POST');
+      const decider = { identity: caller.identity, groups: own.groups, reason: one('reason') ?? '' };
+      return answer(
+        reply,
+        requestView(await requests().decide(id, verdict, decider, signal), caller, requests().nowMs),
+      );
+    },
+  });
+}
+
+function read({ portal }: FastifyRequest): {
+  readonly caller: Caller;
+  readonly own: NonNullable<Caller['impersonation']>;
+  readonly signal: AbortSignal;
+  readonly inbound: FastifyRequest['portal']['inbound'];
+  readonly segments: readonly string[];
+  readonly all: (name: string) => readonly string[];
+  readonly one: (name: string) => string | undefined;
+} {
+  const { caller, target, signal, inbound } = portal;
+  if (caller?.impersonation === undefined)
+    throw new TailcastError('ACCESS_REQUEST_UNAVAILABLE', 'access requests need mode=auth');
+  const all = (name: string): readonly string[] => queryValues(target.query, name);
+  return {
+    caller,
+    own: caller.impersonation,
+    signal,
+    inbound,
+    segments: target.segments,
+    all,
+    one: (name) => all(name)[0],
+  };
+}

@@ -1,0 +1,236 @@
+/**
+ * Access on request in the gate: finds out which access a request names, and runs it with this access if it is granted.
+ *
+ * A client names groups or a user with `--as` and `--as-group`. The request then has exactly the named groups: own
+ * groups, and groups that a rule allows. A rule about writes applies to requests that name nothing.
+ */
+import { TailcastError } from '../../errors.ts';
+import { checkImpersonation } from '../../impersonation/apply.ts';
+import type { ImpersonationTarget } from '../../impersonation/target.ts';
+import type { RequestClass } from '../../kube/interactive.ts';
+import type { RequestInfo } from '../../kube/request-info.ts';
+import type { RecordingPolicy } from '../../recording/policy.ts';
+import type { AccessRule } from '../../tailnet/access-rules.ts';
+import type { Identity } from '../../tailnet/identity.ts';
+
+/** Access that a caller asks for: groups, a user, or writes. */
+export interface Ask {
+  /** Groups that the caller does not have, sorted. */
+  readonly groups: readonly string[];
+  /** Kubernetes user, if it is not the caller. */
+  readonly user: string | undefined;
+  readonly writes: boolean;
+}
+
+/** A caller with rules. */
+export interface Petitioner {
+  readonly identity: Identity;
+  /** User and groups of the caller's grants. */
+  readonly own: ImpersonationTarget;
+  readonly rules: readonly AccessRule[];
+  readonly recording: RecordingPolicy;
+  /** Name of the cluster; undefined at a gateway with one cluster. */
+  readonly cluster: string | undefined;
+}
+
+/** A request that needs access. */
+export interface Petition extends Petitioner {
+  readonly ask: Ask;
+  /** All groups that the API server will see. */
+  readonly groups: readonly string[];
+  readonly info: Pick<RequestInfo, 'isResourceRequest' | 'namespace'>;
+  /** `Host` of the request, for links. */
+  readonly host: string;
+}
+
+/** Access of one admitted request. */
+export interface Elevation {
+  /** Id of the AccessRequest. */
+  readonly id: string;
+  readonly petition: Petition;
+  readonly target: ImpersonationTarget;
+  readonly approvers: readonly string[];
+  readonly enforceRecorder: boolean;
+  /** Text of the `Warning` header. */
+  readonly warning: string;
+}
+
+/** Grants of access on request. `src/access` implements it. */
+export interface Elevations {
+  /**
+   * Returns the granted access. Creates a request if there is none.
+   * @throws TailcastError `ACCESS_REQUEST_PENDING`, `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNAVAILABLE`
+   */
+  elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
+  /** Checks that the access is still granted, by the rules of now. @throws TailcastError as `elevate` */
+  confirm(elevation: Elevation, now: Petitioner, signal: AbortSignal): Promise<void>;
+  /**
+   * Calls `end` once when the access expires or is revoked.
+   * @returns a function that stops watching
+   */
+  watch(id: string, end: (error: TailcastError) => void): () => void;
+}
+
+/** Groups, recording policy and rules of an identity. */
+export interface CallerStanding {
+  readonly impersonation: ImpersonationTarget | undefined;
+  readonly recording: RecordingPolicy;
+  /** Rules of access on request; absent without rules. */
+  readonly access?: readonly AccessRule[];
+}
+
+/** A caller with its standing. */
+export interface Standee extends CallerStanding {
+  readonly identity: Identity;
+  readonly cluster: string | undefined;
+}
+
+/** The rights with which a request runs. */
+export interface Elevated extends Omit<CallerStanding, 'access'> {
+  readonly elevation: Elevation | undefined;
+  /** True if the impersonation headers of the client are already judged. */
+  readonly judged: boolean;
+}
+
+/** Returns the rights of a request, after access on request if it needs some. @throws TailcastError as `elevate` */
+export async function elevate(
+  elevations: Elevations | undefined,
+  { identity, cluster, access: rules, impersonation: own, recording }: Standee,
+  asked: AskedRequest & { readonly host: string },
+  signal: AbortSignal,
+): Promise<Elevated> {
+  const asOwn = { elevation: undefined, judged: false, impersonation: own, recording };
+  if (elevations === undefined || rules === undefined || own === undefined) return asOwn;
+  const wish = wishOf(asked, own, rules);
+  if (wish.kind === 'own') return { ...asOwn, judged: wish.judged };
+  const { ask, groups } = wish;
+  const { info, host } = asked;
+  const elevation = await elevations.elevate(
+    { identity, cluster, own, rules, recording, ask, groups, info, host },
+    signal,
+  );
+  return {
+    elevation,
+    judged: true,
+    impersonation: elevation.target,
+    recording: recordingOf(recording, elevation),
+  };
+}
+
+/** @throws TailcastError as `Elevations.confirm` */
+export async function confirmElevation(
+  elevations: Elevations | undefined,
+  elevation: Elevation,
+  { identity, cluster, access: rules = [], impersonation: own, recording }: Standee,
+  signal: AbortSignal,
+): Promise<void> {
+  if (own === undefined || elevations === undefined) throw new TailcastError('ACCESS_ENDED');
+  await elevations.confirm(elevation, { identity, cluster, own, rules, recording }, signal);
+}
+
+/**
+ * - `own`: no access on request; `judged` is true if the impersonation headers are already judged
+ * - `petition`: the request needs this access
+ */
+type Wish =
+  | { readonly kind: 'own'; readonly judged: boolean }
+  | { readonly kind: 'petition'; readonly ask: Ask; readonly groups: readonly string[] };
+
+const OWN: Wish = { kind: 'own', judged: false };
+const OWN_JUDGED: Wish = { kind: 'own', judged: true };
+
+/** Name for the caller in `--as`, because kubectl needs `--as` with `--as-group`. */
+const SELF = 'me';
+/** The group that the API server adds to every authenticated user. */
+const EVERY_USER = 'system:authenticated';
+
+/** The part of a request that a rule about writes needs. */
+interface AskedRequest {
+  readonly rawHeaders: readonly string[];
+  readonly info: RequestInfo;
+  readonly requestClass: RequestClass;
+}
+
+/**
+ * Returns the access that a request needs.
+ * @throws TailcastError `IMPERSONATION_REFUSED` or `HEADER_REFUSED` for headers that no rule can allow
+ */
+function wishOf(
+  { rawHeaders, info, requestClass }: AskedRequest,
+  own: ImpersonationTarget,
+  rules: readonly AccessRule[],
+): Wish {
+  const named = namedIn(rawHeaders);
+  if (named === undefined) {
+    if (isRead(info, requestClass) || !rules.some((rule) => rule.writes)) return OWN;
+    return { kind: 'petition', ask: { groups: [], user: undefined, writes: true }, groups: own.groups };
+  }
+  const user =
+    named.user === undefined || named.user === own.user || named.user === SELF ? undefined : named.user;
+  const known = new Set([...own.groups, EVERY_USER]);
+  const groups = [...named.groups].filter((group) => !known.has(group)).toSorted();
+  if (user === undefined && groups.length === 0) return OWN;
+  const ask: Ask = { groups, user, writes: false };
+  // the caller's own headers are then refused, as without rules
+  if (!rules.some((rule) => covers(rule, ask))) return OWN;
+  // kubectl sends these headers with requests for discovery, and cannot explain their refusal
+  if (!info.isResourceRequest && isRead(info, requestClass)) return OWN_JUDGED;
+  return { kind: 'petition', ask, groups: [...named.groups].filter((group) => group !== EVERY_USER) };
+}
+
+/** True if a rule is about this access. One rule must cover all of it. */
+export function covers(rule: AccessRule, { groups, user, writes }: Ask): boolean {
+  if (rule.writes || writes) return rule.writes && writes;
+  return (
+    (user === undefined || rule.users.includes(user)) && groups.every((group) => rule.groups.includes(group))
+  );
+}
+
+interface Named {
+  readonly user: string | undefined;
+  readonly groups: ReadonlySet<string>;
+}
+
+/** Returns the impersonation headers of a client; undefined if there are none. */
+function namedIn(rawHeaders: readonly string[]): Named | undefined {
+  let user: string | undefined;
+  let groups: Set<string> | undefined;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const field = rawHeaders[index] ?? '';
+    // most headers begin with another letter
+    if ((field.charCodeAt(0) | 0x20) !== 0x69) continue;
+    const name = field.toLowerCase();
+    if (!name.startsWith('impersonate')) continue;
+    checkImpersonation(name);
+    const value = rawHeaders[index + 1] ?? '';
+    groups ??= new Set();
+    if (name === 'impersonate-group') groups.add(value);
+    else if (name === 'impersonate-user' && value !== '' && (user === undefined || user === value))
+      user = value;
+    else throw new TailcastError('IMPERSONATION_REFUSED', `${name} does not name your own identity`);
+  }
+  return groups === undefined ? undefined : { user, groups };
+}
+
+const READ_VERBS: ReadonlySet<string> = new Set(['get', 'list', 'watch', 'head', 'options']);
+const READ_CLASSES: ReadonlySet<RequestClass> = new Set([
+  'plain',
+  'longRunning',
+  'secretRead',
+  'streamUpgrade',
+]);
+/** Reviews of the caller's own rights change nothing, and kubectl sends them. */
+const SELF_REVIEW = /^selfsubject(?:accessreviews|rulesreviews|reviews)$/;
+
+/** True for a request that changes nothing and starts no program. */
+function isRead({ verb, resource, isResourceRequest }: RequestInfo, requestClass: RequestClass): boolean {
+  if (!READ_CLASSES.has(requestClass)) return false;
+  return READ_VERBS.has(verb) || (isResourceRequest && verb === 'create' && SELF_REVIEW.test(resource));
+}
+
+/** Recording policy of a request with access: its event is stored, and a rule may enforce the recording. */
+function recordingOf(recording: RecordingPolicy, { enforceRecorder }: Elevation): RecordingPolicy {
+  if (recording.mode !== 'off')
+    return { ...recording, mode: enforceRecorder ? 'failClosed' : recording.mode, events: true };
+  return enforceRecorder ? { mode: 'failClosed', recorders: [], recorderTags: [], events: true } : recording;
+}

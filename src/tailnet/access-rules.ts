@@ -1,0 +1,194 @@
+/**
+ * Rules of the capability for access on request. The parser is as strict as that of the reference's capability, and
+ * also rejects unknown fields: a misspelled `approvers` would otherwise give access without an approval. Pure.
+ */
+import { grantFlag, isTag, malformed, members, texts } from './capabilities.ts';
+import type { CapabilityMap } from './identity.ts';
+
+/** Name of the capability in a policy file's `grants[].app`. */
+export const ACCESS_CAPABILITY = 'tailcast.dev/cap/kubernetes-access';
+
+/** One element of the capability's list. */
+export interface AccessRule {
+  /** Groups that the caller may request. */
+  readonly groups: readonly string[];
+  /** Kubernetes users that the caller may request. */
+  readonly users: readonly string[];
+  /** True if every write of the caller needs a granted request; reads do not. */
+  readonly writes: boolean;
+  /** Names of clusters; empty: all clusters of the gateway. */
+  readonly clusters: readonly string[];
+  /** Namespaces; empty: all namespaces and cluster-scoped resources. */
+  readonly namespaces: readonly string[];
+  readonly maxDurationMs: number;
+  readonly requireReason: boolean;
+  /** Undefined: no approval needed. */
+  readonly approvers: Approvers | undefined;
+  /** Times of the week in which the access can be used; empty: always. */
+  readonly windows: readonly AccessWindow[];
+  /** True if recording is enforced while the access is used. */
+  readonly enforceRecorder: boolean;
+}
+
+/** Callers who may decide about a request; the requester never may. */
+export interface Approvers {
+  readonly users: readonly string[];
+  /** Kubernetes groups in the grants of the approver. */
+  readonly groups: readonly string[];
+  readonly tags: readonly string[];
+  /** Number of different approvers that a request needs; 0: none, but these callers may revoke the access. */
+  readonly count: number;
+}
+
+/** A time of the week. */
+export interface AccessWindow {
+  /** 0 is Sunday. */
+  readonly days: readonly number[];
+  /** Minutes since midnight; `to` is not included. */
+  readonly from: number;
+  readonly to: number;
+  /** IANA name. */
+  readonly timeZone: string;
+}
+
+const MAX_RULES = 100;
+const MAX_DURATION_MS = 30 * 86_400_000;
+const DEFAULT_DURATION = '1h';
+const MAX_APPROVALS = 10;
+const DAYS = ['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'] as const;
+
+/** @throws TailcastError `GRANT_MALFORMED` */
+export function parseAccessRules(capabilities: CapabilityMap): readonly AccessRule[] {
+  const rules = capabilities.get(ACCESS_CAPABILITY) ?? [];
+  if (rules.length > MAX_RULES) throw malformed(`${ACCESS_CAPABILITY} has more than ${MAX_RULES} rules`);
+  return rules.map((rule, index) => parseRule(rule, `${ACCESS_CAPABILITY}[${index}]`));
+}
+
+function parseRule(value: unknown, at: string): AccessRule {
+  const rule = known(value, at, RULE_FIELDS);
+  const request = known(rule.get('request'), `${at}.request`, ['groups', 'users', 'writes']);
+  const approvers = rule.get('approvers');
+  const windows = listOf(rule.get('windows'), `${at}.windows`);
+  const parsed: AccessRule = {
+    groups: texts(request.get('groups'), `${at}.request.groups`, isName),
+    users: texts(request.get('users'), `${at}.request.users`, isUserName),
+    writes: grantFlag(request.get('writes'), `${at}.request.writes`),
+    clusters: texts(rule.get('clusters'), `${at}.clusters`),
+    namespaces: texts(rule.get('namespaces'), `${at}.namespaces`, isNamespace),
+    maxDurationMs: duration(rule.get('maxduration') ?? DEFAULT_DURATION, `${at}.maxDuration`),
+    requireReason: grantFlag(rule.get('requirereason'), `${at}.requireReason`),
+    approvers: approvers === undefined ? undefined : parseApprovers(approvers, `${at}.approvers`),
+    windows: windows.map((window, index) => parseWindow(window, `${at}.windows[${index}]`)),
+    enforceRecorder: grantFlag(rule.get('enforcerecorder'), `${at}.enforceRecorder`),
+  };
+  if (parsed.groups.length === 0 && parsed.users.length === 0 && !parsed.writes)
+    throw malformed(`${at}.request names no groups, no users and no writes`);
+  if (parsed.writes && (parsed.groups.length > 0 || parsed.users.length > 0))
+    throw malformed(`${at}.request names writes together with groups or users; use two rules`);
+  return parsed;
+}
+
+const RULE_FIELDS = [
+  'request',
+  'clusters',
+  'namespaces',
+  'maxduration',
+  'requirereason',
+  'approvers',
+  'windows',
+  'enforcerecorder',
+] as const;
+
+function parseApprovers(value: unknown, at: string): Approvers {
+  const fields = known(value, at, ['users', 'groups', 'tags', 'count']);
+  const count = fields.get('count') ?? 1;
+  if (typeof count !== 'number' || !Number.isInteger(count) || count < 0 || count > MAX_APPROVALS)
+    throw malformed(`${at}.count is not a whole number from 0 to ${MAX_APPROVALS}`);
+  const approvers = {
+    users: texts(fields.get('users'), `${at}.users`, isName),
+    groups: texts(fields.get('groups'), `${at}.groups`, isName),
+    tags: texts(fields.get('tags'), `${at}.tags`, isTag),
+    count,
+  };
+  if (approvers.users.length + approvers.groups.length + approvers.tags.length === 0)
+    throw malformed(`${at} names no users, groups or tags`);
+  return approvers;
+}
+
+function parseWindow(value: unknown, at: string): AccessWindow {
+  const fields = known(value, at, ['days', 'from', 'to', 'timezone']);
+  const days = texts(fields.get('days'), `${at}.days`, (day) => dayOf(day) >= 0).map(dayOf);
+  const from = minutes(fields.get('from') ?? '00:00', `${at}.from`);
+  const to = minutes(fields.get('to') ?? '24:00', `${at}.to`);
+  if (from >= to) throw malformed(`${at} ends before it begins`);
+  const timeZone = fields.get('timezone') ?? 'UTC';
+  if (typeof timeZone !== 'string' || !isTimeZone(timeZone))
+    throw malformed(`${at}.timeZone is not the name of a time zone`);
+  return { days: days.length === 0 ? [0, 1, 2, 3, 4, 5, 6] : days, from, to, timeZone };
+}
+
+/** Returns the fields of an object that has only fields with these folded names. */
+function known(value: unknown, at: string, names: readonly string[]): ReadonlyMap<string, unknown> {
+  const fields = members(value, at);
+  for (const name of fields.keys())
+    if (!names.includes(name)) throw malformed(`${at} has the unknown field ${name}`);
+  return fields;
+}
+
+function listOf(value: unknown, at: string): readonly unknown[] {
+  if (value === undefined) return [];
+  if (!Array.isArray(value) || value.length > MAX_RULES) throw malformed(`${at} is not a list`);
+  return value;
+}
+
+function duration(value: unknown, at: string): number {
+  const parsed = typeof value === 'string' ? parseDuration(value) : undefined;
+  if (parsed === undefined || parsed > MAX_DURATION_MS)
+    throw malformed(`${at} is not a duration such as 30m, 4h or 2d, at most 30d`);
+  return parsed;
+}
+
+const UNIT_MS: Readonly<Record<string, number>> = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** Parses `90s`, `30m`, `4h`, `1h30m`, `2d`. Returns milliseconds; undefined for anything else, and for zero. */
+export function parseDuration(text: string): number | undefined {
+  if (!/^(?:\d{1,6}[smhd])+$/.test(text)) return undefined;
+  let total = 0;
+  for (const [, count, unit = ''] of text.matchAll(/(\d+)([smhd])/g))
+    total += Number(count) * (UNIT_MS[unit] ?? 0);
+  return total === 0 ? undefined : total;
+}
+
+function minutes(value: unknown, at: string): number {
+  const [, hour, minute] = typeof value === 'string' ? (/^(\d\d):(\d\d)$/.exec(value) ?? []) : [];
+  const total = Number(hour) * 60 + Number(minute);
+  if (hour === undefined || Number(minute) > 59 || total > 24 * 60)
+    throw malformed(`${at} is not a time such as 08:30`);
+  return total;
+}
+
+function dayOf(day: string): number {
+  return DAYS.findIndex((name) => name === day.toLowerCase());
+}
+
+function isTimeZone(name: string): boolean {
+  try {
+    return new Intl.DateTimeFormat('en', { timeZone: name }).resolvedOptions().timeZone !== '';
+  } catch {
+    return false;
+  }
+}
+
+/** Names are compared with header values, byte by byte. */
+function isName(text: string): boolean {
+  return /^[!-~]{1,256}$/.test(text);
+}
+
+/** `system:` users are accounts of nodes and programs; `me` is the caller in `--as`. */
+function isUserName(text: string): boolean {
+  return isName(text) && !text.toLowerCase().startsWith('system:') && text !== 'me';
+}
+
+function isNamespace(text: string): boolean {
+  return /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/.test(text);
+}

@@ -1,0 +1,455 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createRecordSeal } from '../../src/access/record.ts';
+import { TailcastError } from '../../src/errors.ts';
+import { responseWarnings } from '../../src/proxy/gate/gate.ts';
+import {
+  as,
+  COLLECTION,
+  decider,
+  pendingId,
+  refusalOf,
+  RULE,
+  sent,
+  signal,
+  startRig,
+  user,
+  type Rig,
+} from './rig.ts';
+
+const PODS = '/api/v1/namespaces/default/pods';
+const alice = user('alice', [RULE]);
+const bob = user('bob');
+const carol = user('carol');
+const mallory = user('mallory');
+
+let rig: Rig;
+beforeEach(async () => {
+  rig = await startRig();
+});
+afterEach(() => rig[Symbol.asyncDispose]());
+
+/** Lets the caller of a gateway request `sre`, and another user approve it. */
+async function approved(gateway: ReturnType<Rig['gateway']>): Promise<string> {
+  const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+  await gateway.access.decide(id, 'approved', decider(bob), signal);
+  return id;
+}
+
+describe('access without an approval', () => {
+  it('is granted with exactly the named groups, names itself in the audit log, and warns', async () => {
+    const gateway = rig.gateway(user('alice', [{ request: { groups: ['sre'] }, maxDuration: '30m' }]));
+    const admission = await gateway.ask('GET', PODS, ...as('sre', 'devs'));
+    expect(sent(admission, 'impersonate-user')).toEqual(['alice@example.com']);
+    expect(sent(admission, 'impersonate-group')).toEqual(['sre', 'devs']);
+    const id = admission.elevation?.id ?? '';
+    expect(sent(admission, 'impersonate-extra-tailcast.dev%2faccess-request')).toEqual([id]);
+    expect(sent(admission, 'impersonate-extra-tailcast.dev%2frequester')).toEqual(['alice@example.com']);
+    expect(responseWarnings(admission, 200)).toEqual([
+      `access to group sre until 2026-11-27T12:30:00.000Z (request ${id})`,
+    ]);
+    expect(gateway.steps.map(({ step }) => step)).toEqual(['granted']);
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
+  });
+
+  it('of a user replaces the user', async () => {
+    const gateway = rig.gateway(user('alice', [{ request: { users: ['breakglass'] } }]));
+    const admission = await gateway.ask('GET', PODS, 'Impersonate-User', 'breakglass');
+    expect(sent(admission, 'impersonate-user')).toEqual(['breakglass']);
+    expect(sent(admission, 'impersonate-group')).toEqual([]);
+    expect(admission.headers.join('\n')).toContain('requester\nalice@example.com');
+  });
+
+  it('is not used for discovery, which runs as the caller', async () => {
+    const gateway = rig.gateway(alice);
+    const admission = await gateway.ask('GET', '/apis', ...as('sre'));
+    expect(sent(admission, 'impersonate-group')).toEqual(['devs']);
+    expect(rig.api.objects.size).toBe(0);
+  });
+
+  it('outside any rule stays refused', async () => {
+    const gateway = rig.gateway(alice);
+    for (const headers of [
+      as('masters'),
+      as('sre', 'masters'),
+      ['Impersonate-User', 'root'],
+      ['Impersonate-User', 'root', 'Impersonate-Group', 'sre'],
+      [...as('sre'), 'Impersonate-Uid', '1'],
+      [...as('sre'), 'Impersonate-Extra-x', '1'],
+      [...as('sre'), 'Impersonate-User', 'root'],
+      ['Impersonate-Group', ''],
+    ])
+      expect((await refusalOf(gateway.ask('GET', PODS, ...headers))).code).toBe('IMPERSONATION_REFUSED');
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre'), 'Impersonate-Foo', 'x'))).code).toBe(
+      'HEADER_REFUSED',
+    );
+    expect(rig.api.objects.size).toBe(0);
+  });
+
+  it('does not touch the API server without a rule', async () => {
+    const gateway = rig.gateway(bob);
+    await gateway.ask('GET', PODS);
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).code).toBe('IMPERSONATION_REFUSED');
+    expect(rig.api.requests).toEqual([]);
+  });
+
+  it('needs a reason if the rule says so', async () => {
+    const gateway = rig.gateway(user('alice', [{ request: { groups: ['sre'] }, requireReason: true }]));
+    const error = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+    expect(error.message).toContain('kubectl tailcast request --group sre --reason');
+  });
+});
+
+describe('access with an approval', () => {
+  it('waits, is granted by another user, and expires', async () => {
+    const gateway = rig.gateway(alice);
+    const error = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+    expect(error.message).toMatch(
+      /request (\w{10}) needs 1 more approval; page: https:.*\.html#\1; wait for it with: kubectl .* --wait \1/,
+    );
+    const id = await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    expect(admission.elevation?.id).toBe(id);
+    expect(admission.headers.join('\n')).toContain('approver\nbob@example.com');
+    expect(gateway.steps.map(({ step, by }) => [step, by.name])).toEqual([
+      ['requested', 'alice@example.com'],
+      ['approved', 'bob@example.com'],
+      ['granted', 'bob@example.com'],
+    ]);
+    rig.now += 3_600_000;
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+
+  it('is not approved by oneself, by a stranger, or twice by one person', async () => {
+    const twice = { ...RULE, approvers: { ...RULE.approvers, count: 2 } };
+    const gateway = rig.gateway(user('alice', [twice]));
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    const decide = (who: Parameters<typeof decider>[0]) =>
+      gateway.access.decide(id, 'approved', decider(who), signal);
+    for (const [who, text] of [
+      [alice, 'a requester cannot decide about the own request'],
+      [user('alice', [], 'nOTHER'), 'a requester cannot decide about the own request'],
+      [{ ...bob, userId: alice.userId }, 'a requester cannot decide about the own request'],
+      [{ ...bob, nodeId: alice.nodeId }, 'a requester cannot decide about the own request'],
+      [mallory, 'you may not decide'],
+    ] as const)
+      expect((await refusalOf(decide(who))).message).toContain(text);
+    expect((await decide(bob)).state).toBe('pending');
+    expect((await refusalOf(decide(bob))).message).toContain('you have approved request');
+    expect((await refusalOf(decide(user('bob', [], 'nTABLET')))).message).toContain(
+      'you have approved request',
+    );
+    expect((await decide(carol)).state).toBe('granted');
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.approvers).toEqual([
+      'bob@example.com',
+      'carol@example.com',
+    ]);
+  });
+
+  it('can be denied, and a plain call then creates no other request', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    await gateway.access.decide(id, 'denied', decider(bob, 'not during the freeze'), signal);
+    const error = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+    expect(error.message).toContain(`request ${id} was denied by bob@example.com: not during the freeze`);
+    expect(rig.api.objects.size).toBe(1);
+    expect(
+      (await refusalOf(gateway.access.decide(id, 'approved', decider(carol), signal))).message,
+    ).toContain('is denied already');
+  });
+
+  it('is approved by groups and tags', async () => {
+    const gateway = rig.gateway(
+      user('alice', [{ ...RULE, approvers: { groups: ['leads'], tags: ['tag:pager'] } }]),
+    );
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    const { userId: _u, login: _l, displayName: _d, ...node } = user('pager');
+    const pager = { ...node, kind: 'tagged', tags: ['tag:pager'] } as const;
+    expect((await refusalOf(gateway.access.decide(id, 'approved', decider(bob), signal))).code).toBe(
+      'ACCESS_REQUEST_REFUSED',
+    );
+    const byTag = await gateway.access.decide(id, 'approved', decider(pager), signal);
+    expect(byTag.state).toBe('granted');
+    rig.now += 3_600_000;
+    const other = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    const lead = { identity: bob, groups: ['leads'], reason: '' };
+    expect((await gateway.access.decide(other, 'approved', lead, signal)).state).toBe('granted');
+  });
+
+  it('covers only the namespaces of the rule', async () => {
+    const gateway = rig.gateway(user('alice', [{ ...RULE, namespaces: ['payments'] }]));
+    const inside = '/api/v1/namespaces/payments/pods';
+    const id = await pendingId(gateway.ask('GET', inside, ...as('sre')));
+    await gateway.access.decide(id, 'approved', decider(bob), signal);
+    await gateway.ask('GET', inside, ...as('sre'));
+    for (const outside of [PODS, '/api/v1/pods', '/api/v1/nodes'])
+      expect((await refusalOf(gateway.ask('GET', outside, ...as('sre')))).message).toContain(
+        'group sre is only for requests in payments',
+      );
+    // a wider rule does not widen an approval
+    gateway.caller = alice;
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+
+  it('can be used only in the windows of the rule', async () => {
+    const windows = [{ days: ['fri'], from: '12:00', to: '14:00', timeZone: 'Europe/Berlin' }];
+    const gateway = rig.gateway(user('alice', [{ ...RULE, windows }]));
+    await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    rig.now += 3_599_000; // 13:59:59 in Berlin
+    await gateway.ask('GET', PODS, ...as('sre'));
+    rig.now += 1000;
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain(
+      'group sre can be used fri 12:00-14:00 Europe/Berlin',
+    );
+    await refusalOf(gateway.gate.confirm(admission, { address: '', port: 1, source: 'socket' }, signal));
+  });
+});
+
+describe('rules about writes', () => {
+  const agent = user('agent', [{ request: { writes: true }, approvers: RULE.approvers }]);
+
+  it('let reads pass, and hold back writes and sessions until an approval', async () => {
+    const gateway = rig.gateway(agent);
+    const exec = `${PODS}/p/exec?command=sh&stdout=1`;
+    for (const target of [PODS, `${PODS}/p/log`, '/api/v1/secrets', '/version', `${PODS}?watch=1`])
+      await gateway.ask('GET', target);
+    await gateway.ask('POST', '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews');
+    const id = await pendingId(gateway.ask('POST', PODS));
+    for (const [method, target] of [
+      ['DELETE', `${PODS}/p`],
+      ['PATCH', `${PODS}/p`],
+      ['GET', exec],
+      ['POST', exec],
+      ['GET', `${PODS}/p/proxy/x`],
+      ['GET', '/api/v1/nodes/n/proxy/run/x'],
+      ['POST', '/apis/authorization.k8s.io/v1/subjectaccessreviews'],
+    ] as const)
+      expect(await pendingId(gateway.ask(method, target))).toBe(id);
+    await gateway.access.decide(id, 'approved', decider(bob), signal);
+    const admission = await gateway.ask('DELETE', `${PODS}/p`);
+    expect(sent(admission, 'impersonate-group')).toEqual(['devs']);
+    expect(admission.elevation?.id).toBe(id);
+  });
+});
+
+describe('the end of access', () => {
+  const peer = { address: '100.64.0.1', port: 1, source: 'socket' } as const;
+
+  it('by revocation ends sessions at every gateway at once, and a new request needs a new approval', async () => {
+    const first = rig.gateway(alice);
+    const second = rig.gateway(alice);
+    const id = await approved(first);
+    const admission = await vi.waitFor(() => second.ask('GET', PODS, ...as('sre')));
+    const end = Promise.withResolvers<TailcastError>();
+    second.access.watch(id, end.resolve);
+    await first.access.decide(id, 'revoked', decider(carol, 'incident is over'), signal);
+    expect((await end.promise).message).toContain(
+      `access request ${id} was revoked by carol@example.com: incident is over`,
+    );
+    expect((await refusalOf(second.gate.confirm(admission, peer, signal))).code).toBe('ACCESS_ENDED');
+    expect(await pendingId(second.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+
+  it('by revocation of access without an approval lasts until its expiry', async () => {
+    const rule = { request: { groups: ['sre'] }, approvers: { users: ['bob@example.com'], count: 0 } };
+    const gateway = rig.gateway(user('alice', [rule]));
+    const id = (await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id ?? '';
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain('was revoked by bob');
+    rig.now += 3_600_000;
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).not.toBe(id);
+  });
+
+  it('by expiry ends sessions', async () => {
+    const gateway = rig.gateway(user('alice', [{ ...RULE, maxDuration: '1s' }]));
+    const id = await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    rig.now += 999;
+    const end = Promise.withResolvers<TailcastError>();
+    gateway.access.watch(id, end.resolve);
+    await gateway.gate.confirm(admission, peer, signal);
+    expect((await end.promise).message).toContain(`access request ${id} has expired`);
+    rig.now += 1;
+    expect((await refusalOf(gateway.gate.confirm(admission, peer, signal))).code).toBe('ACCESS_ENDED');
+  });
+
+  it('by a changed grant: an approver or the rule is gone, or the node has another owner', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    for (const identity of [
+      user('alice', [{ ...RULE, approvers: { users: ['carol@example.com'] } }]),
+      user('alice', [{ ...RULE, approvers: { ...RULE.approvers, count: 2 } }]),
+      user('alice'),
+      user('alicia', [RULE], alice.nodeId),
+    ]) {
+      gateway.caller = identity;
+      await refusalOf(gateway.gate.confirm(admission, peer, signal));
+      await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+    }
+    gateway.caller = alice;
+    expect((await gateway.ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
+  });
+
+  it('by a renamed requester says so', async () => {
+    const gateway = rig.gateway(alice);
+    await approved(gateway);
+    gateway.caller = { ...alice, login: 'alicia@example.com', capabilities: alice.capabilities };
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain(
+      'belongs to alice@example.com; this node belongs to alicia@example.com now',
+    );
+  });
+
+  it('by removal of the object', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await approved(gateway);
+    const admission = await gateway.ask('GET', PODS, ...as('sre'));
+    const end = Promise.withResolvers<TailcastError>();
+    gateway.access.watch(id, end.resolve);
+    rig.api.remove(`${COLLECTION}/${id}`);
+    expect((await end.promise).message).toContain('was removed');
+    expect((await refusalOf(gateway.gate.confirm(admission, peer, signal))).code).toBe('ACCESS_ENDED');
+  });
+});
+
+describe('faults', () => {
+  it('a gateway that restarts, or a second one, knows the approval', async () => {
+    const id = await approved(rig.gateway(alice));
+    expect((await rig.gateway(alice).ask('GET', PODS, ...as('sre'))).elevation?.id).toBe(id);
+  });
+
+  it('two approvers at once both count', async () => {
+    const rule = { ...RULE, approvers: { ...RULE.approvers, count: 2 } };
+    const first = rig.gateway(user('alice', [rule]));
+    const second = rig.gateway(bob);
+    const id = await pendingId(first.ask('GET', PODS, ...as('sre')));
+    await Promise.all([
+      first.access.decide(id, 'approved', decider(bob), signal),
+      second.access.decide(id, 'approved', decider(carol), signal),
+    ]);
+    const admission = await vi.waitFor(() => first.ask('GET', PODS, ...as('sre')));
+    expect(admission.elevation?.approvers.toSorted()).toEqual(['bob@example.com', 'carol@example.com']);
+  });
+
+  it('an approval and a denial at once: one of them wins everywhere', async () => {
+    const first = rig.gateway(alice);
+    const second = rig.gateway(bob);
+    const id = await pendingId(first.ask('GET', PODS, ...as('sre')));
+    const results = await Promise.allSettled([
+      first.access.decide(id, 'approved', decider(bob), signal),
+      second.access.decide(id, 'denied', decider(carol), signal),
+    ]);
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+  });
+
+  it('a recorder away: no request and no approval; a denial counts', async () => {
+    let isAway = true;
+    const record = async (): Promise<void> => {
+      if (isAway) throw new TailcastError('RECORDING_REQUIRED', 'no recorder');
+    };
+    const gateway = rig.gateway(alice, { record });
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).code).toBe('RECORDING_REQUIRED');
+    isAway = false;
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    isAway = true;
+    expect((await refusalOf(gateway.access.decide(id, 'approved', decider(bob), signal))).code).toBe(
+      'RECORDING_REQUIRED',
+    );
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).toBe(id);
+    expect((await gateway.access.decide(id, 'denied', decider(bob), signal)).state).toBe('denied');
+  });
+
+  it('no CRD, or no rights: says what to install', async () => {
+    rig.api.interfere = () => ({ status: 404, body: { kind: 'Status', code: 404, message: 'not found' } });
+    expect((await refusalOf(rig.gateway(alice).ask('GET', PODS, ...as('sre')))).message).toContain(
+      'the cluster has no AccessRequest resource; apply deploy/access',
+    );
+    rig.api.interfere = () => ({ status: 403, body: { kind: 'Status', code: 403, message: 'no' } });
+    expect((await refusalOf(rig.gateway(alice).ask('GET', PODS, ...as('sre')))).message).toContain(
+      "the gateway's account has no rights on accessrequests",
+    );
+  });
+
+  it('a silent API server: access counts only while the API server confirms it', async () => {
+    const gateway = rig.gateway(alice);
+    await approved(gateway);
+    rig.api.interfere = () => ({ status: 503, body: { kind: 'Status', code: 503, message: 'slow' } });
+    rig.monotonic += 29_000;
+    await gateway.ask('GET', PODS, ...as('sre'));
+    rig.monotonic += 2_000;
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).code).toBe('ACCESS_REQUEST_UNAVAILABLE');
+    rig.api.interfere = undefined;
+    await gateway.ask('GET', PODS, ...as('sre'));
+  });
+
+  it('a record from the future is refused', async () => {
+    const gateway = rig.gateway(alice);
+    await approved(gateway);
+    rig.now -= 301_000;
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).message).toContain('compare the clocks');
+  });
+
+  it('a node has at most 20 pending requests', async () => {
+    const groups = Array.from({ length: 21 }, (_, index) => `g${index}`);
+    const gateway = rig.gateway(user('alice', [{ ...RULE, request: { groups } }]));
+    for (const group of groups.slice(0, 20)) await pendingId(gateway.ask('GET', PODS, ...as(group)));
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('g20')))).message).toContain(
+      '20 requests of your node',
+    );
+  });
+});
+
+describe('forged objects', () => {
+  const other = createRecordSeal(Buffer.alloc(32, 8));
+
+  it('written by hand, signed with another key, copied, or rolled back, do not count', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await approved(gateway);
+    const path = `${COLLECTION}/${id}`;
+    const granted = structuredClone(rig.api.objects.get(path));
+    if (granted === undefined) throw new Error('no object');
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    // rolled back to the signed record before the revocation
+    rig.api.put(path, { ...granted });
+    await vi.waitFor(async () =>
+      expect(await gateway.access.list({ identity: alice, groups: [] }, signal)).toEqual([]),
+    );
+    await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    // a copy has another uid
+    const fresh = rig.gateway(alice);
+    for (const [name, status] of [
+      ['aaaaaaaaaa', granted['status']],
+      [id, granted['status']],
+      ['bbbbbbbbbb', { state: 'granted', record: '{}', signature: '' }],
+      ['cccccccccc', { state: 'granted' }],
+      [
+        'dddddddddd',
+        { state: 'granted', ...other.seal('uid-d', { ...recordOf(granted), id: 'dddddddddd' }) },
+      ],
+    ] as const) {
+      rig.api.remove(`${COLLECTION}/${name}`);
+      rig.api.put(`${COLLECTION}/${name}`, {
+        ...granted,
+        metadata: { name, uid: `uid-${name.charAt(0)}` },
+        status,
+      });
+    }
+    expect(
+      (await fresh.access.list({ identity: alice, groups: [] }, signal)).map(({ state }) => state),
+    ).toEqual(['pending']);
+  });
+
+  it('of the same login on another node, or of another user with the same login, do not count', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await approved(gateway);
+    gateway.caller = user('alice', [RULE], 'nSTOLEN');
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+    gateway.caller = { ...alice, userId: 99n };
+    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).code).toBe('ACCESS_REQUEST_REFUSED');
+  });
+});
+
+function recordOf(object: object): Parameters<ReturnType<typeof createRecordSeal>['seal']>[1] {
+  const { status } = object as { status: { record: string } };
+  return JSON.parse(status.record) as ReturnType<typeof recordOf>;
+}
