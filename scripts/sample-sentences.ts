@@ -11,7 +11,7 @@ import { listFiles, proseOf, readSource, type Prose } from './prose.ts';
 /** Minimum number of words of a sampled sentence. */
 const MIN_WORDS = 4;
 
-/** Returns the sentences of a text; a full stop inside of a code span ends none. */
+/** Returns the sentences of a text. A full stop in a code span does not end a sentence. */
 export function sentencesOf(text: string): readonly string[] {
   const spans: string[] = [];
   const hidden = text.replaceAll(/`[^`]*`/g, (span) => `\ue000${spans.push(span) - 1}\ue000`);
@@ -45,6 +45,10 @@ export function sample<T>(items: readonly T[], count: number, random: () => numb
 }
 
 function main(): void {
+  // `head` closes the pipe before all sentences are written.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+  });
   const { values } = parseArgs({
     options: {
       seed: { type: 'string' },
