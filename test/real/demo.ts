@@ -97,7 +97,7 @@ Ctrl-C ends everything.
 `;
 }
 
-/** In a process of its own, because its network is. */
+/** The operator demo needs its own process, because it has its own network. */
 async function runOperatorDemo(): Promise<number> {
   const { command, env } = enterNetwork();
   const [program, ...args] = [...command, process.execPath, OPERATOR_DEMO];
@@ -123,7 +123,7 @@ async function main(what: string | undefined): Promise<number> {
   }
   const ended = Promise.withResolvers<void>();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => ended.resolve());
-  // Nothing else keeps this process alive while it waits.
+  // Keeps the process alive.
   const alive = setInterval(() => undefined, 1 << 30);
   const rig = createRig();
   try {

@@ -182,7 +182,7 @@ describe('a rig', () => {
 
   it('has frozen a program when pausing returns', async () => {
     const rig = createRig();
-    // Answers each request at once, from four threads.
+    // Sends each response immediately, from four threads.
     const source = `
       const { Worker, isMainThread } = require('node:worker_threads');
       const server = require('node:http').createServer((_, answer) => answer.end('here'));
@@ -340,7 +340,7 @@ describe('npm run demo:real', () => {
       expect(await ended).toBe(0);
       expect(existsSync(dirname(dirname(alice)))).toBe(false);
     } finally {
-      // Its reaper ends everything else.
+      // The reaper stops all other processes.
       demo.kill('SIGKILL');
     }
   });
@@ -366,7 +366,7 @@ describe('programs from Debian', () => {
   });
 });
 
-/** What every client must see: the answers themselves and not only that two of them agree. */
+/** Expected responses for all clients. */
 const EXPECTED: Readonly<Record<string, object>> = {
   get: {
     nodes: { code: 0, stdout: 'node/node-1\n' },
@@ -426,7 +426,10 @@ function applies(item: KubectlCase, kubectl: Kubectl, transport: Transport): boo
   return speaks(kubectl, transport, item.streams);
 }
 
-/** The standard grants without recorders: the reference refuses everything when one is enforced and none has an address. */
+/**
+ * The standard grants without recorders. The reference refuses everything if recording is enforced and no recorder has
+ * an address.
+ */
 function unrecorded(): object {
   const text = JSON.stringify(standardPolicy());
   return JSON.parse(text.replace(',"recorder":["tag:recorder"],"enforceRecorder":true', '')) as object;
@@ -442,7 +445,7 @@ function context(cluster: Kubernetes, kubectl: Kubectl, transport: Transport): C
   return { kubectl, transport, kubeconfig, cluster, pod: 'shell', folder, unique };
 }
 
-/** Connects from one node to a port of another and asks that one who came. */
+/** Connects from one node to a port of another node, and asks that node's tailscaled for the caller. */
 async function whoisOfCaller(tailnet: Tailnet, from: string, to: string): Promise<unknown> {
   const { createServer, connect } = await import('node:net');
   const server = createServer();

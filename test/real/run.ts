@@ -68,7 +68,7 @@ async function main(names: readonly string[]): Promise<number> {
   return close(withEmptyFiles(countsOf(report), report));
 }
 
-/** In CI, counts each suite that passed no test as a failure: its peers are there, so its tests have to run. */
+/** Counts each suite without a passed test as a failure. Used in CI, where all peers exist. */
 function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
   if ((process.env['CI'] ?? '') === '') return counts;
   const empty = testResults.filter(
@@ -79,7 +79,7 @@ function withEmptyFiles(counts: Counts, { testResults }: Report): Counts {
   return { ...counts, failed: counts.failed + empty.length };
 }
 
-/** Enters a network, when what the suites need from outside is there. `folder` holds it while they run. */
+/** Enters a network namespace after the suites' programs were fetched. `folder` contains them during the run. */
 function enterFetched(suites: readonly Suite[], folder: string): Entry {
   const entry = enterNetwork();
   if (entry.command.length === 0) return entry;
@@ -137,7 +137,7 @@ async function runVitest(suites: readonly Suite[]): Promise<Report> {
     const env = { ...process.env, ...enter?.env };
     const code = await exitCode(spawn(program, rest, { cwd: root, stdio: 'inherit', env }));
     const report = readReport(output);
-    // A suite that breaks outside its tests fails none of them and still is a failure.
+    // An error outside all tests is a failure, too.
     return code !== 0 && report.numFailedTests === 0 ? { ...report, numFailedTests: 1 } : report;
   } finally {
     rmSync(folder, { recursive: true, force: true });

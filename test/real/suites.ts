@@ -4,21 +4,21 @@ import type { PeerName } from './rig/peers.ts';
 export interface Suite {
   /** Relative to this folder. */
   readonly file: string;
-  /** What must be built before it runs. */
+  /** Peers that must be built first. */
   readonly peers: readonly PeerName[];
-  /** It runs in a network of its own, where that can be had, and says why it skips where not. */
+  /** True if the suite runs in its own network namespace. It prints the reason if it is skipped. */
   readonly ownNetwork?: boolean;
-  /** What a network of its own gives no way to fetch, and is there before it enters that: programs, and a release. */
+  /** Programs and releases that must be fetched before the suite enters its network namespace. */
   readonly fetched?: { readonly programs: readonly DebianProgram[]; readonly release: boolean };
 }
 
-/** Pods whose tailscaled routes in the kernel, each in a network of its own. */
+/** Pods with tailscaled in kernel mode, each in its own network namespace. */
 export const KERNEL_PODS: Omit<Suite, 'file'> = {
   peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'kernel-tailscaled', 'containerboot', 'kube-proxy'],
   ownNetwork: true,
 };
 
-/** The suites that `npm run test:real` knows, in the order in which they run. */
+/** All suites of `npm run test:real`, in this order. */
 export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   rig: {
     file: 'rig.test.ts',
@@ -96,7 +96,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/operator-unprivileged.test.ts',
     ...KERNEL_PODS,
   },
-  // It enters its network by itself.
+  // The suite enters its network namespace itself.
   'operator-demo': { file: 'suites/operator-demo.test.ts', peers: KERNEL_PODS.peers },
   'operator-scale': { file: 'suites/operator-scale.test.ts', peers: ['kubernetes-1.36', 'tailnet'] },
   host: { file: 'suites/host.test.ts', peers: ['tailnet'] },
@@ -149,7 +149,7 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
 };
 
-/** Suites that share a process; those with a network of their own share neither. */
+/** Groups suites that share a process. Suites with their own network namespace run separately. */
 export function runsOf(suites: readonly Suite[]): readonly (readonly Suite[])[] {
   const shared = suites.filter(({ ownNetwork }) => ownNetwork !== true);
   const apart = suites.filter(({ ownNetwork }) => ownNetwork === true);

@@ -8,9 +8,9 @@ export default defineConfig({
     testTimeout: 200_000,
     hookTimeout: 180_000,
     pool: 'forks',
-    // A verification run shares its machine with others: what depends on time gets a second try there, and only there.
+    // CI machines are shared, so time-dependent tests get a second try in CI only.
     retry: process.env['CI'] === 'true' ? 1 : 0,
-    // The parts of a rig want the whole machine, and their timing is part of what is tested.
+    // Suites run one after the other, because their timing is part of the test.
     fileParallelism: false,
     reporters: ['default'],
   },

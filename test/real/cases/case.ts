@@ -1,8 +1,6 @@
 /**
- * What people do with kubectl, as cases that can be pointed at an API server or at anything in front of one.
- *
- * A case returns what the user could see, as plain data without times or names, so that the same case run directly
- * and through a proxy must give equal results: the direct run is the control.
+ * Tasks with kubectl that run against an API server or against a proxy. A case returns the visible results as plain
+ * data without times or names. The direct run and the run through a proxy must return equal results.
  */
 import type { Kubectl, KubectlResult, Transport } from '../rig/kubectl.ts';
 import { runKubectl } from '../rig/kubectl.ts';
@@ -14,19 +12,19 @@ export interface CaseContext {
   readonly transport: Transport;
   /** How the client under test reaches the cluster. */
   readonly kubeconfig: string;
-  /** The cluster itself, for set-up and for a look behind the curtain. */
+  /** The cluster, for set-up and checks without the proxy. */
   readonly cluster: Kubernetes;
   /** A pod that sleeps, with `sh` in container `main`. */
   readonly pod: string;
   /** An empty folder of this case. */
   readonly folder: string;
-  /** A name that nothing else uses. */
+  /** A unique name. */
   readonly unique: string;
-  /** Given, it receives every kubectl that a case ran, with all that its pipes or its terminal received. */
+  /** Receives every kubectl run of a case with all its output. */
   readonly witness?: WitnessedRun[];
 }
 
-/** What the user's own side of a kubectl saw: an independent witness for a recording of the session. */
+/** Output of a kubectl run: independent evidence for a recording of the session. */
 export type WitnessedRun =
   | ({ readonly args: readonly string[]; readonly on: 'pipes' } & KubectlResult)
   | { readonly args: readonly string[]; readonly on: 'terminal'; readonly terminal: Terminal };
@@ -35,7 +33,7 @@ export type Observation = Readonly<Record<string, unknown>>;
 
 export interface KubectlCase {
   readonly name: string;
-  /** Which stream the case needs: decides which kubectl versions can run it over WebSocket. */
+  /** Stream type that the case needs. It decides which kubectl versions can run the case over WebSocket. */
   readonly streams: 'none' | 'exec' | 'port-forward';
   /** The oldest kubectl minor version that has the command. */
   readonly sinceMinor?: number;
@@ -67,8 +65,8 @@ export async function kubectl(
 }
 
 /**
- * Lines that say nothing about the answer: that a kubectl is older than the server, and that the server's first, empty
- * message came before kubectl had made its stream for it.
+ * Warnings without relation to the response: about a version difference, and about a message that arrived before
+ * kubectl had created its stream.
  */
 const CHATTER = /^WARNING: version difference between client|^E\d{4} .*\] Unknown stream id \d+, discarding/;
 
@@ -85,7 +83,7 @@ export interface PodOptions {
   readonly tty?: boolean;
 }
 
-/** Creates a pod with one container `main`, past the client under test, and waits until it runs. */
+/** Creates a pod with one container `main`, directly at the API server, and waits until it runs. */
 export async function createPod(cluster: Kubernetes, name: string, options: PodOptions): Promise<void> {
   await cluster.api('POST', '/api/v1/namespaces/default/pods', {
     apiVersion: 'v1',

@@ -59,7 +59,7 @@ export const OBJECT_CASES: readonly KubectlCase[] = [
   },
 ];
 
-/** A watch sees an object appear, change and go, while it is open. */
+/** Watches an object while it is created, changed and deleted. */
 async function watch(context: CaseContext): Promise<Record<string, unknown>> {
   const { cluster, unique } = context;
   const columns = '--output=jsonpath={.type} {.object.metadata.name} {.object.data.step}{"\\n"}';

@@ -1,4 +1,4 @@
-/** Port-forward: several large bodies at once, half-close, and a port where nobody listens. */
+/** Port forwarding: several large bodies at the same time, half-closed connections, and a port without a listener. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { type Server, type Socket, connect, createServer } from 'node:net';
@@ -45,7 +45,7 @@ async function forward(context: CaseContext): Promise<Record<string, unknown>> {
   }
 }
 
-/** Answers only when the other side has said that it is done: iterating would close both directions. */
+/** Responds only after the other side has closed its direction. Iteration would close both directions. */
 function answerWithDigest(socket: Socket): void {
   const hash = createHash('sha256');
   socket.on('data', (chunk: Buffer) => hash.update(chunk));

@@ -77,7 +77,7 @@ export const STREAM_CASES: readonly KubectlCase[] = [
         '--command',
         '--',
       ];
-      // It waits for input before it prints, so that nothing is said before kubectl has attached.
+      // The command waits for input before it prints, so that kubectl is attached before the first output.
       const result = await observe(
         context,
         [...args, 'sh', '-c', 'read word; echo "got $word"; exit 5'],
@@ -123,7 +123,7 @@ async function logs(context: CaseContext): Promise<Record<string, unknown>> {
   const script = 'echo first; echo second >&2; sleep 0.3; echo third';
   await createPod(context.cluster, pod, { command: ['sh', '-c', script] });
   try {
-    // Following ends when the pod ends.
+    // The log stream ends when the pod stops.
     const followed = await observe(context, ['logs', '--follow', pod]);
     const tail = await observe(context, ['logs', '--tail=1', pod]);
     return { code: followed.code, lines: followed.stdout.split('\n').toSorted(), tail: tail.stdout };
@@ -151,7 +151,9 @@ async function copy(context: CaseContext): Promise<Record<string, unknown>> {
   };
 }
 
-/** Nothing where there is none: that is an answer too, and whether it is the API server's own is for the control to say. */
+/**
+ * Returns undefined if the file does not exist. The control run shows whether that is the response of the API server.
+ */
 function fileIn(folder: string, name: string): Buffer | undefined {
   const path = join(folder, name);
   return existsSync(path) ? readFileSync(path) : undefined;

@@ -10,7 +10,7 @@ export const TERMINAL_CASES: readonly KubectlCase[] = [
 ];
 
 const PROMPT = 'rig> ';
-/** A shell with job control whose terminal is in its ordinary mode: no line editor that redraws what was typed. */
+/** A shell with job control and a terminal in its default mode, without a line editor that redraws input. */
 const SHELL = ['env', `PS1=${PROMPT}`, 'bash', '--norc', '--noprofile', '--noediting', '-i'];
 
 async function execute(context: CaseContext): Promise<Record<string, unknown>> {
@@ -38,7 +38,7 @@ async function attach(context: CaseContext): Promise<Record<string, unknown>> {
   await createPod(context.cluster, pod, { command: SHELL, stdin: true, tty: true });
   const terminal = open(context, ['attach', '-it', pod], 88, 29);
   try {
-    // The prompt went out before we came: the size that kubectl sends, or a key, brings the next one.
+    // The prompt was printed before kubectl attached. A resize or a key prints the next one.
     await terminal.expect(/try pressing enter/);
     terminal.type('\r');
     await terminal.expect(PROMPT);
@@ -84,17 +84,20 @@ function open(context: CaseContext, args: readonly string[], columns: number, ro
   return terminal;
 }
 
-/** Types a command and waits for its answer and the next prompt. */
+/** Types a command, and waits for its output and the next prompt. */
 async function ask(terminal: Terminal, command: string, answer: string | RegExp): Promise<boolean> {
   terminal.type(`${command}\r`);
-  // The terminal echoes what was typed; the answer is on a line of its own.
+  // The terminal echoes the input, so the output starts on the next line.
   await terminal.expect('\n');
   await terminal.expect(answer);
   await terminal.expect(PROMPT);
   return true;
 }
 
-/** A program sees each new size. The loop is there so that the size which kubectl sends at first cannot be it. */
+/**
+ * Checks that a program sees each new size. Several sizes are sent, so that the initial size of kubectl cannot be the
+ * match.
+ */
 async function resize(terminal: Terminal): Promise<boolean> {
   await start(
     terminal,
@@ -123,7 +126,9 @@ async function jobControl(terminal: Terminal): Promise<boolean> {
   return ask(terminal, 'kill -9 %1; sleep 0.2; jobs', 'Killed');
 }
 
-/** Starts a program in the foreground. Only when it has spoken does it own the terminal, and may keys be typed at it. */
+/**
+ * Starts a program in the foreground. Keys may be typed only after its first output, because then it owns the terminal.
+ */
 async function start(terminal: Terminal, command: string): Promise<void> {
   terminal.type(`${command}\r`);
   await terminal.expect('running');

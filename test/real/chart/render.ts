@@ -15,7 +15,7 @@ export const CHART = join(ROOT, 'deploy', 'chart', 'tailcast');
 export const NAMESPACE = 'tailcast';
 const EXAMPLES = join(CHART, 'examples');
 
-/** Which example each kustomize base is. */
+/** The chart example of each kustomize base. */
 export const BASES: readonly string[] = ['gateway-auth', 'gateway-noauth', 'recorder', 'operator'];
 
 export const CRDS: readonly string[] = [
@@ -26,7 +26,7 @@ export const CRDS: readonly string[] = [
   'dnsconfig.yaml',
 ];
 
-/** Below `deploy/`: what the chart has copies of, because a chart holds nothing outside its folder. */
+/** Files below `deploy/` that the chart contains as copies, because a chart cannot use files outside its folder. */
 export const COPIES: readonly string[] = [
   ...CRDS.map((name) => `crds/${name}`),
   'monitoring/dashboard.json',
@@ -108,7 +108,7 @@ export function run(program: string, args: readonly string[], input?: string, cw
   return { code: status ?? 1, stdout, stderr };
 }
 
-/** @throws Error with what helm says */
+/** @throws Error with the message of helm */
 export function template(helm: string, release: string, ...args: readonly string[]): string {
   const outcome = run(helm, ['template', release, CHART, '--namespace', NAMESPACE, ...args]);
   if (outcome.code !== 0) throw new Error(outcome.stderr);
@@ -143,14 +143,14 @@ function kustomization(name: string): string {
     `# kubectl apply${operator ? ' --server-side' : ''} -k deploy/kustomize/${name}`,
     'apiVersion: kustomize.config.k8s.io/v1beta1',
     'kind: Kustomization',
-    // The operator writes events about its resources in another namespace, which this would rename.
+    // The operator writes events in other namespaces, so its namespace is not set.
     ...(operator ? [] : [`namespace: ${NAMESPACE}`]),
     operator ? 'resources: [../../crds, resources.yaml]' : 'resources: [resources.yaml]',
     '',
   ].join('\n');
 }
 
-/** Without what is helm's own: the comments that name templates, and the label that says who manages an object. */
+/** Returns the resources without comments of templates and without the label for the manager of an object. */
 function resources(rendered: string, name: string): string {
   const body = rendered
     .split('\n')

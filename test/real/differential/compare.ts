@@ -1,6 +1,6 @@
 /** Two readings of one input, side by side. */
 
-/** Pushes every segment; what came out before the parser refused, and whether it did. */
+/** Pushes every segment. Returns the parsed pieces, and whether the parser rejected the input. */
 export function feed<Piece>(
   parser: { push(chunk: Uint8Array): readonly Piece[] },
   chunks: readonly Uint8Array[],
@@ -17,8 +17,8 @@ export function feed<Piece>(
 }
 
 /**
- * How our list of what was read stands to theirs. `different`: at some place the two read different things, which must
- * never happen. `longer`: we went on where they had refused.
+ * Compares our list of pieces with the oracle's. `different`: the lists differ at some index, which is a defect.
+ * `longer`: our parser continued after the oracle rejected the input.
  */
 export function relation(
   ours: readonly unknown[],

@@ -1,4 +1,4 @@
-/** Asks the Go oracle (`test/real/peers/oracle`) what the other side's own code makes of an input. */
+/** Sends inputs to the Go oracle (`test/real/peers/oracle`), which parses them with the code of the peer. */
 import { spawn } from 'node:child_process';
 import { ensurePeer } from '../rig/build.ts';
 
@@ -14,9 +14,8 @@ export type OracleMode =
   | 'resize-decode';
 
 /**
- * One answer per question, in order, as text: comparing text is much cheaper than parsing it.
- *
- * @throws Error when the oracle fails or answers a different number of times
+ * Returns one response per query, in order, as text, because text is cheaper to compare.
+ * @throws Error if the oracle fails or the number of responses is wrong
  */
 export async function askOracleText(
   mode: OracleMode,
@@ -33,7 +32,7 @@ export async function askOracleText(
     child.once('error', fail);
     child.once('close', done);
   });
-  // A broken pipe shows as a missing answer.
+  // A broken pipe is reported as a missing response.
   child.stdin.on('error', () => undefined);
   child.stdin.end(questions.map((question) => JSON.stringify(question)).join('\n') + '\n');
   const code = await closed;

@@ -1,6 +1,6 @@
 /**
- * Sends request lines to a TLS server byte for byte, over a few keep-alive connections. Node's own client would refuse
- * or repair the odd ones.
+ * Sends request lines byte for byte to a TLS server, over a few keep-alive connections. Node's client would reject or
+ * repair invalid lines.
  */
 import { once } from 'node:events';
 import { connect, type TLSSocket } from 'node:tls';
@@ -21,19 +21,19 @@ export interface RawRequest {
 }
 
 export interface RawResponse {
-  /** 0 when the server closed the connection without an answer. */
+  /** 0 if the server closed the connection without a response. */
   readonly status: number;
-  /** As far as it was read. */
+  /** The part of the body that was read. */
   readonly body: string;
-  /** The answer goes on and on (a watch): it was cut off. */
+  /** True for an endless response, for example of a watch, which was cut. */
   readonly endless: boolean;
 }
 
-/** An answer that has begun and not ended after this long is a stream. */
+/** A response without an end after this time counts as a stream. */
 const ENDLESS_AFTER_MS = 250;
 const SILENT_AFTER_MS = 10_000;
 
-/** All answers, in the order of the requests. */
+/** Returns all responses in the order of the requests. */
 export async function sendRaw(
   server: RawServer,
   requests: readonly RawRequest[],
@@ -60,7 +60,7 @@ async function open({ host, port, ca }: RawServer): Promise<TLSSocket> {
   const socket = connect({ host, port, ca, ALPNProtocols: ['http/1.1'] });
   await once(socket, 'secureConnect');
   socket.setNoDelay(true);
-  // 'close' follows, and says all that matters here.
+  // The `close` event follows.
   socket.on('error', () => undefined);
   return socket;
 }
@@ -116,7 +116,7 @@ interface Answer {
   readonly closes: boolean;
 }
 
-/** Reads what there is of a response; good enough for a server that frames its answers well. */
+/** Parses an available response. Sufficient for a server with correct framing. */
 function read(bytes: Buffer, method: string, closed: boolean): Answer {
   const text = bytes.toString('latin1');
   const headEnd = text.indexOf('\r\n\r\n');

@@ -1,4 +1,4 @@
-/** Request lines of all kinds, most of them a small step away from one that means something to Kubernetes. */
+/** Random request lines. Most of them differ slightly from a valid Kubernetes request. */
 import type { Random } from '../../support/random.ts';
 
 /** Names that exist in the cluster under test. */

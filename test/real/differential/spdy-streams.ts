@@ -8,7 +8,7 @@ import { join } from '../../support/damage.ts';
 import { base64 } from './oracle.ts';
 import type { Random } from '../../support/random.ts';
 
-/** Members that are zero, false or empty are left out, as Go's encoder does; the order of members is the oracle's. */
+/** Fields with the value zero, false or empty are omitted, and fields have the order of Go's encoder. */
 export interface OracleFrame {
   readonly kind: string;
   readonly streamId?: number;
@@ -48,7 +48,7 @@ function tidy(frame: OracleFrame): OracleFrame {
   return Object.fromEntries(members) as unknown as OracleFrame;
 }
 
-/** As the oracle answers the members of a Go map. */
+/** Sorts headers like the oracle, which encodes a Go map. */
 function sorted(headers: Iterable<readonly [string, string]>): NonNullable<OracleFrame['headers']> {
   return [...headers].toSorted(([a], [b]) => (a < b ? -1 : 1));
 }
@@ -158,7 +158,7 @@ export function randomDeflater(random: Random, { odd }: { readonly odd: boolean 
   };
 }
 
-/** The text of a header block, with something wrong in it if it is to be odd. */
+/** The text of a header block, with an error if `odd` is set. */
 function headerText(
   random: Random,
   headers: readonly (readonly [string, string])[],
@@ -223,7 +223,7 @@ export function encodeOurs(frame: OracleFrame, deflate: DeflateHeaders): Uint8Ar
   }
 }
 
-/** Our reading of a direction: whole frames until the end or the first refusal. */
+/** Parses a direction with our parser: complete frames until the end or the first error. */
 export function decodeOurs(chunks: readonly Uint8Array[]): {
   frames: OracleFrame[];
   refused: Error | undefined;

@@ -1,10 +1,10 @@
-/** What the load suite runs: one cell is a client, a way to the API server, what goes on beside it, and what is written. */
+/** Cells of the load suite. A cell is a client, a path to the API server, a load and a content. */
 import { type Kubectl, type Transport, speaks } from '../rig/kubectl.ts';
 
 export const WAYS = ['direct', 'unrecorded', 'recorded', 'window-0', 'same-upstream'] as const;
 /**
- * `window-0`: recorded, and shown when durable. `same-upstream`: recorded, over WebSocket to the gateway and on to the API server; the others
- * go on over SPDY.
+ * `window-0`: recorded with `--recorder-window 0`. `same-upstream`: recorded, with WebSocket to the API server; all
+ * other paths use SPDY to the API server.
  */
 export type Way = (typeof WAYS)[number];
 
@@ -31,18 +31,18 @@ export interface Cell {
 }
 
 const BULK_MB = 80;
-/** What takes 13 seconds at 1.5 MB/s. */
+/** Takes 13 seconds at 1.5 MB/s. */
 const SLOW_MB = 20;
 
 export interface CellChoice {
   readonly kubectls: readonly Kubectl[];
   /** Instead of the usual sizes. */
   readonly megabytes?: number | undefined;
-  /** Only cells whose name fits. */
+  /** Only cells with a matching name. */
   readonly only?: RegExp | undefined;
 }
 
-/** Every combination that makes a difference: a recorder's troubles do not reach those that have none. */
+/** All combinations with a difference: recorder conditions apply only to recorded paths. */
 export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const cells = CONDITIONS.flatMap((condition) =>
     CONTENTS.flatMap((content) =>
@@ -63,8 +63,8 @@ export function allCells({ kubectls, megabytes, only }: CellChoice): readonly Ce
 }
 
 /**
- * The rows of one table: bulk text on an idle and on a busy machine, and a slow reader, directly, unrecorded and recorded; SPDY with each
- * kubectl, WebSocket with the newest.
+ * The rows of the table: text on an idle and a busy machine and with a slow reader; direct, unrecorded and recorded;
+ * SPDY with each kubectl, WebSocket with the newest.
  */
 export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly Cell[] {
   const newest = kubectls.at(-1);
@@ -82,7 +82,7 @@ export function tableCells({ kubectls, megabytes, only }: CellChoice): readonly 
   return only === undefined ? cells : cells.filter(({ name }) => only.test(name));
 }
 
-/** A few of each kind, for a run of minutes: the troubles that were seen to cost bytes first. */
+/** A few cells of each kind for a run of minutes. Conditions that once lost bytes come first. */
 export function sampleCells(choice: CellChoice): readonly Cell[] {
   const wanted: readonly (readonly [Condition, Content])[] = [
     ['busy', 'text'],
@@ -98,7 +98,7 @@ export function sampleCells(choice: CellChoice): readonly Cell[] {
   );
 }
 
-/** Whoever reads kubectl's output does it slowly. */
+/** True if the terminal reads slowly. */
 export function isSlow(condition: Condition): boolean {
   return condition === 'slow-reader' || condition === 'beyond';
 }

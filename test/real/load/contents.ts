@@ -1,4 +1,4 @@
-/** What the container writes, and what of it must arrive. */
+/** Output of the container, and the part of it that must arrive. */
 import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,7 +22,7 @@ export interface Script {
   readonly expected: Expected;
 }
 
-/** Makes the files that are needed, once. A pod's paths are this machine's. */
+/** Creates the needed files once. Pods use the file system of this machine. */
 export function createContents(folder: string): (cell: Cell) => Promise<Script> {
   const known = new Map<string, Promise<Script>>();
   return (cell) => {

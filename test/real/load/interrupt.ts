@@ -25,16 +25,16 @@ const { values } = parseArgs({
   },
 });
 
-/** What the shell says when the flood is over: nothing comes behind it. */
+/** Last output of the shell after the flood. */
 const LAST = 'the-flood-is-over';
 const FLOOD = `trap : INT; yes 'the quick brown fox jumps over the lazy dog and comes back again'; echo ${LAST}`;
 const TIMEOUT_MS = 120_000;
-/** Of the output: what kubectl says of a failure, and more than `LAST`. */
+/** Number of output characters that are kept for error messages. More than the length of `LAST`. */
 const TAIL_CHARACTERS = 300;
 
 interface Interrupted {
   readonly seconds: number;
-  /** What came after Ctrl-C. */
+  /** Bytes after Ctrl-C. */
   readonly bytes: number;
 }
 
@@ -59,14 +59,14 @@ async function interrupt(client: Client, rate: number, floodMs: number): Promise
     begun.resolve();
     bytes += text.length;
     const joined = tail + text;
-    // the terminal echoes no command: the word comes once
+    // The terminal does not echo commands, so the word appears once.
     if (joined.includes(LAST)) over.resolve();
     tail = joined.slice(-TAIL_CHARACTERS);
     dueMs = Math.max(dueMs, performance.now()) + (text.length / rate) * 1000;
     terminal.pause();
     setTimeout(() => terminal.resume(), Math.max(0, dueMs - performance.now()));
   });
-  // a connection that breaks ends the output, too: kubectl has printed why
+  // A lost connection also ends the output; kubectl has printed the reason.
   terminal.onExit(({ exitCode }) => {
     begun.reject(new Error(`kubectl ended with ${exitCode}: ${tail}`));
     over.resolve();

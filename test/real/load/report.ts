@@ -1,4 +1,4 @@
-/** What came of the cells, as a table and as a file. */
+/** Writes the results of the cells as a table and as a file. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg } from 'node:os';
 import type { Cell } from './cells.ts';
@@ -17,10 +17,13 @@ export function finish(cell: Cell, results: readonly SessionResult[]): CellResul
   return { cell, results, load: loadavg()[0] ?? 0 };
 }
 
-/** What a cell through our gateway must not have; direct cells are the control and have nothing they must not. */
+/**
+ * Returns the results that a cell through the gateway must not have. Direct cells are the control group and may have
+ * any result.
+ */
 export function faultsOf({ cell, results }: CellResult): readonly string[] {
   if (cell.way === 'direct') return [];
-  // an API server that had to wait may have thrown output away: that is told
+  // An API server that had to wait may have discarded output; kubectl then reports an error.
   const allowed = cell.condition === 'beyond' ? ['exact', 'told'] : ['exact'];
   return results
     .filter(({ verdict }) => !allowed.includes(verdict))
@@ -60,7 +63,7 @@ export function tableOf(cells: readonly CellResult[]): string {
   return [...HEAD, ...cells.map(rowOf)].join('\n');
 }
 
-/** Writes the table; rows of cells that did not run stay. */
+/** Writes the table. Rows of cells that did not run stay unchanged. */
 export function updateResults(cells: readonly CellResult[]): void {
   const keyOf = (row: string): string => row.split('|').slice(1, 5).join('|');
   const rows = new Map<string, string>();

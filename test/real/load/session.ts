@@ -1,4 +1,4 @@
-/** One kubectl exec, and the judgement of what it brought. */
+/** Runs one kubectl exec and checks its output. */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { environmentFor, startKubectl } from '../rig/kubectl.ts';
@@ -9,14 +9,14 @@ import { POD, type Recorder } from './site.ts';
 
 const SLOW_BYTES_PER_SECOND = 1_500_000;
 const PAUSE_MS = 3_000;
-/** Where in the output the recorder is paused. */
+/** Position in the output at which the recorder is paused. */
 const PAUSE_AT = 0.9;
-/** A session that brings nothing for so long hangs; one that is slow is not ended. */
+/** A session without output for this time counts as hanging. Slow sessions continue. */
 const SILENCE_MS = 120_000;
 
 /**
- * `exact`: every byte, and the exit code of the command. `told`: bytes are missing, or may be, and kubectl ended with an error, and the
- * recording, where there is one, says `interrupted`. `silent`: anything else.
+ * `exact`: every byte arrived, with the exit code of the command. `told`: bytes may be missing, kubectl exited with an
+ * error, and the recording is `interrupted`. `silent`: everything else.
  */
 export type Verdict = 'exact' | 'told' | 'silent';
 
@@ -24,7 +24,7 @@ export interface SessionResult {
   readonly verdict: Verdict;
   readonly missingBytes: number;
   readonly seconds: number;
-  /** What is wrong; empty when it is exact. */
+  /** The problem; empty if the result is exact. */
   readonly problem: string;
 }
 
@@ -109,8 +109,8 @@ function onPipes(
 }
 
 /**
- * Says how the program ended, behind all that it wrote, and stays until that was read: node-pty gives a terminal up 200 ms after its
- * program has ended, and on a busy machine not all of its output has been read by then.
+ * Prints the exit code after all output and waits until it was read. node-pty closes a terminal 200 ms after its
+ * program exits, before all output is read on a busy machine.
  */
 const SAY_END = '"$@"; printf "<ended %d>" $?; read -r _';
 const END = /^<ended (\d+)>/;
@@ -152,11 +152,11 @@ async function onTerminal(
 
 interface Pause {
   at(bytes: number): void;
-  /** When the recorder goes on, if it was stopped. */
+  /** Resolves when a paused recorder continues. */
   readonly over: Promise<void>;
 }
 
-/** Recorders that are paused by several sessions at once go on when the last of them says so. */
+/** A recorder that several sessions have paused continues after the last of them resumes it. */
 const paused = new Map<Recorder, number>();
 
 function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {
@@ -182,7 +182,7 @@ function createPause(recorder: Recorder | undefined, fromBytes: number): Pause {
   };
 }
 
-/** Waits until the session is over for the recorder, too. */
+/** Waits until the recorder has finished the session. */
 async function stateOf(recorder: Recorder, token: string): Promise<string> {
   for (let attempt = 0; attempt < 150; attempt += 1) {
     const recording = await recorder.find(token);

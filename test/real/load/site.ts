@@ -1,4 +1,6 @@
-/** The product as processes of its own in front of a real API server, one gateway for each way there, and the load beside it. */
+/**
+ * Gateway and recorder as processes in front of a real API server, with one gateway per path, and the additional load.
+ */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdir, readFile } from 'node:fs/promises';
@@ -14,21 +16,21 @@ import type { Condition, Way } from './cells.ts';
 
 export const POD = 'load';
 const LOOPS_PER_PROCESSOR = 2;
-/** A loop ends by itself after so long, or when its parent is gone. */
+/** A load loop exits after this time, or with its parent. */
 const LOOP_MS = 3_600_000;
 const SLOW_SYNC_MS = '40';
 const SMALL_BUFFER = ['--output-buffer-memory', '1MiB', '--output-buffer-disk', '0'];
 
 export interface Recorder {
   readonly process: RoleProcess;
-  /** What it has recorded of the session with this in its command. */
+  /** Returns the recording of the session with this token in its command. */
   find(token: string): Promise<Recording | undefined>;
   /** Deletes the casts that are stored: those of a night are larger than a disk. */
   forget(): void;
 }
 
 export interface LoadSite {
-  /** The kubeconfig of a way, and its recorder where it has one. */
+  /** Returns the kubeconfig of a path, and its recorder if the path is recorded. */
   way(
     way: Way,
     condition: Condition,

@@ -78,7 +78,7 @@ const ASK_TLS: Readonly<Record<string, (wish: Wish) => Promise<unknown>>> = {
 
 type Answer = AsyncIterable<Buffer> & { readonly statusCode: number };
 
-/** Sends a body and has one sent back: what arrived on either side. */
+/** Sends a body and requests one. Prints the digests of both directions. */
 async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Record<string, Digest>>> {
   const upload = open(url, { method: 'POST', agent: false });
   const answered = once(upload, 'response') as Promise<[Answer]>;
@@ -92,7 +92,7 @@ async function exchangeBodies(url: string, bytes: number): Promise<Readonly<Reco
   return { up, down, expected: await digestOf(bodyOf(bytes)) };
 }
 
-/** When each line of a stream came, in milliseconds after the first one. */
+/** Arrival time of each line of a stream, in milliseconds after the first line. */
 async function arrivals(url: string): Promise<readonly number[]> {
   const [response] = (await once(get(url, { agent: false }), 'response')) as [Answer];
   const times: number[] = [];
@@ -116,14 +116,14 @@ async function converse(url: string, messages: number): Promise<readonly string[
 }
 
 if (how === 'http') {
-  // Behind a port: the name of the host that is asked for, and headers as JSON.
+  // Host name and headers (as JSON) of the request.
   const headers = { ...(port === '' ? {} : { host: port }), ...(JSON.parse(text || '{}') as object) };
   const request = get(target, { timeout: LIMIT_MS, agent: false, headers });
   request.on('timeout', () => request.destroy(new Error(`no answer from ${target}`)));
   const [response] = (await once(request, 'response')) as [
     AsyncIterable<Buffer> & { readonly statusCode: number },
   ];
-  // An answer of its own where it is none of a pod's.
+  // Prints the status if the response is not from a pod.
   if (response.statusCode !== 200) process.stdout.write(JSON.stringify({ status: response.statusCode }));
   else for await (const chunk of response) process.stdout.write(chunk);
 } else if (how === 'tls') {

@@ -1,4 +1,4 @@
-/** Bodies of any length that show every loss: each chunk begins with its own number. */
+/** Bodies of any length that reveal lost bytes: each chunk starts with its number. */
 import { createHash } from 'node:crypto';
 
 const CHUNK_BYTES = 64 * 1024;

@@ -1,6 +1,7 @@
 /**
- * `npm run demo:real -- operator`: an operator on real parts, in a network of its own. The sample manifests are applied, each
- * command is run once and shown with what it printed; then they are there to be pasted, until Ctrl-C. Started by `demo.ts`.
+ * `npm run demo:real -- operator`: an operator with real peers in its own network namespace. It applies the sample
+ * manifests, runs each command once and prints its output. Then the commands can be pasted until Ctrl-C. Started by
+ * `demo.ts`.
  */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -30,7 +31,7 @@ const PATIENT = { timeoutMs: 180_000 } as const;
 const step = (text: string): void => void process.stderr.write(`demo:real: ${text}\n`);
 const say = (text: string): void => void process.stdout.write(text);
 
-/** A command of a shell, and what is to be in its output. */
+/** A shell command and its expected output. */
 interface Shown {
   readonly about: string;
   readonly command: string;
@@ -53,7 +54,7 @@ async function prepare(site: WorkloadSite): Promise<void> {
 async function commandsOf(site: WorkloadSite, kubectl: string): Promise<readonly Shown[]> {
   const { rig, cluster } = site;
   const kubeconfig = cluster.kubeconfig('demo', { token: cluster.tokens.admin });
-  // Everything lies in a network of its own; this process is in it.
+  // Commands must enter the network namespace of this process.
   const k = `nsenter --target ${process.pid} --net ${kubectl} --kubeconfig ${kubeconfig}`;
   const inPod = (pod: string): string => {
     const holder = readFileSync(join(rig.folder, 'k1.36', 'node', 'networks', `default_${pod}`), 'utf8');

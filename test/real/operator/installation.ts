@@ -1,4 +1,4 @@
-/** Installs what `deploy/` has for the operator into a cluster of the rig, and runs the operator from the sources. */
+/** Installs `deploy/` for the operator into a cluster of the rig, and runs the operator from the sources. */
 import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -13,7 +13,7 @@ import type { Program, Rig } from '../rig/rig.ts';
 const root = fileURLToPath(new URL('../../../', import.meta.url));
 export const NAMESPACE = 'tailcast';
 
-/** The roles refuse variables that look like settings and are none; the rig's marker is one. */
+/** The roles reject unknown variables with the prefix of settings. The rig's marker is one. */
 const WITHOUT_MARKER = ['-u', 'TAILCAST_RIG'] as const;
 
 interface Manifest {
@@ -49,7 +49,7 @@ export function create(cluster: Kubernetes, manifest: Manifest, query = ''): Pro
   return cluster.api('POST', `${base}${scope}/${PLURALS[kind]}${query}`, manifest);
 }
 
-/** CRDs and RBAC as they are shipped; the kubeconfig is that of the operator's own account. */
+/** Installs the shipped CRDs and RBAC. Returns a kubeconfig of the operator's account. */
 export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly kubeconfig: string }> {
   for (const name of CRD_FILES) {
     for (const manifest of manifests(`deploy/crds/${name}.yaml`)) await create(cluster, manifest);
@@ -83,19 +83,19 @@ export async function accountKubeconfig(cluster: Kubernetes, name: string): Prom
   return cluster.kubeconfig(name, { token: answer.status.token });
 }
 
-/** The operator and its doctor take the same. */
+/** Options of the operator and its doctor. */
 export interface OperatorOptions {
   readonly kubeconfig: string;
   readonly controlUrl: string;
   readonly apiKey: string;
   readonly name?: string;
   readonly leaderElection?: boolean;
-  /** As it is shipped, and not from the sources: for what it takes of the machine. */
+  /** True for the built operator instead of the sources, to measure its resources. */
   readonly isBuilt?: boolean;
   readonly more?: readonly string[];
 }
 
-/** Runs the operator against a headscale, with short waits. */
+/** Runs the operator with headscale and short intervals. */
 export function launchOperator(rig: Rig, options: OperatorOptions): Program {
   return rig.launch({
     name: options.name ?? 'operator',
@@ -109,7 +109,7 @@ export function launchOperator(rig: Rig, options: OperatorOptions): Program {
   });
 }
 
-/** What the doctor says under the operator's own account. */
+/** Returns the report of the doctor under the operator's account. */
 export async function examineOperator(
   rig: Rig,
   options: OperatorOptions,
@@ -152,16 +152,15 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
 }
 
 /**
- * The commands that stand for the images of pods. They name this repository by a link in the rig's folder: the double
- * puts a pod's folders in place of its mount paths wherever it sees one, and a pod that mounts something at `/tmp` would
- * otherwise not find what lies below that.
+ * Commands that replace the images of pods. They use a link in the rig's folder to this repository, because the kubelet
+ * double replaces every mount path of a pod, for example `/tmp`, in the command.
  */
 export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<string, readonly string[]>> {
   const linked = linkRepository(rig);
   const script = (name: string): string => linked(fileURLToPath(new URL(`${name}.ts`, import.meta.url)));
   const node = linked(process.execPath);
   return {
-    // The kubelet double puts the folder of the ServiceAccount where a container would mount it.
+    // The kubelet double replaces this path with the folder of the ServiceAccount.
     'tailscale/tailscale': [
       node,
       script('tailscale-container'),
@@ -173,7 +172,7 @@ export function imageCommands(rig: Rig, tailscaled: string): Readonly<Record<str
   };
 }
 
-/** What stands for our own image alone. */
+/** The command for tailcast's image only. */
 export function ownImage(rig: Rig): Readonly<Record<string, readonly string[]>> {
   return ownCommand(linkRepository(rig));
 }

@@ -12,7 +12,7 @@ const result = {
   done: 0,
   failed: 0,
   broken: 0,
-  /** The longest time without an answer, in milliseconds. */
+  /** The longest time without a response, in milliseconds. */
   silentMs: 0,
   errors: {} as Record<string, number>,
   names: {} as Record<string, number>,

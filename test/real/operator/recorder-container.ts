@@ -1,6 +1,5 @@
 /**
- * Stands for the recorder's image where several replicas share one machine and their store is not there: listens where
- * the probes ask, as many as there are, and ends when it is told to.
+ * Replaces the recorder's image in tests with several replicas on one machine: serves the probes and exits on SIGTERM.
  */
 import { createServer } from 'node:http';
 

@@ -61,7 +61,7 @@ function kube(method: string, type: string, body?: object): Promise<Secret> {
   });
 }
 
-/** @param known base64 of what is kept already */
+/** @param known base64 of the stored state */
 async function keepMachineKey(known: string | undefined): Promise<void> {
   const { d = '' } = generateKeyPairSync('x25519').privateKey.export({ format: 'jwk' });
   const _machinekey = known ?? encode(`privkey:${Buffer.from(d, 'base64url').toString('hex')}`);
@@ -117,7 +117,7 @@ async function status(): Promise<Status> {
       const seen = JSON.parse((await cli('status', '--json')).stdout) as Status;
       if (seen.BackendState === 'Running' || seen.BackendState === 'NeedsLogin') return seen;
     } catch {
-      // It is starting, or `status` says by its exit code that it is not up.
+      // tailscaled is starting, or the exit code of `status` reports that it is down.
     }
     await delay(50);
   }
@@ -134,7 +134,7 @@ if ((await status()).BackendState === 'NeedsLogin') {
   );
   if (variable('TS_KUBE_SECRET').startsWith('dies-')) daemon.kill('SIGKILL');
 }
-/** containerboot leaves out what needs a certificate where there are none, as there are in this tailnet. */
+/** containerboot omits handlers with certificates if the tailnet has none, as this one. */
 async function serve(path: string): Promise<void> {
   const config = readFileSync(path, 'utf8').replaceAll('$(POD_INDEX)', variable('POD_INDEX'));
   if (config.includes('${TS_CERT_DOMAIN}')) return;

@@ -40,7 +40,7 @@ const server = createServer((request, response) => {
   const { searchParams } = new URL(request.url ?? '/', 'http://web');
   const number = (key: string): number => Number(searchParams.get(key));
   if (request.method === 'POST') {
-    // One that is cut off has nobody to be told.
+    // The client has disconnected.
     digestOf(request).then(
       (digest) => response.end(JSON.stringify(digest)),
       () => response.destroy(),

@@ -1,6 +1,6 @@
 /**
- * A cluster and a tailnet in a network of the suite's own: pods have networks of their own, Services are kube-proxy's
- * rules, and the stock container's own entry point routes with a tailscaled in kernel mode.
+ * A cluster and a tailnet in the network namespace of the suite. Pods have their own network namespaces, kube-proxy
+ * rules implement Services, and the stock container's entry point runs tailscaled in kernel mode.
  */
 import { execFile, spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync } from 'node:fs';
@@ -21,7 +21,7 @@ const script = (name: string): string => fileURLToPath(new URL(`${name}.ts`, imp
 
 /** The name that a Service of type ExternalName leads to; pods find it in their hosts file. */
 export const OUTER_NAME = 'outer.example.com';
-/** An address that nothing but {@link OUTER_NAME} stands for. */
+/** Address of {@link OUTER_NAME} only. */
 export const OUTER_ADDRESS = '10.96.250.10';
 export const TAGS = ['tag:k8s', 'tag:router', 'tag:client'];
 export const PORT = 8080;
@@ -29,8 +29,8 @@ export const SERVICE_NETWORK = '10.96.0.0/16';
 const SERVICE_NETWORK_6 = 'fd96::/112';
 
 /**
- * How long it takes at most until another node serves: the connection of one that was killed is closed; one that is lost
- * misses Headscale's pings, which come every ten seconds and have five.
+ * Maximum time until another node serves. Connections of a killed node close. Headscale notices a lost node by a ping
+ * every ten seconds with a timeout of five.
  */
 export const OTHER_NODE_MS = { killed: 20_000, lost: 45_000 } as const;
 
@@ -40,14 +40,14 @@ export interface Pod {
   readonly spec: Readonly<Record<string, unknown>>;
 }
 
-/** What `web.ts` says, or the status of whoever answered in its place. */
+/** Response of `web.ts`, or the status of another server. */
 export interface WebAnswer {
   readonly name: string;
   readonly from: string;
   readonly path?: string;
   readonly host?: string;
   readonly login?: string;
-  /** Who asked, as whoever stands in between says. */
+  /** The caller according to the proxy. */
   readonly caller?: string;
   readonly status?: number;
 }
@@ -74,57 +74,57 @@ export interface WorkloadSite {
   readonly cluster: Kubernetes;
   readonly tailnet: Tailnet;
   readonly operator: Program;
-  /** Starts an operator beside the one that runs, or in its place. */
+  /** Starts another operator. */
   launch(name: string, more?: readonly string[]): Program;
-  /** What the operator's doctor says. */
+  /** Returns the report of the operator's doctor. */
   examine(): ReturnType<typeof examineOperator>;
-  /** Asks an HTTP server from inside a pod. */
+  /** Sends an HTTP request from a pod. */
   http(pod: string, url: string, host?: string, headers?: object): Promise<WebAnswer>;
-  /** Asks over TLS from inside a pod, and trusts one authority alone. Throws where the handshake fails. */
+  /** Sends a TLS request from a pod that trusts one CA only. Throws if the handshake fails. */
   tls(pod: string, how: 'https' | 'ws' | 'grpc', wish: TlsWish): Promise<TlsAnswer>;
-  /** Fetches so many bytes from inside a pod. @returns bytes per second */
+  /** Downloads `bytes` bytes in a pod. @returns bytes per second */
   fetch(pod: string, url: string, bytes: number): Promise<number>;
-  /** Sends so many bytes from inside a pod and has as many sent back. */
+  /** Uploads and downloads `bytes` bytes in a pod. */
   bodies(
     pod: string,
     url: string,
     bytes: number,
   ): Promise<Readonly<Record<'up' | 'down' | 'expected', Digest>>>;
-  /** When each line of a stream came to a pod, in milliseconds after the first one. */
+  /** Arrival time of each line of a stream in a pod, in milliseconds after the first line. */
   lines(pod: string, url: string): Promise<readonly number[]>;
-  /** What a WebSocket server says to so many messages. */
+  /** Returns the responses of a WebSocket server to `messages` messages. */
   converse(pod: string, url: string, messages: number): Promise<readonly string[]>;
-  /** Ends every program of a pod at once, as the kernel does when memory runs out. */
+  /** Kills every process of a pod at once, like the OOM killer. */
   kill(namespace: string, pod: string): void;
-  /** Takes a pod off the network for good, as if its machine were lost. */
+  /** Disconnects a pod from the network permanently, like a lost machine. */
   cut(namespace: string, pod: string): Promise<void>;
-  /** Gives the network of a pod an address of its own. */
+  /** Adds an address to the network of a pod. */
   address(pod: string, address: string): Promise<void>;
-  /** What the programs of a pod are called, and which capabilities they have, as the kernel writes them. */
+  /** Returns names and capabilities of the processes of a pod, in the format of the kernel. */
   powers(namespace: string, pod: string): readonly { readonly name: string; readonly effective: string }[];
-  /** Opens connections from inside a pod until `end` is called, and then until there were enough. */
+  /** Opens connections from a pod until `end` is called and the minimum number is reached. */
   load(pod: string, url: string, parallel: number, least: number, limitMs?: number): Load;
   udp(pod: string, address: string, port: number, text: string): Promise<string>;
-  /** Asks a nameserver from inside a pod: addresses, or why there are none. */
+  /** Queries a nameserver from a pod: addresses, or the reason without addresses. */
   resolve(pod: string, server: string, type: 'A' | 'AAAA', name: string): Promise<unknown>;
-  /** Takes the cluster's own way to the addresses of Services from a pod, as if it were elsewhere. */
+  /** Removes the routes of a pod to addresses of Services, as for a client outside the cluster. */
   banish(pod: string): Promise<void>;
   pod(namespace: string, name: string): Promise<Pod>;
-  /** What the control server knows under a name. */
+  /** Returns the node with this name at the control server. */
   node(name: string): Promise<HeadscaleNode | undefined>;
   nodes(): Promise<readonly HeadscaleNode[]>;
 }
 
-/** Connections that are opened one after the other. */
+/** Sequential connections. */
 export interface Load {
   end(): Promise<{
-    /** While it was not told to end, and in all. */
+    /** Connections until `end` was called, and in total. */
     readonly meanwhile: number;
     readonly done: number;
     readonly failed: number;
     /** Of these, how many had been open before. */
     readonly broken: number;
-    /** The longest time without an answer. */
+    /** The longest time without a response. */
     readonly silentMs: number;
     readonly errors: Readonly<Record<string, number>>;
   }>;
@@ -153,13 +153,13 @@ export async function startWorkloadSite(settings: readonly string[] = []): Promi
     ensurePeer('containerboot'),
     ensurePeer('kube-proxy'),
   ]);
-  // Containers have a /tmp of their own.
+  // Containers have their own /tmp.
   process.env['TMPDIR'] = '/var/tmp';
   const rig = createRig();
   try {
     const { hostsPath } = layNetwork(rig, {
       'kubernetes.default.svc': ['10.96.0.1'],
-      // containerboot takes a hosts file that has one family alone for a name that cannot be resolved.
+      // containerboot ignores a name in the hosts file that has addresses of one family only.
       [OUTER_NAME]: [OUTER_ADDRESS, 'fd77::ffff'],
     });
     const [cluster, tailnet] = await Promise.all([
@@ -272,7 +272,7 @@ function load(rig: Rig, pod: string, ...args: readonly string[]): Load {
   };
 }
 
-/** Each question has a limit of its own; a large body takes its time. */
+/** Timeout of one request. Large bodies take long. */
 const LIMIT_MS = 240_000;
 
 /** Runs a program in the network of a pod of the namespace `default`. */
@@ -309,13 +309,13 @@ function programsOf(holder: string): readonly PodProgram[] {
         const member = (key: string): string => new RegExp(`^${key}:\\s+(.+)$`, 'm').exec(status)?.[1] ?? '';
         return [{ id: Number(id), name: member('Name'), effective: member('CapEff') }];
       } catch {
-        // It has ended meanwhile.
+        // The process has exited.
         return [];
       }
     });
 }
 
-/** Without any capability, and with no way to get one: what the kernel grants a container that drops them all. */
+/** Drops all capabilities, like a container with `drop: [ALL]`. */
 const POWERLESS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs'];
 
 function images(
@@ -326,7 +326,7 @@ function images(
   mkdirSync(folder);
   symlinkSync(programs.kernel, join(folder, 'tailscaled'));
   symlinkSync(programs.containerboot, join(folder, 'containerboot'));
-  // The lean one has the client inside, and answers to its own name.
+  // The lean build contains the client, and runs it under this name.
   symlinkSync(programs.lean, join(folder, 'tailscale'));
   const tailscale = [
     'env',
@@ -348,8 +348,8 @@ function images(
 }
 
 /**
- * The kubelet double asks over HTTP alone before a container ends; what a kubelet would run in it runs here instead. The signal is sent to
- * all processes of a container, so the one that is to live on is not among them.
+ * The kubelet double supports only HTTP for preStop hooks, so this script runs other hooks. The signal goes to all
+ * processes of a container except the script.
  */
 const CONTAINER = `
 [ -n "$TS_INGRESS_PROXIES_CONFIG_PATH" ] || exec containerboot
@@ -385,7 +385,7 @@ export async function serveApiServer(rig: Rig, cluster: Kubernetes, kubeProxy: s
   });
 }
 
-/** A pod that answers. */
+/** A pod with a web server. */
 export function webPod(name: string, labels: Readonly<Record<string, string>>): PodManifest {
   return {
     apiVersion: 'v1',
@@ -403,7 +403,7 @@ export function webPod(name: string, labels: Readonly<Record<string, string>>): 
   };
 }
 
-/** A pod that is a node of the tailnet by itself and answers there under its own name. */
+/** A pod with a web server that is a tailnet node. */
 export function tailnetWebPod(
   name: string,
   authKey: string,
@@ -422,7 +422,7 @@ interface PodManifest {
   readonly spec: { readonly automountServiceAccountToken?: boolean; readonly containers: readonly object[] };
 }
 
-/** A pod that is a node of the tailnet by itself: a person's machine, which uses routes. */
+/** A pod that is a tailnet node of a user and accepts routes. */
 export function clientPod(
   name: string,
   authKey: string,

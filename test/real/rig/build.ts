@@ -30,17 +30,17 @@ import { PEERS, type Peer, type PeerName } from './peers.ts';
 
 const peersFolder = resolve(dirname(fileURLToPath(import.meta.url)), '../peers');
 const PROGRESS_MS = 15_000;
-/** The registry of modules is no part of what is tested: where it refuses for a moment, it is asked again. */
+/** Number of attempts, because the module registry can fail temporarily. */
 const DOWNLOADS = 4;
 const DOWNLOAD_PAUSE_MS = 5000;
-/** Builds are long and never urgent: they leave the machine to what runs on it. */
+/** Builds run with low priority. */
 const BUILD_NICENESS = 10;
 const KEEP_UNUSED_MS = 14 * 24 * 3600 * 1000;
 
 export type Programs = Readonly<Record<string, string>>;
 type Report = (line: string) => void;
 
-/** The machine has no Go: the peers cannot be built. Says what to do, and is the reason a suite prints when it skips. */
+/** Thrown if Go is missing. The message explains what to install, and is the reason of skipped suites. */
 export class GoMissingError extends Error {}
 
 const inFlight = new Map<PeerName, Promise<Programs>>();
@@ -61,7 +61,7 @@ export function ensurePeer(name: PeerName, report: Report = toStderr): Promise<P
   return build;
 }
 
-/** Where builds are kept: `REAL_PEERS_DIR`, or a folder in the user's cache. */
+/** Cache folder of builds: `REAL_PEERS_DIR`, or a folder in the user's cache. */
 export function cacheFolder(): string {
   return resolve(process.env['REAL_PEERS_DIR'] ?? join(homedir(), '.cache', 'tailcast-peers'));
 }
@@ -93,7 +93,7 @@ async function buildPeer(name: PeerName, report: Report): Promise<Programs> {
   return paths;
 }
 
-/** Puts a folder of a module at `path`. @throws Error with what Go says when the module cannot be had */
+/** Copies a folder of a module to `path`. @throws Error with the message of Go if the module is unavailable */
 async function keepFiles(
   peer: Peer,
   { module, folder }: { readonly module: string; readonly folder: string },
@@ -103,7 +103,7 @@ async function keepFiles(
   const temporary = `${path}.${process.pid}.part`;
   try {
     cpSync(join(await downloadModule(module, peer, report), folder), temporary, { recursive: true });
-    // modules are read-only, and what is not used any more must go
+    // Modules are read-only, but unused copies must be removable.
     chmodSync(temporary, 0o755);
     renameSync(temporary, path);
   } finally {
@@ -111,7 +111,7 @@ async function keepFiles(
   }
 }
 
-/** @returns the folder of a module, in the version that the peer's go.mod asks for */
+/** @returns the folder of a module in the version of the peer's go.mod */
 async function downloadModule(module: string, peer: Peer, report: Report): Promise<string> {
   for (let tries = 1; ; tries += 1) {
     const { stdout, stderr } = spawnSync('go', ['mod', 'download', '-json', module], {
@@ -119,7 +119,7 @@ async function downloadModule(module: string, peer: Peer, report: Report): Promi
       encoding: 'utf8',
       env: goEnvironment(),
     });
-    // what went wrong is told in the answer, and by nothing on stderr
+    // Go reports errors in the JSON output, not on stderr.
     const { Dir, Error: problem } = JSON.parse(stdout || '{}') as { Dir?: string; Error?: string };
     if (Dir !== undefined) return Dir;
     const told = `go mod download ${module}: ${problem ?? stderr}`;
@@ -167,7 +167,7 @@ function buildArguments(peer: Peer, program: string): string[] {
   const names = peer.tags?.[program];
   const tags = names === undefined ? [] : ['-tags', names];
   const linker = ['-s', '-w', ...(peer.linkerFlags ?? [])].join(' ');
-  // Read-only: what is not in go.sum is an error here and never a silent download of something else.
+  // Read-only: a module that go.sum lacks is an error.
   return ['build', '-mod=readonly', '-trimpath', '-buildvcs=false', ...tags, '-ldflags', linker];
 }
 
@@ -206,9 +206,7 @@ function goEnvironment(): NodeJS.ProcessEnv {
 function lowerPriority(pid: number): void {
   try {
     setPriority(pid, BUILD_NICENESS);
-  } catch {
-    // It only makes the build less polite.
-  }
+  } catch {}
 }
 
 function requireGo(): void {
@@ -219,7 +217,7 @@ function requireGo(): void {
   }
 }
 
-/** Everything that decides what a build makes, so that nothing stale is ever used. */
+/** Returns the cache key: a hash of all inputs of the build. */
 function keyOf(peer: Peer): string {
   const hash = createHash('sha256').update(JSON.stringify(peer));
   const folder = join(peersFolder, peer.folder);
@@ -234,7 +232,7 @@ function keyOf(peer: Peer): string {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** The Go files of the peer's own module, where it builds any of them. */
+/** Returns the Go files of the peer's module. */
 function ownSources(peer: Peer, folder: string): string[] {
   const isOwn = Object.values(peer.programs).some((goPackage) => goPackage.startsWith('.'));
   if (!isOwn) return [];
@@ -243,7 +241,7 @@ function ownSources(peer: Peer, folder: string): string[] {
     .toSorted();
 }
 
-/** Drops builds of older keys that nobody has used for two weeks. */
+/** Removes builds with other keys that were unused for two weeks. */
 function removeUnused(name: PeerName, current: string): void {
   const pattern = new RegExp(`^${name.replaceAll('.', '\\.')}-[0-9a-f]{16}$`);
   for (const entry of readdirSync(cacheFolder()).filter((file) => pattern.test(file))) {
@@ -274,7 +272,7 @@ if (import.meta.main) {
     process.exitCode = 2;
   } else {
     try {
-      // One after the other: each build uses all processors already.
+      // Sequential, because each build uses all processors.
       for (const name of names.length > 0 ? names : Object.keys(PEERS)) {
         if (isPeerName(name)) process.stdout.write(`${JSON.stringify({ [name]: await ensurePeer(name) })}\n`);
       }

@@ -28,7 +28,7 @@ export interface Authority {
   issue(options: LeafOptions): Promise<Leaf>;
 }
 
-/** Makes a certificate authority with elliptic-curve keys (milliseconds, not seconds) whose files live in `folder`. */
+/** Creates a CA with elliptic-curve keys, which are fast to create. Its files are in `folder`. */
 export async function createAuthority(folder: string, name: string): Promise<Authority> {
   const keys = await crypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify']);
   const subject = new x509.Name([{ CN: [name] }]);
@@ -89,7 +89,7 @@ export async function createAuthority(folder: string, name: string): Promise<Aut
   return { certificatePath, certificate, issue };
 }
 
-/** Makes a key pair for signing service-account tokens and gives the paths of its two files. */
+/** Creates a key pair for service-account tokens and returns the paths of its files. */
 export async function createSigningKey(folder: string): Promise<{ privatePath: string; publicPath: string }> {
   const keys = await crypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify']);
   const paths = {

@@ -1,4 +1,4 @@
-/** Programs that come from Debian and not from Go: installed when that is possible, else said plainly. */
+/** Installs Debian packages if possible; otherwise an error names the missing package. */
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -18,16 +18,15 @@ const PACKAGES = {
 
 export type DebianProgram = keyof typeof PACKAGES;
 
-/** Where the package is called otherwise than its program. */
+/** Package names that differ from the program name. */
 const PACKAGE_NAMES: ReadonlyMap<DebianProgram, string> = new Map([
   ['ip', 'iproute2'],
   ['nft', 'nftables'],
 ]);
 
 /**
- * Gives the path of a program, installing its Debian package when this process may.
- *
- * @throws Error that says what to install, when it is absent and cannot be installed
+ * Returns the path of a program. Installs its Debian package if this process may.
+ * @throws Error with the package to install
  */
 export function ensureDebianProgram(name: DebianProgram): string {
   const found = find(name);
@@ -40,7 +39,7 @@ export function ensureDebianProgram(name: DebianProgram): string {
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
   let result = spawnSync('apt-get', install, { encoding: 'utf8', env });
   if (result.status !== 0) {
-    // The lists of packages may be older than the archive.
+    // The package lists may be outdated.
     spawnSync('apt-get', ['update', '-qq'], { env });
     result = spawnSync('apt-get', install, { encoding: 'utf8', env });
   }

@@ -1,4 +1,4 @@
-/** haproxy as a TCP load balancer that takes and gives PROXY headers. */
+/** HAProxy as a TCP load balancer that accepts and sends PROXY headers. */
 import { writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -16,9 +16,9 @@ export interface LoadBalancer {
 export interface LoadBalancerOptions {
   /** Loopback address it listens on. */
   readonly host: string;
-  /** Demanded of who connects, and written to the servers. */
+  /** Version of the PROXY header from clients and to servers. */
   readonly proxyProtocol: 1 | 2;
-  /** With the port of 127.0.0.1 at which `/readyz` says whether a server may be sent somebody. */
+  /** Servers, each with a port on 127.0.0.1 for health checks at `/readyz`. */
   readonly servers: readonly { readonly host: string; readonly port: number; readonly opsPort: number }[];
 }
 

@@ -1,4 +1,4 @@
-/** Every kubectl of this machine, and a way to run one and keep exactly what it printed. */
+/** Finds all kubectl binaries of this machine, and runs them with captured output. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { accessSync, constants, readdirSync, realpathSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
@@ -6,7 +6,7 @@ import { ensurePeer } from './build.ts';
 
 export interface Kubectl {
   readonly path: string;
-  /** Such as `1.33`. */
+  /** For example `1.33`. */
   readonly minor: string;
   readonly version: string;
 }
@@ -43,7 +43,7 @@ export async function findKubectls(): Promise<readonly Kubectl[]> {
   return [...found.values()].toSorted((a, b) => minorNumber(a) - minorNumber(b));
 }
 
-/** Port-forward over WebSocket came one release after exec and attach. */
+/** kubectl supports port forwarding over WebSocket one release after exec and attach. */
 export function speaks(
   kubectl: Kubectl,
   transport: Transport,
@@ -88,7 +88,7 @@ export function runKubectl(
   });
 }
 
-/** Starts kubectl and leaves it to the caller: for port-forward, watches and everything that is ended from outside. */
+/** Starts kubectl without waiting: for port forwarding, watches and commands that are stopped from outside. */
 export function startKubectl(kubectl: Kubectl, args: readonly string[], run: KubectlRun): ChildProcess {
   return spawn(kubectl.path, args, {
     stdio: ['pipe', 'pipe', 'pipe'],
@@ -98,7 +98,7 @@ export function startKubectl(kubectl: Kubectl, args: readonly string[], run: Kub
   });
 }
 
-/** The variables that choose kubeconfig and transport, on top of what every program needs. */
+/** Variables for kubeconfig and transport, in addition to the common ones. */
 export function environmentFor({ kubeconfig, transport }: KubectlRun): Record<string, string> {
   const webSockets = transport === undefined ? {} : switches(transport === 'websocket');
   return {
@@ -123,7 +123,7 @@ function onPath(): string[] {
   if (first === undefined) return [];
   const real = realpathSync(first);
   const siblings = readdirSync(dirname(real)).filter((name) => /^kubectl[.-]?v?1\.\d+/.test(name));
-  // Beside its versions the plain name may be a dispatcher that picks one of them: the versions come first.
+  // The plain name may be a dispatcher for the versions next to it, so the versions come first.
   return [...siblings.map((name) => join(dirname(real), name)), real];
 }
 

@@ -1,4 +1,4 @@
-/** What a fresh cluster of the rig is given, besides what Kubernetes itself makes. */
+/** Objects that the rig creates in a new cluster. */
 export function bootstrapObjects(): readonly { readonly path: string; readonly object: object }[] {
   const rbac = '/apis/rbac.authorization.k8s.io/v1';
   return [
@@ -11,7 +11,7 @@ export function bootstrapObjects(): readonly { readonly path: string; readonly o
       object: { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'gateway' } },
     },
     {
-      // All that a gateway in auth mode needs, and nothing else: if it ever forgets to impersonate, it can do nothing.
+      // Minimum rights of a gateway in mode `auth`: a request without impersonation fails.
       path: `${rbac}/clusterroles`,
       object: {
         apiVersion: 'rbac.authorization.k8s.io/v1',

@@ -1,4 +1,4 @@
-/** A Kubernetes control plane of real programs, and a node that is a double (`test/real/peers/…/kubelet-double`). */
+/** A Kubernetes control plane of real programs with a simulated node (`test/real/peers/…/kubelet-double`). */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { mkdirSync } from 'node:fs';
@@ -15,22 +15,25 @@ export interface KubernetesOptions {
   readonly version?: KubernetesVersion;
   /** Also a controller manager: service accounts, StatefulSets, garbage collection. Default true. */
   readonly controllers?: boolean;
-  /** A node, or none. `webSockets`: it takes WebSocket streams itself (1.36 only), and nothing is translated before it. */
+  /**
+   * Node options; undefined for no node. `webSockets`: the node accepts WebSocket streams (1.36 only), so the API
+   * server does not translate them.
+   */
   readonly node?:
     | false
     | {
         readonly webSockets?: boolean;
         readonly images?: Readonly<Record<string, readonly string[]>>;
-        /** Pods have networks of their own behind it, and this file as `/etc/hosts`. */
+        /** Pods have their own network namespaces behind this bridge, and this file as `/etc/hosts`. */
         readonly network?: { readonly bridge: string; readonly hostsPath: string };
       };
-  /** Where the API server listens. Default: 127.0.0.1. */
+  /** Listening address of the API server. Default: 127.0.0.1. */
   readonly address?: string;
   /** More of the API server's own flags. */
   readonly apiServerFlags?: readonly string[];
 }
 
-/** Who may talk to the API server, by token. `impersonator` is a service account that can do nothing but impersonate. */
+/** Users of the API server by token. `impersonator` is a service account with only the right to impersonate. */
 export type User = 'admin' | 'viewer' | 'nobody' | 'impersonator';
 
 export interface Kubernetes {
@@ -42,7 +45,7 @@ export interface Kubernetes {
   readonly ca: string;
   readonly authority: Authority;
   readonly tokens: Readonly<Record<User, string>>;
-  /** Writes a kubeconfig for a token, or for a server that stands in front of this one. */
+  /** Writes a kubeconfig for a token, or for a proxy in front of this API server. */
   kubeconfig(name: string, access: KubeconfigAccess): string;
   /** One request as JSON, for set-up and checks. Throws on any status of 400 or more. */
   api(method: string, path: string, body?: unknown, user?: User): Promise<unknown>;
@@ -108,7 +111,7 @@ rules:
   - level: Metadata
 `;
 
-/** Starts a control plane in the rig and returns when it answers, its bootstrap objects exist and its node is ready. */
+/** Starts a control plane. Resolves when it responds, its bootstrap objects exist and its node is ready. */
 export async function startKubernetes(rig: Rig, options: KubernetesOptions = {}): Promise<Kubernetes> {
   const version = options.version ?? '1.36';
   const newest = await ensurePeer('kubernetes-1.36');
@@ -271,7 +274,7 @@ async function startNode(
   return rig.launch({
     name: `kubelet-double${suffix}`,
     path,
-    // It kills its pods' processes when it is asked to end.
+    // The program stops the processes of its pods on SIGTERM.
     stopSignal: 'SIGTERM',
     args: [
       `--kubeconfig=${await cluster.clientKubeconfig('kubelet-double', 'rig:kubelet-double', ['system:masters'])}`,
@@ -288,7 +291,7 @@ async function startNode(
   });
 }
 
-/** Creates what every test expects, and gives the impersonator's token. */
+/** Creates the objects for all tests. Returns the token of the impersonator. */
 async function bootstrap(
   rig: Rig,
   cluster: Access,
@@ -298,7 +301,7 @@ async function bootstrap(
   for (const { path, object } of bootstrapObjects()) await cluster.call('POST', path, object);
   const account = '/api/v1/namespaces/tailcast/serviceaccounts/gateway';
   if (controllers) {
-    // Pods need what the controller manager makes in each namespace.
+    // Pods need objects that the controller manager creates in each namespace.
     for (const path of ['serviceaccounts/default', 'configmaps/kube-root-ca.crt']) {
       await rig.until(path, () => cluster.call('GET', `/api/v1/namespaces/default/${path}`), { watch });
     }
@@ -436,6 +439,6 @@ function exchange(
 
 function readAudit(path: string): AuditEvent[] {
   const lines = readFileSync(path, 'utf8').split('\n');
-  // The last element is empty, or a line that is just being written.
+  // The last element is empty or an incomplete line.
   return lines.slice(0, -1).map((line) => JSON.parse(line) as AuditEvent);
 }

@@ -7,11 +7,10 @@ const POLL_MS = 250;
 const STEAL_LIMIT_MS = 10_000;
 
 /**
- * Holds a lock file that names its owner, so that a lock left by a killed process is recognised and taken over.
- *
- * @param path the file; its folder is made
- * @param onWait called once, with the owner's process id, when somebody else holds it
- * @returns a function that gives the lock back
+ * Acquires a lock file that names its owner, so that the lock of a killed process can be taken over.
+ * @param path the file; its folder is created
+ * @param onWait called once with the owner's process id if another process has the lock
+ * @returns a function that releases the lock
  */
 export async function acquireLock(path: string, onWait: (pid: number) => void): Promise<() => void> {
   mkdirSync(dirname(path), { recursive: true });
@@ -42,7 +41,7 @@ function createExclusively(path: string, text: string): boolean {
   }
 }
 
-/** Removes the lock of a dead owner. Of several that try, one at a time looks again before it removes. */
+/** Removes the lock of a dead owner. Only one of several processes at a time checks and removes it. */
 function steal(path: string, seen: string): void {
   const right = `${path}.steal`;
   if (!createExclusively(right, '')) {
@@ -61,7 +60,7 @@ function readOwner(path: string): { pid: number; startTime: number; text: string
     const text = readFileSync(path, 'utf8');
     const [pid, startTime] = text.trim().split(' ').map(Number);
     if (pid === undefined || startTime === undefined || !(pid > 0)) {
-      // The owner made the file and has not written into it yet, or died in between.
+      // The owner created the file and has not written to it yet, or was killed in between.
       return ageMs(path) > STEAL_LIMIT_MS ? { pid: 0, startTime: -1, text } : undefined;
     }
     return { pid, startTime, text };
@@ -78,7 +77,7 @@ function ageMs(path: string): number {
   }
 }
 
-/** When a process started, in clock ticks after boot: tells a process from a later one with the same id. */
+/** Start time of a process in clock ticks after boot. Distinguishes processes with the same id. */
 export function startTimeOf(pid: number): number | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

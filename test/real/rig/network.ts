@@ -1,6 +1,6 @@
 /**
- * A network of the rig's own: the processes of a suite and all that they start see no interface of the machine, and
- * what they make is gone with them. Needs root, a tun device, iproute2 and nftables.
+ * A network namespace for a suite. Its processes see no interface of the machine, and everything disappears with them.
+ * Needs root, a tun device, iproute2 and nftables.
  */
 import { spawnSync } from 'node:child_process';
 import { accessSync, constants, writeFileSync } from 'node:fs';
@@ -12,17 +12,17 @@ import type { Rig } from './rig.ts';
 export const NODE_ADDRESS = '10.77.0.1';
 export const BRIDGE = 'br0';
 
-/** Tells a suite that it is in such a network; otherwise why it is not. */
+/** Set in such a namespace; otherwise it contains the reason. */
 const VARIABLE = 'TAILCAST_REAL_NETWORK';
 const OWN = 'own';
 
-/** How a process is started in a network of its own. */
+/** The way to start a process in its own network namespace. */
 export interface Entry {
   readonly command: readonly string[];
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** Where that is not possible, the process starts as any other, and its suite says why it skips. */
+/** Without support for namespaces, the process starts normally, and its suite prints why it is skipped. */
 export function enterNetwork(): Entry {
   const problem = problemOfMachine();
   if (problem !== undefined) return { command: [], env: { [VARIABLE]: problem } };
@@ -32,7 +32,7 @@ export function enterNetwork(): Entry {
   };
 }
 
-/** Why a suite that needs such a network cannot run; undefined: it is in one. */
+/** Returns the reason why a suite with its own network cannot run, or undefined inside the namespace. */
 export function networkProblem(): string | undefined {
   const said = process.env[VARIABLE];
   return said === OWN ? undefined : (said ?? 'run it with npm run test:real -- <suite>');
@@ -53,7 +53,7 @@ function problemOfMachine(): string | undefined {
   return tried.status === 0 ? undefined : `no network namespace: ${tried.stderr.trim()}`;
 }
 
-/** Lays the bridge and lets packets through. `hosts` are names that pods know. */
+/** Creates the bridge and enables forwarding. `hosts`: names that pods can resolve. */
 export function layNetwork(
   rig: Rig,
   hosts: Readonly<Record<string, readonly string[]>>,
@@ -71,7 +71,7 @@ export function layNetwork(
   for (const [setting, value] of [
     ['ipv4/ip_forward', '1'],
     ['ipv6/conf/all/forwarding', '1'],
-    // Pods know nobody but the node, which would tell them of shorter ways.
+    // The node must not send redirects to pods.
     ['ipv4/conf/all/send_redirects', '0'],
     [`ipv4/conf/${BRIDGE}/send_redirects`, '0'],
   ] as const) {

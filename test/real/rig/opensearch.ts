@@ -1,4 +1,4 @@
-/** An OpenSearch of one node: the server's own jars, built with Maven into the cache beside the other peers. */
+/** OpenSearch with one node: the server's jars, built with Maven into the cache. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ensureCached, runOrExplain } from '../support/cached-client.ts';
@@ -9,12 +9,12 @@ const START_MS = 120_000;
 
 export interface OpenSearchServer {
   readonly url: string;
-  /** Where its files are. */
+  /** Folder of its files. */
   readonly folder: string;
   readonly program: Program;
 }
 
-/** @returns the folder with its classes. @throws Error with what Maven said, when it cannot be built */
+/** @returns the folder with its classes. @throws Error with the message of Maven */
 export function ensureOpenSearch(): Promise<string> {
   const pom = join(peer, 'pom.xml');
   return ensureCached({
@@ -29,7 +29,7 @@ export function ensureOpenSearch(): Promise<string> {
   });
 }
 
-/** Starts an empty one on the loopback interface. It ends with the rig. */
+/** Starts an empty server on the loopback interface. It stops with the rig. */
 export async function startOpenSearch(rig: Rig): Promise<OpenSearchServer> {
   const built = await ensureOpenSearch();
   const folder = join(rig.folder, 'opensearch');

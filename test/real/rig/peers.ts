@@ -1,17 +1,14 @@
-/**
- * What the rig builds with Go: one module per peer, each with its own go.mod and go.sum, because shared ones would
- * change each other's versions.
- */
+/** Programs that the rig builds with Go. Each peer has its own go.mod and go.sum, so that versions are independent. */
 export interface Peer {
   /** Folder under `test/real/peers`. */
   readonly folder: string;
   /** Program name → Go package. */
   readonly programs: Readonly<Record<string, string>>;
-  /** Name → a folder of a module that is kept as it is, in the version that the peer's go.mod asks for. */
+  /** Name → folder of a module, in the version of the peer's go.mod. */
   readonly files?: Readonly<Record<string, { readonly module: string; readonly folder: string }>>;
   /** Program name → build tags, comma separated. */
   readonly tags?: Readonly<Record<string, string>>;
-  /** Linker flags besides `-s -w`. */
+  /** Linker flags in addition to `-s -w`. */
   readonly linkerFlags?: readonly string[];
 }
 
@@ -49,7 +46,7 @@ const LEAN_TAILSCALED = [
   .flatMap((line) => line.split(' '))
   .map((feature) => `ts_omit_${feature}`);
 
-/** What a node that routes packets needs of them. */
+/** Features for nodes that route packets. */
 const KERNEL_FEATURES = [
   'advertiseexitnode',
   'advertiseroutes',
@@ -141,7 +138,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   helm: {
     folder: 'helm',
     programs: { helm: 'helm.sh/helm/v3/cmd/helm' },
-    // What `helm template` takes for the version of the cluster.
+    // Version of the cluster for `helm template`.
     linkerFlags: ['Major=1', 'Minor=36'].map((part) => `-X helm.sh/helm/v3/pkg/chartutil.k8sVersion${part}`),
   },
   'gateway-api': {
@@ -156,7 +153,7 @@ export const PEERS: Readonly<Record<PeerName, Peer>> = {
   },
 };
 
-/** Without these `kubectl version` fails: the programs take their version from the linker. */
+/** `kubectl version` fails without these flags, because the linker sets the version. */
 function kubernetesVersion(major: string, minor: string, version: string): string[] {
   const values = {
     gitVersion: version,

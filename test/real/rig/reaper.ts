@@ -8,17 +8,13 @@ import { readFileSync, readdirSync, rmSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startTimeOf } from './lock-file.ts';
 
-/** The environment variable that all programs of a rig inherit, however far down they were started. */
+/** Environment variable that all programs of a rig inherit. */
 export const MARKER = 'TAILCAST_RIG';
 
 const SWEEPS = 20;
 const SWEEP_PAUSE_MS = 50;
 
-/**
- * Kills every process that carries the rig's marker, until none is left.
- *
- * @returns how many were found alive at first
- */
+/** Kills every process with the rig's marker, until none is left. @returns the number of processes at the start */
 export async function sweep(id: string): Promise<number> {
   const first = marked(id);
   for (let round = 0; round < SWEEPS; round += 1) {
@@ -39,7 +35,7 @@ export function marked(id: string): number[] {
       try {
         return readFileSync(`/proc/${entry}/environ`, 'latin1').split('\0').includes(wanted);
       } catch {
-        return false; // ended meanwhile, or somebody else's
+        return false; // The process has exited, or belongs to another user.
       }
     })
     .map(Number);
@@ -49,13 +45,13 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It ended by itself.
+    // It exited itself.
   }
 }
 
 async function reap(id: string, folder: string, pidFile: string): Promise<void> {
   for (const { pid, startTime } of leadersIn(pidFile)) {
-    // A number alone is not enough: it may be another process by now.
+    // Another process may have the id by now.
     if (startTimeOf(pid) === startTime) kill(-pid);
   }
   await sweep(id);
@@ -79,7 +75,7 @@ if (import.meta.main) {
   if (id === undefined || folder === undefined || pidFile === undefined) {
     process.exitCode = 2;
   } else {
-    // Ctrl-C in a terminal must not take the reaper along with what it watches.
+    // Ctrl-C in a terminal must not stop the reaper together with the rig.
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => undefined);
     process.stdin.resume();
     process.stdin.once('close', () => void reap(id, folder, pidFile));

@@ -50,7 +50,7 @@ export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptio
   });
   const ready = await rig.until(hostname, () => program.firstLine, { watch: [program] });
   const [ipv4, ipv6] = ready['addresses'] as [string, string];
-  // Up is not the same as known to the others.
+  // A running proxy may still be unknown to the other nodes.
   const clients = Object.values(tailnet.nodes).filter((node) => node.program.running);
   for (const node of clients) {
     await rig.until(`${node.name} reaches ${hostname}`, () => ping(node, ipv4), { watch: [program] });
@@ -64,7 +64,7 @@ export async function startReferenceProxy(rig: Rig, options: ReferenceProxyOptio
         server: `https://${ipv4}`,
         tlsServerName: name,
         proxyUrl: `http://127.0.0.1:${tailnet.node(from).httpProxyPort}`,
-        // kubectl asks for a password where it has nothing to send.
+        // kubectl asks for a password without credentials.
         token: mode === 'noauth' ? kubernetes.tokens.admin : 'unused',
       }),
   };

@@ -32,23 +32,23 @@ export interface ProgramOptions {
   readonly path: string;
   readonly args: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** What `stop` sends first. SIGKILL is right for programs whose state is thrown away. */
+  /** First signal of `stop`. SIGKILL is right for programs with disposable state. */
   readonly stopSignal?: 'SIGTERM' | 'SIGKILL';
 }
 
 export interface Program {
   readonly name: string;
-  /** Process id, also of the process group; it changes when the program is started again. */
+  /** Process id and id of the process group. Changes after a restart. */
   readonly pid: number;
   readonly logPath: string;
-  /** False when it has ended, whoever ended it. */
+  /** False after the process has exited. */
   readonly running: boolean;
   /** Resolves with the first line on standard output that is a JSON object. */
   readonly firstLine: Promise<Record<string, unknown>>;
   stop(): Promise<void>;
-  /** Starts it again with the same arguments after `stop`. */
+  /** Restarts it with the same arguments after `stop`. */
   start(): void;
-  /** Freezes it, and returns when it is: it keeps its sockets and answers nothing. */
+  /** Stops the process with SIGSTOP, and resolves when it is stopped. Its sockets stay open. */
   pause(): void;
   resume(): void;
   signal(name: NodeJS.Signals): void;
@@ -59,9 +59,9 @@ export interface Rig {
   readonly id: string;
   readonly folder: string;
   launch(options: ProgramOptions): Program;
-  /** Polls until `check` gives a value; fails early, with the end of its log, when a watched program ends. */
+  /** Polls until `check` returns a value. Fails early with the end of the log if a watched program exits. */
   until<T>(what: string, check: () => Promise<T | undefined>, options?: UntilOptions): Promise<T>;
-  /** Runs when the rig stops, before its programs end; last come, first served. */
+  /** Called when the rig stops, before its programs; the last callback runs first. */
   onStop(action: () => Promise<void> | void): void;
   stop(): Promise<void>;
 }
@@ -71,7 +71,7 @@ export interface UntilOptions {
   readonly timeoutMs?: number;
 }
 
-/** Makes an empty rig. Stop it, or let its process end: either way nothing is left. */
+/** Creates an empty rig. Its programs and files are removed when it stops or its process exits. */
 export function createRig(): Rig {
   const id = randomBytes(8).toString('hex');
   // Short, because unix socket paths end at 107 bytes.
@@ -139,7 +139,7 @@ async function until<T>(
   }
 }
 
-/** Undefined when there is no answer in time: a check that never answers must not outlast the deadline. */
+/** Resolves with undefined after the timeout, because a check must not exceed the deadline. */
 async function within<T>(answer: Promise<T | undefined>, ms: number): Promise<T | undefined> {
   const cancel = new AbortController();
   try {
@@ -204,7 +204,7 @@ function createProgram(
     try {
       process.kill(-run.child.pid, name);
     } catch {
-      // The group is gone already.
+      // The group has already exited.
     }
   }
 
@@ -247,7 +247,9 @@ function createProgram(
 
 const STOP_MS = 5_000;
 
-/** A signal is only on its way when `kill` returns: until every thread has stopped, the program may answer once more. */
+/**
+ * `kill` returns before the signal is delivered, so the program may respond once more until all threads have stopped.
+ */
 function waitUntilStopped(pid: number): void {
   const deadline = Date.now() + STOP_MS;
   while (!isStopped(pid)) {

@@ -1,4 +1,4 @@
-/** An S3 server over a folder: versitygw. */
+/** An S3 server that stores objects as files: versitygw. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { ensurePeer } from './build.ts';
@@ -9,7 +9,7 @@ export interface S3Server {
   readonly region: string;
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
-  /** Where the objects are as files: bucket → folder. */
+  /** Folder of the objects: bucket → folder. */
   readonly folder: string;
   readonly program: Program;
 }

@@ -1,11 +1,11 @@
-/** A full-screen program on a pseudo-terminal, seen as a person sees it: through a terminal emulator. */
+/** A full-screen program on a pseudo-terminal, with a terminal emulator for its screen. */
 import xterm from '@xterm/headless';
 import { type Terminal, openTerminal } from './terminal.ts';
 
 export interface Screen {
-  /** The program's own side: what it wrote, byte for byte, and its end. */
+  /** Output of the program, byte for byte, and its exit. */
   readonly terminal: Terminal;
-  /** What stands on the screen now, row by row, without the blanks at the ends. */
+  /** Current rows of the screen without trailing blanks. */
   rows(): readonly string[];
   /**
    * Resolves as soon as the screen shows `wanted`, which may be at once.
@@ -25,7 +25,7 @@ export interface ScreenOptions {
 
 const SHOWS_MS = 30_000;
 
-/** Starts a program on a terminal of this size. The emulator answers what a program may ask of its terminal. */
+/** Starts a program on a terminal of this size. The emulator responds to terminal queries. */
 export function openScreen(path: string, args: readonly string[], options: ScreenOptions): Screen {
   const emulator = createEmulator(options);
   const watchers = new Set<() => void>();

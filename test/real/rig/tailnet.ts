@@ -1,4 +1,4 @@
-/** A tailnet of real programs on the loopback interface: headscale as control server, tailscaled nodes in userspace mode. */
+/** A tailnet of real programs on the loopback interface: headscale as control server, tailscaled in userspace mode. */
 import { execFile } from 'node:child_process';
 import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
@@ -49,7 +49,7 @@ export interface Tailnet {
 
 export interface NodeOptions {
   readonly name: string;
-  /** Whose node it is; a tagged one belongs to nobody. */
+  /** User of the node; undefined for a tagged node. */
   readonly user?: string;
   readonly tags?: readonly string[];
 }
@@ -57,7 +57,7 @@ export interface NodeOptions {
 export interface TailnetOptions {
   readonly nodes?: readonly NodeOptions[];
   readonly policy?: object;
-  /** Where the control server listens. Default: 127.0.0.1. */
+  /** Listening address of the control server. Default: 127.0.0.1. */
   readonly address?: string;
 }
 
@@ -74,7 +74,7 @@ export const STANDARD_NODES: readonly NodeOptions[] = [
   { name: 'ci', tags: ['tag:ci'] },
 ];
 
-/** Alice is a cluster administrator whose sessions must be recorded, bob a viewer, `tag:ci` a deployer. */
+/** Alice is a cluster administrator with recorded sessions, bob a viewer, `tag:ci` a deployer. */
 export function standardPolicy(): object {
   const capability = 'tailscale.com/cap/kubernetes';
   return {
@@ -172,7 +172,7 @@ export async function startTailnet(rig: Rig, options: TailnetOptions = {}): Prom
     return joined;
   }
 
-  // The policy names these users: they must exist before the first node asks for its rules.
+  // The policy names these users, so they must exist before the first node requests its rules.
   await Promise.all(
     [...new Set((options.nodes ?? STANDARD_NODES).flatMap((node) => node.user ?? []))].map(userId),
   );
@@ -230,7 +230,7 @@ async function startNode(
   rig: Rig,
   { folder, tailscaled, controlUrl, name, authKey }: NodeSetup,
 ): Promise<TailnetNode> {
-  // The LocalAPI socket may be used by whoever reaches it, so its folder is closed.
+  // The folder is private, because every user who can open the LocalAPI socket may use it.
   const home = join(folder, name);
   mkdirSync(home, { mode: 0o700 });
   const socketPath = join(home, 's');
@@ -248,7 +248,7 @@ async function startNode(
     ],
     env: nodeEnvironment(port),
   });
-  // The client is inside the daemon and answers to its own name.
+  // The daemon contains the client, which runs under this name.
   const client = join(home, 'tailscale');
   symlinkSync(tailscaled, client);
   async function cli(...args: readonly string[]): Promise<string> {
@@ -284,7 +284,7 @@ async function startNode(
   };
 }
 
-/** What keeps a node of any kind on this machine: no logs sent out, no port mapping, relays without TLS. */
+/** Settings that keep a node local: no log upload, no port mapping, relays without TLS. */
 export function nodeEnvironment(port: number): Record<string, string> {
   return {
     TS_DEBUG_USE_DERP_HTTP: '1',
@@ -297,7 +297,7 @@ export function nodeEnvironment(port: number): Record<string, string> {
   };
 }
 
-/** A tunnel through the node's HTTP proxy; what the far end says at once stays in the socket. */
+/** Opens a tunnel through the node's HTTP proxy. Early bytes of the peer stay in the socket. */
 async function connectThrough(proxyPort: number, address: string, port: number): Promise<Socket> {
   const socket = connect({ host: '127.0.0.1', port: proxyPort, allowHalfOpen: true });
   const target = `${address.includes(':') ? `[${address}]` : address}:${port}`;
@@ -314,7 +314,7 @@ async function connectThrough(proxyPort: number, address: string, port: number):
   throw new Error(`no way to ${target}: ${head.split('\r\n')[0] ?? ''}`);
 }
 
-/** `up` returns before the others know the node: ping every pair once. */
+/** `up` resolves before the other nodes know the node, so every pair pings once. */
 async function meshed(rig: Rig, nodes: readonly TailnetNode[]): Promise<void> {
   const watch = nodes.map(({ program }) => program);
   await Promise.all(
@@ -328,7 +328,7 @@ async function meshed(rig: Rig, nodes: readonly TailnetNode[]): Promise<void> {
   );
 }
 
-/** @throws Error when the address does not answer */
+/** @throws Error if the address does not respond */
 export function ping(from: TailnetNode, address: string): Promise<string> {
   return from.cli('ping', '--c=1', '--timeout=2s', '--until-direct=false', address);
 }
@@ -348,7 +348,7 @@ interface ControlSetup {
   readonly policyPath: string;
 }
 
-/** headscale's settings; what is not said here would reach out of this machine or wait for it. */
+/** Settings of headscale. Defaults would contact servers outside this machine. */
 function controlConfig(
   folder: string,
   { address, port, metricsPort, grpcPort, stunPort, policyPath }: ControlSetup,
@@ -373,7 +373,7 @@ function controlConfig(
         private_key_path: join(folder, 'derp.key'),
         automatically_add_embedded_derp_region: true,
         ipv4: address,
-        // An address that does not answer costs each network check three seconds.
+        // An unreachable address delays each network check by three seconds.
         ipv6: 'none',
       },
       urls: [],

@@ -1,4 +1,4 @@
-/** A program on a pseudo-terminal, driven as a person does: wait for what is on the screen, then type. */
+/** A program on a pseudo-terminal. Tests wait for output and then type. */
 import { type IPty, spawn } from '@lydell/node-pty';
 
 export interface Terminal {
@@ -21,13 +21,13 @@ export interface TerminalOptions {
   readonly env: Readonly<Record<string, string>>;
   readonly columns?: number;
   readonly rows?: number;
-  /** Also gets everything the program writes, as it comes. */
+  /** Receives all output of the program. */
   readonly onOutput?: (text: string) => void;
 }
 
 const EXPECT_MS = 15_000;
 
-/** Starts a program on a new pseudo-terminal. Only the test's own PTY decides what it sees: size, echo, signals. */
+/** Starts a program on a new pseudo-terminal, which defines size, echo and signals. */
 export function openTerminal(path: string, args: readonly string[], options: TerminalOptions): Terminal {
   const pty: IPty = spawn(path, [...args], {
     name: 'xterm',

@@ -33,14 +33,14 @@ interface State {
   readonly startTime: number;
 }
 
-/** Starts the holder in the background, waits until it is ready and shows what it says. */
+/** Starts the holder process in the background, waits until it is ready and prints its output. */
 async function up(parts: readonly PartName[]): Promise<number> {
   const running = readState();
   if (running !== undefined) {
     process.stderr.write(`rig: it is up already (process ${running.pid}); npm run real:down ends it\n`);
     return 1;
   }
-  // Here and not in the holder, so that the progress of a first build is seen.
+  // Builds in this process, so that the user sees the progress of a first build.
   for (const peer of new Set(parts.flatMap((part) => PEERS_OF[part]))) await ensurePeer(peer);
   const holder = spawn(process.execPath, [self, '--hold', ...parts], {
     detached: true,
@@ -62,7 +62,7 @@ async function up(parts: readonly PartName[]): Promise<number> {
   });
 }
 
-/** Holds the rig until it is asked to end. */
+/** Keeps the rig until SIGTERM. */
 async function hold(parts: readonly PartName[]): Promise<void> {
   mkdirSync(dirname(statePath), { recursive: true });
   writeFileSync(statePath, JSON.stringify({ pid: process.pid, startTime: startTimeOf(process.pid) }));
@@ -70,7 +70,7 @@ async function hold(parts: readonly PartName[]): Promise<void> {
   const ended = new Promise<void>((done) => {
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.once(signal, () => done());
   });
-  // A parent that has left must not end the rig through a closed pipe.
+  // A closed pipe of the parent must not stop the rig.
   process.stdout.on('error', () => undefined);
   process.stderr.on('error', () => undefined);
   const alive = setInterval(() => undefined, 1 << 30);

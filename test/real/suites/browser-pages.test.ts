@@ -19,11 +19,11 @@ import { ensureDebianProgram } from '../rig/debian.ts';
 import { startKubectlProxy } from '../support/kubectl-proxy.ts';
 import { identityOf, startTestGateway } from '../support/product.ts';
 
-/** What every page is after. */
+/** The resource that every page tries to read. */
 const LOOT = '/api/v1/secrets';
 const GO = `fetch('${LOOT}')`;
 const PROGRAM = '/api/v1/namespaces/n/services/web/proxy/';
-/** Served by another program as well, and nobody can tell from its path. */
+/** An API group of another program; its path does not show that. */
 const OTHER_API = '/apis/pages.example/v1/pages/';
 
 interface EvilPage {
@@ -31,7 +31,7 @@ interface EvilPage {
   readonly type?: string;
   readonly status?: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Browsers have given it up, or will. */
+  /** True if current browsers may not support the attempt. */
   readonly maybeHarmless?: true;
 }
 
@@ -219,7 +219,7 @@ describe.each([
 
   const urlOf = (front: string): string => `https://127.0.0.1:${fronts.get(front)!.port}`;
 
-  /** Opens a page in a tab of its own until nothing goes on there; returns what else was asked of the API server. */
+  /** Opens a page in a new tab and waits until it is idle. Returns the other requests to the API server. */
   async function askedBy(origin: string, path: string): Promise<{ asked: string[]; status: number }> {
     hostile.asked.length = 0;
     const page = await context.newPage();
@@ -239,7 +239,7 @@ describe.each([
       const { asked } = await askedBy(urlOf(front), PROGRAM + encodeURIComponent(name));
       expect({ front, asked }).toEqual({ front, asked: [] });
     }
-    // what is refused is not even asked for; what nobody can tell to be a page is shown as one that can do nothing
+    // Refused pages are not requested. Pages that look like data are displayed without rights.
     const refused = await askedBy(urlOf('auth'), PROGRAM + encodeURIComponent(name));
     expect(refused).toEqual({ asked: [], status: 403 });
     const other = await askedBy(urlOf('auth'), OTHER_API + encodeURIComponent(name));

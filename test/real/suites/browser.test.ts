@@ -1,7 +1,4 @@
-/**
- * The player as people use it: a real browser on the page that the recorder serves, over an archive made by real sessions
- * and kept in a real S3 server.
- */
+/** The player in a real browser: pages of the recorder, with recordings of real sessions in a real S3 server. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Browser, Locator, Page } from 'playwright-core';
@@ -16,7 +13,7 @@ const BUCKET = 'recordings';
 const ALICE = { login: 'alice@example.com' };
 const BOB = { login: 'bob@example.com' };
 const CI = { tags: ['tag:ci'], nodeName: 'runner.example.ts.net' };
-/** What every shell says at its end; longer than idle time is left to be. */
+/** Pause before the last output of a shell; longer than the idle limit. */
 const PAUSE_SECONDS = 4;
 const SHELL = { namespace: 'default', pod: 'shell', columns: 80, rows: 24 };
 
@@ -82,7 +79,7 @@ describe('the list', () => {
     await expect
       .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
       .toEqual(expected);
-    // The address alone brings the same list back.
+    // The URL restores the list.
     await page.reload();
     await expect
       .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
@@ -98,7 +95,7 @@ describe('the list', () => {
       `[...document.querySelectorAll('#known-user option')].map(({ value }) => value)`,
     );
     expect(offered.toSorted()).toEqual(['alice@example.com', 'bob@example.com']);
-    // A name that is only begun does not empty the list.
+    // An incomplete name does not empty the list.
     await page.locator('input[name=user]').pressSequentially('ali', { delay: 100 });
     await page.waitForTimeout(600);
     expect(await rows().count()).toBe(3);
@@ -235,7 +232,7 @@ describe('a running session', () => {
     await shell.type('exit 3\r');
     await shell.ended;
     await page.locator('h1').getByText('exit 3').waitFor({ timeout: 10_000 });
-    // Who watched to the end still sees the end, and may go back now.
+    // A viewer who watched to the end sees the end and can seek back.
     await shows('30 100');
     await page.keyboard.press('Home');
     await page.getByLabel('Speed').selectOption('4');
@@ -257,7 +254,7 @@ describe('the portal of a gateway', () => {
 
   it('shows the same page under its own path, also to who comes by a link', async () => {
     const portal = await demo.portal(ALICE);
-    // a page of another site, which the browser says it is
+    // a page of another site, according to the browser
     await page.goto(demo.url);
     await page.evaluate(`location.href = ${JSON.stringify(portal.slice(0, -1))}`);
     await page.waitForURL((url) => url.href.startsWith(portal));
@@ -288,7 +285,7 @@ describe('the portal of a gateway', () => {
   it('answers no other page, and lets its own call nothing beside it', async () => {
     const portal = await demo.portal(ALICE);
     const list = `${portal}api/v1/recordings`;
-    // something on the same machine that has no policy of its own: to a browser the same site, and another origin
+    // a server on the same machine without a policy: for the browser the same site and another origin
     await page.goto(new URL('/version', await demo.portal(BOB)).href);
     const call = (path: string): Promise<string> =>
       page.evaluate(`fetch(${JSON.stringify(path)}, { mode: 'no-cors' }).then(() => '', String)`);
@@ -313,7 +310,7 @@ function rows(): Locator {
   return page.locator('tbody tr');
 }
 
-/** The one that is clicked: a view that names who has downloaded the recording says the word too. */
+/** The download link. A view that lists downloads contains the same word. */
 function downloadLink(): Locator {
   return page.getByRole('link', { name: 'Download', exact: true });
 }
@@ -332,7 +329,7 @@ async function open(who: string): Promise<void> {
   await player().waitFor();
 }
 
-/** Clicks on the time line, `part` of its length from its left end. */
+/** Clicks the time line at `part` of its length. */
 async function seek(part: number): Promise<void> {
   const { x, y, width, height } = (await page.getByRole('slider').boundingBox())!;
   await page.mouse.click(x + width * part, y + height / 2);
@@ -345,7 +342,7 @@ function screenText(): Promise<string> {
     .then((lines) => lines.map((line) => line.trimEnd()).join('\n'));
 }
 
-/** Waits for a line that is exactly `text`. */
+/** Waits for a line with exactly this text. */
 async function shows(text: string): Promise<void> {
   await expect.poll(async () => (await screenText()).split('\n'), { timeout: 10_000 }).toContain(text);
 }

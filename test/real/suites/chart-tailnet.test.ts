@@ -1,6 +1,6 @@
 /**
- * The containers of the chart's pods, as real processes: the stock image's own entry point (containerboot) with real
- * tailscaled, and beside it our role, with exactly the variables and files that the chart gives them.
+ * Containers of the chart's pods as real processes: the entry point of the stock image (containerboot) with real
+ * tailscaled, and tailcast, with the variables and files of the chart.
  */
 import { once } from 'node:events';
 import {
@@ -87,7 +87,7 @@ async function startPod(
   tailscaled: string,
 ): Promise<void> {
   folder = join(rig.folder, POD);
-  // Others must be able to pass through: the pod's user is not the one who runs the tests.
+  // The pod's user is not the user of the tests, so the folder must be accessible.
   chmodSync(rig.folder, 0o755);
   const pod = manifests.find(
     (manifest): manifest is Workload =>
@@ -141,7 +141,7 @@ async function startPod(
   );
 }
 
-/** Folders that belong to the pod's user, as fsGroup makes them. */
+/** Folders of the pod's user, as with fsGroup. */
 function volumes(names: readonly string[]): Record<string, string> {
   mkdirSync(folder, { mode: 0o755 });
   return Object.fromEntries(
@@ -154,7 +154,7 @@ function volumes(names: readonly string[]): Record<string, string> {
   );
 }
 
-/** The variables of a container, with its mount paths replaced by the folders that stand for them. */
+/** Variables of a container, with mount paths replaced by local folders. */
 function variablesOf(container: Container, directories: Record<string, string>): Record<string, string> {
   const mounts = (container.volumeMounts as readonly { name: string; mountPath: string }[]).toSorted(
     (a, b) => b.mountPath.length - a.mountPath.length,
@@ -174,7 +174,7 @@ function variablesOf(container: Container, directories: Record<string, string>):
   return Object.fromEntries(values);
 }
 
-/** As the pod's user where the tests may change users, and with nothing of this process's environment. */
+/** Runs as the pod's user if the tests may change users, without the environment of this process. */
 function launch(name: string, command: readonly string[], environment: Record<string, string>): Program {
   const user = isRoot ? ['setpriv', `--reuid=${USER}`, `--regid=${USER}`, '--clear-groups'] : [];
   const settings = Object.entries(environment).map(([key, value]) => `${key}=${value}`);
@@ -197,7 +197,7 @@ async function address(): Promise<string> {
 
 const alice = (): TailnetNode => tailnet.node('alice');
 
-/** One request as alice, to the gateway's name, trusting only its authority. */
+/** Sends a request as alice to the gateway's name. Trusts only the gateway's CA. */
 async function ask(
   method: string,
   path: string,

@@ -93,8 +93,8 @@ function asAdmin(args: readonly string[], input?: string): string {
 }
 
 /**
- * Deletes, and waits until it is gone. The API server sometimes takes minutes to finish with a definition that it has only
- * just taken; each look is short, because it blocks this process.
+ * Deletes objects and waits for their removal. The API server sometimes takes minutes to finalize a new CRD. Each poll
+ * is short, because it blocks this process.
  */
 async function remove(...what: readonly string[]): Promise<void> {
   const args = ['--kubeconfig', admin, 'delete', '--ignore-not-found', '--timeout=30s', ...what];
@@ -114,7 +114,7 @@ function helmDoes(...args: readonly string[]): string {
 const podsOf = (manifests: readonly Manifest[]): readonly Workload[] =>
   manifests.filter((manifest): manifest is Workload => ['StatefulSet', 'Deployment'].includes(manifest.kind));
 
-/** What is not gone by then hangs. */
+/** Objects that exist after this time count as stuck. */
 const REMOVAL_MS = 150_000;
 const ROLE_KINDS = ['Role', 'ClusterRole'];
 const componentOf = ({ metadata }: Manifest): string | undefined =>
@@ -138,7 +138,7 @@ describe.each(exampleNames())('the chart with examples/%s.yaml', (name) => {
   it('puts nothing into a namespace but its own, and labels everything', () => {
     for (const manifest of manifests) {
       const { kind, metadata } = manifest;
-      // Events about resources without a namespace go to `default`; nothing else of the operator does.
+      // Events about cluster-scoped resources go to `default`; no other object of the operator does.
       const events = metadata.name === `tc-operator-events-${NAMESPACE}`;
       if (!/^(ClusterRole|IngressClass)/.test(kind)) {
         expect(metadata.namespace, kind).toBe(events ? 'default' : NAMESPACE);
@@ -418,7 +418,7 @@ describe('the chart', () => {
 describe('a release in a real API server', () => {
   const objects =
     'statefulsets,services,secrets,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies';
-  /** Everything of the release, with what changes when somebody writes it. */
+  /** All objects of the release with the fields that change on a write. */
   function snapshot(): readonly string[] {
     const list = JSON.parse(
       asAdmin(['-n', NAMESPACE, 'get', objects, '-l', 'app.kubernetes.io/instance=tc', '-o', 'json']),
@@ -623,7 +623,7 @@ describe('the operator in a real API server', () => {
 });
 
 describe('a shown command', () => {
-  // Only `tailcast` is there already: the namespace of everything in this file.
+  // Only the namespace `tailcast` exists, which all objects of this file use.
   const words = (command: string): Words =>
     command.startsWith('kubectl create namespace') ? { 'namespace tailcast': 'namespace shown' } : {};
 

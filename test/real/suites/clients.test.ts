@@ -1,6 +1,6 @@
 /**
- * Clients besides kubectl: the libraries that programs use, and what a dashboard's frontend speaks. Each does the same at
- * the API server and through a gateway that records, and must see the same.
+ * Clients other than kubectl: client libraries and the protocol of a dashboard's frontend. Each runs the same calls
+ * directly and through a recording gateway, and must get the same results.
  */
 import { execFile } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
@@ -26,10 +26,10 @@ import { type PythonClient, ensurePythonClient } from '../support/python.ts';
 const run = promisify(execFile);
 const INFORMERS = 200;
 const withFabric8 = hasMaven('fabric8 is not driven');
-// Here and not in a hook: the first build takes minutes.
+// At module level instead of in a hook, because the first build takes minutes.
 const kubeRs = await ensureKubeRsClient();
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
-/** Client → column → what was seen to work, with the versions it worked on. */
+/** Client → column → versions with which the operation worked. */
 const seen = new Map<string, Map<string, KubernetesVersion[]>>();
 let counter = 0;
 
@@ -88,8 +88,8 @@ describe.each(versions)('Kubernetes %s', (version) => {
   }
 
   /**
-   * What the programs of other languages are asked alike.
-   * @param act runs the program; its arguments begin with what is to be done and the kubeconfig
+   * Calls for programs in other languages.
+   * @param act runs the program; its arguments start with the call and the kubeconfig
    */
   function itDoesTheOrdinary(
     name: string,
@@ -294,7 +294,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       const script = 'while read line; do echo "out $line"; echo "err $line" >&2; done; echo end';
       const attached: string[] = [];
       try {
-        // Each its own: the pod ends with its input.
+        // One pod per call, because the pod stops at the end of its input.
         const answer = await both(async (kubeconfig) => {
           const talking = `${pod}-${attached.length}`;
           attached.push(talking);

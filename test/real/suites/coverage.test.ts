@@ -1,4 +1,4 @@
-/** `tailcast coverage` on the audit log of a real API server: what is recorded, what went past the gateway, and nothing else. */
+/** `tailcast coverage` with the audit log of a real API server: recorded sessions and sessions without the gateway. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

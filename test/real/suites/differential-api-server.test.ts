@@ -1,7 +1,4 @@
-/**
- * Requests read by us and by a running API server: what it wrote into its audit log, what it answered, and whom it took
- * the caller for.
- */
+/** Compares our reading of requests with a running API server: its audit log, its responses and its caller identity. */
 import { randomUUID } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -49,7 +46,7 @@ function readRequest({ method, target }: RequestLine): Reading | undefined {
   }
 }
 
-/** What the audit log of the API server would say if it read the request as we do. */
+/** Expected audit event of a request according to our reading. */
 function expectedEvent({ info }: Reading): object {
   if (!info.isResourceRequest) return { verb: info.verb };
   const members = {
@@ -60,7 +57,7 @@ function expectedEvent({ info }: Reading): object {
     apiVersion: info.apiVersion,
     subresource: info.subresource,
   };
-  // Go leaves empty members out.
+  // Go omits empty fields.
   return {
     verb: info.verb,
     objectRef: Object.fromEntries(Object.entries(members).filter(([, value]) => value !== '')),
@@ -87,23 +84,25 @@ const ROUTES: Readonly<Record<string, RequestClass>> = {
   'nodes/proxy': 'nodeProxy',
 };
 
-/** The class that the API server's own view of a request asks for, or undefined when it is no road to a session. */
+/**
+ * Request class according to the audit event of the API server, or undefined for a request that cannot open a session.
+ */
 function sessionRoute(event: AuditEvent): RequestClass | undefined {
   const { resource = '', subresource = '', apiGroup, apiVersion } = event.objectRef ?? {};
-  // the tail of such a request is another API server's, whichever program serves the group
+  // the rest of such a path belongs to another API server
   if (apiGroup !== undefined && subresource === 'proxy') return 'otherProxy';
   if (apiGroup !== undefined || apiVersion !== 'v1') return undefined;
   return ROUTES[`${resource}/${subresource}`];
 }
 
-/** What only the handlers of exec, attach and port-forward answer to a request without an upgrade. */
+/** True if the handler of exec, attach or port-forward rejected a request without an upgrade. */
 function reachedStreamHandler({ status, body }: RawResponse): boolean {
   return status === 400 && /upgrade request required/i.test(body);
 }
 
 const ROLE = 'differential';
 
-/** A caller who may read everything and connect to everything, and change nothing. */
+/** Creates a user who may read and connect to everything, and change nothing. */
 async function prepare(cluster: Kubernetes): Promise<void> {
   const rbac = '/apis/rbac.authorization.k8s.io/v1';
   await cluster.api('POST', `${rbac}/clusterroles`, {
@@ -132,7 +131,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
     roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: ROLE },
     subjects: [
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'User', name: 'rig-nobody' },
-      // Without it, somebody impersonated as unauthenticated could not ask who they are.
+      // Without it, a user who is impersonated as unauthenticated may not create a SelfSubjectReview.
       { apiGroup: 'rbac.authorization.k8s.io', kind: 'Group', name: 'system:unauthenticated' },
     ],
   });
@@ -143,7 +142,7 @@ async function prepare(cluster: Kubernetes): Promise<void> {
   });
 }
 
-/** An API group that is served by another program, which is not there: the API server only passes requests on. */
+/** Registers an API group of an absent server, so the API server only forwards requests. */
 async function registerGroup(rig: Rig, cluster: Kubernetes): Promise<void> {
   await cluster.api('POST', '/apis/apiregistration.k8s.io/v1/apiservices', {
     metadata: { name: 'v1.aggregated.example' },
@@ -218,7 +217,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
     return { method, target, headers: [...headers, 'Content-Length', '0'] };
   }
 
-  /** Events by Audit-ID; the first one of each, which is there as soon as the answer has begun. */
+  /** First audit event of each Audit-ID. It exists when the response has started. */
   async function auditEvents(prefix: string, sent: number): Promise<ReadonlyMap<string, AuditEvent>> {
     let seen = -1;
     return rig.until('the audit log is complete', async () => {
@@ -226,7 +225,7 @@ describe.each(clusters)(`API server $version (TEST_SEED=${seed})`, ({ version, r
       for (const event of cluster.audit()) {
         if (event.auditID.startsWith(prefix) && !events.has(event.auditID)) events.set(event.auditID, event);
       }
-      // Not every request is audited: wait for the log to come to rest.
+      // Some requests are not audited, so wait until the log stops growing.
       const atRest = events.size === seen && events.size > sent / 2;
       seen = events.size;
       await new Promise((done) => setTimeout(done, 500));
@@ -339,7 +338,7 @@ function judge(
     unaudited: 0,
     sessions: 0,
     streamHandlers: 0,
-    /** What the API server took for a request to the program that serves the other group. */
+    /** Requests that the API server forwarded to the server of the other group. */
     passedOn: 0,
     otherProxies: 0,
     endless: 0,
@@ -378,7 +377,7 @@ function problemOf(
     return 'a stream handler behind a request that we call something else';
   }
   if (event === undefined) {
-    // The one request that dies before it is audited: a verb in the path and nothing behind it.
+    // The only request that fails before its audit event: a verb in the path without a resource.
     const dies = response.status === 500 && info.isResourceRequest && info.parts.length === 0;
     return dies ? undefined : 'not in the audit log';
   }
@@ -404,7 +403,7 @@ interface Review {
   readonly status: { readonly userInfo: UserInfo };
 }
 
-/** The user that a `SelfSubjectReview` shows when everything we meant has arrived, and nothing else. */
+/** Expected `SelfSubjectReview` if all impersonation headers arrived, and no others. */
 function meantUser({ user, groups, extra }: ImpersonationTarget): UserInfo {
   const authenticated = groups.includes('system:authenticated') || groups.includes('system:unauthenticated');
   const values: Record<string, string[]> = {};
@@ -460,7 +459,7 @@ function ownIdentity({ user, groups }: ImpersonationTarget): readonly string[] {
   return ['Impersonate-User', bytes(user), ...groups.flatMap((group) => ['Impersonate-Group', bytes(group)])];
 }
 
-/** Headers of a client that tries to be somebody else: never the caller of {@link randomTarget}. */
+/** Headers of a client that claims another identity; never the identity of {@link randomTarget}. */
 function clientHeaders(random: Random): readonly string[] {
   const tries: readonly (readonly [string, string])[] = [
     ['Impersonate-User', 'root'],

@@ -52,7 +52,7 @@ function accept(target: string): Target | undefined {
   }
 }
 
-/** What the oracle would answer if it read the request as we do, as text. */
+/** Response of the oracle for a request according to our reading, as text. */
 function ourReading(method: string, target: Target): string {
   const info = parseRequestInfo(method, target);
   const query = Map.groupBy(target.query, ([name]) => name);

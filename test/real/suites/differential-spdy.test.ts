@@ -64,7 +64,7 @@ describe(`SPDY (TEST_SEED=${seed})`, () => {
       if (written !== undefined) return damage(random, bytesOf(written));
       const deflate = randomDeflater(random, { odd: true });
       const bytes = join(...randomFrames(random).map((frame) => encodeOurs(frame, deflate)));
-      // What is odd inside the compressed headers shows only if the bytes around it are whole.
+      // Errors in compressed headers are visible only if the surrounding bytes are valid.
       return random.oneIn(2) ? bytes : damage(random, bytes);
     });
     const answers = await askOracle<Decoded>(
@@ -78,7 +78,7 @@ describe(`SPDY (TEST_SEED=${seed})`, () => {
       const ours = decodeOurs(segments(random, bytes));
       const outcome = relation(ours.frames, go.frames);
       outcomes.add(outcome);
-      // Shorter without a refusal would mean that we wait for bytes where Go acts.
+      // Fewer frames without an error would mean that our parser waits for bytes and Go's does not.
       const waits = outcome === 'shorter' && ours.refused === undefined;
       if (outcome === 'different' || outcome === 'longer' || waits)
         problems.push({ bytes: base64(bytes), ours, go });

@@ -101,7 +101,7 @@ function readProxyHeader(chunks: readonly Uint8Array[]): {
   }
 }
 
-/** What the oracle would say if it read the header as we do. */
+/** Response of the oracle for a header according to our reading. */
 function proxyReading(header: ProxyHeader, rest: Uint8Array): object {
   const end = { rest: base64(rest) };
   if (header.kind === 'local') return { local: true, ...end };
@@ -155,8 +155,8 @@ describe(`PROXY headers (TEST_SEED=${seed})`, () => {
       }
       const ours = proxyReading(header, rest);
       const same = go.error === undefined && JSON.stringify(ours) === JSON.stringify(goReading(go));
-      // The text of the protocol (§2.2): LOCAL and AF_UNSPEC are accepted whatever stands behind them. The library wants
-      // sense there; nobody's address is taken from either.
+      // The specification (§2.2) accepts LOCAL and AF_UNSPEC with any content. The library validates the content.
+      // Neither uses an address from it.
       const local = header.kind === 'local' && go.error !== undefined;
       outcomes.add(
         same ? 'equal' : go.error === undefined ? 'different' : `accepted by us alone, ${header.kind}`,
@@ -180,9 +180,9 @@ interface GoGrants {
   readonly recording: readonly KubernetesRule[];
 }
 
-/** What we refuse although the reference reads it: each by the words of our refusal. */
+/** Reasons for which only our parser rejects input: patterns of our error messages. */
 const STRICTER: readonly (readonly [name: string, pattern: RegExp])[] = [
-  // Never written by tailscaled.
+  // tailscaled never writes these.
   ['a member in other letter case', /is spelled in other letter case/],
   [
     'two members of one name, or of names that differ in case only',
@@ -229,7 +229,7 @@ function sameGrants(ours: OurGrants, go: GoGrants): boolean {
   );
 }
 
-/** Refusals that only we make must be of a kind listed above. */
+/** Returns an error for which only our parser rejects input, unless a pattern above matches it. */
 function unlistedRefusal(ours: TailcastError, stricter: ReturnType<typeof createTally>): boolean {
   const known = STRICTER.find(([, pattern]) => pattern.test(`${ours.code} ${ours.message}`));
   stricter.add(known?.[0] ?? 'UNKNOWN');
@@ -282,7 +282,7 @@ describe(`grants (TEST_SEED=${seed})`, () => {
   );
 });
 
-/** JSON text of a whois answer, in which any part may be missing, odd, repeated or of another type. */
+/** JSON text of a whois response with parts that may be missing, repeated, invalid or of another type. */
 function randomWhois(random: Random): string {
   const odd = random.oneIn(2);
   const rules = (): string => list(random, odd, random.below(4), () => randomRule(random, odd));

@@ -1,4 +1,4 @@
-/** WebSocket frames and what they carry, read and written by us and by the libraries at both ends. */
+/** Compares our parser of WebSocket frames and streams with the libraries of both peers. */
 import { describe, expect, it } from 'vitest';
 import {
   createWebSocketScanner,
@@ -26,7 +26,9 @@ interface Decoded {
   readonly error?: string;
 }
 
-/** Who reads: the server library of Kubernetes takes every frame for a message, the one of kubectl follows the RFC. */
+/**
+ * Kind of reader: the server library of Kubernetes treats every frame as a message; kubectl's library follows the RFC.
+ */
 interface Peer {
   readonly peer: 'x-net' | 'gorilla';
   readonly server: boolean;
@@ -66,7 +68,7 @@ function scan(
     frame.parts.push(bytes);
     frame.whole = last;
   }
-  // What the last chunk still held of an unfinished frame went down with the refusal.
+  // The rest of an unfinished frame was discarded with the error.
   if (refused !== undefined && frames.at(-1)?.whole === false) frames.pop();
   return {
     frames: frames.map(({ parts, ...frame }) => ({ ...frame, payload: join(...parts) })),
@@ -75,7 +77,10 @@ function scan(
   };
 }
 
-/** What a reader of Kubernetes' server makes of frames: each data frame is a message; a close ends it all. */
+/**
+ * Messages according to the server library of Kubernetes: each data frame is a message, and a close frame ends the
+ * stream.
+ */
 function asServerMessages(frames: readonly Frame[]): Message[] {
   const messages: Message[] = [];
   let opcode = 0;
@@ -88,13 +93,13 @@ function asServerMessages(frames: readonly Frame[]): Message[] {
   return messages;
 }
 
-/** What the RFC makes of them: messages when they are complete, control frames between them. */
+/** Messages according to the RFC: complete messages, with control frames in between. */
 function asMessages(frames: readonly Frame[]): Message[] {
   const messages: Message[] = [];
   let open: Frame | undefined;
   for (const frame of frames) {
     if (!frame.whole) break;
-    // The caller's part: no extension was negotiated, so nothing may set these.
+    // Extensions were not negotiated, so these bits must be 0.
     if (frame.rsv !== 0) break;
     if (frame.opcode === OPCODE.close) {
       messages.push({ opcode: OPCODE.close, data: '' });
@@ -120,7 +125,7 @@ function payloadOf(random: Random): Uint8Array {
   return random.bytes(random.pick([0, 1, 2, 20, 125, 126, 127, 200, 1000, random.oneIn(20) ? 66_000 : 3]));
 }
 
-/** A stream of legal messages, some in fragments with control frames between, ended by a close or not. */
+/** A stream of valid messages, partly fragmented, with or without a final close frame. */
 function randomStream(random: Random, masked: boolean, fragments: boolean): Uint8Array {
   const frames: Uint8Array[] = [];
   const add = (opcode: number, fin: boolean, payload: Uint8Array): void => {
@@ -205,12 +210,12 @@ describe(`WebSocket (TEST_SEED=${seed})`, () => {
         const outcome = relation(ours, theirs);
         const rsv = frames.some((frame) => frame.rsv !== 0);
         outcomes.add(outcome);
-        // A close is not a message, and whether its code may be used is for the caller to say.
+        // A close frame is not a message. The caller checks its code.
         const badClose =
           outcome === 'longer' && /bad close code|invalid utf8 payload|invalid close/.test(go.error ?? '');
         if (badClose) badCloses++;
         else if (outcome === 'longer') problems.push({ bytes: base64(bytes), ours, theirs, go: go.error });
-        // It takes what there is of a frame for the whole when the connection ends, and be it nothing.
+        // At the end of the connection, the library treats an incomplete or empty frame as complete.
         const cutShort = cut && theirs.length === ours.length + 1 && theirs.at(-1)?.data === '';
         const waits = outcome === 'shorter' && refused === undefined && !rsv && !cutShort;
         if (outcome === 'different' || waits)
@@ -286,7 +291,7 @@ describe(`terminal sizes (TEST_SEED=${seed})`, () => {
     const problems: object[] = [];
     for (const [index, bytes] of inputs.entries()) {
       const go = answers[index]!;
-      // One byte at a time: nothing read before the refusal is lost with the rest of its chunk.
+      // One byte per chunk, so that no frame before the error is discarded.
       const chunks = Array.from(bytes, (byte) => Uint8Array.of(byte));
       const { pieces, refused } = feed(createResizeParser(), chunks);
       const outcome = relation(pieces, go.sizes);

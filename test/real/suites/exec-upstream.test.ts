@@ -30,7 +30,7 @@ interface Kubeconfig {
   readonly users: readonly { readonly user: { readonly token?: string } }[];
 }
 
-/** The Status that ends `command` for a client that asks for `v5.channel.k8s.io`. */
+/** The Status after `command` for a client of `v5.channel.k8s.io`. */
 async function statusOf(kubeconfig: string, pod: string, command: readonly string[]): Promise<unknown> {
   const { clusters, users } = parse(readFileSync(kubeconfig, 'utf8')) as Kubeconfig;
   const { server, 'certificate-authority-data': ca = '' } = clusters[0]!.cluster;
@@ -76,7 +76,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   afterAll(() => rig.stop());
 
-  /** Someone who may get pods and, of `pods/exec`, what is given; through a gateway of their own. */
+  /** Starts a gateway for a user with `get` on pods and the given verbs on `pods/exec`. */
   async function startAs(
     ...verbs: readonly ('get' | 'create')[]
   ): Promise<(word: string, client?: Kubectl, transport?: Transport) => ReturnType<typeof runKubectl>> {
@@ -138,7 +138,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       runKubectl(client, ['exec', 'rights', '--', 'echo', word], { kubeconfig, transport });
   }
 
-  /** How the API server was asked for the exec of this word: verb and answer. */
+  /** Verb and status in the audit log for the exec with this word. */
   const asked = (word: string): readonly string[] =>
     cluster
       .audit()
@@ -215,7 +215,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       expect([code, stdout.toString()]).toEqual([0, 'gotten\n']);
       expect(asked('gotten')).toEqual(['get 101']);
     } else {
-      // since 1.35 an upgrade by GET needs `create` as well; kubectl then tries SPDY
+      // since 1.35 an upgrade by GET also needs `create`; kubectl then tries SPDY
       expect([code, stdout.toString()]).toEqual([1, '']);
       expect(stderr.toString()).toContain('cannot create resource "pods/exec"');
       expect(asked('gotten')).toEqual(['get 403', 'create 403']);

@@ -1,4 +1,4 @@
-/** A shell through the gateway while its recorders die: real kubectl on a terminal, recorders in processes of their own. */
+/** A shell through the gateway while its recorders are killed: real kubectl on a terminal, recorders as processes. */
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -121,7 +121,7 @@ async function startSite(
     one,
     two,
     kubeconfig,
-    // the deferred kill of a recorder that is dead does nothing
+    // the delayed kill of a stopped recorder has no effect
     again: async (machine, port) => {
       const recorder = await startRecorder(plan(machine, port));
       owned.defer(() => recorder.kill());
@@ -131,7 +131,7 @@ async function startSite(
   };
 }
 
-/** What the recorded terminal showed. */
+/** Output in a recording. */
 function outputOf(cast: string): string {
   return cast
     .trimEnd()
@@ -156,7 +156,7 @@ function summaryOf(recordings: readonly Recording[]): string {
   return JSON.stringify(recordings.map(({ state, problem, bytes }) => [state, problem, bytes]));
 }
 
-/** Whether `part` is `whole` with one piece taken out. */
+/** True if `part` is `whole` without one range. */
 function isCutOut(part: string, whole: string): boolean {
   let same = 0;
   while (same < part.length && part[same] === whole[same]) same += 1;
@@ -196,7 +196,7 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
       const lines = [...terminal.output().matchAll(/line-(\d+)-/g)].map(([, number]) => Number(number));
       expect(lines).toEqual(Array.from({ length: LINES }, (_, index) => index));
 
-      // the beginning is on the disk of the one that was killed
+      // the first part is on the disk of the killed recorder
       await site.again('one', site.one.port);
       const recording = await onlyRecording(site.two);
       const cast = await site.two.cast(recording.id);
@@ -224,8 +224,8 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
     expect(await terminal.ended).toBe(0);
     const lines = [...terminal.output().matchAll(/line-(\d+)-/g)].map(([, number]) => Number(number));
     expect(lines).toEqual(Array.from({ length: LINES }, (_, index) => index));
-    // The middle is on the disk of the second one. Without it the recording says what is missing, unless a copy in the
-    // bucket happens to have all of it.
+    // The middle part is on the disk of the second recorder. Without this disk, the recording reports a gap, unless the
+    // bucket has a complete copy.
     const partial = await within('the session has ended', 60_000, async () => {
       const found = await back.list();
       const [only] = found;
@@ -243,7 +243,7 @@ describe.each(['a directory', 'a bucket'] as const)('a shell whose recorder is k
       expect(isCutOut(shown, terminal.output())).toBe(true);
     }
 
-    // with that disk nothing is missing
+    // with this disk the recording is complete
     await site.again('two', site.two.port);
     const whole = await onlyRecording(back);
     expect(outputOf(await back.cast(whole.id))).toBe(terminal.output());

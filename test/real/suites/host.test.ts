@@ -73,7 +73,7 @@ beforeAll(async () => {
 
 afterAll(() => rig?.stop());
 
-/** A new certificate, as the kubelet brings a changed Secret into a pod: a folder anew, and one link that moves. */
+/** Publishes a new certificate like the kubelet updates a Secret volume: a new folder and a replaced link. */
 async function publish(): Promise<string> {
   const { certificatePem, keyPem } = await authority.issue([NAME, 'gateway']);
   versions += 1;
@@ -93,7 +93,7 @@ const files = (): Words => ({
   '--tls tailscale': `--tls files --tls-cert ${join(secret, 'tls.crt')} --tls-key ${join(secret, 'tls.key')}`,
 });
 
-/** Starts a shown `tailcast` command. What a host has at its usual places is named by variables. */
+/** Starts a documented `tailcast` command. Variables replace the usual paths of a host. */
 function tailcast(
   command: string,
   words: Words,
@@ -126,7 +126,7 @@ function tailcast(
 const saying = (program: Program, text: string): Promise<true> =>
   rig.until(`"${text}"`, async () => (program.log().includes(text) ? true : undefined), { watch: [program] });
 
-/** What a command that ends by itself has said. */
+/** Output of a command that exits. */
 async function outcome(program: Program): Promise<string> {
   await rig.until('its end', async () => (program.running ? undefined : true), { timeoutMs: 40_000 });
   return program.log();
@@ -139,7 +139,7 @@ async function dial(port: number): Promise<TLSSocket> {
   return tls;
 }
 
-/** Who the API server takes alice for, through a port of the gateway's node. */
+/** Returns alice's identity at the API server, through a port of the gateway's node. */
 async function whoAmI(port: number): Promise<{ username: string; groups: string[] }> {
   const tls = await dial(port);
   const sent = request({
@@ -158,7 +158,7 @@ async function whoAmI(port: number): Promise<{ username: string; groups: string[
 
 const ALICE = { username: 'alice@example.com', groups: expect.arrayContaining(['sre']) };
 
-/** The findings of a doctor's report that failed, apart from what this set-up does not have. */
+/** Failed findings of a doctor report, except those expected in this set-up. */
 function failures(report: string, expected: readonly string[]): readonly string[] {
   const lines = report.split('\n').filter((line) => line.startsWith('FAIL'));
   return lines.filter((line) => !expected.some((title) => line.includes(title)));
@@ -168,7 +168,7 @@ interface Report {
   readonly checks: readonly { readonly id: string; readonly status: string; readonly summary: string }[];
 }
 
-/** By the command as it is shown. */
+/** Test of each documented command. */
 const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
   'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443': async (command) => {
     const [program, ...args] = argumentsOf(command, { '127.0.0.77:8443': `127.0.0.77:${served}` });
@@ -199,7 +199,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
       const report = await outcome(tailcast(command, words, 'gateway'));
       expect(report).toMatch(/ok +.*gateway\.lab\.ts\.net .*tag:k8s-gateway/);
       expect(report).toContain('alice@example.com');
-      // Its account is the demo's administrator, who may do more than impersonate.
+      // The account is the administrator of the demo, which has more rights than impersonation.
       expect(failures(report, ['May nothing else', 'may nothing else'])).toEqual([]);
     },
 
@@ -236,7 +236,7 @@ const CASES: Readonly<Record<string, (command: string) => Promise<void>>> = {
       expect(failures(report, [])).toEqual([]);
     },
 
-  // With the role's settings in variables, as the page says.
+  // With the settings of the role as variables, as documented.
   'tailcast doctor gateway --json': async (command) => {
     const variables = {
       TAILCAST_LISTEN: `127.0.0.77:${served}`,

@@ -46,10 +46,10 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
   const state = (): string => join(rig.folder, 'runc');
 
   beforeAll(async () => {
-    // Containers have a /tmp of their own.
+    // Containers have their own /tmp.
     process.env['TMPDIR'] = '/var/tmp';
     rig = createRig();
-    // Others must be able to pass through: pods do not run as who runs the tests.
+    // Pods run as another user, so the folder must be accessible.
     chmodSync(rig.folder, 0o755);
     kubectl = (await ensurePeer('kubernetes-1.36'))['kubectl'] ?? '';
     helm = (await ensurePeer('helm'))['helm'] ?? '';
@@ -112,13 +112,13 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
 
   const settingsFile = (): string => join(rig.folder, 'pods.json');
 
-  /** What stands for the images of the chart: ours is really run, and the other is its own entry point. */
+  /** Replacements of the chart's images: tailcast's image runs, and the stock image is its entry point. */
   async function images(): Promise<Readonly<Record<string, readonly string[]>>> {
     const programs = join(rig.folder, 'programs');
     mkdirSync(programs);
     for (const [name, path] of [
       ['tailscaled', (await ensurePeer('kernel-tailscaled'))['tailscaled']],
-      // The lean one has the client inside, and answers to its own name.
+      // The lean build contains the client, and runs it under this name.
       ['tailscale', (await ensurePeer('tailnet'))['tailscaled']],
       ['containerboot', (await ensurePeer('containerboot'))['containerboot']],
     ] as const)
@@ -126,7 +126,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
     const asPodsUser = [
       'sh',
       '-c',
-      // The pod's group owns its volumes, and its user is nobody special.
+      // The pod's group owns its volumes, and its user has no privileges.
       'chgrp -R "$0" "$HOME/../../volumes" && chmod -R g+rwX "$HOME/../../volumes" && exec setpriv --reuid "$0" --regid "$0" --clear-groups --bounding-set=-all --no-new-privs "$@"',
       String(USER),
     ];
@@ -151,7 +151,7 @@ describe.skipIf(problem !== undefined)('the chart of a release', () => {
 
   const asAdmin = (...args: readonly string[]): string =>
     expectSuccess(run(kubectl, ['--kubeconfig', admin, '-n', NAMESPACE, ...args]));
-  /** Runs a program in a container of a pod, as `kubectl exec` does where the runtime is a real one. */
+  /** Runs a program in a container of a pod, like `kubectl exec`. */
   const inside = (pod: string, role: string, ...args: readonly string[]): Outcome =>
     run(runc, ['--root', state(), 'exec', `${pod}-${role}`, ...args]);
 

@@ -1,6 +1,6 @@
 /**
- * A release is made and then installed in every way there is, from its folder alone. It is made for this machine's kind of
- * processor; `INSTALL_RELEASE` names a folder with one that is there already.
+ * Builds a release for this machine's architecture and installs it in every supported way. `INSTALL_RELEASE` names a
+ * folder with an existing release.
  */
 import { spawnSync } from 'node:child_process';
 import {
@@ -156,7 +156,7 @@ describe('the npm package', () => {
   });
 });
 
-/** Node of a version from npm; gives the folder with the program. */
+/** Installs a version of Node from npm. Returns the folder of the program. */
 function installNode(home: string, major: string): string {
   if (major === '26') return join(ROOT, 'node_modules', 'node', 'bin');
   const folder = join(home, 'node');
@@ -184,7 +184,7 @@ const RECORDER_LISTEN = '127.0.0.1:8181';
 const RECORDER_URL = `http://${RECORDER_LISTEN}/`;
 const GATEWAY_LISTEN = '127.0.0.1:8443';
 
-/** Who everybody is behind a gateway with a static identity: somebody whose shells are recorded there, or not run. */
+/** Identity of all callers of a gateway with static identity: a user with enforced recording. */
 function recordedAt(recorder: string): object {
   const rule = {
     impersonate: { groups: ['system:masters'] },
@@ -199,13 +199,13 @@ function recordedAt(recorder: string): object {
   };
 }
 
-/** What kubectl is told, to say something in a shell behind the gateway. */
+/** kubectl arguments for a command in a shell behind the gateway. */
 function throughGateway(listen: string, authority: string): readonly string[] {
   const to = [`--server=https://${listen}`, `--certificate-authority=${authority}`, '--token=unused'];
   return ['--kubeconfig=/dev/null', ...to, 'exec', 'shell', '--', 'echo', 'first-shell'];
 }
 
-/** The demo, a shell in it that is recorded, and the recording found again. */
+/** Starts the demo, runs a recorded shell, and finds the recording. */
 async function firstShell(name: string, env: NodeJS.ProcessEnv, program: string): Promise<void> {
   const variables = Object.entries(env).flatMap(([name, value]) =>
     value === undefined ? [] : [`${name}=${value}`],
@@ -300,7 +300,7 @@ describe('the image, as a container', () => {
     const [listen, health, door] = [await freePort(), await freePort(), await freePort()];
     put('identity.json', JSON.stringify(recordedAt(`127.0.0.1:${listen}`)));
     const startedMs = Date.now();
-    // The network of this machine, where the cluster is.
+    // The network of this machine, which contains the cluster.
     const beside = { bundle, data, networkOf: process.pid };
     const recorder = startContainer(rig, {
       ...beside,
@@ -459,7 +459,7 @@ describe('the chart', () => {
     expectSuccess(run(helm, ['repo', 'index', folder, '--url', `${base}/v${version}`]));
     const entries = (path: string): unknown => {
       const index = parse(readFileSync(path, 'utf8')) as { entries: { tailcast: Record<string, unknown>[] } };
-      // helm says when it made the index, a release when its commit was made.
+      // helm uses the time of the index, a release the time of its commit.
       return index.entries.tailcast.map((entry) => ({ ...entry, created: undefined }));
     };
     expect(entries(file('index.yaml'))).toEqual(entries(join(folder, 'index.yaml')));
@@ -498,7 +498,7 @@ describe('the plugin of kubectl', () => {
     const [platform] = manifest.spec.platforms;
     const archive = file((platform?.uri ?? '').split('/').at(-1) ?? '');
     expect(expectSuccess(run('sha256sum', [archive]))).toContain(platform?.sha256);
-    // As krew does it: the files in a folder of their own, a link to the program on the PATH.
+    // Like krew: files in their own folder, and a link on the PATH.
     const home = mkdtempSync(join(rig.folder, 'krew-'));
     const [store, bin] = [join(home, 'store'), join(home, 'bin')];
     for (const folder of [store, bin]) mkdirSync(folder);

@@ -1,6 +1,6 @@
 /**
- * k9s, driven through a recording gateway as a person does: by its keys, and by what stands on its screen. It reads and
- * forwards ports with client-go; its shells are the kubectl that it finds.
+ * k9s through a recording gateway, controlled by keys and checked by its screen. It uses client-go for reads and port
+ * forwarding, and kubectl for shells.
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
@@ -27,7 +27,7 @@ const transports: readonly (readonly [Transport, string])[] = [
 const ESCAPE = '\x1b';
 const TAB = '\t';
 const ERASE_LINE = '\x15';
-/** What was seen to work, by column of the table, with the versions it worked on. */
+/** Versions with which each operation worked, by column of the table. */
 const seen = new Map<string, KubernetesVersion[]>();
 let counter = 0;
 
@@ -64,7 +64,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     seen.set(key, [...(seen.get(key) ?? []), version]);
   }
 
-  /** Starts it, and waits until the pod of this test stands in its list. */
+  /** Starts k9s and waits until its list contains the pod of this test. */
   async function start(transport: Transport, kubeconfig = gateways.all[0]!.kubeconfig): Promise<Screen> {
     const screen = await openK9s({ kubeconfig, transport, folder: join(rig.folder, `k9s-${counter}`) });
     open = screen;
@@ -75,7 +75,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
   const list = (screen: Screen): Promise<readonly string[]> =>
     screen.shows(new RegExp(`pods\\(default\\)\\[\\d+\\][^]*${pod} .* Running`));
 
-  /** The verb in the audit log: `create` for a client that upgrades to SPDY, `get` for one that upgrades to WebSocket. */
+  /** Verb in the audit log: `create` for an upgrade to SPDY, `get` for an upgrade to WebSocket. */
   const verbOf = (subresource: string): string | undefined =>
     cluster
       .audit()
@@ -132,7 +132,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
         kubernetes: { namespace: 'default', pod, container: 'main' },
       });
       const { text } = await gateways.archive.read(recording!.id);
-      // Its first row is k9s's own, and on the last one the shell waited for what came next.
+      // The first row belongs to k9s, and the last row is the prompt.
       const said = shown.slice(
         1,
         shown.findLastIndex((row) => row !== ''),
@@ -154,7 +154,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
       await screen.shows('<PortForward>');
       screen.type(`main::${server.port}`);
       await screen.shows(new RegExp(`Local Port: +${server.port} `));
-      // The pod's ports are this machine's: the same one is taken.
+      // Ports of the pod are ports of this machine, so the same port is in use.
       screen.type(`${TAB}${ERASE_LINE}${localPort}`);
       await screen.shows(new RegExp(`Local Port: +${localPort} `));
       screen.type(`${TAB}${TAB}\r`);
@@ -184,7 +184,7 @@ describe.each(versions)('Kubernetes %s', (version) => {
     const ca = refusing.caPem ?? '';
     const screen = await start('websocket', cluster.kubeconfig('refusing', { server, ca, token: 'unused' }));
     screen.type('s');
-    // Not asked of the screen: k9s draws its list over it as soon as kubectl has ended.
+    // Checks the output instead of the screen, because k9s draws its list when kubectl exits.
     await screen.terminal.expect(`<<K9s-Shell>> Pod: default/${pod}`);
     const printed = await screen.terminal.expect(/recorder accepted it[^\r]*\r\n/);
     expect(printed).toContain(`this session must be recorded, but no recorder accepted it: ${nobody}`);

@@ -1,6 +1,6 @@
 /**
- * Every kubectl of this machine, over both transports, through a gateway of every kind, in front of two API servers.
- * What it sees must be what it sees at the API server itself, and what is recorded must be what it saw.
+ * Every kubectl of this machine, over both transports, through each kind of gateway, in front of two API servers. Its
+ * output must equal the output without a gateway, and the recording must contain it.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Kubectl, findKubectls, speaks } from '../rig/kubectl.ts';
@@ -12,7 +12,7 @@ import { ALL_CASES, type Client, type MatrixCase, casesFor, runJob } from '../su
 import { checkAbsentApi } from '../support/absent-api.ts';
 
 const found = await findKubectls();
-/** `REAL_MATRIX=ends`: only the oldest and the newest, where time is short. */
+/** `REAL_MATRIX=ends` uses only the oldest and the newest version. */
 const kubectls =
   process.env['REAL_MATRIX'] === 'ends'
     ? found.filter((one) => one === found[0] || one === found.at(-1))
@@ -30,7 +30,7 @@ const jobs = clients.flatMap((client) =>
   })),
 );
 
-/** On 1.36 the node takes WebSockets itself; on 1.34 the API server translates them to SPDY. */
+/** The node of 1.36 accepts WebSocket; the API server of 1.34 translates WebSocket to SPDY. */
 const versions: readonly KubernetesVersion[] = ['1.36', '1.34'];
 /** The jobs that passed, by name, with the versions they passed on. */
 const passed = new Map<string, KubernetesVersion[]>();
@@ -50,12 +50,12 @@ describe.each(versions)('Kubernetes %s', (version) => {
 
   it.concurrent.each(jobs)('$name', { timeout: 180_000 }, async ({ name, client, item }) => {
     const { problems } = await runJob({ client, item, cluster, gateways });
-    // as the message: a line of the summary is all that is left of a test that passed the second time
+    // as the message, because the report of a retried test keeps only one line
     expect(problems, problems.join('\n')).toEqual([]);
     passed.set(name, [...(passed.get(name) ?? []), version]);
   });
 
-  // Alone and last: what it registers disturbs everybody's discovery.
+  // Last and separate, because the registered API disturbs discovery of other tests.
   it('an API whose server is away answers as at the API server', async () => {
     const { control, seen } = await checkAbsentApi(cluster, gateways, kubectls.at(-1)!);
     expect(control).toMatchObject({ code: 1, stderr: expect.stringContaining('ServiceUnavailable') });

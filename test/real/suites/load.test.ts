@@ -1,6 +1,6 @@
 /**
- * Does every byte arrive, whatever goes on beside it? Real kubectls, both transports, directly and through the gateway, on an idle and
- * on a busy machine. What is run is chosen by `REAL_LOAD_*`: see README.md.
+ * Checks that every byte arrives under load: real kubectl, both transports, with and without the gateway. `REAL_LOAD_*`
+ * selects the cells, see README.md.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { allCells, sampleCells, tableCells, type Cell } from '../load/cells.ts';
@@ -41,7 +41,7 @@ if (set === undefined) throw new TypeError(`REAL_LOAD_SET is one of ${Object.key
 const cells = set();
 const runs = numberOf('RUNS') ?? 1;
 const parallel = numberOf('PARALLEL') ?? 2;
-/** Cells that have not begun when the time is over are skipped, and that is said. */
+/** Cells that did not start in time are skipped and reported. */
 const untilMs = Date.now() + (numberOf('MINUTES') ?? Infinity) * 60_000;
 
 let rig: Rig;

@@ -1,6 +1,6 @@
 /**
- * The cluster's own lock: with deploy/policy applied, a real API server refuses sessions that do not come through a
- * gateway; and the accounts of deploy/rbac are enough for the gateway, and for nothing else.
+ * With deploy/policy applied, a real API server rejects sessions without the gateway. The accounts of deploy/rbac have
+ * exactly the rights of the gateway.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -40,7 +40,7 @@ describe.each<readonly [KubernetesVersion, string]>([
     token = await accountToken(cluster);
     const identity: Identity = {
       ...identityOf({ login: 'lock-user' }, undefined),
-      // not system:masters, which constrained impersonation never lets anybody be
+      // not system:masters, which constrained impersonation never allows
       capabilities: new Map([
         ['tailscale.com/cap/kubernetes', [{ impersonate: { groups: ['lock:admins'] } }]],
       ]),
@@ -97,7 +97,7 @@ describe.each<readonly [KubernetesVersion, string]>([
     return { code, stdout: stdout.toString(), stderr: stderr.toString() };
   };
 
-  /** What a start of the gateway would warn of. */
+  /** Returns the warnings of a starting gateway. */
   async function warnings(): Promise<readonly string[]> {
     const apiServer = await createApiServer({
       kubeconfig: [cluster.kubeconfig('lock-gateway', { token })],
@@ -155,7 +155,7 @@ describe.each<readonly [KubernetesVersion, string]>([
   describe('under lock', () => {
     beforeAll(async () => {
       await applyManifest(cluster, 'policy/sessions-through-gateway.yaml');
-      // the API server takes a moment to enforce a new policy
+      // the API server enforces a new policy after a delay
       await rig.until('the lock', async () => {
         const { stderr } = await run(
           cluster.kubeconfig('lock-admin', { token: cluster.tokens.admin }),
@@ -249,7 +249,7 @@ describe.each<readonly [KubernetesVersion, string]>([
       roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'view' },
       subjects: [{ kind: 'ServiceAccount', name: 'tailcast-gateway', namespace: 'tailcast' }],
     });
-    // the authorizer takes a moment to see a new binding
+    // the authorizer sees a new binding after a delay
     await expect
       .poll(warnings, { timeout: 20_000 })
       .toContainEqual(expect.stringContaining('may-nothing-else'));
@@ -288,7 +288,7 @@ describe('Kubernetes 1.36 with the accounts of `tailcast policy rbac`', () => {
       });
       return { code, text: stdout.toString() + stderr.toString() };
     };
-    // the authorizer takes a moment to see a new role
+    // the authorizer sees a new role after a delay
     await expect
       .poll(() => whoAs('--as=lock-user', '--as-group=lock:admins'), { timeout: 20_000 })
       .toMatchObject({ code: 0, text: expect.stringContaining('lock:admins') as unknown });

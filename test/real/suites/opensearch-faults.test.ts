@@ -1,4 +1,7 @@
-/** A recorder whose real OpenSearch is behind a network and a load that fail: nothing waits for it, nothing is left out unsaid, and all is there in the end. */
+/**
+ * A recorder with a real OpenSearch behind a faulty network: uploads do not wait for it, missing results are reported,
+ * and the index is complete at the end.
+ */
 import { rm } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom, runSeed } from '../../support/random.ts';
@@ -22,11 +25,16 @@ let rig: Rig;
 let opensearch: OpenSearchServer;
 let numbers = 0;
 
-/** Sessions that are stored meanwhile. */
+/** Sessions that are stored during the fault. */
 const UPLOADS = 8;
-/** An index says within this that it is behind: it looks once a second, and what it writes may be found in half of one. */
+/**
+ * Maximum time until the index reports that it is incomplete: one poll per second, and half a second until written
+ * documents are visible.
+ */
 const NOTICED_MS = 4000;
-/** An acknowledgement on a busy machine. An index that is waited for is one that never comes. */
+/**
+ * Maximum time of an acknowledgement on a busy machine. An upload that waits for the index would never be acknowledged.
+ */
 const PROMPT_MS = 10_000;
 
 interface Searched {
@@ -41,7 +49,7 @@ interface Searched {
 const search = (recorder: RecorderRig, text: string) =>
   recorder.get(`/api/v1/search?q=${encodeURIComponent(text)}&limit=100`);
 
-/** What is found of each of these, in order, once the index is whole. */
+/** Search results for each query, in order, once the index is complete. */
 async function answersOf(recorder: RecorderRig): Promise<readonly unknown[]> {
   const answers: unknown[] = [];
   for (const text of ['needle', 'row', 'needle -u3', 'u1 OR u5', '"of upload"', 'live', 'ns:prod']) {
@@ -63,7 +71,7 @@ async function whole(recorder: RecorderRig, sessions: number): Promise<void> {
   });
 }
 
-/** All that is in an index, but for when it was written. */
+/** All documents of an index without their write times. */
 async function documents(name: string): Promise<readonly unknown[]> {
   await fetch(`${opensearch.url}/${name}-v2/_refresh`, { method: 'POST' });
   const answer = await fetch(`${opensearch.url}/${name}-v2/_search?size=10000`);
@@ -81,11 +89,11 @@ function block(name: string, isBlocked: boolean): Promise<unknown> {
   });
 }
 
-/** Asks all the time what is found, and says what was left out and not said to be. */
+/** Searches repeatedly, and reports results that are missing without a notice. */
 class Watcher {
   readonly unsaid: string[] = [];
   readonly statuses = new Map<number, number>();
-  /** What has to be found or said to be missing, and since when. */
+  /** Sessions that a search must find or report as missing, and since when. */
   readonly #due = new Map<string, number>();
   #isOver = false;
   readonly #running: Promise<void>;
@@ -125,7 +133,7 @@ class Watcher {
   }
 }
 
-/** OpenSearch's own guard of its memory: requests that are larger are answered with 429 by itself. */
+/** Limits the request memory of OpenSearch, which rejects larger requests with 429. */
 function limitRequests(limit: string | null): Promise<unknown> {
   return fetch(`${opensearch.url}/_cluster/settings`, {
     method: 'PUT',
@@ -262,7 +270,7 @@ describe.skipIf(!isThere)('an OpenSearch', () => {
       await watcher.end();
       expect(watcher.unsaid).toEqual([]);
       expect(longest).toBeLessThan(PROMPT_MS);
-      // or the trouble was none
+      // otherwise the fault had no effect
       expect(proxy.met.size).toBeGreaterThan(0);
       if (end !== undefined) expect(proxy.met.get('server')).toBeGreaterThan(0);
       const spool = `${recorder.directory}.second`;

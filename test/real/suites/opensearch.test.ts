@@ -1,4 +1,4 @@
-/** The search over a real OpenSearch: the suite of all engines, and what a server can do that files cannot. */
+/** Search with a real OpenSearch: the suite of all engines, and features of a server. */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -44,14 +44,14 @@ import { createRig, type Rig } from '../rig/rig.ts';
 import { hasMaven } from '../support/maven.ts';
 
 const isThere = hasMaven('the search over OpenSearch is not driven');
-// Here and not in a hook: the first build takes minutes.
+// At module level instead of in a hook, because the first build takes minutes.
 if (isThere) await ensureOpenSearch();
 
 let rig: Rig;
 let opensearch: OpenSearchServer;
 let numbers = 0;
 
-/** An index of its own. */
+/** A new index. */
 function newIndex(more: Partial<ServerIndex> = {}): ServerIndex {
   numbers += 1;
   return { url: opensearch.url, name: `test${numbers}`, which: 'current', shards: 1, owner: 'me', ...more };
@@ -94,7 +94,7 @@ async function search(recorder: RecorderRig, text: string): Promise<Searched | u
   return status === 200 ? (JSON.parse(body) as Searched) : undefined;
 }
 
-/** Once so many sessions are found. */
+/** Resolves when a search finds `count` sessions. */
 function found(recorder: RecorderRig, text: string, count = 1): Promise<Searched> {
   return until(async () => {
     const answer = await search(recorder, text);
@@ -181,7 +181,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       const contents = await Promise.all(
         below
           .filter((entry) => entry.isFile())
-          // one of these may be merged away meanwhile
+          // a merge may remove one of these files
           .map((entry) => readFile(join(entry.parentPath, entry.name), 'latin1').catch(() => '')),
       );
       return contents.some((content) => content.includes(word));
@@ -338,7 +338,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     const indices = await (await fetch(`${opensearch.url}/_cat/indices/${name}-*?h=index`)).text();
     expect(indices.trim()).toBe(`${name}-v4-000002`);
     await found(recorder, 'needle', 3);
-    // somebody takes a document out
+    // a user deletes a document
     const [victim] = await recorder.list();
     await fetch(
       `${opensearch.url}/${name}-v4/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
@@ -392,7 +392,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     onTestFinished(() => rm(`${first.directory}.second`, { recursive: true, force: true }));
     await uploadWhole(second.recorder, cast('needle elsewhere'));
     await found(second, 'needle', 1);
-    // it lists nothing of what runs elsewhere without a shared bucket, and leaves its text where it is
+    // without a shared bucket it does not list sessions of other recorders, and keeps their text
     await until(async () => ((await documents(name)).length === 4 ? true : undefined));
     running.end();
     await found(first, 'needle state:completed', 2);

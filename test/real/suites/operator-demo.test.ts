@@ -1,4 +1,4 @@
-/** What `npm run demo:real -- operator` prints works when it is pasted. */
+/** Runs the commands that `npm run demo:real -- operator` prints. */
 import { execFileSync, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
@@ -29,7 +29,7 @@ it.skipIf(!isPossible)('shows the operator, and leaves nothing behind', { timeou
     const [, holder = ''] = /nsenter --target (\d+) /.exec(said) ?? [];
     expect(() => process.kill(Number(holder), 0)).toThrow('ESRCH');
   } finally {
-    // Its reaper ends everything else.
+    // The reaper stops all other processes.
     demo.kill('SIGKILL');
   }
 });

@@ -1,4 +1,7 @@
-/** Gateways and HTTPRoutes on real peers, with the Gateway API's own CRDs: by tailscaled, and by a server of ours beside it. */
+/**
+ * Gateway resources and HTTPRoutes with real peers and the CRDs of the Gateway API: served by tailscaled, or by
+ * `tailcast ingress`.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';
 import { createTestAuthority, type TestAuthority } from '../../support/issued-certificates.ts';

@@ -1,4 +1,6 @@
-/** ProxyGroups of type ingress on real peers: Services and Ingresses under addresses that all nodes of a group share. */
+/**
+ * ProxyGroups of type ingress with real peers: Services and Ingresses with addresses that all nodes of a group share.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   clientPod,
@@ -21,10 +23,10 @@ const INGRESSES = '/apis/networking.k8s.io/v1/namespaces/default/ingresses';
 const GROUPS = '/apis/tailscale.com/v1alpha1/proxygroups';
 const SETS = `/apis/apps/v1/namespaces/${NAMESPACE}/statefulsets`;
 const PATIENT = { timeoutMs: 150_000 } as const;
-/** Connections of one load, and how long each waits for its answer. */
+/** Concurrent connections of a load, and the timeout of each. */
 const AT_A_TIME = 4;
 const LIMIT_MS = 1500;
-/** Connections that are open when an address goes over wait for their time limit; the next ones do not. */
+/** Connections that are open when an address moves wait for their timeout; later ones do not. */
 const SILENT_MS = 2500;
 const OF = (group: string) => ({ 'tailscale.com/proxy-group': group });
 
@@ -289,7 +291,7 @@ describe.skipIf(problem !== undefined)(
         );
       }
       for (const { failed, silentMs } of results) {
-        // An address goes over to another node twice: what is open then ends.
+        // The address moves to another node twice, which closes open connections.
         expect(failed).toBeLessThanOrEqual(2 * AT_A_TIME);
         expect(silentMs).toBeLessThan(SILENT_MS);
       }
@@ -313,7 +315,7 @@ describe.skipIf(problem !== undefined)(
         ] as const) {
           const first = await primary();
           const load = site.load('client', `http://${shop}/`, AT_A_TIME, 2000, LIMIT_MS);
-          // Some answers come before.
+          // Earlier responses are possible.
           await ask(shop);
           if (end === 'killed') site.kill(NAMESPACE, first);
           else await site.cut(NAMESPACE, first);

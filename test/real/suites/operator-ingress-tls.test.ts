@@ -1,4 +1,4 @@
-/** Ingresses with certificates of their own on real peers: tailscaled leads connections to a server of ours beside it. */
+/** Ingresses with their own certificates and real peers: tailscaled forwards connections to `tailcast ingress`. */
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { objectNameOf } from '../../../src/operator/workload/workload.ts';

@@ -55,7 +55,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
       spec: { ingressClassName: 'tailscale', ...spec },
     });
   const read = async (name: string): Promise<Shown> => (await api('GET', `${INGRESSES}/${name}`)) as Shown;
-  /** Where callers are told to go. */
+  /** Addresses in the status, for callers. */
   const shown = (name: string): Promise<{ hostname: string; ports: { port: number }[] }> =>
     until(`${name} to say where it is`, async () => {
       const entry = (await read(name)).status?.loadBalancer?.ingress?.[0];
@@ -158,7 +158,7 @@ describe.skipIf(problem !== undefined)(`Ingresses${problem === undefined ? '' : 
     );
     const times = await site.lines('client', `http://${address}/?lines=5`);
     expect(times).toHaveLength(5);
-    // They are 300 ms apart where they come from; held back, they would come together.
+    // The lines leave the server 300 ms apart. Buffered lines would arrive together.
     expect(times.at(-1)).toBeGreaterThan(800);
   });
 
