@@ -55,6 +55,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/exec-upstream.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  migrate: {
+    file: 'suites/migrate.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw', 'reference'],
+  },
   load: { file: 'suites/load.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   watches: { file: 'suites/watches.test.ts', peers: ['kubernetes-1.36'] },
   lock: {

@@ -56,7 +56,15 @@ export async function install(rig: Rig, cluster: Kubernetes): Promise<{ readonly
   }
   for (const manifest of manifests('deploy/rbac/operator.yaml')) await create(cluster, manifest);
   await rig.until('the APIs', async () => {
-    for (const plural of ['recorders', 'proxygroups', 'connectors', 'proxyclasses', 'dnsconfigs']) {
+    for (const plural of [
+      'recorders',
+      'tailnets',
+      'proxygroups',
+      'proxygrouppolicies',
+      'connectors',
+      'proxyclasses',
+      'dnsconfigs',
+    ]) {
       await cluster.api('GET', `/apis/tailscale.com/v1alpha1/${plural}`);
     }
     return true;

@@ -8,6 +8,7 @@ export interface StoredRecording {
   readonly command?: string;
   readonly kind: string;
   readonly result?: string;
+  readonly trust?: string;
   readonly width: number;
   readonly height: number;
   readonly kubernetes?: { readonly namespace: string; readonly pod: string; readonly container: string };
