@@ -6,7 +6,9 @@ import { runCommand } from '../support/run-command.ts';
 const path = (relative: string): string => fileURLToPath(new URL(`../../${relative}`, import.meta.url));
 const page = readFileSync(path('docs/migration-reports.md'), 'utf8');
 const reports = [
-  ...page.matchAll(/```console\n\$ tailcast migrate check --objects (\S+)\n([\s\S]*?)```\n\nExit code (\d)\./g),
+  ...page.matchAll(
+    /```console\n\$ tailcast migrate check --objects (\S+)\n([\s\S]*?)```\n\nExit code (\d)\./g,
+  ),
 ].map(([, file = '', report = '', code = '']) => ({ file, report, code: Number(code) }));
 
 describe('docs/migration-reports.md', () => {
