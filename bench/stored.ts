@@ -18,6 +18,8 @@ import { createSilentLogger } from '../src/observe/logger.ts';
 import { RecordingSession } from '../src/recording/session.ts';
 import { createSealKeys } from '../src/tsrecorder/store/seal-keys.ts';
 import { bytesWritten } from '../test/support/session-sink.ts';
+import { LineBatch } from '../src/wire/recorder-api/line-batch.ts';
+import { isUtf8 } from 'node:buffer';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
@@ -72,11 +74,10 @@ function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
   let nowMs = 0;
   const session = new RecordingSession(
     {
-      annotations: true,
-      frames: false,
-      survives: false,
+      createBatch: () => new LineBatch(isUtf8),
+      policy: 'bestEffort',
       write: (lines) => void written.push(bytesWritten(lines)),
-      room: () => undefined,
+      whenShown: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,
     },

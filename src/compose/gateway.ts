@@ -15,14 +15,16 @@ import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
-import type { Policy } from '../proxy/gate/policy.ts';
+import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
 import { createProxyServer, MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
+import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
+import { findRecorders } from '../recording/find-recorders.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
 import { createRequestEvents, REQUEST_EVENT_LIMITS, type RequestEvents } from '../recording/request-event.ts';
 import type { Identity } from '../tailnet/identity.ts';
@@ -242,16 +244,15 @@ async function openServer(parts: {
     upgrade: createUpgradeHandler({
       ...common,
       connect: upstream.connect,
-      execUpstream: config.execUpstream,
+      ...(config.execUpstream === 'spdy' ? { translateExec: translateToSpdy } : {}),
       recorders,
-      resolveRecorderTags: tailnet.resolveRecorderTags,
-      carriesTag: tailnet.carriesTag,
+      findRecorders: (recording, during) => findRecorders(recording, tailnet, during),
       sessions,
       buffers: openBuffers(config, metrics),
       counts: createSessionCounts({ perUser: policy.sessions.perUser, total: policy.sessions.total }),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
-      refusedPorts: policy.refusedPorts,
+      isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
       unixMs: Date.now,
       signal,
     }),

@@ -22,7 +22,7 @@ import {
   type RecorderUpload,
   type UploadLimits,
 } from './recorder-upload.ts';
-import { DelayRoom } from './save-delay.ts';
+import { BurstBudget } from './delivery-window.ts';
 
 /** Timeouts of the recorder client, in milliseconds. */
 export interface RecorderClientLimits extends UploadLimits {
@@ -131,7 +131,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
     limits: { stallMs: limits.finishTimeoutMs, ...deps.lateLimits },
   });
   const { journals } = deps;
-  const delayRoom = new DelayRoom();
+  const burstBudget = new BurstBudget();
   journals?.start(late);
   return {
     late,
@@ -170,7 +170,7 @@ export function createRecorderClient(deps: RecorderClientDeps): RecorderClient {
                 return late.take({ sessionId, recorders, rest, events, journal: end });
               },
             }),
-        delayRoom,
+        burstBudget,
         ...(journal === undefined ? {} : { journal }),
       });
     },

@@ -1,65 +1,73 @@
 /**
- * The sink of one session's recording, as lines or as frames: bounded by the bytes the recorder has not acknowledged,
- * which are kept so that they can be sent again.
+ * The upload of one recording to a recorder, and to another one if the recorder is lost. Unacknowledged bytes are
+ * retained, so that they can be sent again. `delivery-window.ts` decides when the client may see them.
  *
  * ```
- *            ┌────── released by acks ──────┐┌────── kept, ≤ limit + one write ──────┐
- *  recording │ acknowledged                 ││ sent, not acknowledged                │
- *            └──────────────────────────────┘└───────────────────────────────────────┘
+ *            ┌─── released by acknowledgements ───┐┌── retained, ≤ window + one write ──┐
+ *  recording │ acknowledged                       ││ sent, not acknowledged             │
+ *            └────────────────────────────────────┘└────────────────────────────────────┘
  *
  *   open ──finish──► finishing ──confirmed──► done
  *    │ ▲                │ ▲
  *  lost │ resumed      lost │ resumed
  *    ▼ │                ▼ │
- *   moving ────────────────────nobody took over────► lost ──leave──► delivered later
+ *   moving ────────── no recorder continues ────────► lost ──leave──► late delivery
  * ```
  *
- * When the connection is lost, another recorder that can continue a session gets everything since the last
- * acknowledgement. What is kept is in a journal on disk as well, so that it outlives this process; while it cannot be,
- * or is not yet (`save-delay`), every writer waits for acknowledgements. Full queue: the writer waits; with no queue at
- * all it waits for every write, and nothing is shown that is not durable. Nobody takes over: every writer fails, `lost`
- * resolves, and what is kept goes to whoever delivers it later, with the lines that `leave` closes it with.
+ * If the connection is lost, another recorder that can continue a session gets everything since the last
+ * acknowledgement. If no recorder continues it, every writer fails, `lost` resolves, and the retained bytes and the
+ * lines of `leave` become a late delivery.
  */
+import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
+import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
 import { FrameBatch } from '../wire/recorder-api/upload-frame.ts';
+import { DeliveryWindow, type BurstBudget, type DeliveryPolicy } from './delivery-window.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { UploadRest } from './late-end.ts';
-import { Preamble } from './preamble.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
-import { DelayRoom, SaveDelay } from './save-delay.ts';
+
+/** Events that become one `write`, in the encoding of the upload. */
+export interface EventBatch {
+  readonly length: number;
+  /** True if annotations are supported, and output keeps its exact bytes. */
+  readonly annotations: boolean;
+  /** Adds complete lines. */
+  text(lines: string): void;
+  /** Adds an output event. `bytes` must not change until the batch is taken. */
+  output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
+  /** Returns all events and empties the batch. The result is valid until the next addition. */
+  takePieces(): readonly Uint8Array[];
+}
 
 export interface RecorderUpload {
   /** Address (`ip:port`) of the recorder that has the session now. */
   readonly address: string;
   readonly protocol: 'v2' | 'v1';
-  /** True if annotation lines may be written. */
-  readonly annotations: boolean;
-  /** True if the upload consists of frames, false if it consists of asciicast lines. Constant. */
-  readonly frames: boolean;
+  /** Creates an empty batch of frames or of asciicast lines. */
+  createBatch(): EventBatch;
   /** Number of unacknowledged bytes, which are kept in memory. */
   readonly pendingBytes: number;
-  /** True if each writer waits until its bytes are durable at the recorder. */
-  readonly durableFirst: boolean;
-  /** True if written bytes survive a crash of this process. The client must not see bytes that were not written. */
-  readonly survives: boolean;
+  /** When the client may see the output. Constant. */
+  readonly policy: DeliveryPolicy;
   /** True if a waiting writer may write more. */
-  readonly gathers: boolean;
+  readonly acceptsMore: boolean;
   /** Resolves when no recorder continues the recording. Never rejects. */
   readonly lost: Promise<Error>;
   /**
-   * Writes complete asciicast lines or complete frames, and keeps a copy. If the unacknowledged bytes exceed the limit,
-   * `write` returns a promise that resolves when they are below the limit again.
-   * @param lines a string is always lines; bytes are frames or lines, as `frames` says, in one piece or several
+   * Writes complete asciicast lines or complete frames, and retains a copy.
+   * @param events a string is always lines; bytes are a batch of `createBatch`, in one piece or several
+   * @returns a promise if the client must not see the output of these events yet, see `delivery-window.ts`
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
-  write(lines: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
+  write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void>;
   /**
-   * Returns the same promise as `write`, without writing.
+   * Returns the same promise as the last `write`, without writing.
    * @throws TailcastError `RECORDER_LOST`, also as a rejection
    */
-  room(): void | Promise<void>;
+  whenShown(): void | Promise<void>;
   /**
    * Ends the upload. `confirmed`: the recorder has stored everything. `left`: the recorder was lost, and the
    * unacknowledged end becomes a late delivery.
@@ -100,8 +108,8 @@ export interface UploadDeps {
   readonly moved?: (address: string, reason: Error) => void;
   /** Journal to which `write` appends unacknowledged bytes before it returns. */
   readonly journal?: SessionJournal;
-  /** Memory budget for delayed journal writes, shared by all uploads. Without it the journal is written immediately. */
-  readonly delayRoom?: DelayRoom;
+  /** Memory budget of bursts, shared by all uploads. Without it the journal is written immediately. */
+  readonly burstBudget?: BurstBudget;
   /** Takes the unacknowledged end and its journal. @returns true if it becomes a late delivery */
   readonly left?: (rest: UploadRest) => boolean;
 }
@@ -126,39 +134,40 @@ type State = 'open' | 'finishing' | 'done' | 'lost' | 'aborted';
 class Upload implements RecorderUpload {
   readonly #options: UploadLimits;
   readonly #deps: UploadDeps;
-  readonly #kept = new RetainedBytes();
-  readonly #preamble: Preamble;
+  readonly #retained: RetainedBytes;
+  readonly #window: DeliveryWindow;
   readonly #lost = Promise.withResolvers<Error>();
   readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
-  readonly frames: boolean;
+  readonly #frames: boolean;
   #connection: RecorderConnection;
-  /** Number of bytes of asciicast lines before the kept bytes. */
+  /** Number of bytes of asciicast lines before the retained bytes. */
   #lineBytes = 0;
   /** False between the loss of a connection and the start of the next. */
   #connected = true;
   #state: State = 'open';
-  /** Waiting writers, each with the offset after its bytes. */
-  readonly #writers: { readonly end: number; readonly room: PromiseWithResolvers<void> }[] = [];
-  #stall: ReturnType<typeof createDeadline> | undefined;
   #finish: ReturnType<typeof createDeadline> | undefined;
   #fruitless = 0;
   #part = 1;
   /** True after the unacknowledged end was passed to `left`. */
   #left = false;
-  /** True if kept bytes could not be written to the journal. */
-  #unsaved = false;
-  readonly #delay: SaveDelay;
-  /** Offset of the first byte that is not yet in the journal. */
-  #delayedFrom = 0;
 
   constructor(connection: RecorderConnection, options: UploadLimits, deps: UploadDeps) {
     this.#options = options;
     this.#deps = deps;
     this.#connection = connection;
-    this.frames = connection.frames;
-    this.#preamble = new Preamble(connection.frames);
-    const expired = this.durableFirst ? undefined : (): void => this.#saveDelayed();
-    this.#delay = new SaveDelay(deps.delayRoom ?? new DelayRoom(), expired, options.maxPendingBytes);
+    this.#frames = connection.frames;
+    this.#retained = new RetainedBytes(connection.frames);
+    const policy = policyOf(connection, options, deps);
+    const { stallWindowMs: stallMs, maxPendingBytes } = options;
+    this.#window = new DeliveryWindow({
+      policy,
+      bytes: policy === 'window0' ? 0 : maxPendingBytes || DEFAULT_PENDING_BYTES,
+      retained: this.#retained,
+      journal: deps.journal,
+      budget: deps.burstBudget,
+      stallMs,
+      stalled: () => this.#breakOff(new Error(`nothing was acknowledged for ${stallMs} ms`)),
+    });
     // A caller that never calls `end` must not cause an unhandled rejection.
     this.#done.promise.catch(() => {});
     this.#listen(connection);
@@ -172,51 +181,37 @@ class Upload implements RecorderUpload {
     return this.#connection.protocol;
   }
 
-  get annotations(): boolean {
-    return this.#connection.annotations;
-  }
-
   get pendingBytes(): number {
-    return this.#kept.size;
+    return this.#retained.size;
   }
 
-  get durableFirst(): boolean {
-    return this.#options.maxPendingBytes === 0 && this.#connection.resumable;
+  get policy(): DeliveryPolicy {
+    return this.#window.policy;
   }
 
-  get survives(): boolean {
-    return this.durableFirst || (this.#connection.resumable && this.#deps.journal !== undefined);
-  }
-
-  get gathers(): boolean {
-    return this.#delay.gathers;
+  get acceptsMore(): boolean {
+    return this.#window.acceptsMore;
   }
 
   get lost(): Promise<Error> {
     return this.#lost.promise;
   }
 
-  write(lines: string | Uint8Array | readonly Uint8Array[]): void | Promise<void> {
+  write(events: string | Uint8Array | readonly Uint8Array[]): void | Promise<void> {
     this.#requireOpen();
-    const offset = this.#kept.end;
-    const pieces = this.#keep(typeof lines === 'string' ? this.#encode(lines) : lines);
-    if (!this.#preamble.isComplete) this.#preamble.push(Buffer.concat(pieces));
+    const offset = this.#retained.end;
+    const pieces = this.#retain(typeof events === 'string' ? this.#encode(events) : events);
     if (this.#connected) for (const piece of pieces) this.#connection.send(piece);
-    this.#save(offset, pieces);
-    return this.room();
+    return this.#window.admit(offset, pieces);
   }
 
-  room(): void | Promise<void> {
+  whenShown(): void | Promise<void> {
     this.#requireOpen();
-    if (this.#kept.size <= this.#limit) return undefined;
-    this.#watchStall();
-    const { end } = this.#kept;
-    const last = this.#writers.at(-1);
-    if (last?.end === end) return last.room.promise;
-    const room = Promise.withResolvers<void>();
-    room.promise.catch(() => {});
-    this.#writers.push({ end, room });
-    return room.promise;
+    return this.#window.whenShown();
+  }
+
+  createBatch(): EventBatch {
+    return this.#frames ? new FrameBatch() : new LineBatch(isUtf8, this.#connection.annotations);
   }
 
   end(): Promise<'confirmed' | 'left'> {
@@ -229,65 +224,26 @@ class Upload implements RecorderUpload {
 
   leave(lines: Uint8Array | readonly Uint8Array[]): void {
     if (this.#state !== 'lost' || this.#left) return;
-    this.#keep(lines);
+    this.#retain(lines);
     this.#leave();
   }
 
-  #keep(lines: Uint8Array | readonly Uint8Array[]): readonly Uint8Array[] {
-    const pieces = lines instanceof Uint8Array ? [lines] : lines;
-    return pieces.every(({ length }) => length === 0) ? [] : this.#kept.push(...pieces);
+  #retain(bytes: Uint8Array | readonly Uint8Array[]): readonly Uint8Array[] {
+    return bytes instanceof Uint8Array ? this.#retained.push(bytes) : this.#retained.push(...bytes);
   }
 
   abort(): void {
     if (this.#state === 'done' || this.#state === 'lost' || this.#state === 'aborted') return;
-    this.#kept.release(this.#kept.end, 0);
-    this.#kept.disown();
+    this.#retained.release(this.#retained.end, 0);
+    this.#retained.disown();
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
   #encode(lines: string): Uint8Array {
-    if (!this.frames) return Buffer.from(lines, 'utf8');
+    if (!this.#frames) return Buffer.from(lines, 'utf8');
     const batch = new FrameBatch();
     batch.text(lines);
     return batch.take();
-  }
-
-  /**
-   * Writes to the journal. With `durableFirst` the client sees only durable bytes, so the journal waits until the
-   * recorder is lost.
-   */
-  #save(offset: number, pieces: readonly Uint8Array[]): void {
-    const { journal } = this.#deps;
-    if (this.durableFirst) {
-      this.#delay.takes(this.#kept.end - offset);
-      return;
-    }
-    if (journal === undefined || !this.#connection.resumable) return;
-    const { active } = this.#delay;
-    if (!active) this.#delayedFrom = offset;
-    if (this.#mayDelay && this.#delay.takes(this.#kept.end - offset)) return;
-    if (active) this.#saveDelayed();
-    else this.#unsaved = !journal.append(offset, pieces, this.#preamble);
-  }
-
-  get #mayDelay(): boolean {
-    return this.#deps.delayRoom !== undefined && this.#connected && !this.#unsaved;
-  }
-
-  /** Writes the delayed bytes to the journal now. */
-  #saveDelayed(): void {
-    if (!this.#delay.active || this.durableFirst) return;
-    const from = Math.max(this.#delayedFrom, this.#kept.start);
-    const saved = this.#deps.journal?.append(from, this.#kept.pieces(from), this.#preamble);
-    this.#unsaved = saved !== true;
-    this.#delay.end('written');
-    this.#answerWriters();
-  }
-
-  get #limit(): number {
-    const { maxPendingBytes } = this.#options;
-    if (this.#unsaved || this.#delay.active) return 0;
-    return maxPendingBytes === 0 && !this.durableFirst ? DEFAULT_PENDING_BYTES : maxPendingBytes;
   }
 
   #requireOpen(): void {
@@ -303,31 +259,11 @@ class Upload implements RecorderUpload {
   }
 
   #acknowledged(offset: number, lineBytes: number): void {
-    if (offset <= this.#kept.start) return;
+    if (offset <= this.#retained.start) return;
     this.#lineBytes = lineBytes;
-    this.#kept.release(offset, this.#kept.end - this.#connection.unwritten);
-    this.#deps.journal?.acknowledged(offset, lineBytes);
-    if (this.#kept.size === 0) this.#unsaved = false;
-    this.#delay.keeps(this.#kept.end - Math.max(this.#delayedFrom, this.#kept.start));
+    this.#retained.release(offset, this.#retained.end - this.#connection.unwritten);
     this.#fruitless = 0;
-    this.#stall?.extend();
-    this.#answerWriters();
-  }
-
-  /** Resolves each writer whose bytes are within the limit. */
-  #answerWriters(): void {
-    const most = this.#kept.start + this.#limit;
-    while ((this.#writers[0]?.end ?? Infinity) <= most) this.#writers.shift()?.room.resolve();
-    if (this.#writers.length > 0) return;
-    this.#stall?.clear();
-    this.#stall = undefined;
-  }
-
-  #watchStall(): void {
-    const { stallWindowMs } = this.#options;
-    this.#stall ??= createDeadline(stallWindowMs, () =>
-      this.#breakOff(new Error(`nothing was acknowledged for ${stallWindowMs} ms`)),
-    );
+    this.#window.acknowledged(offset, lineBytes);
   }
 
   #finishConnection(): void {
@@ -339,14 +275,15 @@ class Upload implements RecorderUpload {
 
   #finished(): void {
     // A tailcast recorder acknowledges all bytes; other recorders may omit the last acknowledgement.
-    if (this.#connection.resumable && this.#kept.size > 0) {
+    if (this.#connection.resumable && this.#retained.size > 0) {
       this.#connectionLost(new Error('the recorder ended without acknowledging everything'));
       return;
     }
     this.#state = 'done';
-    this.#clearTimers();
-    this.#kept.release(this.#kept.end, this.#kept.end - this.#connection.unwritten);
-    this.#kept.disown();
+    this.#window.close();
+    this.#stopFinish();
+    this.#retained.release(this.#retained.end, this.#retained.end - this.#connection.unwritten);
+    this.#retained.disown();
     this.#deps.journal?.remove();
     this.#done.resolve('confirmed');
   }
@@ -360,9 +297,9 @@ class Upload implements RecorderUpload {
   #connectionLost(error: Error): void {
     if (this.#state !== 'open' && this.#state !== 'finishing') return;
     this.#connected = false;
-    this.#saveDelayed();
-    this.#kept.disown();
-    this.#clearTimers();
+    this.#window.detached();
+    this.#retained.disown();
+    this.#stopFinish();
     this.#fruitless += 1;
     const { move } = this.#deps;
     if (move === undefined || !this.#connection.resumable) return this.#giveUp(error);
@@ -372,13 +309,13 @@ class Upload implements RecorderUpload {
     const offset = this.#lineBytes;
     const intent = {
       offset,
-      frames: this.#kept.start,
+      frames: this.#retained.start,
       part: this.#part,
-      preamble: this.#preamble.before(offset),
+      preamble: this.#retained.preamble.before(offset),
     };
     move(intent, this.#connection).then(
-      (taker) => this.#resume(taker, error),
-      (nobody: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(nobody)}`)),
+      (next) => this.#resume(next, error),
+      (failure: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(failure)}`)),
     );
   }
 
@@ -387,10 +324,9 @@ class Upload implements RecorderUpload {
     this.#connection = next;
     this.#connected = true;
     this.#deps.moved?.(next.address, reason);
-    for (const piece of this.#kept.pieces()) next.send(piece);
+    for (const piece of this.#retained.pieces()) next.send(piece);
     if (this.#state === 'finishing') this.#finishConnection();
-    // Waiting writers write nothing, so the stall timer must start here.
-    if (this.#writers.length > 0) this.#watchStall();
+    this.#window.attached();
     this.#listen(next);
   }
 
@@ -403,13 +339,13 @@ class Upload implements RecorderUpload {
 
   #leave(): boolean {
     this.#left = true;
-    const offset = this.#kept.start;
+    const offset = this.#retained.start;
     const { resumable, address: recorder } = this.#connection;
     const rest = {
-      bytes: this.#kept.take(),
+      bytes: this.#retained.take(),
       offset,
       lineBytes: this.#lineBytes,
-      preamble: this.#preamble,
+      preamble: this.#retained.preamble,
       part: this.#part,
       resumable,
       recorder,
@@ -421,18 +357,25 @@ class Upload implements RecorderUpload {
   #close(state: 'lost' | 'aborted', error: TailcastError): void {
     this.#state = state;
     if (state === 'aborted') this.#deps.journal?.remove();
-    this.#clearTimers();
+    this.#stopFinish();
     this.#connection.destroy();
-    for (const { room } of this.#writers.splice(0)) room.reject(error);
+    this.#window.lost(error);
     this.#done.reject(error);
     if (state === 'lost') this.#lost.resolve(error);
   }
 
-  #clearTimers(): void {
-    this.#delay.end('acknowledged');
-    this.#stall?.clear();
-    this.#stall = undefined;
+  #stopFinish(): void {
     this.#finish?.clear();
     this.#finish = undefined;
   }
+}
+
+function policyOf(
+  { resumable }: RecorderConnection,
+  { maxPendingBytes }: UploadLimits,
+  { journal }: UploadDeps,
+): DeliveryPolicy {
+  if (!resumable) return 'bestEffort';
+  if (maxPendingBytes === 0) return 'window0';
+  return journal === undefined ? 'bestEffort' : 'window';
 }

@@ -1,16 +1,23 @@
 /**
- * The unacknowledged bytes of an upload, kept so that another recorder can get them. Offsets count from the first byte
- * of the recording. The size is not limited here: the upload makes its writers wait.
+ * The bytes of an upload that another recorder may need: the preamble, and all unacknowledged bytes. Offsets count from
+ * the first byte of the recording. The delivery window limits the size: it makes writers wait.
  */
 import { dropBlocks, giveBlock } from '../memory/block-pool.ts';
 import { BlockQueue } from '../memory/block-queue.ts';
 import { copyBytes } from '../memory/copy-bytes.ts';
+import { Preamble } from './preamble.ts';
 
 export class RetainedBytes {
+  readonly preamble: Preamble;
   readonly #queue = new BlockQueue();
   #start = 0;
   /** Acknowledged blocks that the connection may still read, each with the offset of its end. */
   #lent: { readonly end: number; readonly block: Buffer }[] = [];
+
+  /** @param frames true if the recording consists of frames, false if it consists of lines */
+  constructor(frames = false) {
+    this.preamble = new Preamble(frames);
+  }
 
   /** Offset of the first unacknowledged byte. */
   get start(): number {
@@ -29,6 +36,8 @@ export class RetainedBytes {
   /** Keeps a copy of the bytes. @returns views of the copy, which stay valid until `release` */
   push(...bytes: readonly Uint8Array[]): readonly Uint8Array[] {
     const length = bytes.reduce((sum, piece) => sum + piece.length, 0);
+    if (length === 0) return [];
+    if (!this.preamble.isComplete) this.preamble.push(Buffer.concat(bytes, length));
     if (!this.#queue.isSingle({ length })) return this.#queue.copy(...bytes);
     const copy = Buffer.concat(bytes, length);
     this.#queue.push(copy);

@@ -8,14 +8,14 @@
  *        └──────────── the sink fails ──► failed ◄──────┘
  * ```
  *
- * State `awaitingSize` exists because the header, the first line, contains the terminal size. Output is held back until
- * the client sends its size, for a limited time and a limited number of bytes. In state `failed` each later call throws
- * if recording is enforced; otherwise calls only count the missing bytes. `abandon` ends a recording whose sink is
- * lost.
+ * State `awaitingSize` exists because the header, the first line, contains the terminal size. The batch of events is not
+ * flushed until the client sends its size, for a limited time and a limited number of bytes. In state `failed` each
+ * later call throws if recording is enforced; otherwise calls only count the missing bytes. `abandon` ends a recording
+ * whose sink is lost.
  *
- * Calls add events to a batch. `flush` passes the batch to the sink once per chunk, and returns a promise if the sink
- * makes its writer wait. If the content of the sink `survives` this process, `flush` also waits for output that is held
- * back for the size.
+ * Calls add events to a batch. `flush` passes the batch to the sink once per chunk, and returns a promise if the client
+ * must not see the output yet. Unless the policy of the sink is `bestEffort`, that includes output in state
+ * `awaitingSize`.
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
@@ -26,13 +26,12 @@ import {
   type EndAnnotation,
   type SessionAnnotation,
 } from '../wire/recorder-api/annotation.ts';
-import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
-import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts';
+import type { FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 import { createDeadline, type Deadline } from '../async/deadline.ts';
 import { OutputText } from './output-text.ts';
-import type { RecorderUpload } from './recorder-upload.ts';
+import type { EventBatch, RecorderUpload } from './recorder-upload.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 export type SessionEnd = EndAnnotation['outcome'];
@@ -98,22 +97,8 @@ export interface SessionTotals {
   readonly exit: ExitStatus | undefined;
 }
 
-type Sink = Pick<RecorderUpload, 'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'> &
-  Partial<Pick<RecorderUpload, 'gathers'>>;
-
-/** Events that `flush` passes to the sink. */
-interface Batch {
-  readonly length: number;
-  text(lines: string): void;
-  output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
-  takePieces(): readonly Uint8Array[];
-}
-
-interface HeldOutput {
-  readonly seconds: number;
-  readonly stream: OutputStream;
-  readonly bytes: Uint8Array;
-}
+type Sink = Pick<RecorderUpload, 'write' | 'whenShown' | 'end' | 'leave' | 'createBatch' | 'policy'> &
+  Partial<Pick<RecorderUpload, 'acceptsMore'>>;
 
 /** State machine of one recorded session. */
 export class RecordingSession {
@@ -123,15 +108,17 @@ export class RecordingSession {
   readonly #text: Readonly<Record<OutputStream, OutputText>>;
   readonly #startedMs: number;
   readonly #wait: Deadline | undefined;
-  /** Resolves when no output is held back. */
+  /** Resolves when the header is known. */
   readonly #opened = Promise.withResolvers<void>();
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
-  #held: HeldOutput[] = [];
-  #heldBytes = 0;
-  /** True if output was held back since the last `flush`. */
-  #heldUnflushed = false;
-  readonly #batch: Batch;
+  /** Header and session annotation, until the first flush. */
+  #header: EventBatch | undefined;
+  /** Events since the last flush. */
+  readonly #batch: EventBatch;
+  /** Number of bytes of output in the batch. */
   #batchBytes = 0;
+  /** True if there was output since the last call of `flush`. */
+  #hasNewOutput = false;
   #stream: OutputStream = 'stdout';
   #outputBytes = 0;
   #outputLines = 0;
@@ -148,7 +135,7 @@ export class RecordingSession {
     this.#sink = sink;
     this.#options = options;
     this.#limits = { ...RECORDING_LIMITS, ...options.limits };
-    this.#batch = sink.frames ? new FrameBatch() : new LineBatch(isUtf8);
+    this.#batch = sink.createBatch();
     this.#text = {
       stdout: new OutputText(this.#limits.maxLineBytes),
       stderr: new OutputText(this.#limits.maxLineBytes),
@@ -169,8 +156,8 @@ export class RecordingSession {
   }
 
   /** True if more batches may be flushed before the last promise resolves; the promise covers all of them. */
-  get gathers(): boolean {
-    return this.#state === 'open' && this.#sink.gathers === true;
+  get acceptsMore(): boolean {
+    return this.#state === 'open' && this.#sink.acceptsMore === true;
   }
 
   /** Records output. `bytes` must not change before `flush`, which must follow in the same turn of the event loop. */
@@ -179,14 +166,11 @@ export class RecordingSession {
     this.#outputBytes += bytes.length;
     switch (this.#state) {
       case 'awaitingSize':
-        this.#held.push({ seconds: this.#seconds(), stream, bytes: new Uint8Array(bytes) });
-        this.#heldBytes += bytes.length;
-        this.#heldUnflushed = true;
-        if (this.#heldBytes > this.#limits.sizeWaitBytes) this.#open(DEFAULT_SIZE);
+        this.#recordOutput(stream, new Uint8Array(bytes));
+        if (this.#batchBytes > this.#limits.sizeWaitBytes) this.#open(DEFAULT_SIZE);
         return;
       case 'open':
-        this.#batchBytes += bytes.length;
-        this.#recordOutput(this.#seconds(), stream, bytes);
+        this.#recordOutput(stream, bytes);
         return;
       case 'failed':
         this.#missingBytes += bytes.length;
@@ -225,18 +209,17 @@ export class RecordingSession {
    */
   flush(): void | Promise<void> {
     this.#requireRecorder();
-    const heldBack = this.#heldUnflushed && this.#state === 'awaitingSize';
-    this.#heldUnflushed = false;
-    // Chunks of the client do not wait, because one of them contains the size.
-    if (heldBack && this.#sink.survives) return this.#flushWhenOpen();
-    if (this.#batch.length === 0) return undefined;
-    const lines = this.#batch.takePieces();
+    const hasNewOutput = this.#hasNewOutput;
+    this.#hasNewOutput = false;
+    if (this.#state === 'awaitingSize') {
+      // Chunks of the client do not wait, because one of them contains the size.
+      return hasNewOutput && this.#sink.policy !== 'bestEffort' ? this.#flushWhenOpen() : undefined;
+    }
     const bytes = this.#batchBytes;
-    this.#batchBytes = 0;
+    const events = this.#takeEvents();
+    if (events.length === 0) return undefined;
     try {
-      const room = this.#sink.write(lines);
-      if (room === undefined) return undefined;
-      return room.catch((error: unknown) => this.#fail(error, 0));
+      return this.#sink.write(events)?.catch((error: unknown) => this.#fail(error, 0));
     } catch (error) {
       return this.#fail(error, bytes);
     }
@@ -279,7 +262,15 @@ export class RecordingSession {
       outputBytes: this.#outputBytes,
       outputLines: this.#outputLines,
     });
-    return this.#batch.takePieces();
+    return this.#takeEvents();
+  }
+
+  /** Takes the events since the last flush, in the encoding of the sink. */
+  #takeEvents(): readonly Uint8Array[] {
+    this.#batchBytes = 0;
+    const header = this.#header?.takePieces() ?? [];
+    this.#header = undefined;
+    return this.#batch.length === 0 ? header : [...header, ...this.#batch.takePieces()];
   }
 
   async #flushWhenOpen(): Promise<void> {
@@ -287,7 +278,7 @@ export class RecordingSession {
     await this.flush();
     try {
       // The call that opened the recording may have flushed the batch, and waits itself.
-      if (this.#state === 'open') await this.#sink.room();
+      if (this.#state === 'open') await this.#sink.whenShown();
     } catch (error) {
       this.#fail(error, 0);
     }
@@ -313,17 +304,17 @@ export class RecordingSession {
   #open(size: TerminalSize): void {
     this.#state = 'open';
     this.#wait?.clear();
-    this.#batch.text(this.#options.header(size));
-    this.#annotate(this.#options.about);
-    const held = this.#held;
-    this.#held = [];
-    this.#batchBytes += this.#heldBytes;
-    this.#heldBytes = 0;
-    for (const { seconds, stream, bytes } of held) this.#recordOutput(seconds, stream, bytes);
+    const header = this.#sink.createBatch();
+    header.text(this.#options.header(size));
+    if (header.annotations) header.text(encodeAnnotation(this.#options.about));
+    this.#header = header;
     this.#opened.resolve();
   }
 
-  #recordOutput(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
+  #recordOutput(stream: OutputStream, bytes: Uint8Array): void {
+    const seconds = this.#seconds();
+    this.#batchBytes += bytes.length;
+    this.#hasNewOutput = true;
     this.#text[stream].push(
       bytes,
       (line) => this.#line(seconds, stream, line),
@@ -332,7 +323,7 @@ export class RecordingSession {
   }
 
   #line(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
-    const { annotations } = this.#sink;
+    const { annotations } = this.#batch;
     if (annotations && stream !== this.#stream) {
       this.#annotate({ kind: 'stream', name: stream });
       this.#stream = stream;
@@ -344,7 +335,7 @@ export class RecordingSession {
   /** Returns true if these bytes continue a long run of binary output, which is stored without text. */
   #isBulk(seconds: number, bytes: Uint8Array): boolean {
     const { bulkAfterBytes, bulkRunBytes, bulkPauseMs } = this.#limits;
-    if (!this.#sink.annotations || this.#binaryBytes <= bulkAfterBytes) return false;
+    if (!this.#batch.annotations || this.#binaryBytes <= bulkAfterBytes) return false;
     const goesOn = this.#runBytes > bulkRunBytes && (seconds - this.#runSeconds) * 1000 < bulkPauseMs;
     return goesOn && !this.#options.tty && !isText(bytes);
   }
@@ -363,8 +354,7 @@ export class RecordingSession {
   }
 
   #annotate(annotation: Annotation): void {
-    if (!this.#sink.annotations) return;
-    this.#batch.text(encodeAnnotation(annotation));
+    if (this.#batch.annotations) this.#batch.text(encodeAnnotation(annotation));
   }
 
   #fail(error: unknown, lostBytes: number): void {

@@ -168,7 +168,7 @@ function createServerSide(
       return wait;
     },
     get gathers() {
-      return session.gathers ?? false;
+      return session.acceptsMore ?? false;
     },
     get unsentBytes() {
       return unsentBytes();

@@ -102,7 +102,7 @@ export const STATUS_SINCE = 4;
 
 /** Methods of a recording session that taps use. */
 export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> &
-  Partial<Pick<RecordingSession, 'gathers'>> & {
+  Partial<Pick<RecordingSession, 'acceptsMore'>> & {
     /** True if `output` is ignored, so that taps need not call it. */
     readonly unheard?: boolean;
   };

@@ -395,8 +395,8 @@ const FRONT = [
     ],
     [
       'ports are watched',
-      "policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;",
-      'refusedPorts.length < 0 ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;',
+      "policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, isPortRefused) : undefined;",
+      'isPortRefused.length > 9 ? watchPorts(protocol, rawHeaders, isPortRefused) : undefined;',
     ],
   ),
   ...inFile(
@@ -536,15 +536,19 @@ const TAPS = [
     ],
     [
       'output held back for its size waits where writers wait',
-      'if (heldBack && this.#sink.survives)',
-      'if (heldBack && this.#heldBytes < 0)',
+      "return hasNewOutput && this.#sink.policy !== 'bestEffort' ?",
+      'return hasNewOutput && this.#batchBytes < 0 ?',
     ],
     [
       'output held back waits for what somebody else flushed',
-      "if (this.#state === 'open') await this.#sink.room();",
-      "if (this.#state === 'closed') await this.#sink.room();",
+      "if (this.#state === 'open') await this.#sink.whenShown();",
+      "if (this.#state === 'closed') await this.#sink.whenShown();",
     ],
-    ['a full sink makes its writer wait', 'return room.catch(', 'void room.catch('],
+    [
+      'a full sink makes its writer wait',
+      'return this.#sink.write(events)?.catch(',
+      'void this.#sink.write(events)?.catch(',
+    ],
     [
       'a lost recorder is an error',
       '    if (this.#options.enforce) {\n      throw error instanceof',
@@ -553,8 +557,8 @@ const TAPS = [
   ),
   ...inFile('src/recording/recorder-upload.ts', [
     'without a window every writer waits',
-    'return maxPendingBytes === 0 && !this.durableFirst ?',
-    'return maxPendingBytes === 0 ?',
+    "bytes: policy === 'window0' ? 0 :",
+    'bytes: policy.length === 0 ? 0 :',
   ]),
   ...inFile(
     'src/recording/late-deliveries.ts',

@@ -46,7 +46,7 @@ describe('recorder client', () => {
   it('uploads a mebibyte to a recorder that only speaks v1', async () => {
     const double = await recorder({ v2: false });
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
-    expect(upload).toMatchObject({ protocol: 'v1', annotations: false });
+    expect([upload.protocol, upload.createBatch().annotations]).toEqual(['v1', false]);
     await upload.write(MEBIBYTE);
     await upload.end();
     expect(double.uploads).toHaveLength(1);
@@ -60,7 +60,7 @@ describe('recorder client', () => {
   it('uploads a mebibyte over v2 on one connection and never calls v1', async () => {
     const double = await recorder({ upgradeOffered: false });
     const upload = await client().open({ recorders: [double.address], sessionId: 's1' }, never);
-    expect(upload).toMatchObject({ protocol: 'v2', annotations: false });
+    expect([upload.protocol, upload.createBatch().annotations]).toEqual(['v2', false]);
     await upload.write(MEBIBYTE);
     await upload.end();
     expect(double.uploads.map(({ protocol }) => protocol)).toEqual(['v2']);
@@ -134,8 +134,8 @@ describe('recorder client', () => {
       { recorders: [double.address], sessionId: 's1' },
       never,
     );
-    expect(upload.durableFirst).toBe(true);
-    expect(upload.room()).toBeUndefined();
+    expect(upload.policy).toBe('window0');
+    expect(upload.whenShown()).toBeUndefined();
     const room = upload.write('one\n');
     expect(room).toBeInstanceOf(Promise);
     await double.until(() => double.uploads[0]?.body.length === 9);
@@ -145,12 +145,12 @@ describe('recorder client', () => {
     double.uploads[0]!.ack(8);
     await expect.poll(() => upload.pendingBytes).toBe(1);
     expect(resolved).toBe(false);
-    expect(upload.room()).toBeInstanceOf(Promise);
+    expect(upload.whenShown()).toBeInstanceOf(Promise);
     double.uploads[0]!.ack(9);
     await room;
-    expect(upload.room()).toBeUndefined();
+    expect(upload.whenShown()).toBeUndefined();
     upload.abort();
-    expect(() => upload.room()).toThrow(/recorder was lost/);
+    expect(() => upload.whenShown()).toThrow(/recorder was lost/);
   });
 
   it.each([
@@ -162,7 +162,7 @@ describe('recorder client', () => {
       { recorders: [double.address], sessionId: 's1' },
       never,
     );
-    expect(upload.durableFirst).toBe(false);
+    expect(upload.policy).toBe('bestEffort');
     expect(upload.write(MEBIBYTE)).toBeUndefined();
     upload.abort();
   });
@@ -437,7 +437,7 @@ describe('a recorder lost in mid-session', () => {
       { recorders: [first.address, second.address], sessionId: 's1' },
       never,
     );
-    expect(upload.annotations).toBe(false);
+    expect(upload.createBatch().annotations).toBe(false);
     void upload.write('one\n');
     await double(first, 4);
     await first.close();

@@ -6,6 +6,8 @@ import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { parseCastEvent } from '../../src/wire/asciicast/event.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { GOLDEN_CASTS } from '../wire/asciicast/golden.ts';
+import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
+import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
 
 type Step =
   | { readonly kind: 'output'; readonly stream: OutputStream; readonly bytes: Uint8Array }
@@ -20,11 +22,10 @@ async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): 
   let nowMs = 0;
   const session = new RecordingSession(
     {
-      annotations: true,
-      frames,
-      survives: false,
+      createBatch: () => (frames ? new FrameBatch() : new LineBatch(isUtf8)),
+      policy: 'bestEffort',
       write: (bytes) => void written.push(bytesWritten(bytes)),
-      room: () => undefined,
+      whenShown: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,
     },

@@ -310,7 +310,7 @@ describe('recording session with a terminal', () => {
 describe('recording session whose output is shown only when it is durable', () => {
   it('holds back output that waits for the size, until what it became is durable', async () => {
     const { session, sink } = begin({ tty: true });
-    sink.survives = true;
+    sink.policy = 'window';
     const durable = Promise.withResolvers<void>();
     sink.wait = durable.promise;
     session.output('stdout', utf8('early'));
@@ -331,7 +331,7 @@ describe('recording session whose output is shown only when it is durable', () =
 
   it('shows what waited for a size that does not come', async () => {
     const { session, sink } = begin({ tty: true, limits: { sizeWaitMs: 20 } });
-    sink.survives = true;
+    sink.policy = 'window';
     session.output('stdout', utf8('early'));
     await session.flush();
     expect(sink.events).toEqual([[0, 'o', 'early']]);
@@ -341,7 +341,7 @@ describe('recording session whose output is shown only when it is durable', () =
     'does not show it when the recorder is lost meanwhile, if enforced: %s',
     async (enforce) => {
       const { session, sink } = begin({ tty: true, enforce });
-      sink.survives = true;
+      sink.policy = 'window';
       const durable = Promise.withResolvers<void>();
       durable.promise.catch(() => undefined);
       sink.wait = durable.promise;

@@ -12,6 +12,7 @@ import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
+import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
 
 /** One shared context, in the order a real client sends: error 1, stdin 3, stdout 5, resize 7. */
 const GOLDEN_TTY = [
@@ -246,11 +247,10 @@ describe('SPDY tap, server to client', () => {
     const written: Buffer[] = [];
     const session = new RecordingSession(
       {
-        annotations: true,
-        frames: true,
-        survives: false,
+        createBatch: () => new FrameBatch(),
+        policy: 'bestEffort',
         write: (lines) => void written.push(bytesWritten(lines)),
-        room: () => undefined,
+        whenShown: () => undefined,
         end: async () => 'confirmed',
         leave: () => undefined,
       },

@@ -1,4 +1,7 @@
+import { isUtf8 } from 'node:buffer';
+import type { DeliveryPolicy } from '../../src/recording/delivery-window.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 
 type Written = Parameters<RecorderUpload['write']>[0];
 
@@ -11,23 +14,25 @@ export function bytesWritten(lines: Written): Buffer {
 /** A sink in memory: what a session wrote, and switches for what a recorder may do. */
 export class SessionSink implements Pick<
   RecorderUpload,
-  'write' | 'room' | 'end' | 'leave' | 'annotations' | 'frames' | 'survives'
+  'write' | 'whenShown' | 'end' | 'leave' | 'createBatch' | 'policy'
 > {
-  readonly annotations: boolean;
-  readonly frames = false;
+  readonly #annotations: boolean;
   readonly writes: string[] = [];
   ended = false;
   /** Reason with which the session was abandoned. */
   left: string | undefined;
   /** Set: every write waits for it. */
   wait: Promise<void> | undefined;
-  /** Set: so does output that is held back. */
-  survives = false;
+  policy: DeliveryPolicy = 'bestEffort';
   /** Set: every write throws it. */
   error: Error | undefined;
 
   constructor(annotations = true) {
-    this.annotations = annotations;
+    this.#annotations = annotations;
+  }
+
+  createBatch(): LineBatch {
+    return new LineBatch(isUtf8, this.#annotations);
   }
 
   write(lines: Written): void | Promise<void> {
@@ -36,7 +41,7 @@ export class SessionSink implements Pick<
     return this.wait;
   }
 
-  room(): void | Promise<void> {
+  whenShown(): void | Promise<void> {
     return this.wait;
   }
 

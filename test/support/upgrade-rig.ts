@@ -4,6 +4,7 @@ import { createServer as createHttpServer, type IncomingMessage } from 'node:htt
 import { connect, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { parseTarget } from '../../src/kube/canonical-target.ts';
+import { parseExecOptions } from '../../src/kube/exec-options.ts';
 import { classifyRequest } from '../../src/kube/interactive.ts';
 import { parseRequestInfo } from '../../src/kube/request-info.ts';
 import { TailcastError } from '../../src/errors.ts';
@@ -251,6 +252,7 @@ function createTestGate(recording: RecordingPolicy): Pick<Gate, 'admit'> {
         target,
         info,
         requestClass,
+        exec: parseExecOptions(target),
         shown: false,
         policyClass,
         record: action === 'record' && recording.mode !== 'off',

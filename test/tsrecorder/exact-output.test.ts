@@ -8,6 +8,8 @@ import { runProgram } from '../../src/cli/program.ts';
 import { RecordingSession, type OutputStream } from '../../src/recording/session.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createRig, HEADER, openUpload, type Rig } from './recorder-rig.ts';
+import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
+import { isUtf8 } from 'node:buffer';
 
 interface Output {
   readonly stream: OutputStream;
@@ -42,11 +44,10 @@ async function record(outputs: readonly Output[], { tty = false } = {}): Promise
   const lines: Buffer[] = [];
   const session = new RecordingSession(
     {
-      annotations: true,
-      frames: false,
-      survives: false,
+      createBatch: () => new LineBatch(isUtf8),
+      policy: 'bestEffort',
       write: (bytes) => void lines.push(bytesWritten(bytes)),
-      room: () => undefined,
+      whenShown: () => undefined,
       end: async () => 'confirmed',
       leave: () => undefined,
     },

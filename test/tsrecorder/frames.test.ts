@@ -8,7 +8,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createJournalKey, KEY_BYTES } from '../../src/recording/journal/journal-key.ts';
 import { Journals } from '../../src/recording/journal/journals.ts';
 import { createRecorderClient, type RecorderClientDeps } from '../../src/recording/recorder-client.ts';
-import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
+import type { EventBatch, RecorderUpload } from '../../src/recording/recorder-upload.ts';
 import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 import { FrameBatch, type FrameForm } from '../../src/wire/recorder-api/upload-frame.ts';
 import { dialLoopback } from '../support/recorder-dial.ts';
@@ -250,7 +250,7 @@ describe('a recorder that is sent frames', () => {
   });
 });
 
-function put(batch: FrameBatch | LineBatch, item: Item): void {
+function put(batch: EventBatch, item: Item): void {
   if (typeof item === 'string') batch.text(item);
   else batch.output(item.seconds, item.bytes, item.form ?? 'exact');
 }
@@ -271,9 +271,9 @@ describe('a gateway and its recorders', () => {
 
   /** Writes items as a session would. */
   function write(upload: RecorderUpload, items: readonly Item[]): void | Promise<void> {
-    const batch = upload.frames ? new FrameBatch() : new LineBatch(isUtf8);
+    const batch = upload.createBatch();
     for (const item of items) put(batch, item);
-    return upload.write(batch.take());
+    return upload.write(batch.takePieces());
   }
 
   const open = (
@@ -291,7 +291,7 @@ describe('a gateway and its recorders', () => {
   it('agree on frames without being told about each other', async () => {
     await using rig = await createRig();
     const upload = await open(client(), [addressOf(rig)]);
-    expect(upload.frames).toBe(true);
+    expect(upload.createBatch()).toBeInstanceOf(FrameBatch);
     await write(upload, ITEMS);
     expect(await upload.end()).toBe('confirmed');
     await expectWhole(rig);
@@ -300,7 +300,7 @@ describe('a gateway and its recorders', () => {
   it('agree on lines at a recorder of the reference, and say nothing else to it', async () => {
     const double = await startRecorderDouble({ upgradeOffered: false });
     const upload = await open(client(), [double.address]);
-    expect(upload.frames).toBe(false);
+    expect(upload.createBatch()).toBeInstanceOf(LineBatch);
     await write(upload, ITEMS);
     await upload.end();
     const [only] = double.uploads;
@@ -312,7 +312,7 @@ describe('a gateway and its recorders', () => {
   it('show nothing that is not durable when nothing may wait', async () => {
     await using rig = await createRig();
     const upload = await open(client({ limits: { maxPendingBytes: 0 } }), [addressOf(rig)]);
-    expect([upload.durableFirst, upload.frames]).toEqual([true, true]);
+    expect([upload.policy, upload.createBatch() instanceof FrameBatch]).toEqual(['window0', true]);
     for (const [index, item] of ITEMS.entries()) {
       await write(upload, [item]);
       expect(upload.pendingBytes).toBe(0);
@@ -361,9 +361,9 @@ describe('a gateway and its recorders', () => {
     await rig.recorder.close();
     await upload.lost;
     // nobody takes it any more: the rest is on disk alone
-    const rest = upload.frames ? new FrameBatch() : new LineBatch(isUtf8);
+    const rest = upload.createBatch();
     for (const item of ITEMS.slice(3)) put(rest, item);
-    upload.leave(new Uint8Array(rest.take()));
+    upload.leave(rest.takePieces());
     gone.close();
     await journals.close();
     await using again = await createRig(

@@ -12,6 +12,7 @@ import { asTailcastError, TailcastError, errorText } from '../../errors.ts';
 import { withoutHeader } from '../../kube/header-lines.ts';
 import { isPureRead } from '../../kube/interactive.ts';
 import { statusOf, type StatusResponse } from '../../kube/status.ts';
+import { responseWarnings } from '../../kube/warning.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
 import type { Events } from '../../observe/events.ts';
 import { keptOfBody } from '../../recording/kept-fields.ts';
@@ -19,7 +20,7 @@ import { callerName } from '../../tailnet/identity.ts';
 import { collectBody } from './event-body.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
-import { headBytes, responseWarnings, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
+import { headBytes, type Admission, type Gate, type InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import { headerList, type BodyFraming, type ResponseHead } from '../upstream/response-head.ts';
 import { USUAL_HEAD_BYTES, type HeadPlace, type RequestPlace, type UserLimits } from './user-limits.ts';
@@ -256,7 +257,7 @@ export class Pump implements ExchangeOwner {
 
   #sendHead(head: ResponseHead, framing: BodyFraming): void {
     this.#client.head(head, framing, {
-      warnings: this.#admission === undefined ? [] : responseWarnings(this.#admission, head.status),
+      warnings: responseWarnings(this.#admission, head.status),
       shown: this.#admission?.shown === true,
       requestComplete: this.#exchange?.requestComplete === true,
     });

@@ -19,9 +19,8 @@ import { requireClaimable, reservedGroups } from '../../impersonation/group-limi
 import { resolveTarget, type ImpersonationTarget } from '../../impersonation/target.ts';
 import { AUDIT_EXTRA } from '../../kube/audit-extras.ts';
 import { hasBearerToken } from '../../kube/bearer-token.ts';
+import { parseExecOptions, type ExecOptions } from '../../kube/exec-options.ts';
 import { parseTarget, queryValues, refuseLongTarget, type Target } from '../../kube/canonical-target.ts';
-import { headerLines } from '../../kube/header-lines.ts';
-import { bearerSubprotocols, type RawHeaders } from '../../kube/headers.ts';
 import { classifyRequest, type RequestClass } from '../../kube/interactive.ts';
 import { parseRequestInfo, type RequestInfo } from '../../kube/request-info.ts';
 import { decideRecording, type RecordingPolicy } from '../../recording/policy.ts';
@@ -72,6 +71,8 @@ export interface Admission {
   readonly target: Target;
   readonly info: RequestInfo;
   readonly requestClass: RequestClass;
+  /** The query, read as that of `pods/exec`. Parsed on each access. */
+  readonly exec: ExecOptions;
   /** `undefined` in `noauth` mode, where the client's own credentials go to the API server. */
   readonly impersonation: ImpersonationTarget | undefined;
   /** Flat header list with Host, Authorization and Impersonate-*; without connection, upgrade and framing headers. */
@@ -255,6 +256,9 @@ export function createGate(deps: GateDeps): Gate {
         target,
         info,
         requestClass,
+        get exec() {
+          return parseExecOptions(target);
+        },
         impersonation,
         ...auditNames(headers, { id, isOurs: impersonation !== undefined, record: decided.record }),
         recording,
@@ -493,32 +497,4 @@ async function identityFor(
 ): Promise<UpstreamIdentity> {
   if (target === undefined) return { mode: 'noauth' };
   return { mode: 'auth', target, authorization: await deps.authorization() };
-}
-
-/**
- * Returns the texts of the `Warning: 299` headers for a response of the API server.
- *
- * @param status of the response
- */
-export function responseWarnings(
-  { impersonation, headers, elevation }: Pick<Admission, 'impersonation' | 'headers' | 'elevation'>,
-  status: number,
-): readonly string[] {
-  if (elevation !== undefined) return [elevation.warning];
-  const isAnonymous = status === UNAUTHORIZED && impersonation === undefined && !hasCredential(headers);
-  return isAnonymous ? NO_CREDENTIAL : NO_WARNINGS;
-}
-
-const UNAUTHORIZED = 401;
-const NO_WARNINGS: readonly string[] = [];
-/** A TLS connection ends at the gateway, so a client certificate never reaches the API server. */
-const NO_CREDENTIAL: readonly string[] = [
-  'the request has no Authorization header; client certificates do not pass through this gateway: use a token or an exec plugin in the kubeconfig',
-];
-
-function hasCredential(headers: RawHeaders): boolean {
-  return (
-    headerLines(headers, 'authorization').some((value) => value !== '') ||
-    headerLines(headers, 'sec-websocket-protocol').some((value) => bearerSubprotocols(value).length > 0)
-  );
 }

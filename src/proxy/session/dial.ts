@@ -36,6 +36,8 @@ export type UpgradeAnswer =
       readonly rawHeaders: readonly string[];
       /** Chosen subprotocol; empty if there is none. */
       readonly subprotocol: string;
+      /** True if the end of the stream proves complete output, even if the API server had to wait for the gateway. */
+      readonly provesEnd?: boolean;
     }
   | {
       readonly kind: 'refused';

@@ -3,67 +3,44 @@
  * WebSocket: WebSocket, or SPDY/3.1, which the gateway then translates (ADR 28). The method stays the client's, so RBAC
  * verb and audit entry stay the same: the API server accepts SPDY with GET as well as with POST.
  */
-import type { Duplex } from 'node:stream';
-import { parseExecOptions } from '../../kube/exec-options.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import { acceptKey } from '../../kube/websocket-accept.ts';
 import { TailcastError } from '../../errors.ts';
 import { parseSubprotocol, splitProtocolLines } from '../../wire/remotecommand/channel.ts';
 import type { ChannelVersion } from '../../wire/remotecommand/channel.ts';
-import type { SessionTaps } from '../../recording/tap.ts';
 import type { Admission } from '../gate/gate.ts';
 import type { UpgradeAnswer, UpgradeDial } from './dial.ts';
 import { ExecOverSpdy, spdyVersionOf } from './exec-over-spdy.ts';
 
-/** `same`: the protocol of the client. */
-export type ExecUpstream = 'same' | 'spdy';
-
 type Switched = Extract<UpgradeAnswer, { kind: 'switched' }>;
 
 /** A WebSocket request of a client, translated to SPDY. */
-export interface AskedAsSpdy {
+export interface ExecTranslation {
   readonly dial: UpgradeDial;
   /**
    * Translates the response of the API server into a WebSocket response.
    * @throws TailcastError `UPSTREAM_BROKEN` if it names no stream protocol
    */
-  answer(switched: Switched): Switched & { readonly socket: Duplex };
+  answer(switched: Switched): Switched;
 }
 
-/** `believable`: true if the gateway uses SPDY with the API server for a WebSocket client. */
-export type ExecAnswer = UpgradeAnswer & { readonly believable?: true };
-
-/**
- * Sends one upgrade request: as SPDY if the setting and the session allow it, otherwise the client's own. A refusal is
- * final.
- * @param dial the client's own request
- */
-export async function askExec(
-  upstream: ExecUpstream,
-  admission: Parameters<typeof askAsSpdy>[0],
-  dial: UpgradeDial,
-  ask: (dial: UpgradeDial) => Promise<UpgradeAnswer>,
-): Promise<ExecAnswer> {
-  const spdy = upstream === 'spdy' ? askAsSpdy(admission, dial) : undefined;
-  if (spdy === undefined) return ask(dial);
-  const answer = await ask(spdy.dial);
-  return answer.kind === 'switched' ? { ...spdy.answer(answer), believable: true } : answer;
-}
+/** Translates a request, or returns undefined if it must be sent as it is. */
+export type TranslateExec = typeof translateToSpdy;
 
 /**
  * Translates a WebSocket request to SPDY.
  * @param dial the client's own request
  * @returns undefined if the session is impossible over SPDY, or in `noauth` mode; the request is then sent as it is
  */
-export function askAsSpdy(
+export function translateToSpdy(
   {
     requestClass,
     impersonation,
-    target,
+    exec,
     info,
-  }: Pick<Admission, 'requestClass' | 'impersonation' | 'target' | 'info'>,
+  }: Pick<Admission, 'requestClass' | 'impersonation' | 'exec' | 'info'>,
   dial: UpgradeDial,
-): AskedAsSpdy | undefined {
+): ExecTranslation | undefined {
   if (dial.protocol !== 'websocket' || impersonation === undefined) return undefined;
   if (requestClass !== 'exec' && requestClass !== 'attach') return undefined;
   // Other APIs may support only the protocol of their clients.
@@ -73,7 +50,7 @@ export function askAsSpdy(
   if (key === undefined || chosen === undefined) return undefined;
   const asked = spdyVersionOf(chosen.version);
   const name = asked === 1 ? 'channel.k8s.io' : `v${asked}.channel.k8s.io`;
-  const { stdin, stdout, stderr, tty } = parseExecOptions(target);
+  const { stdin, stdout, stderr, tty } = exec;
   return {
     dial: {
       ...dial,
@@ -89,6 +66,8 @@ export function askAsSpdy(
       }
       return {
         ...switched,
+        // The proof follows the output on the same connection.
+        provesEnd: true,
         socket: new ExecOverSpdy({ socket, head, version: chosen.version, stdin, stdout, stderr, tty }),
         head: Buffer.alloc(0),
         rawHeaders: [
@@ -102,14 +81,6 @@ export function askAsSpdy(
       };
     },
   };
-}
-
-/**
- * Over SPDY the end is proved even if the API server had to wait, because the proof follows the output on the same
- * connection.
- */
-export function believeSpdy(taps: SessionTaps): SessionTaps {
-  return { ...taps, unproved: () => taps.unproved(false) };
 }
 
 const SUBPROTOCOL = 'sec-websocket-protocol';

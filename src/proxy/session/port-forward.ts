@@ -5,7 +5,6 @@ import {
   PORT_FORWARD_TUNNEL,
   type PortForwardTap,
 } from '../../recording/tap-port-forward.ts';
-import { refusedPort, type PortRange } from '../gate/policy.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 import { type UpgradeRequest } from './upgrade-request.ts';
 
@@ -18,13 +17,11 @@ import { type UpgradeRequest } from './upgrade-request.ts';
 export function watchPorts(
   protocol: UpgradeRequest['protocol'],
   rawHeaders: readonly string[],
-  refused: readonly PortRange[],
+  isRefused: (port: number) => boolean,
 ): PortForwardTap | undefined {
   const tunnelled = headerLines(rawHeaders, 'sec-websocket-protocol').includes(PORT_FORWARD_TUNNEL);
   if (protocol !== 'spdy' && !tunnelled) return undefined;
   return createPortForwardTap(protocol === 'spdy' ? 'spdy' : 'tunnel', (port) => {
-    if (refusedPort({ refusedPorts: refused }, [port]) !== undefined) {
-      throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
-    }
+    if (isRefused(port)) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
   });
 }

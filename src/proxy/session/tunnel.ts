@@ -8,7 +8,6 @@ import {
 } from '../../recording/tap-unrecorded.ts';
 import type { SessionTaps } from '../../recording/tap.ts';
 import type { Admission } from '../gate/gate.ts';
-import type { PortRange } from '../gate/policy.ts';
 import { watchPorts } from './port-forward.ts';
 import { headerLines } from '../../kube/header-lines.ts';
 import { type UpgradeRequest } from './upgrade-request.ts';
@@ -45,7 +44,7 @@ export function createTunnel(
   { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],
   rawHeaders: readonly string[],
-  refusedPorts: readonly PortRange[],
+  isPortRefused: (port: number) => boolean = () => false,
 ): Tunnel {
   if (protocol !== 'other' && (policyClass === 'exec' || policyClass === 'attach')) {
     const name = protocol === 'spdy' ? 'x-stream-protocol-version' : 'sec-websocket-protocol';
@@ -56,7 +55,7 @@ export function createTunnel(
   if (isStream(policyClass) && recording.mode === 'failClosed') {
     return { taps: { ...ends, clientToServer: createReceiveOnlyTap() } };
   }
-  const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, refusedPorts) : undefined;
+  const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, isPortRefused) : undefined;
   if (forward === undefined) return { taps: ends };
   return { taps: { ...ends, clientToServer: forward }, ports: () => forward.ports };
 }

@@ -1,7 +1,6 @@
 /** Finds the recorder of a session before the API server gets the request, and applies the policy if there is none. */
 import { errorText, TailcastError } from '../../errors.ts';
 import type { Events, SessionFields } from '../../observe/events.ts';
-import { findRecorders, type RecorderDirectory } from '../../recording/find-recorders.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
@@ -10,8 +9,12 @@ import { sessionFields } from './session-fields.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
-export interface RecorderDeps extends RecorderDirectory {
+type Recorded = Exclude<Admission['recording'], { readonly mode: 'off' }>;
+
+export interface RecorderDeps {
   readonly recorders: RecorderClient;
+  /** Returns the addresses of the recorders of a grant. Default: the addresses that the grant names. */
+  readonly findRecorders?: (recording: Recorded, signal: AbortSignal) => Promise<readonly string[]>;
   readonly events: Pick<Events, 'recorderLost' | 'sessionUnrecorded' | LateEvent>;
 }
 
@@ -31,7 +34,7 @@ export async function openRecorder(
   try {
     const upload = await deps.recorders.open(
       {
-        recorders: await findRecorders(recording, deps, signal),
+        recorders: (await deps.findRecorders?.(recording, signal)) ?? recording.recorders,
         sessionId: admission.id,
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),

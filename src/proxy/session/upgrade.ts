@@ -14,18 +14,17 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
-import { parseExecOptions } from '../../kube/exec-options.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
 import { cleanResponseHeaders } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
+import { responseWarnings } from '../../kube/warning.ts';
 import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
-import type { RecorderDirectory } from '../../recording/find-recorders.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
 import { createTaps, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
-import { askExec, believeSpdy, type ExecAnswer, type ExecUpstream } from './exec-upstream.ts';
+import type { TranslateExec } from './exec-upstream.ts';
 import {
   connectEarly,
   dialUpgrade,
@@ -36,8 +35,7 @@ import {
 import { handshakeForBrowser } from '../gate/browser-pages.ts';
 import { Account, type AccountDeps } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
-import { responseWarnings, type Admission, type Gate } from '../gate/gate.ts';
-import type { PortRange } from '../gate/policy.ts';
+import type { Admission, Gate } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
 import { encodeChunks, encodeUpgradeHead, warningLines } from './upgrade-head.ts';
@@ -68,13 +66,13 @@ export interface UpgradeDeps
   extends
     AccountDeps,
     Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
-    Pick<RecorderDeps, 'recorders' | keyof RecorderDirectory> {
+    Pick<RecorderDeps, 'recorders' | 'findRecorders'> {
   readonly gate: Pick<Gate, 'admit'>;
   readonly connect: ConnectUpstream;
   /** Path before each request target, without a trailing slash. Empty for most API servers. */
   readonly basePath: string;
-  /** Protocol with the API server for recorded WebSocket sessions. Default: the protocol of the client. */
-  readonly execUpstream?: ExecUpstream;
+  /** Translates recorded WebSocket sessions to SPDY. Without it the API server gets the protocol of the client. */
+  readonly translateExec?: TranslateExec;
   /** Limits on the number of sessions. */
   readonly counts?: SessionCounts;
   readonly rechecks?: Pick<Rechecks, 'watch'>;
@@ -82,8 +80,8 @@ export interface UpgradeDeps
    * Distinguishes a 403 for the gateway's own account from a 403 for the caller. Without it each 403 is for the caller.
    */
   readonly accountRefusals?: AccountRefusals;
-  /** Ports that a port-forward must not open. */
-  readonly refusedPorts?: readonly PortRange[];
+  /** Returns true if a port-forward must not open the port. */
+  readonly isPortRefused?: (port: number) => boolean;
   /** Sends an API request event. Throws if the policy refuses a request without an event. */
   recordApiRequest(record: {
     readonly admission: Admission;
@@ -224,7 +222,7 @@ async function tunnel(
     responseTimeoutMs: limits.responseTimeoutMs,
   });
   if (answer.kind === 'refused') return relayRefusal(attempt, admission, answer);
-  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.refusedPorts ?? []);
+  const carried = createTunnel(admission, upgrade.protocol, answer.rawHeaders, deps.isPortRefused);
   return start(attempt, admission, answer, { protocol: upgrade.value, carried });
 }
 
@@ -258,9 +256,9 @@ async function record(
       subprotocol: { header, offered },
       responseTimeoutMs: limits.responseTimeoutMs,
     };
-    const answer = await askExec(deps.execUpstream ?? 'same', admission, dial, (one) =>
-      ask(attempt, admission, one),
-    );
+    const translation = deps.translateExec?.(admission, dial);
+    const reply = await ask(attempt, admission, translation?.dial ?? dial);
+    const answer = translation !== undefined && reply.kind === 'switched' ? translation.answer(reply) : reply;
     if (answer.kind === 'refused') {
       opened.upload?.abort();
       return relayRefusal(attempt, admission, answer);
@@ -269,7 +267,7 @@ async function record(
       const recording = beginRecording(attempt, admission, upgrade.protocol, answer, opened.upload);
       return start(attempt, admission, answer, {
         protocol: upgrade.value,
-        carried: recording ?? createTunnel(admission, upgrade.protocol, answer.rawHeaders, []),
+        carried: recording ?? createTunnel(admission, upgrade.protocol, answer.rawHeaders),
         warnings: opened.warnings,
       });
     } catch (error) {
@@ -295,8 +293,7 @@ function beginRecording(
     throw new TailcastError('UPSTREAM_BROKEN', 'it uses a WebSocket extension that was not offered');
   }
   if (upload === undefined) return undefined;
-  const { identity, info, target, impersonation } = admission;
-  const exec = parseExecOptions(target);
+  const { identity, info, exec, impersonation } = admission;
   const facts: SessionBeginning = {
     sessionId: admission.id,
     identity,
@@ -342,7 +339,7 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
 async function start(
   attempt: Attempt,
   admission: Admission,
-  answer: Extract<ExecAnswer, { kind: 'switched' }>,
+  answer: Extract<UpgradeAnswer, { kind: 'switched' }>,
   agreed: {
     readonly protocol: string;
     readonly carried: SessionRecording | Tunnel;
@@ -352,7 +349,8 @@ async function start(
   const { deps, limits, client } = attempt;
   const { protocol, warnings = [] } = agreed;
   const { taps } = agreed.carried;
-  const carried = { ...agreed.carried, taps: answer.believable === true ? believeSpdy(taps) : taps };
+  const unproved: typeof taps.unproved = (pressed) => taps.unproved(pressed && answer.provesEnd !== true);
+  const carried = { ...agreed.carried, taps: { ...taps, unproved } };
   // Without a terminal the header is sent now. If the recorder is lost already, the refusal is an HTTP response.
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
@@ -398,9 +396,9 @@ async function start(
  * the program exits. A terminal has a small buffer, so that Ctrl-C stays quick. A port-forward has none, because its
  * client needs the back-pressure.
  */
-function bufferFor({ policyClass, target }: Admission): Pick<LiveSession, 'buffer'> {
+function bufferFor({ policyClass, exec }: Admission): Pick<LiveSession, 'buffer'> {
   if (policyClass !== 'exec' && policyClass !== 'attach') return {};
-  return { buffer: parseExecOptions(target).tty ? 'brief' : 'deep' };
+  return { buffer: exec.tty ? 'brief' : 'deep' };
 }
 
 /** Relays a refusal of the API server. A body without a length is sent chunked, so that its end is visible. */

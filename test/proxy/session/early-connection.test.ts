@@ -51,7 +51,7 @@ describe('a recorded exec', () => {
     const { apiServer, rig: gateway } = await rig(
       switchAndEnd,
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { resolveRecorderTags: () => found.promise } },
+      { deps: { findRecorders: () => found.promise } },
     );
     const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     await expect.poll(() => apiServer.connections).toBe(1);
@@ -68,7 +68,7 @@ describe('a recorded exec', () => {
     const { apiServer, rig: gateway } = await rig(
       switchAndEnd,
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
-      { deps: { resolveRecorderTags: () => found.promise } },
+      { deps: { findRecorders: () => found.promise } },
     );
     const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
     await expect.poll(() => apiServer.connections).toBe(1);

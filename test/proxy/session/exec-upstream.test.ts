@@ -5,8 +5,9 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { openSpdySession } from '../../../demo/spdy-session.ts';
 import type { RemoteStreams } from '../../../demo/remote-streams.ts';
 import type { RequestInfo } from '../../../src/kube/request-info.ts';
-import { askAsSpdy } from '../../../src/proxy/session/exec-upstream.ts';
+import { translateToSpdy } from '../../../src/proxy/session/exec-upstream.ts';
 import { parseTarget } from '../../../src/kube/canonical-target.ts';
+import { parseExecOptions } from '../../../src/kube/exec-options.ts';
 import { startRecorderDouble } from '../../support/recorder-double.ts';
 import {
   clientMessage,
@@ -37,7 +38,7 @@ afterEach(async () => {
 
 async function setUp(
   script: UpgradeScript,
-  deps: Parameters<typeof startRig>[0]['deps'] = { execUpstream: 'spdy' },
+  deps: Parameters<typeof startRig>[0]['deps'] = { translateExec: translateToSpdy },
 ) {
   const recorder = await startRecorderDouble();
   closers.push(() => recorder.close().catch(() => {}));
@@ -213,7 +214,7 @@ describe('an API server that refuses SPDY', () => {
 });
 
 describe('what is asked as SPDY', () => {
-  const target = parseTarget(EXEC);
+  const exec = parseExecOptions(parseTarget(EXEC));
   const impersonation = { user: 'alice', groups: [], extra: [] };
   const headers = (protocols: string, ...more: string[]) => [
     'Sec-WebSocket-Version',
@@ -224,8 +225,8 @@ describe('what is asked as SPDY', () => {
     ...more,
   ];
   const ask = (protocols: string, parts: Record<string, unknown> = {}, dial: Record<string, unknown> = {}) =>
-    askAsSpdy(
-      { requestClass: 'exec', impersonation, target, info: { apiGroup: '' } as RequestInfo, ...parts },
+    translateToSpdy(
+      { requestClass: 'exec', impersonation, exec, info: { apiGroup: '' } as RequestInfo, ...parts },
       {
         connect: () => Promise.reject(new Error('not now')),
         method: 'GET',
@@ -285,18 +286,20 @@ describe('what is asked as SPDY', () => {
 });
 
 it('is a WebSocket all the way unless the gateway is told otherwise', async () => {
-  for (const deps of [{}, { execUpstream: 'same' as const }]) {
-    const { apiServer, rig } = await setUp(refusing(500), deps);
-    const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
-    expect((await readAll(client)).channels[1]).toBe('as ever');
-    expect(apiServer.requests.map(({ method }) => method)).toEqual(['GET']);
-  }
+  const { apiServer, rig } = await setUp(refusing(500), {});
+  const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
+  expect((await readAll(client)).channels[1]).toBe('as ever');
+  expect(apiServer.requests.map(({ method }) => method)).toEqual(['GET']);
 });
 
 it('is not done for sessions that are not recorded: they go on as they came', async () => {
   const apiServer = await startApiServerDouble(refusing(500));
   closers.push(() => apiServer.close());
-  const rig = await startRig({ apiServer, recording: { mode: 'off' }, deps: { execUpstream: 'spdy' } });
+  const rig = await startRig({
+    apiServer,
+    recording: { mode: 'off' },
+    deps: { translateExec: translateToSpdy },
+  });
   closers.push(() => rig.close());
   const client = await askUpgrade(rig.port, { headers: WEBSOCKET_V5 });
   const { channels, code } = await readAll(client);

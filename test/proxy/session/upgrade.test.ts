@@ -461,7 +461,8 @@ describe('fail modes', () => {
       { mode: 'failClosed', recorders: [], recorderTags: ['tag:rec'], events: false },
       {
         deps: {
-          resolveRecorderTags: async (tags) => (tags.includes('tag:rec') ? [recorderDouble.address] : []),
+          findRecorders: async ({ recorderTags }) =>
+            recorderTags.includes('tag:rec') ? [recorderDouble.address] : [],
         },
       },
     );

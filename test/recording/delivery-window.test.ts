@@ -8,7 +8,7 @@ import { readLeft } from '../../src/recording/journal/left-journal.ts';
 import { SessionJournal, type JournalRoom } from '../../src/recording/journal/session-journal.ts';
 import type { ConnectionEvents, RecorderConnection } from '../../src/recording/recorder-connection.ts';
 import { createUpload, type UploadDeps } from '../../src/recording/recorder-upload.ts';
-import { DelayRoom } from '../../src/recording/save-delay.ts';
+import { BurstBudget } from '../../src/recording/delivery-window.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -66,17 +66,17 @@ function createRig(deps: Partial<UploadDeps> = {}, limits: Partial<typeof LIMITS
     forget: () => undefined,
   };
   const recorder = createConnection();
-  const delayRoom = new DelayRoom();
+  const burstBudget = new BurstBudget();
   const upload = createUpload(
     recorder.connection,
     { ...LIMITS, ...limits },
     {
       journal: new SessionJournal(room, 'j', head),
-      delayRoom,
+      burstBudget,
       ...deps,
     },
   );
-  return { upload, recorder, delayRoom, disk };
+  return { upload, recorder, burstBudget, disk };
 }
 
 /** What the next process would find. Files that were given up go a moment later, maybe while they are read. */
@@ -117,7 +117,7 @@ describe('a flood', () => {
     const { upload, recorder } = createRig();
     expect(upload.write(line(100))).toBeUndefined();
     const first = watch(upload.write(line(256 * KIB)));
-    expect(upload.gathers).toBe(true);
+    expect(upload.acceptsMore).toBe(true);
     expect(await left()).toEqual({ from: 0, to: 100 });
     const second = watch(upload.write(line(256 * KIB)));
     recorder.acknowledge(100 + 256 * KIB - 1);
@@ -129,7 +129,7 @@ describe('a flood', () => {
     recorder.acknowledge(100 + 512 * KIB);
     await settled();
     expect([first.done, second.done]).toEqual([true, true]);
-    expect(upload.gathers).toBe(false);
+    expect(upload.acceptsMore).toBe(false);
     expect(await left()).toEqual({ from: 0, to: 100 });
   });
 
@@ -154,22 +154,22 @@ describe('a flood', () => {
 
   it('goes on without the journal as long as the recorder keeps up', () => {
     vi.useFakeTimers();
-    const { upload, recorder, delayRoom } = createRig();
+    const { upload, recorder, burstBudget } = createRig();
     void upload.write(line(64 * KIB));
     let written = 64 * KIB;
     // longer than one that does not keep up may take
     for (let turn = 0; turn < 30; turn += 1) {
       void upload.write(line(64 * KIB));
       vi.advanceTimersByTime(10);
-      expect(upload.gathers).toBe(true);
+      expect(upload.acceptsMore).toBe(true);
       recorder.acknowledge(written);
       written += 64 * KIB;
-      expect(delayRoom.bytes).toBe(64 * KIB);
+      expect(burstBudget.bytes).toBe(64 * KIB);
     }
     expect(readdirSync(directory)).toEqual([]);
     recorder.acknowledge(written);
-    expect(upload.gathers).toBe(false);
-    expect(delayRoom.bytes).toBe(0);
+    expect(upload.acceptsMore).toBe(false);
+    expect(burstBudget.bytes).toBe(0);
   });
 
   it('goes to the journal when the recorder acknowledges it, but far too slowly', async () => {
@@ -194,9 +194,9 @@ describe('a flood', () => {
     recorder.acknowledge(64 * KIB);
     void upload.write(line(64 * KIB));
     vi.advanceTimersByTime(99);
-    expect(upload.gathers).toBe(true);
+    expect(upload.acceptsMore).toBe(true);
     vi.advanceTimersByTime(1);
-    expect(upload.gathers).toBe(false);
+    expect(upload.acceptsMore).toBe(false);
   });
 
   it('is waited for again when the recorder was in time between two that were late', () => {
@@ -204,22 +204,22 @@ describe('a flood', () => {
     const { upload, recorder } = createRig();
     for (const floods of [1, 2, 3]) {
       void upload.write(line(64 * KIB));
-      expect(upload.gathers).toBe(true);
+      expect(upload.acceptsMore).toBe(true);
       if (floods === 2) recorder.acknowledge(floods * 64 * KIB);
       else vi.advanceTimersByTime(100);
-      expect(upload.gathers).toBe(false);
+      expect(upload.acceptsMore).toBe(false);
     }
     void upload.write(line(64 * KIB));
-    expect(upload.gathers).toBe(true);
+    expect(upload.acceptsMore).toBe(true);
   });
 
   it('goes to the journal at once where other sessions have taken the room', async () => {
-    const delayRoom = new DelayRoom();
-    delayRoom.bytes = 32 * MIB - 64 * KIB + 1;
-    const { upload } = createRig({ delayRoom });
+    const burstBudget = new BurstBudget();
+    burstBudget.bytes = 32 * MIB - 64 * KIB + 1;
+    const { upload } = createRig({ burstBudget });
     expect(upload.write(line(64 * KIB))).toBeUndefined();
     expect(await left()).toEqual({ from: 0, to: 64 * KIB });
-    delayRoom.bytes -= 1;
+    burstBudget.bytes -= 1;
     expect(upload.write(line(64 * KIB))).toBeInstanceOf(Promise);
     upload.abort();
   });
@@ -270,47 +270,47 @@ describe('a flood', () => {
   });
 
   it('gathers nothing beside sessions that have gathered all there may be', () => {
-    const delayRoom = new DelayRoom();
-    const { upload } = createRig({ delayRoom });
+    const burstBudget = new BurstBudget();
+    const { upload } = createRig({ burstBudget });
     void upload.write(line(64 * KIB));
-    expect(upload.gathers).toBe(true);
-    delayRoom.bytes = 32 * MIB - 1;
-    expect(upload.gathers).toBe(true);
-    delayRoom.bytes = 32 * MIB;
-    expect(upload.gathers).toBe(false);
+    expect(upload.acceptsMore).toBe(true);
+    burstBudget.bytes = 32 * MIB - 1;
+    expect(upload.acceptsMore).toBe(true);
+    burstBudget.bytes = 32 * MIB;
+    expect(upload.acceptsMore).toBe(false);
     upload.abort();
   });
 
   it('gathers no more than it may, however many sessions there are', () => {
-    const delayRoom = new DelayRoom();
-    const rigs = Array.from({ length: 9 }, () => createRig({ delayRoom }));
+    const burstBudget = new BurstBudget();
+    const rigs = Array.from({ length: 9 }, () => createRig({ burstBudget }));
     const gathered = rigs.map(({ upload }) => {
       let count = 0;
       do {
         void upload.write(line(512 * KIB));
         count += 1;
-      } while (upload.gathers);
+      } while (upload.acceptsMore);
       return count / 2;
     });
     expect(gathered).toEqual([4, 4, 4, 4, 4, 4, 4, 4, 0.5]);
-    expect(delayRoom.bytes).toBe(32 * MIB);
+    expect(burstBudget.bytes).toBe(32 * MIB);
     for (const { recorder } of rigs) recorder.acknowledge(64 * MIB);
-    expect(delayRoom.bytes).toBe(0);
+    expect(burstBudget.bytes).toBe(0);
   });
 
   it('gathers no more than the window', () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 128 * KIB });
     void upload.write(line(64 * KIB));
-    expect(upload.gathers).toBe(true);
+    expect(upload.acceptsMore).toBe(true);
     void upload.write(line(64 * KIB));
-    expect(upload.gathers).toBe(false);
+    expect(upload.acceptsMore).toBe(false);
     recorder.acknowledge(128 * KIB);
   });
 
   it('waits for the recorder alone without a window, and takes more meanwhile', async () => {
     const { upload, recorder } = createRig({}, { maxPendingBytes: 0 });
     const waits = [100, 64 * KIB, 64 * KIB].map((bytes) => watch(upload.write(line(bytes))));
-    expect(upload.gathers).toBe(true);
+    expect(upload.acceptsMore).toBe(true);
     await new Promise((resolve) => setTimeout(resolve, 200));
     recorder.acknowledge(100 + 64 * KIB - 1);
     await settled();
@@ -322,17 +322,17 @@ describe('a flood', () => {
   });
 
   it('leaves no time limit and no bytes behind when the upload is broken off, or confirmed', async () => {
-    const { upload, delayRoom } = createRig();
+    const { upload, burstBudget } = createRig();
     void upload.write(line(128 * KIB));
     upload.abort();
-    expect(delayRoom.bytes).toBe(0);
+    expect(burstBudget.bytes).toBe(0);
     const other = createRig();
     void other.upload.write(line(128 * KIB));
     const end = other.upload.end();
     other.recorder.acknowledge(128 * KIB);
     other.recorder.finished();
     expect(await end).toBe('confirmed');
-    expect(other.delayRoom.bytes).toBe(0);
+    expect(other.burstBudget.bytes).toBe(0);
     expect(readdirSync(directory)).toEqual([]);
   });
 

@@ -1,0 +1,260 @@
+/**
+ * Decides when the client may see recorded output. Offsets count bytes of the recording.
+ *
+ * ```
+ *   policy      the client sees output …
+ *   window      after it is in the journal or acknowledged by the recorder
+ *   window0     after the recorder acknowledged it as durable (`--recorder-window 0`)
+ *   bestEffort  immediately: the recorder cannot continue a session, or there is no journal
+ * ```
+ *
+ * With each policy, writers wait while more than `bytes` bytes are unacknowledged, so `bytes` limits the memory of an
+ * upload.
+ *
+ * With the policy `window`, a burst of output skips the journal as long as the recorder acknowledges it in time; the
+ * client does not see the burst until then:
+ *
+ * ```
+ *          large write                     everything is acknowledged
+ *   idle ───────────────► unsaved burst ────────────────────────────────► idle
+ *     ▲                      │ timeout, memory limit, or the recorder is lost
+ *     └──── pause ◄──────────┴──► the burst is written to the journal
+ * ```
+ *
+ * Interactive output is never delayed: it is small, and the disk is faster than the recorder. While a burst is unsaved,
+ * more output may join it (`acceptsMore`), and acknowledged output is shown.
+ */
+import { createDeadline } from '../async/deadline.ts';
+import type { SessionJournal } from './journal/session-journal.ts';
+import type { RetainedBytes } from './retained-bytes.ts';
+
+export type DeliveryPolicy = 'window' | 'window0' | 'bestEffort';
+
+/** Minimum size of a write that starts a burst: part of a longer output, see `MAX_ALONE_BYTES` of the relay. */
+const LEAST_BURST_BYTES = 64 * 1024;
+/** Maximum unsaved bytes of one session and of all sessions. Unsaved bytes are in memory twice. */
+const MAX_BURST_BYTES = 4 * 1024 * 1024;
+const MAX_BURST_BYTES_OF_ALL = 32 * 1024 * 1024;
+/** Time in which the recorder must acknowledge each byte of a burst; at most twice this time passes. */
+const PATIENCE_MS = 100;
+/** Pause after repeated timeouts, in which the journal is written immediately. It doubles each time. */
+const PAUSE_MS = 1_000;
+const MAX_PAUSE_MS = 32_000;
+
+/** Unsaved bytes of all uploads of a process. */
+export class BurstBudget {
+  bytes = 0;
+}
+
+export interface WindowOptions {
+  readonly policy: DeliveryPolicy;
+  /** Maximum unacknowledged bytes before writers wait; 0 with policy `window0`. */
+  readonly bytes: number;
+  /** Unacknowledged bytes of the upload. */
+  readonly retained: RetainedBytes;
+  /** Journal of policy `window`. */
+  readonly journal?: SessionJournal | undefined;
+  /** Memory budget of bursts. Without it each write goes to the journal immediately. */
+  readonly budget?: BurstBudget | undefined;
+  /** Maximum time without an acknowledgement while writers wait. */
+  readonly stallMs: number;
+  /** Called when `stallMs` has passed. */
+  readonly stalled: () => void;
+  readonly nowMs?: () => number;
+}
+
+/** A writer that waits until the bytes before `end` may be shown. */
+interface Writer {
+  readonly end: number;
+  readonly shown: PromiseWithResolvers<void>;
+}
+
+/** Delivery window of one upload. */
+export class DeliveryWindow {
+  readonly policy: DeliveryPolicy;
+  readonly #options: WindowOptions;
+  readonly #budget: BurstBudget;
+  readonly #maxBurstBytes: number;
+  readonly #nowMs: () => number;
+  readonly #writers: Writer[] = [];
+  #stall: ReturnType<typeof createDeadline> | undefined;
+  /** True if the last bytes could not be written to the journal. Writers then wait for acknowledgements. */
+  #journalFailed = false;
+  /** Bytes of the current burst that are neither acknowledged nor in the journal. */
+  #burstBytes = 0;
+  /** Offset of the first byte of the burst. */
+  #burstStart = 0;
+  /** Number of bytes of the burst that were unsaved at the last timer tick already. */
+  #oldBytes = 0;
+  #patience: NodeJS.Timeout | undefined;
+  #pausedUntilMs = -Infinity;
+  #pauseMs = 0;
+  #detached = false;
+
+  constructor(options: WindowOptions) {
+    this.#options = options;
+    this.policy = options.policy;
+    this.#budget = options.budget ?? new BurstBudget();
+    this.#nowMs = options.nowMs ?? (() => performance.now());
+    this.#maxBurstBytes =
+      options.policy === 'window0' ? MAX_BURST_BYTES : Math.min(MAX_BURST_BYTES, options.bytes);
+  }
+
+  /** True if a waiting writer may write more. The promise of each write covers all earlier writes. */
+  get acceptsMore(): boolean {
+    const { bytes } = this.#budget;
+    return this.#isBurst && this.#burstBytes < this.#maxBurstBytes && bytes < MAX_BURST_BYTES_OF_ALL;
+  }
+
+  /**
+   * Admits bytes that the upload retains now.
+   * @param pieces the bytes from `offset` on
+   * @returns a promise if the client must not see the bytes yet; rejected with the reason of `lost`
+   */
+  admit(offset: number, pieces: readonly Uint8Array[]): void | Promise<void> {
+    this.#save(offset, pieces);
+    return this.whenShown();
+  }
+
+  /** Returns what `admit` returned for the last bytes, if they are still unsafe. */
+  whenShown(): void | Promise<void> {
+    const { end } = this.#options.retained;
+    if (end <= this.#safeEnd) return undefined;
+    this.#watchStall();
+    const last = this.#writers.at(-1);
+    if (last?.end === end) return last.shown.promise;
+    const shown = Promise.withResolvers<void>();
+    shown.promise.catch(() => {});
+    this.#writers.push({ end, shown });
+    return shown.promise;
+  }
+
+  /** The recorder acknowledged the bytes before `offset`, which the upload has released. */
+  acknowledged(offset: number, lineBytes: number): void {
+    const { retained, journal } = this.#options;
+    journal?.acknowledged(offset, lineBytes);
+    if (retained.size === 0) this.#journalFailed = false;
+    this.#shrinkBurst(retained.end - Math.max(this.#burstStart, retained.start));
+    this.#stall?.extend();
+    this.#release();
+  }
+
+  /** The connection is lost, and the upload looks for another recorder. A burst is saved now. */
+  detached(): void {
+    this.#detached = true;
+    this.#saveBurst();
+    this.close();
+  }
+
+  /** Another connection continues the upload. */
+  attached(): void {
+    this.#detached = false;
+    // Waiting writers write nothing, so the stall timer must start here.
+    if (this.#writers.length > 0) this.#watchStall();
+  }
+
+  /** Rejects all writers: no recorder continues the upload. */
+  lost(reason: Error): void {
+    this.close();
+    for (const { shown } of this.#writers.splice(0)) shown.reject(reason);
+  }
+
+  /** Stops all timers, and forgets the burst. */
+  close(): void {
+    this.#shrinkBurst(0);
+    this.#stopStall();
+  }
+
+  get #isBurst(): boolean {
+    return this.#burstBytes > 0;
+  }
+
+  /** Offset before which the client may see the recording. */
+  get #safeEnd(): number {
+    const { bytes, retained } = this.#options;
+    return retained.start + (this.#journalFailed || this.#isBurst ? 0 : bytes);
+  }
+
+  #release(): void {
+    while ((this.#writers[0]?.end ?? Infinity) <= this.#safeEnd) this.#writers.shift()?.shown.resolve();
+    if (this.#writers.length === 0) this.#stopStall();
+  }
+
+  #watchStall(): void {
+    this.#stall ??= createDeadline(this.#options.stallMs, this.#options.stalled);
+  }
+
+  #stopStall(): void {
+    this.#stall?.clear();
+    this.#stall = undefined;
+  }
+
+  /** Writes to the journal, or lets the bytes join a burst. */
+  #save(offset: number, pieces: readonly Uint8Array[]): void {
+    const { journal, retained } = this.#options;
+    const bytes = retained.end - offset;
+    // The journal gets these bytes when the recorder is lost.
+    if (this.policy === 'window0') void this.#joinBurst(bytes);
+    if (this.policy !== 'window') return;
+    if (!this.#isBurst) this.#burstStart = offset;
+    if (this.#mayDelay && this.#joinBurst(bytes)) return;
+    if (this.#isBurst) this.#saveBurst();
+    else this.#journalFailed = journal?.append(offset, pieces, retained.preamble) !== true;
+  }
+
+  get #mayDelay(): boolean {
+    return this.#options.budget !== undefined && !this.#detached && !this.#journalFailed;
+  }
+
+  /** @returns false if these bytes, and all bytes of the burst, must be saved now */
+  #joinBurst(bytes: number): boolean {
+    if (this.#budget.bytes + bytes > MAX_BURST_BYTES_OF_ALL) return false;
+    if (!this.#isBurst && !this.#mayStartBurst(bytes)) return false;
+    this.#burstBytes += bytes;
+    this.#budget.bytes += bytes;
+    return true;
+  }
+
+  #mayStartBurst(bytes: number): boolean {
+    if (this.policy === 'window0') return true;
+    if (bytes < LEAST_BURST_BYTES || this.#nowMs() < this.#pausedUntilMs) return false;
+    this.#oldBytes = bytes;
+    this.#patience = setInterval(() => {
+      if (this.#oldBytes > 0) this.#saveBurst();
+      else this.#oldBytes = this.#burstBytes;
+    }, PATIENCE_MS);
+    return true;
+  }
+
+  /** Sets the number of unsaved bytes after an acknowledgement. */
+  #shrinkBurst(bytes: number): void {
+    if (bytes === 0 && this.#isBurst) {
+      this.#endBurst();
+      this.#pauseMs = 0;
+    }
+    if (!this.#isBurst) return;
+    const acknowledged = Math.max(0, this.#burstBytes - bytes);
+    this.#budget.bytes -= acknowledged;
+    this.#burstBytes -= acknowledged;
+    this.#oldBytes = Math.max(0, this.#oldBytes - acknowledged);
+  }
+
+  /** Writes the burst to the journal. */
+  #saveBurst(): void {
+    if (!this.#isBurst || this.policy !== 'window') return;
+    const { journal, retained } = this.#options;
+    const from = Math.max(this.#burstStart, retained.start);
+    this.#journalFailed = journal?.append(from, retained.pieces(from), retained.preamble) !== true;
+    this.#endBurst();
+    this.#pausedUntilMs = this.#nowMs() + this.#pauseMs;
+    this.#pauseMs = Math.min(Math.max(2 * this.#pauseMs, PAUSE_MS), MAX_PAUSE_MS);
+    this.#release();
+  }
+
+  #endBurst(): void {
+    this.#budget.bytes -= this.#burstBytes;
+    this.#burstBytes = 0;
+    this.#oldBytes = 0;
+    clearInterval(this.#patience);
+  }
+}
