@@ -15,7 +15,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { BUFFER_SETTINGS, createElasticBuffers } from '../src/proxy/session/elastic-buffers.ts';
 import { startRelay } from '../src/proxy/session/relay.ts';
-import { createUnrecordedSessionTaps } from '../src/recording/tap-unrecorded.ts';
+import { createUnrecordedSessionTap } from '../src/recording/tap-unrecorded.ts';
 import { encodeWebSocketFrame, OPCODE } from '../src/wire/websocket/frame.ts';
 
 interface Plan {
@@ -139,14 +139,14 @@ async function relay({ sessions, upstreamPort, clientPort }: Plan): Promise<void
     }),
   );
   for (const { client, upstream } of ends) {
-    const taps = createUnrecordedSessionTaps('websocket', 'v5.channel.k8s.io');
+    const tap = createUnrecordedSessionTap('websocket', 'v5.channel.k8s.io');
     const none = new Uint8Array(0);
     startRelay({
       client,
       upstream,
       clientHead: none,
       upstreamHead: none,
-      ...(taps === undefined ? {} : { taps }),
+      ...(tap === undefined ? {} : { tap }),
       openBuffer: (events) => buffers.open('deep', events),
       lingerMs: 500,
       signal: new AbortController().signal,

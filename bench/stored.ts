@@ -18,8 +18,7 @@ import { createSilentLogger } from '../src/observe/logger.ts';
 import { RecordingSession } from '../src/recording/session.ts';
 import { createSealKeys } from '../src/tsrecorder/store/seal-keys.ts';
 import { bytesWritten } from '../test/support/session-sink.ts';
-import { LineBatch } from '../src/wire/recorder-api/line-batch.ts';
-import { isUtf8 } from 'node:buffer';
+import { EventBatch } from '../src/recording/event-batch.ts';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
@@ -74,7 +73,7 @@ function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
   let nowMs = 0;
   const session = new RecordingSession(
     {
-      createBatch: () => new LineBatch(isUtf8),
+      createBatch: () => new EventBatch({ frames: false, annotations: true }),
       policy: 'bestEffort',
       write: (lines) => void written.push(bytesWritten(lines)),
       whenShown: () => undefined,

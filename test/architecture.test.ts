@@ -212,7 +212,7 @@ const HAS_CLOCKS = /^(compose|cli|player)\/|^process\.ts$/;
 const READS_CLOCKS: ReadonlySet<string> = new Set([
   'proxy/front/drain.ts',
   'proxy/front/plain.ts',
-  'proxy/session/held-back.ts',
+  'proxy/session/delayed-input.ts',
   'proxy/session/relay-direction.ts',
   'tsrecorder/evidence/evidence-log.ts',
   'tsrecorder/intake/upload-session.ts',

@@ -1,10 +1,10 @@
 /** Whole connections: what the taps make of them. */
 import { TailcastError } from '../../src/errors.ts';
-import { parseUpgradeRequest } from '../../src/proxy/session/upgrade-request.ts';
-import { createTaps, type StreamProtocol } from '../../src/recording/stream-plan.ts';
-import { createPortForwardTap } from '../../src/recording/tap-port-forward.ts';
-import { createReceiveOnlyTap } from '../../src/recording/tap-unrecorded.ts';
-import type { TappedSession } from '../../src/recording/tap.ts';
+import { parseUpgradeRequest } from '../../src/proxy/session/upgrade-http.ts';
+import { createTap, type StreamProtocol } from '../../src/recording/stream-plan.ts';
+import { createPortForwardInput } from '../../src/recording/tap-port-forward.ts';
+import { createReceiveOnlyInput } from '../../src/recording/tap-unrecorded.ts';
+import { NO_BYTES, type TappedSession } from '../../src/recording/tap.ts';
 import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 import { encodeWebSocketFrame } from '../../src/wire/websocket/frame.ts';
@@ -50,15 +50,15 @@ function listen(
     exit: (status) => void exits.push(JSON.stringify(status)),
     flush() {},
   };
-  const taps = createTaps(session, protocol, chosen);
+  const tap = createTap(session, protocol, chosen);
   const { refused } = attempt(() => {
-    for (const chunk of chunks.client) void taps.clientToServer.push(chunk.slice());
+    for (const chunk of chunks.client) tap.input(chunk.slice(), NO_BYTES);
     for (const chunk of chunks.server) {
-      void taps.serverToClient.push(chunk.slice());
-      taps.serverToClient.delivered();
+      void tap.output(chunk.slice());
+      tap.mark().delivered(0);
     }
   }, refusal);
-  taps.farewell('over', 503);
+  tap.farewell('over', 503);
   return { ...output, inputBytes, sizes, exits, refused };
 }
 
@@ -194,9 +194,9 @@ const portForward: FuzzTarget = {
     const bytes = input.subarray(1);
     if (selector % 3 === 2) {
       const read = (chunks: readonly Uint8Array[]): string | undefined => {
-        const tap = createReceiveOnlyTap();
+        const input = createReceiveOnlyInput();
         return attempt(() => {
-          for (const chunk of chunks) void tap.push(chunk);
+          for (const chunk of chunks) input(chunk, NO_BYTES);
         }, refusal).refused;
       };
       const refused = read(bytewise(bytes));
@@ -205,13 +205,13 @@ const portForward: FuzzTarget = {
     }
     const read = (chunks: readonly Uint8Array[]): { ports: readonly number[]; refused?: string } => {
       const judged: number[] = [];
-      const tap = createPortForwardTap(selector % 3 === 0 ? 'spdy' : 'tunnel', (port) => {
+      const tap = createPortForwardInput(selector % 3 === 0 ? 'spdy' : 'tunnel', (port) => {
         judged.push(port);
         if (port === 22) throw new TailcastError('POLICY_REFUSED');
       });
       const { refused } = attempt(
         () => {
-          for (const chunk of chunks) void tap.push(chunk.slice());
+          for (const chunk of chunks) tap.input(chunk.slice(), NO_BYTES);
         },
         refusals('SESSION_VIOLATED', 'POLICY_REFUSED'),
       );

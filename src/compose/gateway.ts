@@ -15,6 +15,7 @@ import { openFatalErrors } from '../observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
+import { Account } from '../proxy/gate/account.ts';
 import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
 import { createRechecks } from '../proxy/gate/recheck.ts';
 import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
@@ -243,6 +244,7 @@ async function openServer(parts: {
     },
     upgrade: createUpgradeHandler({
       ...common,
+      openAccount: (inbound) => new Account('upgrade', inbound, common),
       connect: upstream.connect,
       ...(config.execUpstream === 'spdy' ? { translateExec: translateToSpdy } : {}),
       recorders,

@@ -280,3 +280,23 @@ function endsHere(name: string, keepCookies: boolean): boolean {
   if (RESPONSE_HOP_BY_HOP.has(name)) return true;
   return RESPONSE_HOST_BOUND.has(name) && !(keepCookies && name.startsWith('set-cookie'));
 }
+
+/** Headers of a handshake response that a browser stores, whatever happens to the connection. */
+const KEPT_OF_HANDSHAKES: ReadonlySet<string> = new Set([
+  'alt-svc',
+  'clear-site-data',
+  'nel',
+  'report-to',
+  'reporting-endpoints',
+  'set-cookie',
+  'set-cookie2',
+  'strict-transport-security',
+  'www-authenticate',
+]);
+
+/** Returns the headers of a WebSocket handshake response for a browser. */
+export function handshakeForBrowser(fields: readonly string[]): readonly string[] {
+  return fields.filter(
+    (_, index) => !KEPT_OF_HANDSHAKES.has((fields[index - (index % 2)] ?? '').toLowerCase()),
+  );
+}

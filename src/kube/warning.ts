@@ -39,7 +39,8 @@ const UNAUTHORIZED = 401;
 const NO_WARNINGS: readonly string[] = [];
 /** A TLS connection ends at the gateway, so a client certificate never reaches the API server. */
 const NO_CREDENTIAL: readonly string[] = [
-  'the request has no Authorization header; client certificates do not pass through this gateway: use a token or an exec plugin in the kubeconfig',
+  'the request has no Authorization header; client certificates do not pass through this gateway: ' +
+    'use a token or an exec plugin in the kubeconfig',
 ];
 
 function hasCredential(headers: readonly string[]): boolean {

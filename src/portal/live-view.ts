@@ -8,9 +8,9 @@ import { TailcastError } from '../errors.ts';
 import { headerLines, onlyLine } from '../kube/header-lines.ts';
 import type { UpgradeAnswer } from '../proxy/session/dial.ts';
 import { startRelay } from '../proxy/session/relay.ts';
-import { encodeUpgradeHead } from '../proxy/session/upgrade-head.ts';
-import { parseUpgradeRequest } from '../proxy/session/upgrade-request.ts';
-import type { Tap } from '../recording/tap.ts';
+import { encodeUpgradeHead, parseUpgradeRequest } from '../proxy/session/upgrade-http.ts';
+import { BLIND_TAP } from '../recording/tap-unrecorded.ts';
+import { urgentInput, type Tap } from '../recording/tap.ts';
 import { LIVE_SUBPROTOCOL } from '../wire/recorder-api/live-view.ts';
 import type { PortalRequest, UpgradeSocket } from './portal-request.ts';
 import { recorderPath, type RecorderCalls } from './recorder-call.ts';
@@ -77,7 +77,14 @@ async function splice(
 ): Promise<void> {
   const stalled = new AbortController();
   const stall = createDeadline(stallMs, () => stalled.abort());
-  const tap: Tap = { push: () => stall.extend(), delivered: () => {} };
+  const tap: Tap = {
+    ...BLIND_TAP,
+    output: () => stall.extend(),
+    input(chunk, kept) {
+      stall.extend();
+      return urgentInput(chunk, kept);
+    },
+  };
   const fields = ['Upgrade', 'websocket', 'Connection', 'Upgrade', 'Sec-WebSocket-Accept', answer.accept];
   if (answer.subprotocol !== '') fields.push('Sec-WebSocket-Protocol', answer.subprotocol);
   account.answered(SWITCHING);
@@ -87,7 +94,7 @@ async function splice(
     clientHead: head,
     upstream: answer.socket,
     upstreamHead: answer.head,
-    taps: { clientToServer: tap, serverToClient: tap },
+    tap,
     lingerMs: LINGER_MS,
     signal: AbortSignal.any([signal, stalled.signal]),
   });

@@ -16,7 +16,7 @@ import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
 import type { FastifyInstance } from 'fastify';
 import type { OwnService } from '../proxy/front/server.ts';
 import type { AccountDeps } from '../proxy/gate/account.ts';
-import { prepareSocket } from '../proxy/session/session-socket.ts';
+import { prepareSocket } from '../proxy/session/upgrade-http.ts';
 import type { ApplicationDeps } from './application.ts';
 import { PORTAL_PATH } from './page-headers.ts';
 import { createPlaces } from './places.ts';

@@ -1,121 +1,138 @@
 /**
- * Heartbeats and resize messages of a client. The relay may delay a chunk that contains nothing else, because an API
- * server that has finished discards unread output as soon as one more byte reaches it. The gateway answers heartbeats
- * itself. kubectl writes a SPDY frame in up to four pieces, so the first bytes of a possible heartbeat or resize
- * message are kept until the frame is complete.
+ * The client's direction of a tap: heartbeats, terminal sizes, and pings of the gateway.
+ *
+ * An API server that has finished discards unread output as soon as one more byte reaches it. The relay therefore delays
+ * a chunk that contains nothing but heartbeats and terminal sizes, and answers heartbeats itself. kubectl writes a SPDY
+ * frame in up to four pieces, so the first bytes of a possible heartbeat or resize message are kept until the frame is
+ * complete.
+ *
+ * A client answers a ping of the gateway after it has read everything before the ping. The responses therefore show how
+ * much output the client has read; the OS does not report that.
  */
-import type { ProbeLedger } from './client-probes.ts';
-import type { Tap } from './tap.ts';
+import { joined, NO_BYTES, type ClientInput, type Probe } from './tap.ts';
 
-/** Position of the frame reader that reports the frames. */
-interface FrameReader {
+/** Maximum number of unanswered pings. */
+export const MAX_PROBES = 8;
+
+/** Numbers the pings of one client and counts the responses. */
+export class ProbeLedger {
+  readonly #frameOf: (ordinal: number) => Uint8Array;
+  #made = 0;
+  #answered = 0;
+
+  /** @param frameOf returns the ping frame with this number; numbers start at 1 */
+  constructor(frameOf: (ordinal: number) => Uint8Array) {
+    this.#frameOf = frameOf;
+  }
+
+  get answered(): number {
+    return this.#answered;
+  }
+
+  next(): Probe | undefined {
+    if (this.#made - this.#answered >= MAX_PROBES) return undefined;
+    this.#made += 1;
+    return { ordinal: this.#made, frame: this.#frameOf(this.#made) };
+  }
+
+  /** Records the response to the ping with this number. @returns true if the ping was unanswered */
+  take(ordinal: number): boolean {
+    if (!Number.isInteger(ordinal) || ordinal <= this.#answered || ordinal > this.#made) return false;
+    this.#answered = ordinal;
+    return true;
+  }
+}
+
+/** Position of the frame parser that reports the frames. */
+interface FrameParser {
   readonly atBoundary: boolean;
   /** Number of bytes after the last complete frame. */
   readonly partialBytes: number;
 }
 
-/** Tap for the bytes that a client sends. */
-export interface ClientTap extends Tap {
-  /** True after the client sent its closing frame. */
-  readonly left: boolean;
-}
-
 export interface ClientHeartbeats {
-  /** Reports a complete heartbeat. `answer` is the response that the server would send. */
-  beats(answer: Uint8Array): void;
-  /** Reports a frame that is not a heartbeat. The chunk then cannot be answered by the gateway alone. */
-  isMore(): void;
+  /** True if the client sent its closing frame. */
+  readonly hasLeft: boolean;
+  /** Reports a complete heartbeat. `response` is what the server would send. */
+  heartbeat(response: Uint8Array): void;
+  /** Reports a frame that is not a heartbeat. The gateway then cannot answer the chunk. */
+  otherFrame(): void;
   /** Reports a frame that must reach the server immediately. */
-  isUrgent(): void;
+  urgentFrame(): void;
   /** Reports the closing frame of the client. */
-  leaves(): void;
+  closingFrame(): void;
   /** Reports the response to a ping of the gateway. */
-  answersProbe(): void;
-  /** @param read parses a chunk, and calls the other methods for each frame */
-  tap(read: (chunk: Uint8Array) => ReturnType<Tap['push']>): ClientTap;
+  probeResponse(): void;
+  /** Reads a chunk, see `Tap.input`. @param parse parses the chunk, and calls the other methods for each frame */
+  read(chunk: Uint8Array, kept: Uint8Array, parse: (chunk: Uint8Array) => void | Promise<void>): ClientInput;
 }
 
 /**
- * @param probes pings of the gateway to this client
  * @param isBegun true if these first bytes of a frame may belong to a heartbeat or a resize message
  * @param maxBytes maximum length of a heartbeat or resize message
  */
 export function createClientHeartbeats(
-  frames: FrameReader,
+  parser: FrameParser,
   probes: ProbeLedger,
   isBegun: (bytes: Uint8Array) => boolean,
   maxBytes: number,
 ): ClientHeartbeats {
-  let mayWait = false;
-  let left = false;
-  let answers: Uint8Array[] | undefined;
-  let sawProbe = false;
-  /** First bytes of a possible heartbeat or resize message. */
-  let begun = new Uint8Array(0);
-  const keepBegun = (chunk: Uint8Array): void => {
-    const { partialBytes } = frames;
-    if (partialBytes === 0 || partialBytes >= maxBytes) {
-      begun = new Uint8Array(0);
-      return;
-    }
-    // The first bytes of a frame that started in an earlier chunk are in `begun`, or they excluded a heartbeat already.
-    const isWhole = partialBytes <= chunk.length || partialBytes === begun.length + chunk.length;
-    const bytes =
-      partialBytes <= chunk.length
-        ? chunk.slice(chunk.length - partialBytes)
-        : new Uint8Array([...begun, ...chunk]);
-    begun = isWhole && isBegun(bytes) ? bytes : new Uint8Array(0);
+  let isDelayable = false;
+  let hasLeft = false;
+  let responses: Uint8Array[] | undefined;
+  let hasProbe = false;
+  /** Number of kept bytes that are the start of a possible heartbeat or resize message. */
+  let begunBytes = 0;
+  /** Returns how many of the last bytes may start a heartbeat or a resize message. */
+  const countBegun = (bytes: Uint8Array, chunkBytes: number): number => {
+    const { partialBytes } = parser;
+    if (partialBytes === 0 || partialBytes >= maxBytes) return 0;
+    // The first bytes of a frame that started in an earlier chunk are kept, or they excluded a heartbeat already.
+    const isComplete = partialBytes <= chunkBytes || partialBytes === begunBytes + chunkBytes;
+    return isComplete && isBegun(bytes.subarray(bytes.length - partialBytes)) ? partialBytes : 0;
   };
   return {
-    beats: (answer) => void answers?.push(answer),
-    isMore() {
-      answers = undefined;
+    get hasLeft() {
+      return hasLeft;
     },
-    answersProbe() {
-      sawProbe = true;
+    heartbeat: (response) => void responses?.push(response),
+    otherFrame() {
+      responses = undefined;
     },
-    isUrgent() {
-      mayWait = false;
+    urgentFrame() {
+      isDelayable = false;
     },
-    leaves() {
-      mayWait = false;
-      left = true;
+    closingFrame() {
+      isDelayable = false;
+      hasLeft = true;
     },
-    tap: (read) => ({
-      push(chunk) {
-        // The kept first bytes are judged together with this chunk.
-        if (begun.length === 0 || !mayWait) {
-          mayWait = frames.atBoundary || begun.length > 0;
-          answers = [];
-          sawProbe = false;
-        }
-        const result = read(chunk);
-        keepBegun(chunk);
-        if (!frames.atBoundary && begun.length === 0) mayWait = false;
-        return result;
-      },
-      delivered() {},
-      get standsBetweenFrames() {
-        return frames.atBoundary;
-      },
-      get left() {
-        return left;
-      },
-      get mayWait() {
-        return mayWait;
-      },
-      get begunBytes() {
-        return begun.length;
-      },
-      get answers() {
-        return answers ?? [];
-      },
-      get answeredProbe() {
-        return left ? Infinity : probes.answered;
-      },
-      get onlyProbes() {
-        return sawProbe && answers?.length === 0 && mayWait && begun.length === 0;
-      },
-    }),
+    probeResponse() {
+      hasProbe = true;
+    },
+    read(chunk, kept, parse) {
+      // The kept first bytes are judged together with this chunk.
+      if (begunBytes === 0 || !isDelayable) {
+        isDelayable = parser.atBoundary || begunBytes > 0;
+        responses = [];
+        hasProbe = false;
+      }
+      const recorded = parse(chunk) ?? undefined;
+      const bytes = joined(kept, chunk);
+      begunBytes = countBegun(bytes, chunk.length);
+      if (!parser.atBoundary && begunBytes === 0) isDelayable = false;
+      const head = isDelayable ? bytes : bytes.subarray(0, bytes.length - begunBytes);
+      const common = {
+        kept: begunBytes === 0 ? NO_BYTES : bytes.slice(isDelayable ? 0 : head.length),
+        responses: responses ?? [],
+        atBoundary: begunBytes > 0 || parser.atBoundary,
+        answeredProbe: hasLeft ? Infinity : probes.answered,
+        recorded,
+      };
+      if (!isDelayable) return { kind: 'urgent', bytes: head, ...common };
+      // The server did not send the pings of the gateway.
+      const hasOnlyProbes = hasProbe && responses?.length === 0;
+      if (begunBytes > 0 || hasOnlyProbes) return { kind: 'none', bytes: NO_BYTES, ...common };
+      return { kind: common.responses.length > 0 ? 'heartbeat' : 'delayable', bytes, ...common };
+    },
   };
 }

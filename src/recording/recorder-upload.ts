@@ -18,29 +18,14 @@
  * acknowledgement. If no recorder continues it, every writer fails, `lost` resolves, and the retained bytes and the
  * lines of `leave` become a late delivery.
  */
-import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
 import { createDeadline } from '../async/deadline.ts';
-import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
-import { FrameBatch } from '../wire/recorder-api/upload-frame.ts';
 import { DeliveryWindow, type BurstBudget, type DeliveryPolicy } from './delivery-window.ts';
+import { EventBatch } from './event-batch.ts';
 import type { SessionJournal } from './journal/session-journal.ts';
 import type { UploadRest } from './late-end.ts';
 import type { RecorderConnection, UploadIntent } from './recorder-connection.ts';
 import { RetainedBytes } from './retained-bytes.ts';
-
-/** Events that become one `write`, in the encoding of the upload. */
-export interface EventBatch {
-  readonly length: number;
-  /** True if annotations are supported, and output keeps its exact bytes. */
-  readonly annotations: boolean;
-  /** Adds complete lines. */
-  text(lines: string): void;
-  /** Adds an output event. `bytes` must not change until the batch is taken. */
-  output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
-  /** Returns all events and empties the batch. The result is valid until the next addition. */
-  takePieces(): readonly Uint8Array[];
-}
 
 export interface RecorderUpload {
   /** Address (`ip:port`) of the recorder that has the session now. */
@@ -138,7 +123,6 @@ class Upload implements RecorderUpload {
   readonly #window: DeliveryWindow;
   readonly #lost = Promise.withResolvers<Error>();
   readonly #done = Promise.withResolvers<'confirmed' | 'left'>();
-  readonly #frames: boolean;
   #connection: RecorderConnection;
   /** Number of bytes of asciicast lines before the retained bytes. */
   #lineBytes = 0;
@@ -155,7 +139,6 @@ class Upload implements RecorderUpload {
     this.#options = options;
     this.#deps = deps;
     this.#connection = connection;
-    this.#frames = connection.frames;
     this.#retained = new RetainedBytes(connection.frames);
     const policy = policyOf(connection, options, deps);
     const { stallWindowMs: stallMs, maxPendingBytes } = options;
@@ -211,7 +194,7 @@ class Upload implements RecorderUpload {
   }
 
   createBatch(): EventBatch {
-    return this.#frames ? new FrameBatch() : new LineBatch(isUtf8, this.#connection.annotations);
+    return new EventBatch(this.#connection);
   }
 
   end(): Promise<'confirmed' | 'left'> {
@@ -239,11 +222,10 @@ class Upload implements RecorderUpload {
     this.#close('aborted', new TailcastError('RECORDER_LOST', 'the upload was broken off'));
   }
 
-  #encode(lines: string): Uint8Array {
-    if (!this.#frames) return Buffer.from(lines, 'utf8');
-    const batch = new FrameBatch();
-    batch.text(lines);
-    return batch.take();
+  #encode(lines: string): readonly Uint8Array[] {
+    const batch = this.createBatch();
+    batch.lines(lines);
+    return batch.takePieces();
   }
 
   #requireOpen(): void {

@@ -19,9 +19,7 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { errorText, TailcastError } from '../errors.ts';
-import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
 import {
-  encodeAnnotation,
   type Annotation,
   type EndAnnotation,
   type SessionAnnotation,
@@ -29,9 +27,9 @@ import {
 import type { FrameForm } from '../wire/recorder-api/upload-frame.ts';
 import type { ExitStatus } from '../wire/remotecommand/exit-status.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
-import { createDeadline, type Deadline } from '../async/deadline.ts';
 import { OutputText } from './output-text.ts';
-import type { EventBatch, RecorderUpload } from './recorder-upload.ts';
+import type { EventBatch } from './event-batch.ts';
+import type { RecorderUpload } from './recorder-upload.ts';
 
 export type OutputStream = 'stdout' | 'stderr';
 export type SessionEnd = EndAnnotation['outcome'];
@@ -107,7 +105,7 @@ export class RecordingSession {
   readonly #limits: RecordingLimits;
   readonly #text: Readonly<Record<OutputStream, OutputText>>;
   readonly #startedMs: number;
-  readonly #wait: Deadline | undefined;
+  readonly #sizeTimer: NodeJS.Timeout | undefined;
   /** Resolves when the header is known. */
   readonly #opened = Promise.withResolvers<void>();
   #state: 'awaitingSize' | 'open' | 'failed' | 'closed' = 'awaitingSize';
@@ -141,7 +139,8 @@ export class RecordingSession {
       stderr: new OutputText(this.#limits.maxLineBytes),
     };
     this.#startedMs = options.nowMs();
-    if (options.tty) this.#wait = createDeadline(this.#limits.sizeWaitMs, () => this.#sizeIsLate());
+    if (options.tty)
+      this.#sizeTimer = setTimeout(() => this.#openWithoutSize(), this.#limits.sizeWaitMs).unref();
     else this.#open(NO_TERMINAL);
   }
 
@@ -190,8 +189,7 @@ export class RecordingSession {
   resize(size: TerminalSize): void {
     if (!this.#options.tty || size.columns === 0 || size.rows === 0) return;
     if (this.#state === 'awaitingSize') this.#open(size);
-    else if (this.#state === 'open')
-      this.#batch.text(encodeCastEvent(this.#seconds(), 'r', formatResize(size)));
+    else if (this.#state === 'open') this.#batch.resize(this.#seconds(), size);
   }
 
   /** Records the exit status. Only the first call has an effect. */
@@ -199,7 +197,7 @@ export class RecordingSession {
     if (this.#exit !== undefined) return;
     this.#exit = status;
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
-    if (this.#state === 'open') this.#annotate(exitAnnotation(status));
+    if (this.#state === 'open') this.#batch.annotate(exitAnnotation(status));
   }
 
   /**
@@ -251,11 +249,11 @@ export class RecordingSession {
   /** Returns the last events, including output that was held back. */
   #close(outcome: SessionEnd, reason: string | undefined): readonly Uint8Array[] {
     if (this.#state === 'awaitingSize') this.#open(DEFAULT_SIZE);
-    this.#wait?.clear();
+    clearTimeout(this.#sizeTimer);
     for (const stream of ['stdout', 'stderr'] as const) {
       this.#text[stream].flush((bytes) => this.#line(this.#seconds(), stream, bytes));
     }
-    this.#annotate({
+    this.#batch.annotate({
       kind: 'end',
       outcome,
       ...(reason === undefined ? {} : { reason }),
@@ -290,7 +288,7 @@ export class RecordingSession {
     throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
   }
 
-  #sizeIsLate(): void {
+  #openWithoutSize(): void {
     if (this.#state !== 'awaitingSize') return;
     this.#open(DEFAULT_SIZE);
     try {
@@ -303,10 +301,10 @@ export class RecordingSession {
 
   #open(size: TerminalSize): void {
     this.#state = 'open';
-    this.#wait?.clear();
+    clearTimeout(this.#sizeTimer);
     const header = this.#sink.createBatch();
-    header.text(this.#options.header(size));
-    if (header.annotations) header.text(encodeAnnotation(this.#options.about));
+    header.lines(this.#options.header(size));
+    header.annotate(this.#options.about);
     this.#header = header;
     this.#opened.resolve();
   }
@@ -325,11 +323,11 @@ export class RecordingSession {
   #line(seconds: number, stream: OutputStream, bytes: Uint8Array): void {
     const { annotations } = this.#batch;
     if (annotations && stream !== this.#stream) {
-      this.#annotate({ kind: 'stream', name: stream });
+      this.#batch.annotate({ kind: 'stream', name: stream });
       this.#stream = stream;
     }
     this.#outputLines += 1;
-    this.#batch.output(seconds, bytes, annotations ? this.#formOf(seconds, bytes) : 'text');
+    this.#batch.output(seconds, bytes, this.#formOf(seconds, bytes));
   }
 
   /** Returns true if these bytes continue a long run of binary output, which is stored without text. */
@@ -353,13 +351,9 @@ export class RecordingSession {
     return this.#runBytes > bulkRunBytes && this.#binaryBytes > bulkAfterBytes ? 'bulk' : 'exact';
   }
 
-  #annotate(annotation: Annotation): void {
-    if (this.#batch.annotations) this.#batch.text(encodeAnnotation(annotation));
-  }
-
   #fail(error: unknown, lostBytes: number): void {
     if (this.#state !== 'closed') this.#state = 'failed';
-    this.#wait?.clear();
+    clearTimeout(this.#sizeTimer);
     this.#missingBytes += lostBytes;
     if (this.#options.enforce) {
       throw error instanceof TailcastError ? error : new TailcastError('RECORDER_LOST', errorText(error));

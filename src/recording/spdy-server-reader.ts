@@ -10,8 +10,8 @@ import { SPDY_HEADER_BYTES, type SpdyDataPiece, type SpdyEvent } from '../wire/s
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import type { Conclusion } from './conclusion.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
-import { createStatusCollector, type StatusCollector } from './status-collector.ts';
-import { STATUS_SINCE, UNPROVED, violation, type TappedSession } from './tap.ts';
+import { createStatusCollector, type StatusCollector } from '../wire/remotecommand/exit-status.ts';
+import { STATUS_SINCE, INCOMPLETE, violation, type TappedSession } from './tap.ts';
 
 const ROLES = ['error', 'stdin', 'stdout', 'stderr', 'resize'] as const;
 export type SpdyRole = (typeof ROLES)[number];
@@ -24,7 +24,7 @@ export interface SpdyStream {
   /** True if the server ended its direction. */
   finished: boolean;
   /** True if the end was delivered to the client. */
-  told: boolean;
+  endDelivered: boolean;
 }
 
 export interface SpdyStreams {
@@ -49,7 +49,7 @@ export function createSpdyStreams(): SpdyStreams {
       for (const stream of byId.values()) {
         if (stream.role === role) throw violation(`there are two SPDY streams of type ${role}`);
       }
-      byId.set(id, { id, role, replied: false, finished: false, told: false });
+      byId.set(id, { id, role, replied: false, finished: false, endDelivered: false });
     },
     find(id) {
       const stream = byId.get(id);
@@ -79,8 +79,8 @@ export interface SpdyServerReader {
   readonly status: Pick<StatusCollector, 'begun' | 'bytes'>;
   /** Reads one event. @throws TailcastError `SESSION_VIOLATED`, WireError */
   see(event: SpdyEvent): void;
-  /** Returns the reason why the output is not proved complete; see `SessionTaps`. */
-  unproved(): string | undefined;
+  /** Returns the reason why the output is not proved complete, see `Tap`. */
+  incompleteReason(): string | undefined;
 }
 
 /**
@@ -118,8 +118,8 @@ export function createSpdyServerReader(
   };
   const finish = (stream: SpdyStream, how: 'ended' | 'reset'): void => {
     // A reset of an empty error stream proves nothing, except in versions in which an empty stream means success.
-    const told = how === 'ended' || status.begun || version < STATUS_SINCE;
-    if (stream.role === 'error' && !stream.finished && told) {
+    const isComplete = how === 'ended' || status.begun || version < STATUS_SINCE;
+    if (stream.role === 'error' && !stream.finished && isComplete) {
       const exit = status.finish();
       exited ||= exit !== undefined;
       if (exit !== undefined) session.exit(exit);
@@ -159,9 +159,9 @@ export function createSpdyServerReader(
           return;
       }
     },
-    unproved() {
-      if (version >= STATUS_SINCE && !exited) return UNPROVED.status;
-      return closing || streams.outputEnded() ? undefined : UNPROVED.output;
+    incompleteReason() {
+      if (version >= STATUS_SINCE && !exited) return INCOMPLETE.status;
+      return closing || streams.outputEnded() ? undefined : INCOMPLETE.output;
     },
   };
 }

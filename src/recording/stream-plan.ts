@@ -1,17 +1,20 @@
 /**
- * Selects the subprotocols of an exec or attach upgrade that can be recorded, and creates the taps for the negotiated
+ * Selects the subprotocols of an exec or attach upgrade that can be recorded, and creates the tap for the negotiated
  * one. Unknown subprotocols are refused, so that no session runs unrecorded because of its protocol.
  */
+import { TailcastError } from '../errors.ts';
+import { headerLines, withoutHeader } from '../kube/header-lines.ts';
+import { bearerSubprotocols } from '../kube/headers.ts';
 import { parseSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
-import { createSpdyTaps } from './tap-spdy.ts';
-import { createWebSocketTaps } from './tap-websocket.ts';
-import { violation, type SessionTaps, type TappedSession } from './tap.ts';
+import { createSpdyTap } from './tap-spdy.ts';
+import { createWebSocketTap } from './tap-websocket.ts';
+import { violation, type Tap, type TappedSession } from './tap.ts';
 
 export type StreamProtocol = 'spdy' | 'websocket';
 
 /**
- * @param lines values of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, without bearer tokens Returns the
- *   offered subprotocols that can be recorded.
+ * Returns the offered subprotocols that can be recorded.
+ * @param lines values of `Sec-WebSocket-Protocol` or `X-Stream-Protocol-Version`, without bearer tokens
  * @returns in the order of the client: empty if the client offered none, undefined if none of the offered ones can be
  *   recorded
  */
@@ -25,19 +28,50 @@ export function recordableSubprotocols(
 }
 
 /**
- * Creates the taps for a connection with the negotiated subprotocol `chosen`.
+ * Creates the tap for a connection with the negotiated subprotocol `chosen`.
  * @throws TailcastError `SESSION_VIOLATED` if it cannot be recorded
  */
-export function createTaps(session: TappedSession, protocol: StreamProtocol, chosen: string): SessionTaps {
+export function createTap(session: TappedSession, protocol: StreamProtocol, chosen: string): Tap {
   const parsed = parseSubprotocol(chosen);
   if (parsed === undefined || !isRecordable(protocol, chosen)) {
     throw violation('the API server chose a stream protocol that cannot be recorded');
   }
-  return protocol === 'spdy' ? createSpdyTaps(session, parsed.version) : createWebSocketTaps(session, parsed);
+  return protocol === 'spdy' ? createSpdyTap(session, parsed.version) : createWebSocketTap(session, parsed);
 }
 
 function isRecordable(protocol: StreamProtocol, name: string): boolean {
   const parsed = parseSubprotocol(name);
   // SPDY requests always name a version, otherwise the API server responds with 400. SPDY data is never base64.
   return parsed !== undefined && (protocol === 'websocket' || (name !== '' && !parsed.base64));
+}
+
+/** Headers with the offered and the chosen subprotocol. */
+export const SUBPROTOCOL_HEADER = {
+  spdy: 'x-stream-protocol-version',
+  websocket: 'sec-websocket-protocol',
+} as const;
+
+/** Returns the headers of a recorded upgrade, which offer only subprotocols that the taps can read. */
+export function recordableHeaders(
+  protocol: StreamProtocol,
+  headers: readonly string[],
+): { readonly headers: readonly string[]; readonly offered: readonly string[] } {
+  const name = SUBPROTOCOL_HEADER[protocol];
+  const offered = recordableSubprotocols(protocol, headerLines(headers, name));
+  // Without a version some servers choose the oldest one, and others respond with an error.
+  if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {
+    throw new TailcastError('UPGRADE_REFUSED', 'none of the offered stream protocols can be recorded');
+  }
+  const kept = withoutHeader(withoutHeader(headers, name), 'sec-websocket-extensions');
+  if (protocol === 'spdy') {
+    return {
+      headers: [...kept, ...offered.flatMap((version) => ['X-Stream-Protocol-Version', version])],
+      offered,
+    };
+  }
+  // Credentials are present in noauth mode only. The API server removes them before it chooses a subprotocol.
+  const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);
+  const line =
+    offered.length === 0 ? [] : ['Sec-WebSocket-Protocol', [...credentials, ...offered].join(', ')];
+  return { headers: [...kept, ...line], offered };
 }

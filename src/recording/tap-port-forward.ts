@@ -7,12 +7,13 @@ import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import { createSpdyParser } from '../wire/spdy/frame.ts';
 import { createWebSocketScanner, OPCODE, unmaskPiece } from '../wire/websocket/frame.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
-import { asViolation, violation, type Tap } from './tap.ts';
+import { asViolation, urgentInput, violation, type Tap } from './tap.ts';
 
 /** WebSocket subprotocol whose messages are the bytes of a SPDY connection. */
 export const PORT_FORWARD_TUNNEL = 'SPDY/3.1+portforward.k8s.io';
 
-export interface PortForwardTap extends Tap {
+/** Parser of the input of a port-forward. */
+export interface PortForwardInput extends Pick<Tap, 'input'> {
   /** Ports opened so far, ascending. */
   readonly ports: readonly number[];
 }
@@ -21,10 +22,10 @@ export interface PortForwardTap extends Tap {
  * @param transport `spdy`, or `tunnel` for SPDY in WebSocket messages
  * @param judge throws if the port may not be opened; the stream is then not delivered
  */
-export function createPortForwardTap(
+export function createPortForwardInput(
   transport: 'spdy' | 'tunnel',
   judge: (port: number) => void,
-): PortForwardTap {
+): PortForwardInput {
   const seen = new Set<number>();
   const spdy = createSpdyPorts((port) => {
     judge(port);
@@ -35,14 +36,14 @@ export function createPortForwardTap(
     get ports() {
       return [...seen].toSorted((a, b) => a - b);
     },
-    push(chunk) {
+    input(chunk, kept) {
       try {
         read(chunk);
       } catch (error) {
         throw asViolation(error);
       }
+      return urgentInput(chunk, kept);
     },
-    delivered() {},
   };
 }
 

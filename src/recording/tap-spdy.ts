@@ -11,8 +11,7 @@
  * The relay holds back the exit status until it is proved (`spdy-server-reader.ts`), because output that was cut off
  * must not end with that status.
  */
-import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
-import { ProbeLedger } from './client-probes.ts';
+import { createClientHeartbeats, ProbeLedger, type ClientHeartbeats } from './client-heartbeats.ts';
 import { createHeaderInflater } from '../wire/spdy/headers.ts';
 import {
   createSpdyParser,
@@ -25,7 +24,7 @@ import {
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
 import type { ChannelVersion } from '../wire/remotecommand/channel.ts';
 import { Conclusion } from './conclusion.ts';
-import { createSizeReader } from './size-reader.ts';
+import { createSizeReader } from '../wire/remotecommand/resize.ts';
 import { inflateSpdyBlock } from './spdy-inflate.ts';
 import {
   createSpdyServerReader,
@@ -33,29 +32,20 @@ import {
   type SpdyServerReader,
   type SpdyStreams,
 } from './spdy-server-reader.ts';
-import {
-  asViolation,
-  handOver,
-  violation,
-  type SessionTaps,
-  type Tap,
-  type TapPlace,
-  type TappedSession,
-} from './tap.ts';
+import { asViolation, handOver, violation, type Tap, type TappedSession } from './tap.ts';
 
 /** @param version version of the stream protocol that the API server chose (`X-Stream-Protocol-Version`) */
-export function createSpdyTaps(session: TappedSession, version: ChannelVersion): SessionTaps {
+export function createSpdyTap(session: TappedSession, version: ChannelVersion): Tap {
   const streams = createSpdyStreams();
   const probes = new ProbeLedger((ordinal) => encodeSpdyFrame({ kind: 'ping', id: probeId(ordinal) }));
   const server = createServerSide(session, streams, version);
   const client = createClientSide(session, streams, probes);
   return {
-    clientToServer: client,
-    serverToClient: server,
-    probes,
-    unproved: () => (client.left ? undefined : server.unproved()),
-    clientLeft: () => client.left,
-    farewell: (message, httpStatus) => server.farewell(message, httpStatus),
+    ...server,
+    input: client.input,
+    nextProbe: () => probes.next(),
+    incompleteReason: () => (client.hasLeft() ? undefined : server.incompleteReason()),
+    hasClientLeft: client.hasLeft,
   };
 }
 
@@ -74,15 +64,15 @@ function probeOf(id: number): number {
   return (LAST_PING_ID - id) / 2 + 1;
 }
 
-function createClientSide(session: TappedSession, streams: SpdyStreams, probes: ProbeLedger): ClientTap {
+function createClientSide(session: TappedSession, streams: SpdyStreams, probes: ProbeLedger): ClientSide {
   const parser = createSpdyParser();
   const headers = createHeaderInflater(inflateSpdyBlock);
-  const readSize = createSizeReader(session);
+  const readSize = createSizeReader((size) => session.resize(size));
   const isSizeBegun = (bytes: Uint8Array): boolean => {
     const id = streams.idOf('resize');
     return id !== undefined && bytes.length >= 4 && Buffer.from(bytes).readUInt32BE(0) === id;
   };
-  const heartbeats = createClientHeartbeats(
+  const heartbeats: ClientHeartbeats = createClientHeartbeats(
     parser,
     probes,
     (bytes) => isPingBegun(bytes) || isSizeBegun(bytes),
@@ -92,21 +82,21 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
     const { role } = streams.find(event.streamId);
     if (role === 'resize') readSize(event.payload);
     else if (role === 'stdin') session.input(event.payload.length);
-    if (role !== 'resize' || event.fin) heartbeats.isUrgent();
+    if (role !== 'resize' || event.fin) heartbeats.urgentFrame();
   };
   const see = (event: SpdyEvent): void => {
     // Ping ids of a client are odd. A ping with an even id is the response to a ping of the server or the gateway.
     const isHeartbeat = event.kind === 'ping' && event.id % 2 === 1;
-    if (isHeartbeat) heartbeats.beats(encodeSpdyFrame(event));
-    else if (event.kind === 'ping' && probes.take(probeOf(event.id))) heartbeats.answersProbe();
-    else heartbeats.isMore();
+    if (isHeartbeat) heartbeats.heartbeat(encodeSpdyFrame(event));
+    else if (event.kind === 'ping' && probes.take(probeOf(event.id))) heartbeats.probeResponse();
+    else heartbeats.otherFrame();
     switch (event.kind) {
       case 'synStream':
-        heartbeats.isUrgent();
+        heartbeats.urgentFrame();
         streams.open(event.streamId, headers.decode(event.block).get('streamtype'));
         return;
       case 'headers':
-        heartbeats.isUrgent();
+        heartbeats.urgentFrame();
         headers.decode(event.block);
         return;
       case 'synReply':
@@ -116,7 +106,7 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
       case 'rstStream':
       case 'goaway':
         // The client closes a stream, or the connection.
-        heartbeats.leaves();
+        heartbeats.closingFrame();
         return;
       case 'settings':
       case 'ping':
@@ -124,7 +114,10 @@ function createClientSide(session: TappedSession, streams: SpdyStreams, probes: 
         return;
     }
   };
-  return heartbeats.tap((chunk) => seeAll(parser, chunk, see, session));
+  return {
+    input: (chunk, kept) => heartbeats.read(chunk, kept, (bytes) => seeAll(parser, bytes, see, session)),
+    hasLeft: () => heartbeats.hasLeft,
+  };
 }
 
 /**
@@ -138,11 +131,15 @@ function isPingBegun(bytes: Uint8Array): boolean {
   return PING_HEAD.every((byte, at) => byte === undefined || at >= bytes.length || bytes[at] === byte);
 }
 
+interface ClientSide extends Pick<Tap, 'input'> {
+  hasLeft(): boolean;
+}
+
 function createServerSide(
   session: TappedSession,
   streams: SpdyStreams,
   version: ChannelVersion,
-): Tap & Pick<SessionTaps, 'farewell'> & Pick<SpdyServerReader, 'unproved'> {
+): Pick<Tap, 'output' | 'mark' | 'farewell'> & Pick<SpdyServerReader, 'incompleteReason'> {
   const parser = createSpdyParser();
   const conclusion = new Conclusion();
   const reader = createSpdyServerReader(session, streams, version, conclusion);
@@ -150,40 +147,36 @@ function createServerSide(
   let atBoundary = true;
   let statusBegun = false;
   let closing = false;
-  const unsentBytes = (): number => Math.max(conclusion.bytes, parser.partialBytes);
-  const place = (): TapPlace => ({
-    unsentBytes: unsentBytes(),
-    atBoundary: parser.atBoundary,
-    conclusionBytes: conclusion.bytes,
-    statusBegun: reader.status.begun,
-    closing: reader.closing,
-    finished: [...streams.all()].filter(({ finished }) => finished).map(({ id }) => id),
-  });
   return {
-    push(chunk, more) {
+    output(chunk, more) {
       conclusion.reading(chunk);
       const wait = seeAll(parser, chunk, (event) => reader.see(event), session, more);
       conclusion.read();
-      if (reader.unproved() === undefined) conclusion.free();
+      if (reader.incompleteReason() === undefined) conclusion.free();
       return wait;
     },
-    get gathers() {
-      return session.acceptsMore ?? false;
+    mark() {
+      const held = Math.max(conclusion.bytes, parser.partialBytes);
+      const statusBytes = conclusion.bytes;
+      const isBoundary = parser.atBoundary;
+      const { closing: isClosing } = reader;
+      const { begun: isStatusBegun } = reader.status;
+      const finished = new Set([...streams.all()].filter((stream) => stream.finished));
+      return {
+        heldBytes: held,
+        heldBytesBackpressured: held,
+        delivered(heldBytes) {
+          atBoundary = heldBytes > 0 || isBoundary;
+          if (conclusion.delivered(heldBytes, statusBytes)) {
+            statusBegun = isStatusBegun;
+            closing = isClosing;
+            for (const stream of streams.all()) stream.endDelivered = finished.has(stream);
+          }
+          return atBoundary && !closing;
+        },
+      };
     },
-    get unsentBytes() {
-      return unsentBytes();
-    },
-    get standsBetweenFrames() {
-      return atBoundary && !closing;
-    },
-    place,
-    delivered(unsent = 0, until = place()) {
-      atBoundary = unsent > 0 || until.atBoundary;
-      if (!conclusion.delivered(unsent, until.conclusionBytes)) return;
-      ({ statusBegun, closing } = until);
-      for (const stream of streams.all()) stream.told = until.finished?.includes(stream.id) === true;
-    },
-    unproved: () => reader.unproved(),
+    incompleteReason: () => reader.incompleteReason(),
     farewell(message, httpStatus) {
       if (!atBoundary || closing) return undefined;
       return spdyFarewell(
@@ -217,9 +210,9 @@ function seeAll(
 function spdyFarewell(streams: SpdyStreams, statusSent: boolean, status: Uint8Array): Uint8Array {
   const frames: Uint8Array[] = [];
   let lastStreamId = 0;
-  for (const { id, role, replied, told } of streams.all()) {
+  for (const { id, role, replied, endDelivered } of streams.all()) {
     lastStreamId = id;
-    if (!replied || told) continue;
+    if (!replied || endDelivered) continue;
     const payload = role === 'error' && !statusSent ? status : new Uint8Array(0);
     frames.push(encodeSpdyFrame({ kind: 'data', streamId: id, fin: true, payload }));
   }

@@ -6,15 +6,8 @@
  * connection then ends without a farewell.
  */
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../wire/websocket/frame.ts';
-import { createTaps, type StreamProtocol } from './stream-plan.ts';
-import {
-  asViolation,
-  violation,
-  type SessionTaps,
-  type Tap,
-  type TapPlace,
-  type TappedSession,
-} from './tap.ts';
+import { createTap, type StreamProtocol } from './stream-plan.ts';
+import { asViolation, NO_MARK, urgentInput, violation, type Tap, type TappedSession } from './tap.ts';
 
 /** RFC 6455 §7.4.1. */
 const GOING_AWAY = 1001;
@@ -24,8 +17,8 @@ const SERVICE_UNAVAILABLE = 503;
 const MAX_REASON_BYTES = 123;
 
 /** A session that ignores everything. */
-const NOBODY: TappedSession = {
-  unheard: true,
+const IGNORED: TappedSession = {
+  ignoresOutput: true,
   output() {},
   input() {},
   resize() {},
@@ -34,37 +27,45 @@ const NOBODY: TappedSession = {
 };
 
 /** A tap that parses nothing. */
-export const UNSEEN: Tap = { push() {}, delivered() {} };
+export const BLIND_TAP: Tap = {
+  output() {},
+  mark: () => NO_MARK,
+  input: urgentInput,
+  incompleteReason: () => undefined,
+  hasClientLeft: () => false,
+  farewell: () => undefined,
+};
 
-/** Creates the taps of an unrecorded exec or attach session. Undefined if its protocol is unknown. */
-export function createUnrecordedSessionTaps(
-  protocol: StreamProtocol,
-  chosen: string,
-): SessionTaps | undefined {
-  let taps: SessionTaps;
+/** Creates the tap of an unrecorded exec or attach session. Undefined if its protocol is unknown. */
+export function createUnrecordedSessionTap(protocol: StreamProtocol, chosen: string): Tap | undefined {
+  let tap: Tap;
   try {
-    taps = createTaps(NOBODY, protocol, chosen);
+    tap = createTap(IGNORED, protocol, chosen);
   } catch {
     return undefined;
   }
-  return forgiving(taps);
+  return forgiving(tap);
 }
 
-/** Creates the taps of another WebSocket connection. Its farewell is a close frame with the reason. */
-export function createWebSocketEndTaps(): SessionTaps {
+/** Creates the tap of another WebSocket connection. Its farewell is a close frame with the reason. */
+export function createWebSocketEndTap(): Tap {
   const scanner = createWebSocketScanner({ expectMask: false });
   let closed = false;
   let deliveredToBoundary = true;
   return forgiving({
-    unproved: () => undefined,
-    clientToServer: UNSEEN,
-    serverToClient: {
-      push(chunk) {
-        for (const piece of scanner.push(chunk)) if (piece.opcode === OPCODE.close) closed = true;
-      },
-      delivered() {
-        deliveredToBoundary = scanner.atBoundary;
-      },
+    ...BLIND_TAP,
+    output(chunk) {
+      for (const piece of scanner.push(chunk)) if (piece.opcode === OPCODE.close) closed = true;
+    },
+    mark() {
+      const { atBoundary } = scanner;
+      return {
+        ...NO_MARK,
+        delivered() {
+          deliveredToBoundary = atBoundary;
+          return false;
+        },
+      };
     },
     farewell(message, httpStatus) {
       return deliveredToBoundary && !closed ? closeFrame(message, httpStatus) : undefined;
@@ -72,22 +73,20 @@ export function createWebSocketEndTaps(): SessionTaps {
   });
 }
 
-/** Creates the client-side tap of a WebSocket connection on which only the server may send data. */
-export function createReceiveOnlyTap(): Tap {
+/** Creates the parser of input on a WebSocket connection on which only the server may send data. */
+export function createReceiveOnlyInput(): Tap['input'] {
   const scanner = createWebSocketScanner({ expectMask: true });
-  return {
-    push(chunk) {
-      try {
-        for (const { opcode, length } of scanner.push(chunk)) {
-          if (opcode < OPCODE.close && length > 0) {
-            throw violation('the client wrote to a stream that is only for reading');
-          }
+  return (chunk, kept) => {
+    try {
+      for (const { opcode, length } of scanner.push(chunk)) {
+        if (opcode < OPCODE.close && length > 0) {
+          throw violation('the client wrote to a stream that is only for reading');
         }
-      } catch (error) {
-        throw asViolation(error);
       }
-    },
-    delivered() {},
+    } catch (error) {
+      throw asViolation(error);
+    }
+    return urgentInput(chunk, kept);
   };
 }
 
@@ -100,65 +99,38 @@ function closeFrame(message: string, httpStatus: number): Uint8Array {
   return encodeWebSocketFrame({ opcode: OPCODE.close, fin: true, payload });
 }
 
-/** Place of a tap that stopped parsing. */
-const NOWHERE: TapPlace = {
-  atBoundary: false,
-  unsentBytes: 0,
-  conclusionBytes: 0,
-  statusBegun: false,
-  closing: false,
-};
-
-/** Both directions share state, so both stop parsing if one of them fails. */
-function forgiving(taps: SessionTaps): SessionTaps {
-  let lost = false;
-  const forgive = (tap: Tap): Required<Tap> => ({
-    push(chunk, more) {
-      if (lost) return undefined;
+/**
+ * Returns a tap that stops parsing at the first unreadable frame, instead of refusing it. Both directions share state,
+ * so both stop.
+ */
+function forgiving(tap: Tap): Tap {
+  let failed = false;
+  return {
+    output(chunk, more) {
+      if (failed) return undefined;
       try {
-        return tap.push(chunk, more);
+        return tap.output(chunk, more);
       } catch {
-        lost = true;
+        failed = true;
         return undefined;
       }
     },
-    get gathers() {
-      return !lost && tap.gathers === true;
+    mark() {
+      if (failed) return NO_MARK;
+      const mark = tap.mark();
+      return { ...mark, delivered: (heldBytes) => !failed && mark.delivered(heldBytes) };
     },
-    place: () => (lost ? NOWHERE : (tap.place?.() ?? NOWHERE)),
-    delivered(unsent, until) {
-      if (!lost) tap.delivered(unsent, until);
+    input(chunk, kept) {
+      try {
+        if (!failed) return tap.input(chunk, kept);
+      } catch {
+        failed = true;
+      }
+      return { ...urgentInput(chunk, kept), answeredProbe: Infinity };
     },
-    get unsentBytes() {
-      return lost ? 0 : (tap.unsentBytes ?? 0);
-    },
-    get conclusionBytes() {
-      return lost ? 0 : (tap.conclusionBytes ?? 0);
-    },
-    get standsBetweenFrames() {
-      return !lost && tap.standsBetweenFrames === true;
-    },
-    get mayWait() {
-      return !lost && tap.mayWait === true;
-    },
-    get begunBytes() {
-      return lost ? 0 : (tap.begunBytes ?? 0);
-    },
-    get answers() {
-      return lost ? [] : (tap.answers ?? []);
-    },
-    get answeredProbe() {
-      return lost ? Infinity : (tap.answeredProbe ?? 0);
-    },
-    get onlyProbes() {
-      return !lost && tap.onlyProbes === true;
-    },
-  });
-  return {
-    ...(taps.probes === undefined ? {} : { probes: taps.probes }),
-    unproved: (pressed) => (lost ? undefined : taps.unproved(pressed)),
-    clientToServer: forgive(taps.clientToServer),
-    serverToClient: forgive(taps.serverToClient),
-    farewell: (message, httpStatus) => (lost ? undefined : taps.farewell(message, httpStatus)),
+    nextProbe: () => (failed ? undefined : tap.nextProbe?.()),
+    incompleteReason: (backpressured) => (failed ? undefined : tap.incompleteReason(backpressured)),
+    hasClientLeft: () => tap.hasClientLeft(),
+    farewell: (message, httpStatus) => (failed ? undefined : tap.farewell(message, httpStatus)),
   };
 }

@@ -8,8 +8,7 @@
  *
  * Server messages are recorded piece by piece as they arrive. The payload of stdin is counted, not copied.
  */
-import { createClientHeartbeats, type ClientTap } from './client-heartbeats.ts';
-import { ProbeLedger } from './client-probes.ts';
+import { createClientHeartbeats, ProbeLedger } from './client-heartbeats.ts';
 import { decodeBase64 } from '../wire/base64.ts';
 import { CHANNEL, encodeBase64Message, type ChannelProtocol } from '../wire/remotecommand/channel.ts';
 import { encodeStatus } from '../wire/remotecommand/exit-status.ts';
@@ -23,17 +22,15 @@ import {
   type WebSocketScanner,
 } from '../wire/websocket/frame.ts';
 import { Conclusion } from './conclusion.ts';
-import { createSizeReader } from './size-reader.ts';
-import { createStatusCollector } from './status-collector.ts';
+import { createSizeReader } from '../wire/remotecommand/resize.ts';
+import { createStatusCollector } from '../wire/remotecommand/exit-status.ts';
 import {
   asViolation,
   handOver,
+  INCOMPLETE,
   STATUS_SINCE,
-  UNPROVED,
   violation,
-  type SessionTaps,
   type Tap,
-  type TapPlace,
   type TappedSession,
 } from './tap.ts';
 
@@ -41,19 +38,19 @@ const DIGIT_0 = 0x30;
 const EMPTY = new Uint8Array(0);
 
 /** @param protocol protocol that the API server chose; see `parseSubprotocol` */
-export function createWebSocketTaps(session: TappedSession, protocol: ChannelProtocol): SessionTaps {
+export function createWebSocketTap(session: TappedSession, protocol: ChannelProtocol): Tap {
   const probes = new ProbeLedger((ordinal) =>
     encodeWebSocketFrame({ opcode: OPCODE.ping, fin: true, payload: probePayload(ordinal) }),
   );
   const server = createServerSide(session, protocol);
   const client = createClientSide(session, protocol, probes);
   return {
-    clientToServer: client,
-    serverToClient: server,
-    probes,
-    unproved: (pressed) => (client.left ? undefined : server.unproved(pressed)),
-    clientLeft: () => client.left,
-    farewell: (message, httpStatus) => server.farewell(message, httpStatus),
+    ...server,
+    input: client.input,
+    nextProbe: () => probes.next(),
+    incompleteReason: (backpressured) =>
+      client.hasLeft() ? undefined : server.incompleteReason(backpressured),
+    hasClientLeft: client.hasLeft,
   };
 }
 
@@ -70,9 +67,17 @@ function probeOf(payload: Uint8Array): number {
   return text.startsWith(PROBE) ? Number(text.slice(PROBE.length)) : Number.NaN;
 }
 
-function createClientSide(session: TappedSession, protocol: ChannelProtocol, probes: ProbeLedger): ClientTap {
+interface ClientSide extends Pick<Tap, 'input'> {
+  hasLeft(): boolean;
+}
+
+function createClientSide(
+  session: TappedSession,
+  protocol: ChannelProtocol,
+  probes: ProbeLedger,
+): ClientSide {
   const scanner = createWebSocketScanner({ expectMask: true });
-  const readSize = createSizeReader(session);
+  const readSize = createSizeReader((size) => session.resize(size));
   const message = new Message(protocol);
   let closeSignal: Uint8Array = EMPTY;
   let ping: Uint8Array = EMPTY;
@@ -81,13 +86,13 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol, pro
   const see = (piece: WebSocketPiece): void => {
     if (piece.opcode === OPCODE.ping) return seePing(piece);
     if (piece.opcode === OPCODE.pong) return seePong(piece);
-    heartbeats.isMore();
-    if (piece.opcode === OPCODE.close) heartbeats.leaves();
+    heartbeats.otherFrame();
+    if (piece.opcode === OPCODE.close) heartbeats.closingFrame();
     if (isControl(piece)) return;
     if (!piece.fin || piece.opcode === OPCODE.continuation) throw violation('a client message is fragmented');
     // The payload of stdin stays masked, because unmasking would copy it.
     const taken = piece.first && piece.length > 0 ? message.open(unmaskedFirst(piece), false) : 0;
-    if (message.channel !== CHANNEL.resize) heartbeats.isUrgent();
+    if (message.channel !== CHANNEL.resize) heartbeats.urgentFrame();
     const { length } = piece.bytesFrom(taken);
     if (message.channel === CHANNEL.stdin) session.input(length);
     else if (length > 0 || piece.last) seeControlData(unmaskPiece(piece).subarray(taken), piece.last);
@@ -108,16 +113,20 @@ function createClientSide(session: TappedSession, protocol: ChannelProtocol, pro
   const seePing = (piece: WebSocketPiece): void => {
     const bytes = unmaskPiece(piece);
     ping = piece.first ? bytes : Buffer.concat([ping, bytes]);
-    if (piece.last) heartbeats.beats(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
+    if (piece.last)
+      heartbeats.heartbeat(encodeWebSocketFrame({ opcode: OPCODE.pong, fin: true, payload: ping }));
   };
   const seePong = (piece: WebSocketPiece): void => {
     const bytes = unmaskPiece(piece);
     pong = piece.first ? bytes : Buffer.concat([pong, bytes]);
     if (!piece.last) return;
-    if (probes.take(probeOf(pong))) heartbeats.answersProbe();
-    else heartbeats.isMore();
+    if (probes.take(probeOf(pong))) heartbeats.probeResponse();
+    else heartbeats.otherFrame();
   };
-  return heartbeats.tap((chunk) => seeAll(scanner, chunk, see, session));
+  return {
+    input: (chunk, kept) => heartbeats.read(chunk, kept, (bytes) => seeAll(scanner, bytes, see, session)),
+    hasLeft: () => heartbeats.hasLeft,
+  };
 }
 
 /**
@@ -192,8 +201,8 @@ function createServerReader(
         break;
     }
   };
-  const isUnheard = (channel: number | undefined): boolean =>
-    session.unheard === true && (channel === CHANNEL.stdout || channel === CHANNEL.stderr);
+  const isIgnored = (channel: number | undefined): boolean =>
+    session.ignoresOutput === true && (channel === CHANNEL.stdout || channel === CHANNEL.stderr);
   return {
     get closed() {
       return closed;
@@ -216,7 +225,7 @@ function createServerReader(
       checkType(piece, protocol);
       const last = piece.last && piece.fin;
       const taken = message.open(piece.firstByte, last);
-      if (!isUnheard(message.channel)) seePart(piece, message.decode(piece.bytesFrom(taken), last), last);
+      if (!isIgnored(message.channel)) seePart(piece, message.decode(piece.bytesFrom(taken), last), last);
       if (piece.last) inMessage = !piece.fin;
       if (last) message.end();
     },
@@ -226,7 +235,7 @@ function createServerReader(
 function createServerSide(
   session: TappedSession,
   protocol: ChannelProtocol,
-): Tap & Pick<SessionTaps, 'farewell' | 'unproved'> {
+): Pick<Tap, 'output' | 'mark' | 'incompleteReason' | 'farewell'> {
   const scanner = createWebSocketScanner({ expectMask: false });
   const conclusion = new Conclusion();
   const reader = createServerReader(session, protocol, conclusion);
@@ -235,45 +244,36 @@ function createServerSide(
   let betweenMessages = true;
   let statusBegun = false;
   let closed = false;
-  const unsentBytes = (): number => Math.max(reader.closed ? 0 : conclusion.bytes, scanner.partialBytes);
-  const place = (): TapPlace => ({
-    unsentBytes: unsentBytes(),
-    atBoundary: scanner.atBoundary,
-    conclusionBytes: conclusion.bytes,
-    inMessage: reader.inMessage,
-    statusBegun: reader.statusBegun,
-    closing: reader.closed,
-  });
   return {
-    push(chunk, more) {
+    output(chunk, more) {
       conclusion.reading(chunk);
       const wait = seeAll(scanner, chunk, (piece) => reader.see(piece), session, more);
       conclusion.read();
       return wait;
     },
-    get gathers() {
-      return session.acceptsMore ?? false;
+    mark() {
+      const statusBytes = conclusion.bytes;
+      const isBoundary = scanner.atBoundary;
+      const { partialBytes } = scanner;
+      const { inMessage, statusBegun: isStatusBegun, closed: isClosed } = reader;
+      return {
+        heldBytes: Math.max(isClosed ? 0 : statusBytes, partialBytes),
+        heldBytesBackpressured: Math.max(statusBytes, partialBytes),
+        delivered(heldBytes) {
+          betweenFrames = heldBytes > 0 || isBoundary;
+          if (conclusion.delivered(heldBytes, statusBytes)) {
+            betweenMessages = betweenFrames && !inMessage;
+            statusBegun = isStatusBegun;
+            closed = isClosed;
+          }
+          return betweenFrames && !closed;
+        },
+      };
     },
-    get unsentBytes() {
-      return unsentBytes();
-    },
-    get conclusionBytes() {
-      return conclusion.bytes;
-    },
-    get standsBetweenFrames() {
-      return betweenFrames && !closed;
-    },
-    place,
-    delivered(unsent = 0, until = place()) {
-      betweenFrames = unsent > 0 || until.atBoundary;
-      if (!conclusion.delivered(unsent, until.conclusionBytes)) return;
-      betweenMessages = betweenFrames && until.inMessage !== true;
-      ({ statusBegun, closing: closed } = until);
-    },
-    unproved(pressed) {
-      if (protocol.version >= STATUS_SINCE && !reader.exited) return UNPROVED.status;
-      if (!reader.closed) return UNPROVED.output;
-      return pressed ? UNPROVED.pressed : undefined;
+    incompleteReason(backpressured) {
+      if (protocol.version >= STATUS_SINCE && !reader.exited) return INCOMPLETE.status;
+      if (!reader.closed) return INCOMPLETE.output;
+      return backpressured ? INCOMPLETE.backpressured : undefined;
     },
     farewell(message, httpStatus) {
       if (!betweenFrames || !betweenMessages || closed) return undefined;

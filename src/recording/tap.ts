@@ -1,111 +1,118 @@
-/** Taps parse the bytes of a session before the relay delivers them, and create the farewell at its end. */
+/**
+ * Adapter of one session protocol. It parses the bytes of a session before the relay delivers them, and knows all that
+ * the relay needs to know about the protocol: heartbeats, terminal sizes, the proof of a complete end, and the message
+ * that ends a session. A tap never changes bytes.
+ */
 import { errorText, TailcastError } from '../errors.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { RecordingSession } from './session.ts';
 
-/** Tap for one direction of a connection. Taps never change bytes. */
 export interface Tap {
   /**
-   * Reads a chunk before its delivery. If it returns a promise, the relay delivers the chunk after the promise
-   * resolves.
+   * Parses output of the server.
    * @param more true if another chunk follows immediately; both are then recorded and delivered together
+   * @returns a promise if the client must not see the output before it resolves; it covers all earlier output
    * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`, also as a rejection: the chunk must not be delivered
    */
-  push(chunk: Uint8Array, more?: boolean): void | Promise<void>;
+  output(chunk: Uint8Array, more?: boolean): void | Promise<void>;
+  /** Returns the state after the output that was parsed so far. */
+  mark(): OutputMark;
   /**
-   * True if more chunks may be pushed before the last promise resolves. A promise covers all chunks pushed before it.
+   * Parses input of the client.
+   * @param kept bytes before the chunk that an earlier result kept
+   * @throws TailcastError `SESSION_VIOLATED` or `RECORDER_LOST`: the input must not be delivered
    */
-  readonly gathers?: boolean;
-  /** Server side: returns the place after the last pushed chunk. */
-  place?(): TapPlace;
-  /**
-   * Reports that all pushed bytes except the last `unsent` were delivered.
-   * @param until place up to which they were delivered, if more chunks were pushed since
-   */
-  delivered(unsent?: number, until?: TapPlace): void;
-  /** Server side: number of trailing bytes that must not be delivered before more bytes arrive. */
-  readonly unsentBytes?: number;
-  /** Server side: number of trailing bytes that contain the exit status. They are delivered after the end is proved. */
-  readonly conclusionBytes?: number;
-  /** True if the delivered bytes end at a frame boundary and frames may follow. */
-  readonly standsBetweenFrames?: boolean;
-  /** Client side: true if the last chunk consists of complete frames and none of them is urgent. */
-  readonly mayWait?: boolean;
-  /**
-   * Client side: number of trailing bytes that may start a heartbeat or a resize message. `mayWait` is about the bytes
-   * before them.
-   */
-  readonly begunBytes?: number;
-  /** Client side: responses of the server to the last chunk, if the chunk consists of heartbeats only. */
-  readonly answers?: readonly Uint8Array[];
-  /** Client side: number of the last answered ping of `probes`. Infinity if no further ping will be answered. */
-  readonly answeredProbe?: number;
-  /** Client side: true if the last chunk consists of responses to `probes` only. */
-  readonly onlyProbes?: boolean;
-}
-
-/** State of a server-side tap at one position of the stream, kept until the bytes up to the position are delivered. */
-export interface TapPlace {
-  /** True at a frame boundary. */
-  readonly atBoundary: boolean;
-  /** Value of {@link Tap.unsentBytes} at the position. */
-  readonly unsentBytes: number;
-  readonly conclusionBytes: number;
-  /** True if the server had started to send the exit status. */
-  readonly statusBegun: boolean;
-  /** True if the server had announced the end of the connection. */
-  readonly closing: boolean;
-  /** WebSocket: true if the last complete frame does not end its message. */
-  readonly inMessage?: boolean;
-  /** SPDY: streams that the server had ended. */
-  readonly finished?: readonly number[];
-}
-
-/**
- * Pings that the gateway inserts between frames of the server. A response means that the client read everything before
- * the ping.
- */
-export interface ClientProbes {
-  /** Returns the next ping and its number, which starts at 1. Undefined while too many pings are unanswered. */
-  next(): { readonly ordinal: number; readonly frame: Uint8Array } | undefined;
-}
-
-/** Taps for both directions of a session. */
-export interface SessionTaps {
-  readonly clientToServer: Tap;
-  readonly serverToClient: Tap;
-  readonly probes?: ClientProbes;
+  input(chunk: Uint8Array, kept: Uint8Array): ClientInput;
+  /** Returns a ping for the client, see `client-heartbeats.ts`. Undefined while too many pings are unanswered. */
+  nextProbe?(): Probe | undefined;
   /**
    * Returns the reason why the output and the exit status are not proved complete after the server closed its
    * connection. Undefined: they are complete, the client closed first, or the protocol has no proof.
-   * @param pressed true if the gateway had stopped reading from the server
+   * @param backpressured true if the gateway had stopped reading from the server
    */
-  unproved(pressed: boolean): string | undefined;
+  incompleteReason(backpressured: boolean): string | undefined;
   /** True if the client said that it closes, before its connection closed. */
-  clientLeft?(): boolean;
+  hasClientLeft(): boolean;
   /**
-   * Returns bytes that end the session with a message, to be sent after the delivered bytes. Undefined if a frame is
+   * Returns bytes that end the session with a message, to be sent after the delivered output. Undefined if a frame is
    * partly delivered, or if the session ended already.
    */
   farewell(message: string, httpStatus: number): Uint8Array | undefined;
 }
 
-/** Reasons why an end is not proved, as messages for the user and the recording. */
-export const UNPROVED = {
+/** State of the output at one position of the stream, used when the bytes before the position are delivered. */
+export interface OutputMark {
+  /** Number of bytes before the position that must not be delivered yet: an incomplete frame, an unproved exit status. */
+  readonly heldBytes: number;
+  /** The same if the gateway had stopped reading from the server, which makes more exit statuses unproved. */
+  readonly heldBytesBackpressured: number;
+  /**
+   * Reports that all bytes before the position except the last `heldBytes` are delivered.
+   * @returns true if frames of the gateway may follow them
+   */
+  delivered(heldBytes: number): boolean;
+}
+
+/** Parsed input of the client. */
+export interface ClientInput {
+  /**
+   * - `urgent`: must be forwarded immediately.
+   * - `delayable`: terminal sizes and other frames that may be forwarded later.
+   * - `heartbeat`: may be forwarded later, or answered with `responses`.
+   * - `none`: nothing to forward now: responses to pings of the gateway, or the start of a heartbeat or resize message.
+   */
+  readonly kind: 'urgent' | 'delayable' | 'heartbeat' | 'none';
+  /** Bytes to forward, including kept bytes. */
+  readonly bytes: Uint8Array;
+  /** Bytes for the next call: the start of a heartbeat or resize message, and delayable frames before it. */
+  readonly kept: Uint8Array;
+  /** Responses of the server to heartbeats. */
+  readonly responses: readonly Uint8Array[];
+  /** True if `bytes` end at a frame boundary. */
+  readonly atBoundary: boolean;
+  /** Number of the last ping that the client answered. Infinity if it will answer no more. */
+  readonly answeredProbe: number;
+  /** Promise of the recorder; `bytes` must not be forwarded before it resolves. */
+  readonly recorded?: Promise<void> | undefined;
+}
+
+/** A ping of the gateway between frames of the server, with its number. The first number is 1. */
+export interface Probe {
+  readonly ordinal: number;
+  readonly frame: Uint8Array;
+}
+
+export const NO_BYTES = new Uint8Array(0);
+
+/** Returns input that is forwarded as it came. */
+export function urgentInput(chunk: Uint8Array, kept: Uint8Array): ClientInput {
+  const bytes = joined(kept, chunk);
+  return { kind: 'urgent', bytes, kept: NO_BYTES, responses: [], atBoundary: false, answeredProbe: 0 };
+}
+
+/** Returns the chunk with the kept bytes before it. */
+export function joined(kept: Uint8Array, chunk: Uint8Array): Uint8Array {
+  return kept.length === 0 ? chunk : Buffer.concat([kept, chunk]);
+}
+
+/** State of a protocol without frames that the gateway could add. */
+export const NO_MARK: OutputMark = { heldBytes: 0, heldBytesBackpressured: 0, delivered: () => false };
+
+/** Reasons for `incompleteReason`, as messages for the user and the recording. */
+export const INCOMPLETE = {
   status: 'the API server closed the connection before it said how the command ended',
   output: 'the API server closed the connection before the output had ended',
-  pressed: 'the API server had to wait for its client until it closed, and may have thrown output away',
+  backpressured: 'the API server had to wait for its client until it closed, and may have thrown output away',
 } as const;
 
 /** First version of the stream protocol in which the server always sends an exit status. */
 export const STATUS_SINCE = 4;
 
 /** Methods of a recording session that taps use. */
-export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> &
-  Partial<Pick<RecordingSession, 'acceptsMore'>> & {
-    /** True if `output` is ignored, so that taps need not call it. */
-    readonly unheard?: boolean;
-  };
+export type TappedSession = Pick<RecordingSession, 'output' | 'input' | 'resize' | 'exit' | 'flush'> & {
+  /** True if `output` is ignored, so that taps need not call it. */
+  readonly ignoresOutput?: boolean;
+};
 
 /** Returns the error for bytes that cannot be recorded. */
 export function violation(detail: string): TailcastError {

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createRecordSeal } from '../../src/access/record.ts';
 import { TailcastError } from '../../src/errors.ts';
-import { responseWarnings } from '../../src/proxy/gate/gate.ts';
+import { responseWarnings } from '../../src/kube/warning.ts';
 import {
   as,
   COLLECTION,

@@ -342,7 +342,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
         test: 'covers nothing by an id that the client had chosen',
       },
       {
-        file: 'src/proxy/session/recordable-headers.ts',
+        file: 'src/recording/stream-plan.ts',
         find: 'const credentials = headerLines(headers, name).flatMap(bearerSubprotocols);',
         replace: 'const credentials: string[] = [];',
         testFile: 'test/attack/noauth-headers.test.ts',
@@ -393,15 +393,15 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     checks: [
       {
         file: 'src/recording/tap-spdy.ts',
-        find: 'if (reader.unproved() === undefined) conclusion.free();',
+        find: 'if (reader.incompleteReason() === undefined) conclusion.free();',
         replace: 'conclusion.free();',
         testFile: 'test/recording/tap-spdy.test.ts',
         test: '',
       },
       {
         file: 'src/proxy/session/upgrade-session.ts',
-        find: 'const doubt = taps.unproved(pressed);',
-        replace: 'const doubt = pressed === undefined ? undefined : undefined;',
+        find: 'const reason = incompleteReasonOf(live, backpressured);',
+        replace: 'const reason = backpressured === undefined ? undefined : undefined;',
         testFile: 'test/proxy/session-life.test.ts',
         test: 'is no success without a proof of its end',
       },

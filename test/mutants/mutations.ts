@@ -332,7 +332,7 @@ const FRONT = [
     'return value;',
   ]),
   ...inFile(
-    'src/proxy/session/upgrade-request.ts',
+    'src/proxy/session/upgrade-http.ts',
     ['HTTP/1.0', "if (request.httpVersion !== '1.1')", "if (request.httpVersion === '')"],
     ['bodies of upgrades', 'if (hasBody(request.rawHeaders))', 'if (request.method === "")'],
     [
@@ -345,7 +345,7 @@ const FRONT = [
     ['spelling of protocols', 'KNOWN.get(token.toLowerCase())', 'KNOWN.get(token)'],
   ),
   ...inFile(
-    'src/proxy/session/recordable-headers.ts',
+    'src/recording/stream-plan.ts',
     [
       'subprotocols that cannot be recorded',
       "if (offered === undefined || (protocol === 'spdy' && offered.length === 0)) {",
@@ -663,7 +663,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ],
   'src/proxy/front/http2.ts': ['test/proxy/front/http2.test.ts', 'test/attack/framing.test.ts'],
   'src/kube/header-lines.ts': ['test/attack/portal.test.ts', 'test/attack/roads.test.ts'],
-  'src/proxy/session/upgrade-request.ts': [
+  'src/proxy/session/upgrade-http.ts': [
     'test/proxy/session/upgrade.test.ts',
     'test/attack/roads.test.ts',
     'test/attack/portal.test.ts',

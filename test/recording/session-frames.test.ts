@@ -6,8 +6,7 @@ import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { parseCastEvent } from '../../src/wire/asciicast/event.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { GOLDEN_CASTS } from '../wire/asciicast/golden.ts';
-import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
-import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
+import { EventBatch } from '../../src/recording/event-batch.ts';
 
 type Step =
   | { readonly kind: 'output'; readonly stream: OutputStream; readonly bytes: Uint8Array }
@@ -22,7 +21,7 @@ async function uploadOf(steps: readonly Step[], tty: boolean, frames: boolean): 
   let nowMs = 0;
   const session = new RecordingSession(
     {
-      createBatch: () => (frames ? new FrameBatch() : new LineBatch(isUtf8)),
+      createBatch: () => new EventBatch({ frames, annotations: true }),
       policy: 'bestEffort',
       write: (bytes) => void written.push(bytesWritten(bytes)),
       whenShown: () => undefined,

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { createSizeReader } from '../../src/recording/size-reader.ts';
+import { createSizeReader } from '../../src/wire/remotecommand/resize.ts';
 import { utf8 } from '../support/stream-peers.ts';
 
 function read(...chunks: readonly string[]): readonly string[] {
   const sizes: string[] = [];
-  const push = createSizeReader({ resize: ({ columns, rows }) => void sizes.push(`${columns}x${rows}`) });
+  const push = createSizeReader(({ columns, rows }) => void sizes.push(`${columns}x${rows}`));
   for (const chunk of chunks) push(utf8(chunk));
   return sizes;
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createTaps, recordableSubprotocols, type StreamProtocol } from '../../src/recording/stream-plan.ts';
+import { createTap, recordableSubprotocols, type StreamProtocol } from '../../src/recording/stream-plan.ts';
 
 const NOBODY = { output() {}, input() {}, resize() {}, exit() {}, flush() {} };
 
@@ -14,7 +14,7 @@ describe('the plan of a stream', () => {
     ['spdy', 'v4.base64.channel.k8s.io', false],
     ['spdy', '', false],
   ])('over %s has taps for %j: %s', (protocol, name, recordable) => {
-    const create = () => createTaps(NOBODY, protocol, name);
+    const create = () => createTap(NOBODY, protocol, name);
     if (recordable) expect(create).not.toThrow();
     else expect(create).toThrow(/cannot be recorded/);
     if (name !== '')

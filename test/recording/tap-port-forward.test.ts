@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TailcastError } from '../../src/errors.ts';
-import { createPortForwardTap } from '../../src/recording/tap-port-forward.ts';
+import { createPortForwardInput } from '../../src/recording/tap-port-forward.ts';
+import { NO_BYTES } from '../../src/recording/tap.ts';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 import { encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
@@ -56,9 +57,9 @@ describe('port-forward tap', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 200 }), (piece, message) => {
         for (const transport of ['spdy', 'tunnel'] as const) {
-          const tap = createPortForwardTap(transport, refuse);
+          const tap = createPortForwardInput(transport, refuse);
           const wire = transport === 'spdy' ? bytes : inMessages(bytes, message);
-          for (let at = 0; at < wire.length; at += piece) void tap.push(wire.subarray(at, at + piece));
+          for (let at = 0; at < wire.length; at += piece) tap.input(wire.subarray(at, at + piece), NO_BYTES);
           expect(tap.ports).toEqual([443, 8080]);
         }
       }),
@@ -70,21 +71,23 @@ describe('port-forward tap', () => {
     // zeros in front count for nothing, and of several values the kubelet reads the first
     for (const ports of [['22'], ['80', '22'], ['022'], [`${'0'.repeat(30)}22`], ['22\0' + '80'], ['22\0']]) {
       const bytes = conversation(...ports);
-      const tap = createPortForwardTap(transport, refuse);
-      expect(() => tap.push(transport === 'spdy' ? bytes : inMessages(bytes, 33))).toThrow(/port 22/);
+      const tap = createPortForwardInput(transport, refuse);
+      expect(() => tap.input(transport === 'spdy' ? bytes : inMessages(bytes, 33), NO_BYTES)).toThrow(
+        /port 22/,
+      );
     }
   });
 
   it('names a hundred ports at most', () => {
-    const tap = createPortForwardTap('spdy', refuse);
+    const tap = createPortForwardInput('spdy', refuse);
     const ports = Array.from({ length: 101 }, (_, index) => 1000 + index);
-    void tap.push(conversation(...ports.map(String)));
+    tap.input(conversation(...ports.map(String)), NO_BYTES);
     expect(tap.ports).toEqual(ports.slice(0, 100));
   });
 
   it('takes what is no port for what it is: nothing', () => {
-    const tap = createPortForwardTap('spdy', refuse);
-    void tap.push(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'));
+    const tap = createPortForwardInput('spdy', refuse);
+    tap.input(conversation('+22', ' 22', '22x', '0x16', '', '\0' + '22'), NO_BYTES);
     expect(tap.ports).toEqual([]);
   });
 
@@ -94,7 +97,7 @@ describe('port-forward tap', () => {
     ['tunnel', Buffer.from('c28601020304abcdef', 'hex')],
     ['tunnel', Buffer.from('8206010203040506', 'hex')],
   ] as const)('ends what cannot be understood (%s)', (transport, bytes) => {
-    const tap = createPortForwardTap(transport, refuse);
-    expect(() => tap.push(bytes)).toThrow(TailcastError);
+    const tap = createPortForwardInput(transport, refuse);
+    expect(() => tap.input(bytes, NO_BYTES)).toThrow(TailcastError);
   });
 });

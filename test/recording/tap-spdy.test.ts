@@ -3,16 +3,17 @@ import { constants, deflateRawSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RecordingSession } from '../../src/recording/session.ts';
-import { createSpdyTaps } from '../../src/recording/tap-spdy.ts';
-import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.ts';
+import { createSpdyTap } from '../../src/recording/tap-spdy.ts';
+import { createUnrecordedSessionTap } from '../../src/recording/tap-unrecorded.ts';
 import { FrameLines } from '../../src/wire/recorder-api/frame-lines.ts';
 import { SPDY_DICTIONARY } from '../../src/wire/spdy/dictionary.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
 import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createSpdyPeer, statusExit, STATUS_SUCCESS, text, utf8 } from '../support/stream-peers.ts';
+import { sidesOf } from '../support/tap-sides.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
-import { FrameBatch } from '../../src/wire/recorder-api/upload-frame.ts';
+import { EventBatch } from '../../src/recording/event-batch.ts';
 
 /** One shared context, in the order a real client sends: error 1, stdin 3, stdout 5, resize 7. */
 const GOLDEN_TTY = [
@@ -24,14 +25,17 @@ const GOLDEN_TTY = [
 
 function taps(version: 1 | 2 | 3 | 4 | 5 = 4) {
   const session = new SeenSession();
-  const { clientToServer, serverToClient, farewell, unproved } = createSpdyTaps(session, version);
+  const tap = createSpdyTap(session, version);
+  const { server: serverToClient, client: clientToServer } = sidesOf(tap);
+  const { farewell, incompleteReason } = tap;
   return {
     session,
+    tap,
     serverToClient,
     farewell,
-    unproved,
+    incompleteReason,
     up: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) void clientToServer.push(chunk);
+      for (const chunk of chunks) clientToServer.push(chunk);
     },
     down: (...chunks: Uint8Array[]) => {
       for (const chunk of chunks) {
@@ -56,79 +60,70 @@ function opened(version?: 1 | 2 | 3 | 4 | 5) {
 
 describe('SPDY tap, heartbeats', () => {
   it.each([
-    ['recorded', () => createSpdyTaps(new SeenSession(), 4)],
-    ['unrecorded', () => createUnrecordedSessionTaps('spdy', 'v4.channel.k8s.io')!],
-  ])(
-    'says of each chunk whether it may wait, and what the server would answer to it, %s',
-    (_, createTaps) => {
-      const client = createSpdyPeer();
-      const { clientToServer } = createTaps();
-      const look = (chunk: Uint8Array): string => {
-        void clientToServer.push(chunk);
-        if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
-        if (clientToServer.mayWait !== true) return 'goes';
-        return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
-      };
-      const ping = hex('800300060000000400000001');
-      const answer = '800300060000000400000001';
-      expect(look(client.open(1, 'error'))).toBe('goes');
-      expect(look(ping)).toBe(answer);
-      expect(look(client.open(3, 'stdin'))).toBe('goes');
-      expect(look(client.open(5, 'resize'))).toBe('goes');
-      expect(look(ping)).toBe(answer);
-      expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
-      expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
-      for (let at = 1; at < ping.length; at++) {
-        expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
-        expect(look(ping.subarray(at))).toBe(answer);
-      }
-      // as kubectl writes it
-      for (const [piece, begun] of [
-        ['8003', 2],
-        ['0006', 4],
-        ['00000004', 8],
-      ] as const)
-        expect(look(hex(piece))).toBe(`begun ${begun}`);
-      expect(look(hex('00000001'))).toBe(answer);
-      expect(look(Buffer.concat([client.data(3, utf8('x')), ping.subarray(0, 5)]))).toBe('begun 5');
-      expect(clientToServer.mayWait).toBe(false);
-      expect(look(ping.subarray(5))).toBe(answer);
-      expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('begun 7');
-      expect(look(ping.subarray(7))).toBe(answer + answer);
-      // begins like one, and is none
-      const key = client.data(3, utf8('x'));
-      expect(look(key.subarray(0, 3))).toBe('goes');
-      expect(look(key.subarray(3))).toBe('goes');
-      expect(look(hex('800300'))).toBe('begun 3');
-      expect(look(hex('03000000080000000300000005'))).toBe('goes');
-      expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
-      expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
-      expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
-      // a size in pieces, from where it can be told; as kubectl writes it, the second
-      const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
-      for (let at = 4; at < size.length; at++) {
-        expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
-        expect(look(size.subarray(at))).toBe('waits');
-      }
-      expect(look(size.subarray(0, 4))).toBe('begun 4');
-      expect(look(size.subarray(4, 8))).toBe('begun 8');
-      expect(look(size.subarray(8))).toBe('waits');
-      expect(look(Buffer.concat([ping, size.subarray(0, 6)]))).toBe('begun 6');
-      expect(look(size.subarray(6))).toBe('waits');
-      expect(look(Buffer.concat([size.subarray(0, 6)]))).toBe('begun 6');
-      expect(look(Buffer.concat([size.subarray(6), key]))).toBe('goes');
-      const long = client.data(5, utf8('{"Width":1,"Height":2}'.padEnd(200)));
-      expect(look(long.subarray(0, 135))).toBe('begun 135');
-      expect(look(long.subarray(135))).toBe('waits');
-      expect(look(long.subarray(0, 136))).toBe('goes');
-      expect(look(long.subarray(136))).toBe('goes');
-      // the answer to a heartbeat of the server
-      expect(look(hex('800300060000000400000002'))).toBe('waits');
-      expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
-      expect(look(client.data(3, utf8('x'), true))).toBe('goes');
-      expect(look(hex('80030003000000080000000300000005'))).toBe('goes');
-    },
-  );
+    ['recorded', () => createSpdyTap(new SeenSession(), 4)],
+    ['unrecorded', () => createUnrecordedSessionTap('spdy', 'v4.channel.k8s.io')!],
+  ])('says of each chunk whether it may wait, and what the server would answer to it, %s', (_, createTap) => {
+    const client = createSpdyPeer();
+    const { client: clientSide } = sidesOf(createTap());
+    const look = (chunk: Uint8Array): string => clientSide.fateOf(chunk);
+    const ping = hex('800300060000000400000001');
+    const answer = '800300060000000400000001';
+    expect(look(client.open(1, 'error'))).toBe('goes');
+    expect(look(ping)).toBe(answer);
+    expect(look(client.open(3, 'stdin'))).toBe('goes');
+    expect(look(client.open(5, 'resize'))).toBe('goes');
+    expect(look(ping)).toBe(answer);
+    expect(look(Buffer.concat([ping, client.data(3, utf8('x'))]))).toBe('goes');
+    expect(look(Buffer.concat([client.data(3, utf8('x')), ping]))).toBe('goes');
+    for (let at = 1; at < ping.length; at++) {
+      expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
+      expect(look(ping.subarray(at))).toBe(answer);
+    }
+    // as kubectl writes it
+    for (const [piece, begun] of [
+      ['8003', 2],
+      ['0006', 4],
+      ['00000004', 8],
+    ] as const)
+      expect(look(hex(piece))).toBe(`kept ${begun}`);
+    expect(look(hex('00000001'))).toBe(answer);
+    expect(look(Buffer.concat([client.data(3, utf8('x')), ping.subarray(0, 5)]))).toBe('kept 5');
+    expect(look(ping.subarray(5))).toBe(answer);
+    expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('kept 19');
+    expect(look(ping.subarray(7))).toBe(answer + answer);
+    // begins like one, and is none
+    const key = client.data(3, utf8('x'));
+    expect(look(key.subarray(0, 3))).toBe('goes');
+    expect(look(key.subarray(3))).toBe('goes');
+    expect(look(hex('800300'))).toBe('kept 3');
+    expect(look(hex('03000000080000000300000005'))).toBe('goes');
+    expect(look(Buffer.concat([ping, ping]))).toBe(answer + answer);
+    expect(look(client.data(5, utf8('{"Width":1,"Height":2}')))).toBe('waits');
+    expect(look(Buffer.concat([ping, client.data(5, utf8('{}'))]))).toBe('waits');
+    // a size in pieces, from where it can be told; as kubectl writes it, the second
+    const size = client.data(5, utf8('{"Width":80,"Height":24}\n'));
+    for (let at = 4; at < size.length; at++) {
+      expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
+      expect(look(size.subarray(at))).toBe('waits');
+    }
+    expect(look(size.subarray(0, 4))).toBe('kept 4');
+    expect(look(size.subarray(4, 8))).toBe('kept 8');
+    expect(look(size.subarray(8))).toBe('waits');
+    expect(look(Buffer.concat([ping, size.subarray(0, 6)]))).toBe('kept 18');
+    expect(look(size.subarray(6))).toBe('waits');
+    expect(look(Buffer.concat([size.subarray(0, 6)]))).toBe('kept 6');
+    expect(look(Buffer.concat([size.subarray(6), key]))).toBe('goes');
+    const long = client.data(5, utf8('{"Width":1,"Height":2}'.padEnd(200)));
+    expect(look(long.subarray(0, 135))).toBe('kept 135');
+    expect(look(long.subarray(135))).toBe('waits');
+    expect(look(long.subarray(0, 136))).toBe('goes');
+    expect(look(long.subarray(136))).toBe('goes');
+    // the answer to a heartbeat of the server
+    expect(look(hex('800300060000000400000002'))).toBe('waits');
+    expect(look(hex('80030009000000080000000300000001'))).toBe('waits');
+    expect(look(client.data(3, utf8('x'), true))).toBe('goes');
+    expect(look(hex('80030003000000080000000300000005'))).toBe('goes');
+  });
 });
 
 describe('SPDY tap, the end', () => {
@@ -136,21 +131,21 @@ describe('SPDY tap, the end', () => {
   const ends = ['the API server closed the connection before it said how the command ended', undefined];
 
   it('is proved by a status and by an end of each stream of output', () => {
-    const { serverToClient, unproved, down, server } = opened();
-    expect(unproved(false)).toBe(ends[0]);
+    const { serverToClient, incompleteReason, down, server } = opened();
+    expect(incompleteReason(false)).toBe(ends[0]);
     down(server.data(5, utf8('out')), server.data(1, STATUS_SUCCESS));
-    expect(unproved(false)).toBe(ends[0]);
+    expect(incompleteReason(false)).toBe(ends[0]);
     down(reset(1));
-    expect(unproved(false)).toContain('before the output had ended');
+    expect(incompleteReason(false)).toContain('before the output had ended');
     down(reset(5), server.data(7, utf8(''), true));
-    expect(unproved(false)).toBeUndefined();
-    expect(serverToClient.unsentBytes).toBe(0);
+    expect(incompleteReason(false)).toBeUndefined();
+    expect(serverToClient.heldBytes).toBe(0);
   });
 
   it('is not asked of a server whose client has left', () => {
-    const { unproved, up } = opened();
+    const { incompleteReason, up } = opened();
     up(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: 0 }));
-    expect(unproved(false)).toBeUndefined();
+    expect(incompleteReason(false)).toBeUndefined();
   });
 
   it('keeps a part of a frame, and a status until it is proved, in any segmentation', () => {
@@ -167,9 +162,9 @@ describe('SPDY tap, the end', () => {
           if (end <= at) continue;
           void serverToClient.push(all.subarray(at, end));
           at = end;
-          const delivered = at - (serverToClient.unsentBytes ?? 0);
-          serverToClient.delivered(serverToClient.unsentBytes);
-          expect(serverToClient.standsBetweenFrames).toBe(true);
+          const delivered = at - serverToClient.heldBytes;
+          serverToClient.delivered(serverToClient.heldBytes);
+          expect(serverToClient.betweenFrames).toBe(true);
           if (at === all.length) expect(delivered).toBe(all.length);
           else if (at >= output.length) expect(delivered).toBeLessThanOrEqual(output.length);
           else expect([0, 48]).toContain(delivered);
@@ -182,7 +177,7 @@ describe('SPDY tap, the end', () => {
   it('tells the client of a failure where the status that came is not proved', () => {
     const { serverToClient, farewell, server } = opened();
     void serverToClient.push(Buffer.concat([server.data(1, STATUS_SUCCESS), reset(1), reset(5)]));
-    serverToClient.delivered(serverToClient.unsentBytes);
+    serverToClient.delivered(serverToClient.heldBytes);
     const events = createSpdyParser().push(farewell('cut', 502)!);
     expect(events.map(({ kind }) => kind)).toEqual(['data', 'data', 'data', 'data', 'data', 'goaway']);
     expect(text(farewell('cut', 502)!)).toContain('Failure');
@@ -247,7 +242,7 @@ describe('SPDY tap, server to client', () => {
     const written: Buffer[] = [];
     const session = new RecordingSession(
       {
-        createBatch: () => new FrameBatch(),
+        createBatch: () => new EventBatch({ frames: true, annotations: true }),
         policy: 'bestEffort',
         write: (lines) => void written.push(bytesWritten(lines)),
         whenShown: () => undefined,
@@ -262,11 +257,11 @@ describe('SPDY tap, server to client', () => {
         nowMs: () => 0,
       },
     );
-    const { clientToServer, serverToClient } = createSpdyTaps(session, 4);
+    const { client: clientToServer, server: serverToClient } = sidesOf(createSpdyTap(session, 4));
     const client = createSpdyPeer();
     const server = createSpdyPeer();
-    void clientToServer.push(client.open(1, 'error'));
-    void clientToServer.push(client.open(5, 'stdout'));
+    clientToServer.push(client.open(1, 'error'));
+    clientToServer.push(client.open(5, 'stdout'));
     const output = utf8('x'.repeat(5000));
     const chunk = Buffer.concat([server.data(5, output), server.data(9, utf8('nobody opened that'))]);
     expect(() => serverToClient.push(chunk)).toThrow(expect.objectContaining({ code: 'SESSION_VIOLATED' }));
@@ -433,7 +428,7 @@ describe('SPDY tap, client to server', () => {
     const { session } = taps();
     const room = Promise.withResolvers<void>();
     session.room = room.promise;
-    const wait = createSpdyTaps(session, 4).serverToClient.push(hex('8003000600000004'));
+    const wait = createSpdyTap(session, 4).output(hex('8003000600000004'));
     expect(wait).toBeInstanceOf(Promise);
     room.resolve();
     await wait;
@@ -499,7 +494,7 @@ describe('SPDY farewell', () => {
       ]);
       fc.assert(
         fc.property(deliveries(all.length), (delivery) => {
-          const { ahead, exact } = deliverInSteps(all, delivery, opened);
+          const { ahead, exact } = deliverInSteps(all, delivery, () => opened().tap);
           expect(ahead).toEqual(exact);
         }),
         { numRuns: 500 },

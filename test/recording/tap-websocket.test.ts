@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { TailcastError } from '../../src/errors.ts';
-import { createUnrecordedSessionTaps } from '../../src/recording/tap-unrecorded.ts';
-import { createWebSocketTaps } from '../../src/recording/tap-websocket.ts';
+import { createUnrecordedSessionTap } from '../../src/recording/tap-unrecorded.ts';
+import { createWebSocketTap } from '../../src/recording/tap-websocket.ts';
 import { parseSubprotocol } from '../../src/wire/remotecommand/channel.ts';
 import { createWebSocketScanner, encodeWebSocketFrame, OPCODE } from '../../src/wire/websocket/frame.ts';
 import {
@@ -16,23 +16,24 @@ import {
   utf8,
 } from '../support/stream-peers.ts';
 import { deliverInSteps, deliveries } from '../support/delivered-places.ts';
+import { sidesOf } from '../support/tap-sides.ts';
 import { hex, SeenSession } from '../support/tapped-session.ts';
 
 const SIZE = utf8('{"width":10,"height":20}');
 
 function taps(subprotocol = 'v5.channel.k8s.io') {
   const session = new SeenSession();
-  const { clientToServer, serverToClient, farewell, unproved } = createWebSocketTaps(
-    session,
-    parseSubprotocol(subprotocol)!,
-  );
+  const tap = createWebSocketTap(session, parseSubprotocol(subprotocol)!);
+  const { server: serverToClient, client: clientToServer } = sidesOf(tap);
+  const { farewell, incompleteReason } = tap;
   return {
     session,
+    tap,
     serverToClient,
     farewell,
-    unproved,
+    incompleteReason,
     up: (...chunks: Uint8Array[]) => {
-      for (const chunk of chunks) void clientToServer.push(chunk);
+      for (const chunk of chunks) clientToServer.push(chunk);
     },
     down: (...chunks: Uint8Array[]) => {
       for (const chunk of chunks) {
@@ -57,55 +58,47 @@ const VIOLATED = expect.objectContaining({ code: 'SESSION_VIOLATED' });
 
 describe('WebSocket tap, heartbeats', () => {
   it.each([
-    ['recorded', () => createWebSocketTaps(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!)],
-    ['unrecorded', () => createUnrecordedSessionTaps('websocket', 'v5.channel.k8s.io')!],
-  ])(
-    'says of each chunk whether it may wait, and what the server would answer to it, %s',
-    (_, createTaps) => {
-      const { clientToServer } = createTaps();
-      const look = (chunk: Uint8Array): string => {
-        void clientToServer.push(chunk);
-        if ((clientToServer.begunBytes ?? 0) > 0) return `begun ${clientToServer.begunBytes}`;
-        if (clientToServer.mayWait !== true) return 'goes';
-        return Buffer.concat(clientToServer.answers ?? []).toString('hex') || 'waits';
-      };
-      const ping = hex('898001020304');
-      const pong = '8a00';
-      const key = clientMessage(0, utf8('x'));
-      expect(look(ping)).toBe(pong);
-      expect(look(key)).toBe('goes');
-      expect(look(Buffer.concat([ping, key]))).toBe('goes');
-      expect(look(Buffer.concat([key, ping]))).toBe('goes');
-      for (let at = 1; at < ping.length; at++) {
-        expect(look(ping.subarray(0, at))).toBe(`begun ${at}`);
-        expect(look(ping.subarray(at))).toBe(pong);
-      }
-      // a size in pieces; of a key it is told at its channel
-      const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
-      for (let at = 1; at < size.length; at++) {
-        expect(look(size.subarray(0, at))).toBe(`begun ${at}`);
-        expect(look(size.subarray(at))).toBe('waits');
-        const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
-        expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `begun ${at}`);
-        expect(look(pressed.subarray(at))).toBe('goes');
-      }
-      expect(look(key.subarray(0, 3))).toBe('begun 3');
-      expect(look(key.subarray(3))).toBe('goes');
-      expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
-      expect(look(clientMessage(4, SIZE))).toBe('waits');
-      expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
-      // an answer to the server
-      expect(look(hex('8a8001020304'))).toBe('waits');
-      const named = encodeWebSocketFrame({
-        opcode: OPCODE.ping,
-        fin: true,
-        payload: utf8('now'),
-        mask: MASK,
-      });
-      expect(look(Buffer.concat([named, ping]))).toBe(`8a03${Buffer.from('now').toString('hex')}${pong}`);
-      expect(look(hex('888001020304'))).toBe('goes');
-    },
-  );
+    ['recorded', () => createWebSocketTap(new SeenSession(), parseSubprotocol('v5.channel.k8s.io')!)],
+    ['unrecorded', () => createUnrecordedSessionTap('websocket', 'v5.channel.k8s.io')!],
+  ])('says of each chunk whether it may wait, and what the server would answer to it, %s', (_, createTap) => {
+    const { client: clientSide } = sidesOf(createTap());
+    const look = (chunk: Uint8Array): string => clientSide.fateOf(chunk);
+    const ping = hex('898001020304');
+    const pong = '8a00';
+    const key = clientMessage(0, utf8('x'));
+    expect(look(ping)).toBe(pong);
+    expect(look(key)).toBe('goes');
+    expect(look(Buffer.concat([ping, key]))).toBe('goes');
+    expect(look(Buffer.concat([key, ping]))).toBe('goes');
+    for (let at = 1; at < ping.length; at++) {
+      expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
+      expect(look(ping.subarray(at))).toBe(pong);
+    }
+    // a size in pieces; of a key it is told at its channel
+    const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
+    for (let at = 1; at < size.length; at++) {
+      expect(look(size.subarray(0, at))).toBe(`kept ${at}`);
+      expect(look(size.subarray(at))).toBe('waits');
+      const pressed = clientMessage(0, utf8('{"Width":80,"Height":24}'));
+      expect(look(pressed.subarray(0, at))).toBe(at > 6 ? 'goes' : `kept ${at}`);
+      expect(look(pressed.subarray(at))).toBe('goes');
+    }
+    expect(look(key.subarray(0, 3))).toBe('kept 3');
+    expect(look(key.subarray(3))).toBe('goes');
+    expect(look(clientMessage(255, Uint8Array.of(0)))).toBe('goes');
+    expect(look(clientMessage(4, SIZE))).toBe('waits');
+    expect(look(Buffer.concat([ping, clientMessage(4, SIZE)]))).toBe('waits');
+    // an answer to the server
+    expect(look(hex('8a8001020304'))).toBe('waits');
+    const named = encodeWebSocketFrame({
+      opcode: OPCODE.ping,
+      fin: true,
+      payload: utf8('now'),
+      mask: MASK,
+    });
+    expect(look(Buffer.concat([named, ping]))).toBe(`8a03${Buffer.from('now').toString('hex')}${pong}`);
+    expect(look(hex('888001020304'))).toBe('goes');
+  });
 });
 
 describe('WebSocket tap, the end', () => {
@@ -114,24 +107,24 @@ describe('WebSocket tap, the end', () => {
   const close = hex('880203e8');
 
   it('is proved by a status and a close frame, behind a server that did not have to wait', () => {
-    const { unproved, down } = taps();
+    const { incompleteReason, down } = taps();
     down(output);
-    expect(unproved(false)).toContain('before it said how the command ended');
+    expect(incompleteReason(false)).toContain('before it said how the command ended');
     down(status);
-    expect(unproved(false)).toContain('before the output had ended');
+    expect(incompleteReason(false)).toContain('before the output had ended');
     down(close);
-    expect(unproved(false)).toBeUndefined();
-    expect(unproved(true)).toContain('may have thrown output away');
+    expect(incompleteReason(false)).toBeUndefined();
+    expect(incompleteReason(true)).toContain('may have thrown output away');
   });
 
   it('is not asked of a server whose client has left, and of old protocols only for the close frame', () => {
     const left = taps();
     left.up(hex('888001020304'));
-    expect(left.unproved(true)).toBeUndefined();
+    expect(left.incompleteReason(true)).toBeUndefined();
     const old = taps('channel.k8s.io');
-    expect(old.unproved(false)).toContain('before the output had ended');
+    expect(old.incompleteReason(false)).toContain('before the output had ended');
     old.down(close);
-    expect(old.unproved(false)).toBeUndefined();
+    expect(old.incompleteReason(false)).toBeUndefined();
   });
 
   it('keeps a part of a frame, and a status until its close frame is there, in any segmentation', () => {
@@ -144,9 +137,9 @@ describe('WebSocket tap, the end', () => {
           if (end <= at) continue;
           void serverToClient.push(all.subarray(at, end));
           at = end;
-          const unsent = serverToClient.unsentBytes ?? 0;
+          const unsent = serverToClient.heldBytes;
           serverToClient.delivered(unsent);
-          expect(serverToClient.standsBetweenFrames).toBe(at < all.length);
+          expect(serverToClient.betweenFrames).toBe(at < all.length);
           if (at === all.length) expect(unsent).toBe(0);
           else expect(at - unsent).toBe(at < output.length ? 0 : output.length);
         }
@@ -157,7 +150,7 @@ describe('WebSocket tap, the end', () => {
   it('leaves room for a farewell in front of a frame that is cut', () => {
     const { serverToClient, farewell } = taps();
     void serverToClient.push(output.subarray(0, 100));
-    serverToClient.delivered(serverToClient.unsentBytes);
+    serverToClient.delivered(serverToClient.heldBytes);
     expect(text(farewell('cut', 502)!)).toContain('Failure');
     serverToClient.delivered(0);
     expect(farewell('cut', 502)).toBeUndefined();
@@ -171,7 +164,7 @@ describe('WebSocket tap, the end', () => {
     const all = Buffer.concat([output, cut, rest, output, status, close]);
     fc.assert(
       fc.property(deliveries(all.length), (delivery) => {
-        const { ahead, exact } = deliverInSteps(all, delivery, taps);
+        const { ahead, exact } = deliverInSteps(all, delivery, () => taps().tap);
         expect(ahead).toEqual(exact);
       }),
       { numRuns: 500 },
@@ -181,11 +174,11 @@ describe('WebSocket tap, the end', () => {
   it('has a conclusion that can be taken back as long as it is not delivered', () => {
     const { serverToClient, farewell } = taps();
     void serverToClient.push(Buffer.concat([output, status, close]));
-    expect(serverToClient.conclusionBytes).toBe(status.length + close.length);
-    serverToClient.delivered(serverToClient.conclusionBytes);
+    expect(serverToClient.mark().heldBytesBackpressured).toBe(status.length + close.length);
+    serverToClient.delivered(serverToClient.mark().heldBytesBackpressured);
     expect(text(farewell('cut', 502)!)).toContain('Failure');
     serverToClient.delivered(0);
-    expect(serverToClient.conclusionBytes).toBe(0);
+    expect(serverToClient.mark().heldBytesBackpressured).toBe(0);
     expect(farewell('cut', 502)).toBeUndefined();
   });
 });

@@ -1,8 +1,7 @@
 /** Compares the delivered position of a server tap that has seen more output with that of a tap that has not. */
 import fc from 'fast-check';
-import type { SessionTaps, TapPlace } from '../../src/recording/tap.ts';
-
-type Taps = Pick<SessionTaps, 'serverToClient' | 'farewell'>;
+import type { OutputMark, Tap } from '../../src/recording/tap.ts';
+import { OutputSide } from './tap-sides.ts';
 
 interface Step {
   /** Number of bytes that are pushed in total, in one piece if necessary. */
@@ -13,7 +12,7 @@ interface Step {
 
 /** Reported state at a moment. */
 interface Said {
-  readonly standsBetweenFrames: boolean | undefined;
+  readonly betweenFrames: boolean | undefined;
   readonly farewell: Uint8Array | undefined;
 }
 
@@ -39,37 +38,32 @@ export function deliveries(bytes: number): fc.Arbitrary<Delivery> {
 export function deliverInSteps(
   all: Uint8Array,
   { steps, mostUnsent }: Delivery,
-  createTaps: () => Taps,
+  createTap: () => Pick<Tap, 'output' | 'mark' | 'farewell'>,
 ): { readonly ahead: readonly Said[]; readonly exact: readonly Said[] } {
-  const ahead = createTaps();
-  const exact = createTaps();
+  const taps = { ahead: createTap(), exact: createTap() };
+  const ahead = new OutputSide(taps.ahead);
+  const exact = new OutputSide(taps.exact);
   const said = { ahead: [] as Said[], exact: [] as Said[] };
-  const waiting: { readonly end: number; readonly unsent: number; readonly place: TapPlace }[] = [];
+  const waiting: { readonly end: number; readonly unsent: number; readonly mark: OutputMark }[] = [];
   const pushed = { ahead: 0, exact: 0 };
-  const push = (name: 'ahead' | 'exact', { serverToClient }: Taps, end: number): void => {
-    void serverToClient.push(all.subarray(pushed[name], end));
+  const push = (name: 'ahead' | 'exact', side: OutputSide, end: number): void => {
+    void side.push(all.subarray(pushed[name], end));
     pushed[name] = end;
   };
   for (const { pushedTo, deliver } of steps) {
     if (pushedTo > pushed.ahead) {
       push('ahead', ahead, pushedTo);
-      const place = ahead.serverToClient.place?.();
-      if (place === undefined) throw new Error('the tap knows no places');
-      const unsent = place.unsentBytes > mostUnsent ? 0 : place.unsentBytes;
-      waiting.push({ end: pushedTo, unsent, place });
+      const mark = ahead.mark();
+      waiting.push({ end: pushedTo, unsent: mark.heldBytes > mostUnsent ? 0 : mark.heldBytes, mark });
     }
     const portion = waiting.splice(0, deliver);
     const last = portion.at(-1);
     if (last === undefined) continue;
-    ahead.serverToClient.delivered(last.unsent, waiting.length === 0 ? undefined : last.place);
+    ahead.delivered(last.unsent, last.mark);
     for (const { end } of portion) push('exact', exact, end);
-    exact.serverToClient.delivered(last.unsent);
-    said.ahead.push(say(ahead));
-    said.exact.push(say(exact));
+    exact.delivered(last.unsent);
+    said.ahead.push({ betweenFrames: ahead.betweenFrames, farewell: taps.ahead.farewell('x', 503) });
+    said.exact.push({ betweenFrames: exact.betweenFrames, farewell: taps.exact.farewell('x', 503) });
   }
   return said;
-}
-
-function say({ serverToClient, farewell }: Taps): Said {
-  return { standsBetweenFrames: serverToClient.standsBetweenFrames, farewell: farewell('x', 503) };
 }

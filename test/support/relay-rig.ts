@@ -1,6 +1,6 @@
 /** A relay between two pairs of sockets, of which the test holds the outer ends. */
 import { startRelay, type RelayOptions } from '../../src/proxy/session/relay.ts';
-import type { Tap } from '../../src/recording/tap.ts';
+import { NO_BYTES, urgentInput, type ClientInput, type OutputMark } from '../../src/recording/tap.ts';
 import { ByteReader } from './byte-reader.ts';
 import { socketPair, type SocketPair } from './socket-pair.ts';
 
@@ -47,14 +47,29 @@ export async function relayed(options: Partial<RelayOptions> = {}) {
   };
 }
 
-export function tap(push: (chunk: Uint8Array) => void | Promise<void>): Tap & { deliveries: number } {
-  return {
-    deliveries: 0,
-    push,
-    delivered() {
-      this.deliveries += 1;
-    },
-  };
-}
+type Parse = (chunk: Uint8Array) => void | Promise<void>;
 
-export const idle = tap(() => undefined);
+/** A tap of which a test says what it does with output and input. It counts deliveries of output. */
+export function tap(output: Parse = () => undefined, input: Parse = () => undefined) {
+  const state = {
+    deliveries: 0,
+    heldBytes: 0,
+    /** True if frames may follow what was delivered. */
+    betweenFrames: true,
+    /** Fields of its results for input. */
+    inputIs: {} as Partial<ClientInput>,
+    output,
+    input(chunk: Uint8Array): ClientInput {
+      return { ...urgentInput(chunk, NO_BYTES), recorded: input(chunk) ?? undefined, ...state.inputIs };
+    },
+    mark: (): OutputMark => ({
+      heldBytes: state.heldBytes,
+      heldBytesBackpressured: state.heldBytes,
+      delivered() {
+        state.deliveries += 1;
+        return state.betweenFrames;
+      },
+    }),
+  };
+  return state;
+}

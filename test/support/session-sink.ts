@@ -1,7 +1,6 @@
-import { isUtf8 } from 'node:buffer';
 import type { DeliveryPolicy } from '../../src/recording/delivery-window.ts';
+import { EventBatch } from '../../src/recording/event-batch.ts';
 import type { RecorderUpload } from '../../src/recording/recorder-upload.ts';
-import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
 
 type Written = Parameters<RecorderUpload['write']>[0];
 
@@ -31,8 +30,8 @@ export class SessionSink implements Pick<
     this.#annotations = annotations;
   }
 
-  createBatch(): LineBatch {
-    return new LineBatch(isUtf8, this.#annotations);
+  createBatch(): EventBatch {
+    return new EventBatch({ frames: false, annotations: this.#annotations });
   }
 
   write(lines: Written): void | Promise<void> {

@@ -12,6 +12,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import type { AccessEntry } from '../../src/observe/access-log.ts';
 import type { Events } from '../../src/observe/events.ts';
 import type { RequestCount } from '../../src/observe/metrics.ts';
+import { Account } from '../../src/proxy/gate/account.ts';
 import type { Gate } from '../../src/proxy/gate/gate.ts';
 import { decide, DEFAULT_POLICY, policyClassOf } from '../../src/proxy/gate/policy.ts';
 import { createSessionRegistry, type SessionRegistry } from '../../src/proxy/session/session-registry.ts';
@@ -161,8 +162,13 @@ export async function startRig(options: {
     basePath: '',
     recorders,
     recordApiRequest: async () => {},
-    metrics: { requestStarted() {}, requestFinished: (count) => void finished.push(count) },
-    accessLog: { write: (entry) => void accessLines.push(entry) },
+    openAccount: (inbound) =>
+      new Account('upgrade', inbound, {
+        metrics: { requestStarted() {}, requestFinished: (count) => void finished.push(count) },
+        accessLog: { write: (entry) => void accessLines.push(entry) },
+        events: recordEvents,
+        monotonicMs: () => performance.now(),
+      }),
     sessions,
     events: recordEvents,
     keepCookies: false,

@@ -8,8 +8,7 @@ import { runProgram } from '../../src/cli/program.ts';
 import { RecordingSession, type OutputStream } from '../../src/recording/session.ts';
 import { bytesWritten } from '../support/session-sink.ts';
 import { createRig, HEADER, openUpload, type Rig } from './recorder-rig.ts';
-import { LineBatch } from '../../src/wire/recorder-api/line-batch.ts';
-import { isUtf8 } from 'node:buffer';
+import { EventBatch } from '../../src/recording/event-batch.ts';
 
 interface Output {
   readonly stream: OutputStream;
@@ -44,7 +43,7 @@ async function record(outputs: readonly Output[], { tty = false } = {}): Promise
   const lines: Buffer[] = [];
   const session = new RecordingSession(
     {
-      createBatch: () => new LineBatch(isUtf8),
+      createBatch: () => new EventBatch({ frames: false, annotations: true }),
       policy: 'bestEffort',
       write: (bytes) => void lines.push(bytesWritten(bytes)),
       whenShown: () => undefined,

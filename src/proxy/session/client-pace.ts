@@ -7,7 +7,7 @@
  * only a limited time. The limit applies from the first byte, because the kernel enlarges its buffers for a connection
  * that was read quickly once.
  */
-import type { ClientProbes } from '../../recording/tap.ts';
+import type { Tap } from '../../recording/tap.ts';
 import { DrainRate } from './drain-rate.ts';
 
 /** Time for which output may continue after Ctrl-C, in addition to the round-trip time, in milliseconds. */
@@ -28,7 +28,7 @@ interface Probe {
 
 /** Flow control for one client. */
 export class ClientPace {
-  readonly #probes: ClientProbes;
+  readonly #nextProbe: NonNullable<Tap['nextProbe']>;
   readonly #nowMs: () => number;
   readonly #rate: DrainRate;
   #unanswered: Probe[] = [];
@@ -39,8 +39,8 @@ export class ClientPace {
   #roundTripMs: number | undefined;
   #isOver = false;
 
-  constructor(probes: ClientProbes, nowMs: () => number = () => performance.now()) {
-    this.#probes = probes;
+  constructor(nextProbe: NonNullable<Tap['nextProbe']>, nowMs: () => number = () => performance.now()) {
+    this.#nextProbe = nextProbe;
     this.#nowMs = nowMs;
     this.#rate = new DrainRate(RATE_MS, nowMs);
   }
@@ -49,7 +49,7 @@ export class ClientPace {
   sent(bytes: number): Uint8Array | undefined {
     this.#sent += bytes;
     if (this.#isOver || this.#sent - this.#probedAt < this.#ahead / 4) return undefined;
-    const probe = this.#probes.next();
+    const probe = this.#nextProbe();
     if (probe === undefined) return undefined;
     this.#probedAt = this.#sent;
     this.#unanswered.push({ ordinal: probe.ordinal, at: this.#sent, sentMs: this.#nowMs() });

@@ -238,7 +238,7 @@ export class ExecOverSpdy extends Duplex {
     // The messages are views of the chunk.
     if (this.#messages.length > 0) this.#chunks.push(chunk);
     else give(chunk);
-    if (this.#reader.exited && this.#reader.unproved() === undefined) this.#conclude();
+    if (this.#reader.exited && this.#reader.incompleteReason() === undefined) this.#conclude();
     else this.#flushInTurn(chunk.length);
   }
 
@@ -346,7 +346,7 @@ export class ExecOverSpdy extends Duplex {
   #serverEnded(): void {
     if (this.#over) return;
     // Up to version 3 an empty error stream means success.
-    const proved = this.#ready && this.#parser.atBoundary && this.#reader.unproved() === undefined;
+    const proved = this.#ready && this.#parser.atBoundary && this.#reader.incompleteReason() === undefined;
     if (proved) return this.#conclude();
     this.#over = true;
     this.#flush();

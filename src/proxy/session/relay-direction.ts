@@ -1,26 +1,25 @@
 /**
- * One direction of a relay: the tap reads each chunk before the sink gets it.
+ * One direction of a relay: the tap parses each chunk before the sink gets it.
  *
  * ```
- *   source ──────────────────────────────► tap ──► unsent ──► sink
- *      └──► buffer, while anything waits ──┘  ▲       what must not be shown yet
+ *   source ──────────────────────────────────────► tap ──► delivery queue ──► sink
+ *      └──► elastic buffer, while bytes are queued ──┘ ▲
  * ```
  *
- * With a buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If nothing is
- * queued, the first small chunk in a turn of the event loop goes straight through, because it may be an echo. All other
- * chunks of the turn are handled together at its end, so that a burst costs once per block instead of once per chunk. A
- * tap that waits for the recorder may accept more chunks meanwhile (`gathers`): acknowledged chunks are delivered while
- * later ones wait.
+ * With an elastic buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If
+ * nothing is queued, the first small chunk in a turn of the event loop goes straight through, because it may be an echo.
+ * All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of once
+ * per chunk. A tap that waits for the recorder may parse more chunks meanwhile (`mayReadAhead`): acknowledged chunks are
+ * delivered while later ones wait.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
 import { give, isPooled } from '../../memory/read-buffers.ts';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import type { ClientProbes, Tap, TapPlace } from '../../recording/tap.ts';
-import { Awaited, type Answered } from './awaited.ts';
+import { NO_MARK, type OutputMark, type Tap } from '../../recording/tap.ts';
 import { ClientPace } from './client-pace.ts';
+import { DeliveryQueue, type Wait } from './delivery-queue.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
-import { SinkRounds } from './sink-rounds.ts';
 
 /**
  * Maximum size of a chunk that goes straight through: an echo or one screen update. A larger chunk is part of longer
@@ -40,85 +39,90 @@ const MAX_TAKEN_BYTES = 128 * 1024;
  */
 const MAX_TURN_BYTES = 256 * 1024;
 /** Maximum bytes in the write queue of the sink before the tap stops reading. */
-const MAX_GATHERED_SINK_BYTES = 4 * 1024 * 1024;
-/** Undelivered bytes are delivered anyway if there are more of them, or if nothing arrives for this time. */
-const MAX_UNSENT_BYTES = 128 * 1024;
-const MAX_UNSENT_MS = 1_000;
+const MAX_AHEAD_OF_SINK_BYTES = 4 * 1024 * 1024;
+/** Bytes that the tap holds are delivered anyway if there are more of them, or if nothing arrives for this time. */
+const MAX_HELD_BYTES = 128 * 1024;
+const MAX_HELD_MS = 1_000;
 /**
  * Silence after which a source that had to wait has no output in flight. Until then the process behind the source,
  * which had to wait too, may not have been scheduled.
  */
 const SETTLED_MS = 2_000;
 /** Interval in which the pace of the client is checked. */
-const PACE_LOOK_MS = 1_000;
+const PACE_CHECK_MS = 1_000;
 /** Maximum number of queued heartbeat responses. Clients have one heartbeat in flight. */
 const MAX_ANSWERS = 16;
 
 export interface DirectionOptions {
   readonly source: Duplex;
   readonly sink: Duplex;
-  readonly tap: Tap | undefined;
-  /** Called with the error of the tap. Nothing is delivered from that chunk on. */
+  /**
+   * Parses a chunk before its delivery, see `Tap.output`.
+   * @throws an error: nothing is delivered from that chunk on
+   */
+  readonly parse?: ((chunk: Uint8Array, more: boolean) => void | Promise<void>) | undefined;
+  /** Returns the state of the tap after the last parsed chunk. */
+  readonly mark?: (() => OutputMark) | undefined;
+  /** Delivers the last parsed chunk in another way than writing it to the sink. Not with a buffer. */
+  readonly route?: (() => void) | undefined;
+  /** Returns true if more chunks may be parsed while the last one waits. */
+  readonly mayReadAhead?: (() => boolean) | undefined;
+  /** Called with the error of `parse`. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
   /** Called when the buffer is full and the source has to wait. */
-  readonly beyond?: (() => void) | undefined;
-  /** Pings for the sink. With them the output in flight is limited to what the sink reads in a moment. */
-  readonly probes?: ClientProbes | undefined;
-  /** Returns true if the chunk must not be delivered now; `forward` may deliver it later. */
-  readonly consider?: ((chunk: Uint8Array, tap: Tap) => boolean) | undefined;
-  /** Returns bytes that end the output to the sink. @param pressed see `Direction` */
-  readonly lastWords?: ((pressed: boolean) => Uint8Array | undefined) | undefined;
+  readonly bufferFull?: (() => void) | undefined;
+  /** Returns pings for the sink. With them the output in flight is limited to what the sink reads in a moment. */
+  readonly nextProbe?: Tap['nextProbe'] | undefined;
+  /** Returns bytes that end the output to the sink. @param backpressured see `Direction` */
+  readonly lastWords?: ((backpressured: boolean) => Uint8Array | undefined) | undefined;
 }
 
 /** One direction of a relay. */
 export class Direction {
   readonly #options: DirectionOptions;
   readonly #buffer: SessionBuffer | undefined;
+  readonly #queue: DeliveryQueue;
   readonly #pace: ClientPace | undefined;
   #bytes = 0;
   /** Number of reasons to wait: the tap, the sink. */
-  #holds = 0;
-  #sinkFull = 0;
+  #pauseReasons = 0;
+  /** Number of bytes that were written to the full sink. */
+  #sinkFullBytes = 0;
   #state: 'running' | 'stopped' | 'discarding' = 'running';
   #ended = false;
   #arrivals = 0;
   /** Time of the last chunk, or of the last resume of the source. */
   #lastMs = performance.now();
-  #strained = false;
-  /** Counts arrivals and releases. */
-  #stirs = 0;
+  #pausedRecently = false;
+  /** Number of arrivals and releases. */
+  #eventCount = 0;
   #turnBytes = 0;
-  #turnAsked = false;
-  #unsent: Uint8Array[] = [];
-  #unsentBytes = 0;
-  #unsentTimer: NodeJS.Timeout | undefined;
+  #turnScheduled = false;
+  /** State of the tap at the end of the delivery queue. */
+  #mark = NO_MARK;
+  /** True if frames of the gateway may follow the delivered bytes. */
+  #betweenFrames = true;
+  #heldTimer: NodeJS.Timeout | undefined;
+  /** Frames of the gateway for the next frame boundary. */
   #answers: Uint8Array[] = [];
   #paceTimer: NodeJS.Timeout | undefined;
-  #pressed = false;
-  /**
-   * True if the tap makes its writer wait and accepts no more chunks. The next chunks are then taken together and wait
-   * once.
-   */
-  #waited = false;
-  readonly #awaited = new Awaited();
-  /** True if the tap makes its writer wait and accepts more chunks. */
-  #gathers = false;
-  /** Number of bytes that the tap has read, and that the sink has got. */
-  #taken = 0;
-  #sent = 0;
-  readonly #rounds: SinkRounds;
+  #backpressured = false;
+  /** True if the last chunk waits, and no more may be parsed. The next chunks are then taken together and wait once. */
+  #waitsAlone = false;
+  /** True if the last chunk waits, and more may be parsed. */
+  #readsAhead = false;
 
   constructor(options: DirectionOptions) {
     this.#options = options;
-    this.#rounds = new SinkRounds(options.sink);
-    this.#pace = options.probes === undefined ? undefined : new ClientPace(options.probes);
+    this.#queue = new DeliveryQueue(options.sink);
+    this.#pace = options.nextProbe === undefined ? undefined : new ClientPace(options.nextProbe);
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
       room: () => this.#readOn(),
       beyond: () => {
-        this.#pressed = true;
-        options.beyond?.();
+        this.#backpressured = true;
+        options.bufferFull?.();
       },
       fileLost: () => {},
       failed: options.refuse,
@@ -136,20 +140,21 @@ export class Direction {
   }
 
   /** True if the source had to wait because the buffer was full, and was not silent for `SETTLED_MS` since. */
-  get strained(): boolean {
-    return this.#strained && this.silentMs < SETTLED_MS;
+  get pausedRecently(): boolean {
+    return this.#pausedRecently && this.silentMs < SETTLED_MS;
   }
 
   /** True if bytes are unread or undelivered. */
-  get behind(): boolean {
+  get hasPending(): boolean {
     if (this.#state !== 'running') return false;
     const { source } = this.#options;
-    return this.#holds > 0 || this.#waiting > 0 || this.#unsentBytes > 0 || source.readableLength > 0;
+    const isBusy = this.#pauseReasons > 0 || this.#bufferedBytes > 0 || this.#queue.heldBytes > 0;
+    return isBusy || source.readableLength > 0;
   }
 
   /** True if the source had to wait, and since then each turn of the event loop brought bytes. */
-  get pressed(): boolean {
-    return this.#pressed;
+  get backpressured(): boolean {
+    return this.#backpressured;
   }
 
   start(head: Uint8Array): void {
@@ -158,7 +163,7 @@ export class Direction {
     source.on('data', this.#arrive);
     source.once('end', this.endSource);
     // The client answers no more pings.
-    if (this.#pace !== undefined) sink.once('end', () => this.reached(Infinity));
+    if (this.#pace !== undefined) sink.once('end', () => this.probeAnswered(Infinity));
     if (head.length > 0) this.#arrive(head);
     this.#readOn();
   }
@@ -166,9 +171,9 @@ export class Direction {
   stop(): void {
     const { source, sink } = this.#options;
     this.#state = 'stopped';
-    this.#rounds.finish();
+    this.#queue.finish();
     this.#buffer?.bytes.close();
-    clearTimeout(this.#unsentTimer);
+    clearTimeout(this.#heldTimer);
     clearTimeout(this.#paceTimer);
     source.off('data', this.#arrive);
     source.off('end', this.endSource);
@@ -189,9 +194,9 @@ export class Direction {
   discard(): void {
     if (this.#state === 'stopped') return;
     this.#state = 'discarding';
-    this.#rounds.drop();
+    this.#queue.drop();
     this.#buffer?.bytes.close();
-    clearTimeout(this.#unsentTimer);
+    clearTimeout(this.#heldTimer);
     clearTimeout(this.#paceTimer);
     this.#options.source.resume();
   }
@@ -200,12 +205,12 @@ export class Direction {
    * Resolves after a complete turn of the event loop: true if nothing arrived, nothing is in flight, and everything is
    * delivered.
    */
-  async quiet(): Promise<boolean> {
-    const before = this.#stirs;
+  async isIdle(): Promise<boolean> {
+    const before = this.#eventCount;
     // Node polls the sockets between the two turns.
     await nextTurn();
     await nextTurn();
-    return this.#stirs === before && !this.behind && !this.strained;
+    return this.#eventCount === before && !this.hasPending && !this.pausedRecently;
   }
 
   /** Sends the sink bytes that are not from the source, at the next frame boundary. */
@@ -216,47 +221,49 @@ export class Direction {
   }
 
   /** Records the response to a ping; see `ClientPace`. */
-  reached(probe: number): void {
+  probeAnswered(ordinal: number): void {
     const wasFull = this.#pace?.full === true;
-    this.#pace?.reached(probe);
-    if (wasFull && !this.#blocked) this.#askTurn();
+    this.#pace?.reached(ordinal);
+    if (wasFull && !this.#blocked) this.#scheduleTurn();
   }
 
-  /** Delivers a delayed chunk of the source. */
-  forward(chunk: Uint8Array): void {
+  /** Writes bytes to the sink, after all bytes that are ready. */
+  forward(bytes: Uint8Array): void {
     const { sink } = this.#options;
-    if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    this.#write([chunk]);
+    if (this.#state === 'running' && !sink.writableEnded && !sink.destroyed) this.#insert([bytes]);
   }
 
   /**
    * True if the sink is closed and chunks are still parsed. Heartbeats are answered as long as the other direction
    * delivers output, because kubectl waits only 61 s for a response.
    */
-  get #stillConsiders(): boolean {
-    const { consider, tap } = this.#options;
-    return this.#state === 'discarding' && consider !== undefined && tap !== undefined;
+  get #stillParses(): boolean {
+    return this.#state === 'discarding' && this.#options.route !== undefined;
   }
 
-  /** True if the tap must not read more now. A tap that gathers chunks does not wait for the sink, up to a limit. */
+  /** True if the tap must not parse more now. A tap that reads ahead does not wait for the sink, up to a limit. */
   get #blocked(): boolean {
-    if (this.#holds === 0) return false;
-    if (this.#buffer === undefined || !this.#gathers) return true;
-    if (this.#awaited.any && this.#options.tap?.gathers !== true) return true;
-    return this.#sinkFull > MAX_GATHERED_SINK_BYTES;
+    if (this.#pauseReasons === 0) return false;
+    if (this.#buffer === undefined || !this.#readsAhead) return true;
+    if (this.#queue.isWaiting && !this.#mayReadAhead) return true;
+    return this.#sinkFullBytes > MAX_AHEAD_OF_SINK_BYTES;
   }
 
-  get #waiting(): number {
+  get #mayReadAhead(): boolean {
+    return this.#options.mayReadAhead?.() === true;
+  }
+
+  get #bufferedBytes(): number {
     return this.#buffer?.bytes.size ?? 0;
   }
 
   readonly #arrive = (chunk: Uint8Array): void => {
-    if (this.#state !== 'running' && !this.#stillConsiders) return;
-    this.#strained = this.strained;
+    if (this.#state !== 'running' && !this.#stillParses) return;
+    this.#pausedRecently = this.pausedRecently;
     this.#bytes += chunk.length;
     this.#arrivals += 1;
     this.#lastMs = performance.now();
-    this.#stirs += 1;
+    this.#eventCount += 1;
     countGarbage(chunk);
     if (this.#buffer === undefined) {
       // The sink keeps the chunk for an unknown time, so its block cannot be reused.
@@ -264,21 +271,22 @@ export class Direction {
       return this.#take(chunk);
     }
     const { bytes } = this.#buffer;
-    const alone = this.#holds === 0 && bytes.size === 0 && !this.#turnAsked && this.#pace?.full !== true;
+    const alone =
+      this.#pauseReasons === 0 && bytes.size === 0 && !this.#turnScheduled && this.#pace?.full !== true;
     if (alone && chunk.length <= MAX_ALONE_BYTES) {
       this.#turnBytes += chunk.length;
-      this.#askTurn();
+      this.#scheduleTurn();
       return this.#take(chunk);
     }
     if (bytes.push(chunk)) give(chunk);
     if (bytes.full) {
-      this.#strained = true;
+      this.#pausedRecently = true;
       this.#options.source.pause();
     }
-    if (!this.#blocked) this.#askTurn();
+    if (!this.#blocked) this.#scheduleTurn();
   };
 
-  /** Resets `pressed` after a turn of the event loop in which nothing arrived. */
+  /** Resets `backpressured` after a turn of the event loop in which nothing arrived. */
   async #watchPressure(): Promise<void> {
     const { source } = this.#options;
     for (let before = -1; before !== this.#arrivals;) {
@@ -287,25 +295,25 @@ export class Direction {
       await nextTurn();
       if (this.#state !== 'running' || this.#ended || source.isPaused()) return;
     }
-    this.#pressed = false;
+    this.#backpressured = false;
   }
 
-  #askTurn(): void {
-    if (this.#turnAsked) return;
-    this.#turnAsked = true;
+  #scheduleTurn(): void {
+    if (this.#turnScheduled) return;
+    this.#turnScheduled = true;
     setImmediate(() => {
-      this.#turnAsked = false;
+      this.#turnScheduled = false;
       this.#turnBytes = 0;
       this.#pump();
     });
   }
 
   /** Checks the pace again later, because a client that answers no ping causes no event. */
-  #askSoon(): void {
+  #checkPaceLater(): void {
     this.#paceTimer ??= setTimeout(() => {
       this.#paceTimer = undefined;
       this.#pump();
-    }, PACE_LOOK_MS);
+    }, PACE_CHECK_MS);
   }
 
   /** Takes bytes from the buffer, up to the limit of one turn. */
@@ -313,8 +321,8 @@ export class Direction {
     const bytes = this.#buffer?.bytes;
     if (bytes === undefined) return;
     while (this.#state === 'running' && !this.#blocked && bytes.size > 0) {
-      if (this.#pace?.full === true) return this.#askSoon();
-      if (this.#turnBytes >= MAX_TURN_BYTES) return this.#askTurn();
+      if (this.#pace?.full === true) return this.#checkPaceLater();
+      if (this.#turnBytes >= MAX_TURN_BYTES) return this.#scheduleTurn();
       const chunks = this.#takeOut(bytes);
       if (chunks.length === 0) return;
       this.#take(...chunks);
@@ -322,141 +330,142 @@ export class Direction {
     this.#endSink();
   }
 
-  /** Takes blocks from the buffer that the tap reads together, up to the limit of one turn. */
+  /** Takes blocks from the buffer that the tap parses together, up to the limit of one turn. */
   #takeOut(bytes: SessionBuffer['bytes']): readonly Uint8Array[] {
     const chunks: Uint8Array[] = [];
-    let end = this.#taken;
+    let { end } = this.#queue;
     while (bytes.size > 0 && this.#turnBytes < MAX_TURN_BYTES) {
-      const taken = bytes.take(MAX_TAKEN_BYTES, this.#waited);
+      const taken = bytes.take(MAX_TAKEN_BYTES, this.#waitsAlone);
       if (taken === undefined) break;
       chunks.push(taken.bytes);
       end += taken.bytes.length;
       this.#turnBytes += taken.bytes.length;
-      if (taken.spent !== undefined) this.#rounds.lend(taken.spent, end);
-      if (this.#waited) break;
+      if (taken.spent !== undefined) this.#queue.lend(taken.spent, end);
+      if (this.#waitsAlone) break;
     }
     return chunks;
   }
 
   #take(...chunks: readonly Uint8Array[]): void {
-    const { tap } = this.#options;
-    const awaited = this.#awaited;
-    for (const { length } of chunks) this.#taken += length;
-    if (tap === undefined) return this.#deliver(chunks);
+    const { parse, mark, route } = this.#options;
+    const queue = this.#queue;
     let wait: void | Promise<void> = undefined;
     try {
-      for (const [index, chunk] of chunks.entries()) wait = tap.push(chunk, index < chunks.length - 1);
+      for (const [index, chunk] of chunks.entries()) wait = parse?.(chunk, index < chunks.length - 1);
     } catch (error) {
       return this.#refuse(error);
     }
+    if (route === undefined) queue.add(chunks);
+    this.#mark = mark?.() ?? NO_MARK;
     // A chunk without new events joins the chunks that wait.
-    if (wait !== undefined || !awaited.any) this.#gathers = wait !== undefined && tap.gathers === true;
-    this.#waited = wait !== undefined && !this.#gathers;
-    if (wait === undefined && !awaited.any) return this.#deliver(chunks);
-    if (!awaited.any) this.#hold();
-    const answered = awaited.add(chunks, tap.place?.(), wait !== undefined);
-    wait?.then(() => this.#deliverAnswered(answered()), this.#refuse);
+    if (wait !== undefined || !queue.isWaiting) this.#readsAhead = wait !== undefined && this.#mayReadAhead;
+    this.#waitsAlone = wait !== undefined && !this.#readsAhead;
+    if (wait === undefined && !queue.isWaiting) return this.#deliver(queue.end, this.#mark);
+    if (!queue.isWaiting) this.#hold();
+    const waiting = queue.wait(this.#mark, wait !== undefined);
+    wait?.then(() => this.#acknowledged(waiting), this.#refuse);
   }
 
-  #deliverAnswered(answered: Answered | undefined): void {
-    if (answered === undefined) return;
-    this.#deliver(answered.chunks, answered.until);
-    if (this.#awaited.any) return this.#pump();
+  /** The recorder acknowledged the bytes of this wait and all earlier ones. */
+  #acknowledged(waiting: Wait): void {
+    if (!this.#queue.acknowledge(waiting)) return;
+    this.#deliver(waiting.end, waiting.mark);
+    if (this.#queue.isWaiting) return this.#pump();
     this.#release();
     this.#takeWaiting();
   }
 
   /** An error of the tap is ignored if its chunk would be dropped anyway. */
   readonly #refuse = (error: unknown): void => {
-    if (!this.#stillConsiders) this.#options.refuse(error);
+    if (!this.#stillParses) this.#options.refuse(error);
   };
 
-  #deliver(chunks: readonly Uint8Array[], until?: TapPlace): void {
-    const { sink, tap, consider } = this.#options;
+  /** Delivers the queued bytes before `end`, except bytes that the tap holds. */
+  #deliver(end: number, mark: OutputMark): void {
+    const { sink, route } = this.#options;
     if (this.#state === 'stopped') return;
-    // `consider` is set only for the direction without a buffer, whose chunks arrive one at a time.
-    if (tap !== undefined && chunks.some((chunk) => consider?.(chunk, tap) === true)) return;
+    if (route !== undefined) return route();
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    for (const chunk of chunks) {
-      this.#unsent.push(chunk);
-      this.#unsentBytes += chunk.length;
-    }
-    const { unsentBytes = 0, conclusionBytes = 0 } = until ?? tap ?? {};
-    this.#send(this.#pressed ? Math.max(unsentBytes, conclusionBytes) : unsentBytes, until);
+    this.#send(end, this.#backpressured ? mark.heldBytesBackpressured : mark.heldBytes, mark);
   }
 
-  /** Delivers all except the last `keep` bytes. @param until place of their end, if the tap has seen more */
-  #send(keep: number, until?: TapPlace): void {
-    const kept = keep > MAX_UNSENT_BYTES ? 0 : Math.min(keep, this.#unsentBytes);
-    const pieces = this.#unsent;
-    this.#unsent = kept === 0 ? [] : cutTail(pieces, kept);
-    const sent = this.#unsentBytes - kept;
-    this.#unsentBytes = kept;
-    this.#sent += sent;
-    if (kept > 0) this.#watchUnsent();
-    if (sent > 0) this.#write(pieces);
-    this.#options.tap?.delivered(kept, until);
-    const probe = sent === 0 ? undefined : this.#pace?.sent(sent);
+  /** Delivers the queued bytes before `end` except the last `held`. */
+  #send(end: number, held: number, mark: OutputMark): void {
+    const start = this.#queue.end - this.#queue.heldBytes;
+    const kept = held > MAX_HELD_BYTES ? 0 : Math.min(held, end - start);
+    const { bytes, pieces } = this.#queue.release(end - kept);
+    if (kept > 0) this.#watchHeld();
+    if (bytes > 0) this.#flush(bytes, pieces);
+    this.#betweenFrames = mark.delivered(kept);
+    const probe = bytes === 0 ? undefined : this.#pace?.sent(bytes);
     if (probe !== undefined) this.#answers.push(probe);
     this.#sendAnswers();
   }
 
-  #watchUnsent(): void {
-    if (this.#unsentTimer === undefined) this.#unsentTimer = setTimeout(this.#sendAll, MAX_UNSENT_MS).unref();
-    else this.#unsentTimer.refresh();
+  #watchHeld(): void {
+    if (this.#heldTimer === undefined) this.#heldTimer = setTimeout(this.#sendHeld, MAX_HELD_MS).unref();
+    else this.#heldTimer.refresh();
   }
 
-  readonly #sendAll = (): void => {
-    if (this.#state !== 'running' || this.#unsentBytes === 0) return;
-    // While a chunk waits for the recorder, the tap has seen more than was delivered.
-    if (this.#holds > 0) this.#unsentTimer?.refresh();
-    else this.#send(0);
+  readonly #sendHeld = (): void => {
+    if (this.#state !== 'running' || this.#queue.heldBytes === 0) return;
+    // Bytes that wait for the recorder must not be delivered.
+    if (this.#pauseReasons > 0) this.#heldTimer?.refresh();
+    else this.#send(this.#queue.end, 0, this.#mark);
   };
 
-  #write(pieces: readonly Uint8Array[]): void {
+  #insert(pieces: readonly Uint8Array[]): void {
+    this.#queue.insert(pieces);
+    this.#flush(
+      pieces.reduce((sum, { length }) => sum + length, 0),
+      pieces.length,
+    );
+  }
+
+  /** Writes ready bytes. @param bytes number of bytes that became ready, in this number of pieces */
+  #flush(bytes: number, pieces: number): void {
     const { sink } = this.#options;
-    const count = pieces.reduce((sum, { length }) => sum + length, 0);
-    const corked = pieces.length > 1 && count <= MAX_CORKED_BYTES;
+    const corked = pieces > 1 && bytes <= MAX_CORKED_BYTES;
     if (corked) sink.cork();
-    const room = this.#rounds.write(pieces, this.#sent);
+    const isWritten = this.#queue.goOn();
     if (corked) sink.uncork();
-    if (room) return this.#buffer?.drained(count);
-    this.#sinkFull += count;
-    if (this.#sinkFull > count) return;
+    if (isWritten) return this.#buffer?.drained(bytes);
+    this.#sinkFullBytes += bytes;
+    if (this.#sinkFullBytes > bytes) return;
     this.#hold();
     sink.once('drain', this.#drained);
   }
 
   readonly #drained = (): void => {
-    if (!this.#rounds.goOn()) {
+    if (!this.#queue.goOn()) {
       this.#options.sink.once('drain', this.#drained);
       return;
     }
-    this.#buffer?.drained(this.#sinkFull);
-    this.#sinkFull = 0;
+    this.#buffer?.drained(this.#sinkFullBytes);
+    this.#sinkFullBytes = 0;
     this.#sendAnswers();
     this.#release();
   };
 
   #sendAnswers(): void {
-    const { sink, tap } = this.#options;
-    if (this.#answers.length === 0 || this.#state !== 'running' || this.#sinkFull > 0) return;
-    if (tap?.standsBetweenFrames !== true || sink.writableEnded || sink.destroyed) return;
+    const { sink } = this.#options;
+    if (this.#answers.length === 0 || this.#state !== 'running' || this.#sinkFullBytes > 0) return;
+    if (!this.#betweenFrames || sink.writableEnded || sink.destroyed) return;
     const answers = this.#answers;
     this.#answers = [];
-    this.#write(answers);
+    this.#insert(answers);
   }
 
   #hold(): void {
-    this.#holds += 1;
+    this.#pauseReasons += 1;
     if (this.#buffer === undefined) this.#options.source.pause();
   }
 
   #release(): void {
-    this.#holds -= 1;
+    this.#pauseReasons -= 1;
     if (this.#state === 'stopped') return;
-    this.#stirs += 1;
-    if (this.#holds > 0) return;
+    this.#eventCount += 1;
+    if (this.#pauseReasons > 0) return;
     if (this.#buffer !== undefined) return this.#pump();
     if (this.#ended) this.#endSink();
     else this.#readOn();
@@ -464,11 +473,11 @@ export class Direction {
 
   #readOn(): void {
     if (this.#state === 'stopped') return;
-    const busy = this.#buffer === undefined ? this.#holds > 0 : this.#buffer.bytes.full;
+    const busy = this.#buffer === undefined ? this.#pauseReasons > 0 : this.#buffer.bytes.full;
     if (busy) return;
     if (this.#options.source.isPaused()) this.#lastMs = performance.now();
     this.#options.source.resume();
-    if (this.#pressed) void this.#watchPressure();
+    if (this.#backpressured) void this.#watchPressure();
   }
 
   /**
@@ -477,21 +486,21 @@ export class Direction {
    */
   #takeWaiting(): void {
     const { source } = this.#options;
-    if (this.#state !== 'running' || this.#holds > 0 || this.#buffer !== undefined) return;
+    if (this.#state !== 'running' || this.#pauseReasons > 0 || this.#buffer !== undefined) return;
     // `read` emits the bytes as `data`, which calls `#arrive`.
     source.read(Math.min(source.readableLength, MAX_TAKEN_BYTES));
   }
 
   #endSink(): void {
     const { sink, lastWords } = this.#options;
-    if (!this.#ended || this.#holds > 0 || this.#waiting > 0) return;
+    if (!this.#ended || this.#pauseReasons > 0 || this.#bufferedBytes > 0) return;
     if (this.#state !== 'running' || sink.writableEnded || sink.destroyed) return;
-    const words = lastWords?.(this.#pressed);
-    clearTimeout(this.#unsentTimer);
-    // The remaining bytes are an incomplete frame or an unproved exit status.
-    if (words === undefined) for (const piece of this.#unsent) sink.write(piece);
-    this.#unsent = [];
-    this.#unsentBytes = 0;
+    const words = lastWords?.(this.#backpressured);
+    clearTimeout(this.#heldTimer);
+    // The held bytes are an incomplete frame or an unproved exit status.
+    if (words === undefined) this.#queue.release(this.#queue.end);
+    this.#queue.dropHeld();
+    this.#queue.finish();
     if (words === undefined) sink.end();
     else sink.end(words);
   }
@@ -500,23 +509,6 @@ export class Direction {
 /** Counts a chunk as garbage, unless its memory is pooled. */
 function countGarbage(chunk: Uint8Array): void {
   if (!isPooled(chunk) && !isLent(chunk)) passedThrough(chunk.length);
-}
-
-/** Removes the last `bytes` bytes from `pieces` and returns them. */
-function cutTail(pieces: Uint8Array[], bytes: number): Uint8Array[] {
-  const tail: Uint8Array[] = [];
-  for (let left = bytes; left > 0;) {
-    const last = pieces.pop();
-    if (last === undefined) break;
-    if (last.length > left) {
-      pieces.push(last.subarray(0, last.length - left));
-      tail.unshift(last.subarray(last.length - left));
-      break;
-    }
-    tail.unshift(last);
-    left -= last.length;
-  }
-  return tail;
 }
 
 function nextTurn(): Promise<void> {

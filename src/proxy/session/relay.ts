@@ -1,11 +1,13 @@
 /**
- * Relays bytes between a client and the API server until one of them closes. Independent of the protocol.
+ * Relays bytes between a client and the API server until one of them closes. Independent of the protocol: the tap knows
+ * it.
  *
  * ```
- *   client ──data──► tap.push ──────────────► upstream.write      one chunk under way per direction; a tap that wants to
- *   client ◄──write── tap.push ◄── buffer ◄──data── upstream      wait, or a full sink, pauses the client; what the
- * ```                                                             upstream says is read all the same
+ *   client ──► tap.input ──► delayed input ───────────────────────────────► API server
+ *   client ◄── delivery queue ◄── tap.output ◄── elastic buffer ◄────────── API server
+ * ```
  *
+ * A tap that waits, or a full API server, pauses the client. Output of the API server is always read.
  *
  * `stream.pipeline` is not used, because it destroys the sink when the source or a stage fails, and the gateway must
  * still send its client the reason. The relay handles errors of both ends, back-pressure, half-close and the abort
@@ -15,8 +17,8 @@
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
-import type { ClientProbes, Tap } from '../../recording/tap.ts';
-import { HeldBack, SILENT_MS } from './held-back.ts';
+import type { Tap } from '../../recording/tap.ts';
+import { DelayedInput, SILENT_MS } from './delayed-input.ts';
 import { Direction } from './relay-direction.ts';
 
 /** Both ends of a relay and its limits. */
@@ -26,9 +28,11 @@ export interface RelayOptions {
   /** Bytes that arrived with the heads of request and response. */
   readonly clientHead: Uint8Array;
   readonly upstreamHead: Uint8Array;
-  readonly taps?: { readonly clientToServer: Tap; readonly serverToClient: Tap };
-  /** Pings for the client. With them the output in flight is limited to what the client reads in a moment. */
-  readonly probes?: ClientProbes | undefined;
+  readonly tap?: Pick<Tap, 'output' | 'mark' | 'input' | 'nextProbe'>;
+  /** Returns true if more output may be parsed while the last output waits for the recorder. */
+  readonly mayReadAhead?: (() => boolean) | undefined;
+  /** True if the output in flight is limited to what the client reads in a moment, which pings of the tap measure. */
+  readonly isPaced?: boolean;
   /** Maximum time for which one end stays open after the other closed and all bytes were written. */
   readonly lingerMs: number;
   /** Destroys both ends. */
@@ -38,12 +42,12 @@ export interface RelayOptions {
   /** Opens a buffer for undelivered output. Without it the API server waits for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
   /** Called when the buffer is full and the API server has to wait. */
-  readonly beyond?: () => void;
+  readonly bufferFull?: () => void;
   /**
    * Called after the API server closed and all its output was delivered. Returns bytes that end the output to the
-   * client. `pressed`: see `Relay`.
+   * client. `backpressured`: see `Relay`.
    */
-  readonly lastWords?: (pressed: boolean) => Uint8Array | undefined;
+  readonly lastWords?: (backpressured: boolean) => Uint8Array | undefined;
 }
 
 /** Reason for the end of a relay. */
@@ -67,14 +71,14 @@ export interface Relay {
    * True if the API server had to wait for the client, and never stopped sending until it closed. Output may then be
    * lost.
    */
-  readonly pressed: boolean;
+  readonly backpressured: boolean;
   /** Stops the relay. Both ends stay open for the caller. */
   stop(): void;
 }
 
 /** Starts a relay, which owns both ends until `done` resolves. */
 export function startRelay(options: RelayOptions): Relay {
-  const { client, upstream, taps, signal, silentMs = SILENT_MS } = options;
+  const { client, upstream, tap, signal, silentMs = SILENT_MS } = options;
   const done = Promise.withResolvers<RelayEnd>();
   let over = false;
   let first: 'client' | 'upstream' | undefined;
@@ -84,7 +88,7 @@ export function startRelay(options: RelayOptions): Relay {
   const finish = (end: RelayEnd): void => {
     if (over) return;
     over = true;
-    heldBack.stop();
+    delayed?.stop();
     inbound.stop();
     outbound.stop();
     clearTimeout(linger);
@@ -99,20 +103,28 @@ export function startRelay(options: RelayOptions): Relay {
   const onAbort = (): void => destroyBoth({ kind: 'stopped' });
   const refuse = (error: unknown): void => finish({ kind: 'refused', error });
 
-  const heldBack = new HeldBack({ inbound: () => inbound, outbound: () => outbound, silentMs });
+  const delayed =
+    tap === undefined
+      ? undefined
+      : new DelayedInput({ tap, inbound: () => inbound, outbound: () => outbound, silentMs });
   const inbound: Direction = new Direction({
     source: client,
     sink: upstream,
-    tap: taps?.clientToServer,
     refuse,
-    consider: (chunk, tap) => heldBack.consider(chunk, tap),
+    ...(delayed === undefined
+      ? {}
+      : { parse: (chunk) => delayed.parse(chunk), route: () => delayed.route() }),
   });
   const outbound: Direction = new Direction({
-    ...options,
     source: upstream,
     sink: client,
-    tap: taps?.serverToClient,
     refuse,
+    ...(tap === undefined ? {} : { parse: (chunk, more) => tap.output(chunk, more), mark: () => tap.mark() }),
+    nextProbe: options.isPaced === true ? tap?.nextProbe : undefined,
+    mayReadAhead: options.mayReadAhead,
+    openBuffer: options.openBuffer,
+    bufferFull: options.bufferFull,
+    lastWords: options.lastWords,
   });
 
   const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex): void => {
@@ -151,8 +163,8 @@ export function startRelay(options: RelayOptions): Relay {
     get totals() {
       return { fromClient: inbound.bytes, fromUpstream: outbound.bytes };
     },
-    get pressed() {
-      return outbound.pressed;
+    get backpressured() {
+      return outbound.backpressured;
     },
     stop: () => finish({ kind: 'stopped' }),
   };

@@ -1,20 +1,24 @@
-/** Taps for unrecorded connections. */
+/** Unrecorded connections. */
 import { TailcastError } from '../../errors.ts';
 import {
-  createReceiveOnlyTap,
-  createUnrecordedSessionTaps,
-  createWebSocketEndTaps,
-  UNSEEN,
+  BLIND_TAP,
+  createReceiveOnlyInput,
+  createUnrecordedSessionTap,
+  createWebSocketEndTap,
 } from '../../recording/tap-unrecorded.ts';
-import type { SessionTaps } from '../../recording/tap.ts';
+import type { Tap } from '../../recording/tap.ts';
+import {
+  createPortForwardInput,
+  PORT_FORWARD_TUNNEL,
+  type PortForwardInput,
+} from '../../recording/tap-port-forward.ts';
 import type { Admission } from '../gate/gate.ts';
-import { watchPorts } from './port-forward.ts';
 import { headerLines } from '../../kube/header-lines.ts';
-import { type UpgradeRequest } from './upgrade-request.ts';
+import { type UpgradeRequest } from './upgrade-http.ts';
 
 /** An unrecorded connection. */
 export interface Tunnel {
-  readonly taps: SessionTaps;
+  readonly tap: Tap;
   /** Returns the ports that a port-forward opened so far, if they are visible. */
   readonly ports?: () => readonly number[];
 }
@@ -39,7 +43,7 @@ function isStream(policyClass: Admission['policyClass']): boolean {
   return policyClass === 'streamUpgrade' || policyClass === 'secretRead';
 }
 
-/** Creates the taps for an unrecorded connection. @param rawHeaders headers of the 101 response of the API server */
+/** Creates the tap for an unrecorded connection. @param rawHeaders headers of the 101 response of the API server */
 export function createTunnel(
   { policyClass, recording }: Pick<Admission, 'policyClass' | 'recording'>,
   protocol: UpgradeRequest['protocol'],
@@ -48,21 +52,32 @@ export function createTunnel(
 ): Tunnel {
   if (protocol !== 'other' && (policyClass === 'exec' || policyClass === 'attach')) {
     const name = protocol === 'spdy' ? 'x-stream-protocol-version' : 'sec-websocket-protocol';
-    const taps = createUnrecordedSessionTaps(protocol, headerLines(rawHeaders, name)[0] ?? '');
-    if (taps !== undefined) return { taps };
+    const tap = createUnrecordedSessionTap(protocol, headerLines(rawHeaders, name)[0] ?? '');
+    if (tap !== undefined) return { tap };
   }
-  const ends = protocol === 'websocket' ? createWebSocketEndTaps() : WORDLESS;
+  const tap = protocol === 'websocket' ? createWebSocketEndTap() : BLIND_TAP;
   if (isStream(policyClass) && recording.mode === 'failClosed') {
-    return { taps: { ...ends, clientToServer: createReceiveOnlyTap() } };
+    return { tap: { ...tap, input: createReceiveOnlyInput() } };
   }
   const forward = policyClass === 'portForward' ? watchPorts(protocol, rawHeaders, isPortRefused) : undefined;
-  if (forward === undefined) return { taps: ends };
-  return { taps: { ...ends, clientToServer: forward }, ports: () => forward.ports };
+  if (forward === undefined) return { tap };
+  return { tap: { ...tap, input: forward.input.bind(forward) }, ports: () => forward.ports };
 }
 
-const WORDLESS: SessionTaps = {
-  unproved: () => undefined,
-  clientToServer: UNSEEN,
-  serverToClient: UNSEEN,
-  farewell: () => undefined,
-};
+/**
+ * Creates the parser of the client's input. Undefined for the oldest WebSocket protocol, whose ports are in the
+ * query and were checked by the gate.
+ *
+ * @param rawHeaders headers of the 101 response of the API server
+ */
+function watchPorts(
+  protocol: UpgradeRequest['protocol'],
+  rawHeaders: readonly string[],
+  isRefused: (port: number) => boolean,
+): PortForwardInput | undefined {
+  const tunnelled = headerLines(rawHeaders, 'sec-websocket-protocol').includes(PORT_FORWARD_TUNNEL);
+  if (protocol !== 'spdy' && !tunnelled) return undefined;
+  return createPortForwardInput(protocol === 'spdy' ? 'spdy' : 'tunnel', (port) => {
+    if (isRefused(port)) throw new TailcastError('POLICY_REFUSED', `port ${port} may not be forwarded`);
+  });
+}

@@ -5,7 +5,6 @@ import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { Admission } from '../gate/gate.ts';
-import { sessionFields } from './session-fields.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
 
@@ -24,18 +23,17 @@ export interface RecorderDeps {
  */
 export async function openRecorder(
   deps: RecorderDeps,
-  admission: Admission,
+  { id, recording }: Pick<Admission, 'id' | 'recording'>,
+  fields: SessionFields,
   signal: AbortSignal,
 ): Promise<{ readonly upload: RecorderUpload | undefined; readonly warnings: readonly string[] }> {
-  const { recording } = admission;
   if (recording.mode === 'off') throw new TailcastError('INTERNAL', 'there is nothing to record');
-  const fields = sessionFields(admission);
   const { mode } = recording;
   try {
     const upload = await deps.recorders.open(
       {
         recorders: (await deps.findRecorders?.(recording, signal)) ?? recording.recorders,
-        sessionId: admission.id,
+        sessionId: id,
         moved: (recorder, reason) =>
           deps.events.recorderLost({ ...fields, mode, recorder, reason: reason.message, resumed: true }),
         late: lateEvents(deps.events, fields),

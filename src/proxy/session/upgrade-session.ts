@@ -7,7 +7,7 @@ import { errorText, TailcastError, type ErrorCode } from '../../errors.ts';
 import type { Events, SessionFields, SessionOutcome } from '../../observe/events.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
-import type { SessionTaps } from '../../recording/tap.ts';
+import type { Tap } from '../../recording/tap.ts';
 import type { BufferDepth, BufferEvents, ElasticBuffers, SessionBuffer } from './elastic-buffers.ts';
 import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
@@ -22,6 +22,8 @@ export interface LiveSession {
   readonly upstreamHead: Uint8Array;
   /** Recorded session, or unrecorded tunnel. */
   readonly carried: SessionRecording | Tunnel;
+  /** True if the end of the stream proves complete output, even if the API server had to wait. */
+  readonly provesEnd: boolean;
   /** Depth of the output buffer. Undefined: no buffer, and the API server waits for the client. */
   readonly buffer?: BufferDepth;
 }
@@ -29,7 +31,7 @@ export interface LiveSession {
 /** A session with its recording. */
 export interface SessionRecording {
   readonly session: RecordingSession;
-  readonly taps: SessionTaps;
+  readonly tap: Tap;
   readonly upload: RecorderUpload;
   /** True if the session ends when its recorder is lost. */
   readonly enforce: boolean;
@@ -104,14 +106,15 @@ async function run(
     upstream: live.upstream,
     clientHead: live.clientHead,
     upstreamHead: live.upstreamHead,
-    taps: live.carried.taps,
-    probes: live.buffer === 'brief' ? live.carried.taps.probes : undefined,
+    tap: live.carried.tap,
+    mayReadAhead: recording === undefined ? undefined : () => recording.session.acceptsMore,
+    isPaced: live.buffer === 'brief',
     lingerMs: deps.lingerMs,
     signal: deps.signal,
     ...bufferOf(live, deps),
-    lastWords: (pressed) => wordsForDoubt(live, pressed),
+    lastWords: (backpressured) => lastWordsOf(live, backpressured),
   });
-  void relay.done.then((end) => wanted.resolve(judgeRelay(end, live, relay.pressed)));
+  void relay.done.then((end) => wanted.resolve(judgeRelay(end, live, relay.backpressured)));
   if (recording !== undefined) watchRecorder(recording, live, deps, wanted);
   const stopWatching = deps.watch?.((error) => wanted.resolve(interrupted(error)));
   const stopClocks = limitTime(live, relay, deps, (error) => wanted.resolve(interrupted(error)));
@@ -134,6 +137,10 @@ function recordingOf({ carried }: Pick<LiveSession, 'carried'>): SessionRecordin
   return 'session' in carried ? carried : undefined;
 }
 
+function incompleteReasonOf({ carried, provesEnd }: LiveSession, backpressured: boolean): string | undefined {
+  return carried.tap.incompleteReason(backpressured && !provesEnd);
+}
+
 /** Outcome for each error of a tap. Other errors mean unreadable bytes. */
 const REFUSALS: ReadonlyMap<ErrorCode, SessionOutcome> = new Map([
   ['RECORDER_LOST', 'recorder-lost'],
@@ -146,18 +153,18 @@ const BAD_GATEWAY = 502;
 /**
  * Returns a failure status for an unproved end. kubectl treats a connection that closes without a status as success.
  */
-function wordsForDoubt({ carried: { taps } }: LiveSession, pressed: boolean): Uint8Array | undefined {
-  const doubt = taps.unproved(pressed);
-  return doubt === undefined ? undefined : taps.farewell(`tailcast: ${doubt}`, BAD_GATEWAY);
+function lastWordsOf(live: LiveSession, backpressured: boolean): Uint8Array | undefined {
+  const reason = incompleteReasonOf(live, backpressured);
+  return reason === undefined ? undefined : live.carried.tap.farewell(`tailcast: ${reason}`, BAD_GATEWAY);
 }
 
 /** Returns the output buffer of a session, and the callback for a full buffer. */
 function bufferOf(
   { buffer, fields }: LiveSession,
   { buffers, events }: SessionDeps,
-): Pick<RelayOptions, 'openBuffer' | 'beyond'> {
+): Pick<RelayOptions, 'openBuffer' | 'bufferFull'> {
   if (buffer === undefined || buffers === undefined) return {};
-  let told = false;
+  let isReported = false;
   return {
     openBuffer: (ends: BufferEvents): SessionBuffer =>
       buffers.open(buffer, {
@@ -165,22 +172,22 @@ function bufferOf(
         fileLost: (error) => events.bufferFileLost({ ...fields, reason: errorText(error) }),
         failed: (error) => ends.failed(new TailcastError('OUTPUT_LOST', errorText(error), { cause: error })),
       }),
-    beyond: () => {
-      if (!told) events.outputHeldUp(fields);
-      told = true;
+    bufferFull: () => {
+      if (!isReported) events.outputHeldUp(fields);
+      isReported = true;
     },
   };
 }
 
 const CLIENT_LEFT = 'the client closed its connection before the command ended';
 
-function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
-  const doubt = live.carried.taps.unproved(pressed);
+function judgeRelay(end: RelayEnd, live: LiveSession, backpressured: boolean): End {
+  const incomplete = incompleteReasonOf(live, backpressured);
   switch (end.kind) {
     case 'closed':
-      return judgeClosed(end.first, live, doubt);
+      return judgeClosed(end.first, live, incomplete);
     case 'broken':
-      return judgeBroken(end, live, doubt);
+      return judgeBroken(end, live, incomplete);
     case 'refused': {
       const error = end.error instanceof TailcastError ? end.error : new TailcastError('INTERNAL');
       const outcome = REFUSALS.get(error.code) ?? 'violated';
@@ -191,10 +198,10 @@ function judgeRelay(end: RelayEnd, live: LiveSession, pressed: boolean): End {
   }
 }
 
-function judgeClosed(first: 'client' | 'upstream', live: LiveSession, doubt: string | undefined): End {
-  if (first === 'upstream' && doubt !== undefined) return { outcome: 'interrupted', reason: doubt };
+function judgeClosed(first: 'client' | 'upstream', live: LiveSession, incomplete: string | undefined): End {
+  if (first === 'upstream' && incomplete !== undefined) return { outcome: 'interrupted', reason: incomplete };
   // only the exit status proves the end of a command: a client that was killed closes its connection as well
-  const clientLeft = first === 'client' || live.carried.taps.clientLeft?.() === true;
+  const clientLeft = first === 'client' || live.carried.tap.hasClientLeft();
   if (clientLeft && recordingOf(live) !== undefined && !hasExited(live))
     return { outcome: 'client-disconnected', reason: CLIENT_LEFT };
   return { outcome: 'completed' };
@@ -203,10 +210,10 @@ function judgeClosed(first: 'client' | 'upstream', live: LiveSession, doubt: str
 function judgeBroken(
   { side, error }: Extract<RelayEnd, { readonly kind: 'broken' }>,
   live: LiveSession,
-  doubt: string | undefined,
+  incomplete: string | undefined,
 ): End {
   // kubectl may close its connection as soon as it has the exit status.
-  if (hasExited(live) && (side === 'client' || doubt === undefined)) return { outcome: 'completed' };
+  if (hasExited(live) && (side === 'client' || incomplete === undefined)) return { outcome: 'completed' };
   const reason = `the connection of the ${side} broke: ${error.message}`;
   return { outcome: side === 'client' ? 'client-disconnected' : 'interrupted', reason };
 }
@@ -278,7 +285,7 @@ function limitTime(
 function sayFarewell(live: LiveSession, error: TailcastError, lingerMs: number): void {
   const { client, upstream, carried } = live;
   upstream.destroy();
-  const words = carried.taps.farewell(`tailcast: ${error.message}`, error.entry.status);
+  const words = carried.tap.farewell(`tailcast: ${error.message}`, error.entry.status);
   if (words === undefined || client.destroyed || client.writableEnded) {
     client.destroy();
     return;

@@ -15,14 +15,19 @@ import type { Duplex } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TailcastError } from '../../errors.ts';
 import type { RequestClass } from '../../kube/interactive.ts';
-import { cleanResponseHeaders } from '../../kube/headers.ts';
+import { cleanResponseHeaders, handshakeForBrowser } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import { responseWarnings } from '../../kube/warning.ts';
-import type { Events } from '../../observe/events.ts';
+import type { Events, SessionFields } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
-import { createTaps, type StreamProtocol } from '../../recording/stream-plan.ts';
+import {
+  createTap,
+  recordableHeaders,
+  SUBPROTOCOL_HEADER,
+  type StreamProtocol,
+} from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import type { TranslateExec } from './exec-upstream.ts';
 import {
@@ -32,19 +37,21 @@ import {
   type UpgradeAnswer,
   type UpgradeDial,
 } from './dial.ts';
-import { handshakeForBrowser } from '../gate/browser-pages.ts';
-import { Account, type AccountDeps } from '../gate/account.ts';
+import type { Account } from '../gate/account.ts';
 import type { AccountRefusals } from '../gate/account-refusals.ts';
-import type { Admission, Gate } from '../gate/gate.ts';
+import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
-import { encodeChunks, encodeUpgradeHead, warningLines } from './upgrade-head.ts';
 import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
-import { parseUpgradeRequest, type UpgradeRequest } from './upgrade-request.ts';
-import { recordableHeaders, SUBPROTOCOL_HEADER } from './recordable-headers.ts';
-import { sessionFields } from './session-fields.ts';
-import { prepareSocket } from './session-socket.ts';
+import {
+  encodeChunks,
+  encodeUpgradeHead,
+  parseUpgradeRequest,
+  prepareSocket,
+  warningLines,
+  type UpgradeRequest,
+} from './upgrade-http.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
@@ -64,10 +71,11 @@ export type UpgradeHandler = (
 
 export interface UpgradeDeps
   extends
-    AccountDeps,
-    Pick<SessionDeps, 'sessions' | 'signal' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
+    Pick<SessionDeps, 'sessions' | 'signal' | 'monotonicMs' | 'maxDurationMs' | 'idleMs' | 'buffers'>,
     Pick<RecorderDeps, 'recorders' | 'findRecorders'> {
   readonly gate: Pick<Gate, 'admit'>;
+  /** Opens the access-log entry and the counters of a request. */
+  readonly openAccount: (inbound: InboundRequest) => Account;
   readonly connect: ConnectUpstream;
   /** Path before each request target, without a trailing slash. Empty for most API servers. */
   readonly basePath: string;
@@ -90,10 +98,7 @@ export interface UpgradeDeps
     readonly body: Uint8Array;
     readonly bodyTruncated: boolean;
   }): Promise<void>;
-  readonly events: SessionDeps['events'] &
-    RecorderDeps['events'] &
-    AccountDeps['events'] &
-    Pick<Events, 'upstreamFailed'>;
+  readonly events: SessionDeps['events'] & RecorderDeps['events'] & Pick<Events, 'upstreamFailed'>;
   /** True if cookies of the API server are passed to the client: in `noauth` mode. */
   readonly keepCookies: boolean;
   readonly unixMs: () => number;
@@ -151,7 +156,7 @@ export function createUpgradeHandler(deps: UpgradeDeps): UpgradeHandler {
       peer,
       upgrade: true,
     };
-    const account = new Account('upgrade', inbound, deps);
+    const account = deps.openAccount(inbound);
     const attempt: Attempt = { deps, limits, request, client, clientHead, peer, signal, account };
     let admission: Admission | undefined;
     let running: Running | undefined;
@@ -242,10 +247,12 @@ async function record(
   // session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
   const early = connectEarly(connect);
-  const opened = await openRecorder(deps, admission, attempt.signal).catch((error: unknown) => {
-    early.discard();
-    throw error;
-  });
+  const opened = await openRecorder(deps, admission, sessionFields(admission), attempt.signal).catch(
+    (error: unknown) => {
+      early.discard();
+      throw error;
+    },
+  );
   try {
     const dial: UpgradeDial = {
       connect: early.connect,
@@ -315,7 +322,7 @@ function beginRecording(
     nowMs: deps.monotonicMs,
     limits,
   });
-  return { session, taps: createTaps(session, protocol, answer.subprotocol), upload, enforce };
+  return { session, tap: createTap(session, protocol, answer.subprotocol), upload, enforce };
 }
 
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
@@ -335,6 +342,21 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
   }
 }
 
+/** Returns the fields that each event about a session contains. Pure. */
+function sessionFields(admission: Admission): SessionFields {
+  const { info, identity } = admission;
+  const { container } = admission.exec;
+  return {
+    sessionId: admission.id,
+    user: callerName(admission.identity),
+    node: identity.nodeName,
+    kind: admission.requestClass,
+    ...(info.namespace === '' ? {} : { namespace: info.namespace }),
+    ...(info.name === '' ? {} : { pod: info.name }),
+    ...(container === undefined ? {} : { container }),
+  };
+}
+
 /** Sends the 101 response to the client and starts the session. */
 async function start(
   attempt: Attempt,
@@ -347,10 +369,7 @@ async function start(
   },
 ): Promise<Running> {
   const { deps, limits, client } = attempt;
-  const { protocol, warnings = [] } = agreed;
-  const { taps } = agreed.carried;
-  const unproved: typeof taps.unproved = (pressed) => taps.unproved(pressed && answer.provesEnd !== true);
-  const carried = { ...agreed.carried, taps: { ...taps, unproved } };
+  const { protocol, carried, warnings = [] } = agreed;
   // Without a terminal the header is sent now. If the recorder is lost already, the refusal is an HTTP response.
   if ('session' in carried) await carried.session.flush();
   attempt.signal.throwIfAborted();
@@ -375,6 +394,7 @@ async function start(
     upstream: answer.socket,
     upstreamHead: answer.head,
     carried,
+    provesEnd: answer.provesEnd === true,
     ...bufferFor(admission),
   };
   const { rechecks } = deps;

@@ -22,15 +22,12 @@ export type OutputForm = 'text' | 'exact' | 'bulk';
 export type IsUtf8 = (bytes: Uint8Array) => boolean;
 
 export class LineBatch {
-  /** True if annotations may be added. */
-  readonly annotations: boolean;
   readonly #isUtf8: IsUtf8;
   readonly #bytes = new GrowingBytes();
   readonly #add = (piece: Uint8Array): void => this.#bytes.bytes(piece);
 
-  constructor(isUtf8: IsUtf8, annotations = true) {
+  constructor(isUtf8: IsUtf8) {
     this.#isUtf8 = isUtf8;
-    this.annotations = annotations;
   }
 
   get length(): number {

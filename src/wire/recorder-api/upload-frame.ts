@@ -47,8 +47,6 @@ const MAX_COPIED_BYTES = 1024;
 
 /** A batch of frames for the recorder. */
 export class FrameBatch {
-  /** True if annotations may be added. */
-  readonly annotations = true;
   /** Bytes other than the referenced output. */
   readonly #bytes = new GrowingBytes();
   /** The referenced output, with its position in the other bytes. */

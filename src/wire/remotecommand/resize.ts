@@ -78,3 +78,19 @@ function dimension(members: ReturnType<typeof memberLiterals>, name: string): nu
   if (!(value <= MAX_UINT16)) throw new WireError('malformed', `${name} of a resize is not a 16-bit number`);
   return value;
 }
+
+/**
+ * Returns a function that reads terminal sizes. It ignores everything after an unreadable size, as the API server does.
+ */
+export function createSizeReader(onSize: (size: TerminalSize) => void): (bytes: Uint8Array) => void {
+  const parser = createResizeParser(MAX_RESIZE_BYTES, onSize);
+  let readable = true;
+  return (bytes) => {
+    if (!readable) return;
+    try {
+      parser.push(bytes);
+    } catch {
+      readable = false;
+    }
+  };
+}

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ClientPace } from '../../../src/proxy/session/client-pace.ts';
-import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-probes.ts';
+import { MAX_PROBES, ProbeLedger } from '../../../src/recording/client-heartbeats.ts';
 
 const KIB = 1024;
 
@@ -8,7 +8,10 @@ const KIB = 1024;
 function begin() {
   const clock = { ms: 0 };
   const ledger = new ProbeLedger((ordinal) => Uint8Array.of(ordinal));
-  const pace = new ClientPace(ledger, () => clock.ms);
+  const pace = new ClientPace(
+    () => ledger.next(),
+    () => clock.ms,
+  );
   return {
     clock,
     pace,

@@ -11,7 +11,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers, BUFFER_SETTINGS } from '../../../src/proxy/session/elastic-buffers.ts';
 import type { Tap } from '../../../src/recording/tap.ts';
 import { startRelay } from '../../../src/proxy/session/relay.ts';
-import { createUnrecordedSessionTaps } from '../../../src/recording/tap-unrecorded.ts';
+import { createUnrecordedSessionTap } from '../../../src/recording/tap-unrecorded.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../../src/wire/spdy/frame.ts';
 import { createWebSocketScanner, OPCODE } from '../../../src/wire/websocket/frame.ts';
 import type { FarNews, FarOrder, FarPeers } from '../../support/far-peers.ts';
@@ -168,11 +168,11 @@ describe.each([
   it.each(MOMENTS)('$name', async ({ afterBytes, held }) => {
     const conversation = make();
     const { client, upstream, heard, tell } = await startPeers(conversation, tls);
-    const taps = createUnrecordedSessionTaps(conversation.protocol, conversation.chosen)!;
+    const session = createUnrecordedSessionTap(conversation.protocol, conversation.chosen)!;
     const [asked, answered] = conversation.opening;
-    void taps.clientToServer.push(asked);
-    void taps.serverToClient.push(answered);
-    taps.serverToClient.delivered();
+    session.input(asked, new Uint8Array(0));
+    void session.output(answered);
+    session.mark().delivered(0);
     let seen = 0;
     let blocked = false;
     const late = (): void => {
@@ -180,28 +180,27 @@ describe.each([
       tell('beat');
       block();
     };
-    const server: Tap = Object.create(taps.serverToClient, {
-      push: {
-        value(chunk: Uint8Array) {
-          void taps.serverToClient.push(chunk);
-          seen += chunk.length;
-          if (blocked || afterBytes === 0 || seen < afterBytes) return undefined;
-          late();
-          return held === true ? new Promise<void>((resolve) => setTimeout(resolve, 50)) : undefined;
-        },
+    const tap: Tap = {
+      ...session,
+      output(chunk) {
+        void session.output(chunk);
+        seen += chunk.length;
+        if (blocked || afterBytes === 0 || seen < afterBytes) return undefined;
+        late();
+        return held === true ? new Promise<void>((resolve) => setTimeout(resolve, 50)) : undefined;
       },
-    });
+    };
     const buffers = createElasticBuffers({ ...BUFFER_SETTINGS, directory: tmpdir() });
     const relay = startRelay({
       client,
       upstream,
       clientHead: new Uint8Array(0),
       upstreamHead: new Uint8Array(0),
-      taps: { clientToServer: taps.clientToServer, serverToClient: server },
+      tap,
       openBuffer: (events) => buffers.open('deep', events),
-      lastWords: (pressed) => {
-        const doubt = taps.unproved(pressed);
-        return doubt === undefined ? undefined : taps.farewell(doubt, 502);
+      lastWords: (backpressured) => {
+        const reason = session.incompleteReason(backpressured);
+        return reason === undefined ? undefined : session.farewell(reason, 502);
       },
       lingerMs: 500,
       signal: new AbortController().signal,
@@ -217,7 +216,7 @@ describe.each([
     expect(got.output.length).toBe(OUTPUT_BYTES);
     expect(got.output.equals(output)).toBe(true);
     expect(got.ended).toBe(true);
-    expect(taps.unproved(relay.pressed)).toBeUndefined();
+    expect(session.incompleteReason(relay.backpressured)).toBeUndefined();
     expect(buffers.budget.memoryBytes).toBe(0);
   });
 });

@@ -2,8 +2,8 @@
 import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
-import type { Tap, TapPlace } from '../../../src/recording/tap.ts';
-import { closeRelays, idle, relayed } from '../../support/relay-rig.ts';
+import type { OutputMark } from '../../../src/recording/tap.ts';
+import { closeRelays, relayed, tap } from '../../support/relay-rig.ts';
 
 afterEach(closeRelays);
 
@@ -25,26 +25,20 @@ describe('a tap that gathers', () => {
   /** A tap that takes more while it waits, as long as the test says; `answer` is for all it has taken. */
   function gatheringTap() {
     const state = { gathers: true, seen: [] as string[], answers: [] as PromiseWithResolvers<void>[] };
-    const gathering: Tap = {
-      get gathers() {
-        return state.gathers;
-      },
-      push(chunk) {
-        state.seen.push(Buffer.from(chunk).toString());
-        if (chunk.length === 1) return undefined;
-        const answer = Promise.withResolvers<void>();
-        state.answers.push(answer);
-        return answer.promise;
-      },
-      delivered: () => undefined,
-    };
-    return { state, taps: { clientToServer: idle, serverToClient: gathering } };
+    const gathering = tap((chunk) => {
+      state.seen.push(Buffer.from(chunk).toString());
+      if (chunk.length === 1) return undefined;
+      const answer = Promise.withResolvers<void>();
+      state.answers.push(answer);
+      return answer.promise;
+    });
+    return { state, options: { tap: gathering, mayReadAhead: () => state.gathers } };
   }
 
   /** A client that does not read, behind a tap that gathers. */
   async function relayedSlowly() {
-    const { state, taps } = gatheringTap();
-    const session = await relayed({ taps, openBuffer: (events) => buffers.open('deep', events) });
+    const { state, options } = gatheringTap();
+    const session = await relayed({ ...options, openBuffer: (events) => buffers.open('deep', events) });
     session.client.pause();
     /** A piece comes. @returns whether the tap has seen more of what came */
     const push = async (): Promise<boolean> => {
@@ -57,9 +51,9 @@ describe('a tap that gathers', () => {
   }
 
   it('shows a tap that takes more what comes while it waits, and delivers what it has answered for', async () => {
-    const { state, taps } = gatheringTap();
+    const { state, options } = gatheringTap();
     const { upstream, fromUpstream, inner } = await relayed({
-      taps,
+      ...options,
       openBuffer: (events) => buffers.open('deep', events),
     });
     for (const text of ['one', '2', 'three']) {
@@ -118,9 +112,9 @@ describe('a tap that gathers', () => {
   });
 
   it('delivers what comes before with a later answer, and once', async () => {
-    const { state, taps } = gatheringTap();
+    const { state, options } = gatheringTap();
     const { fromUpstream, inner } = await relayed({
-      taps,
+      ...options,
       openBuffer: (events) => buffers.open('deep', events),
     });
     for (const text of ['one', 'two', 'three']) {
@@ -135,21 +129,16 @@ describe('a tap that gathers', () => {
   });
 
   it('tells a tap that has seen more how far that was, and keeps back what it said then', async () => {
-    const { state, taps } = gatheringTap();
+    const { state, options } = gatheringTap();
     const told: unknown[] = [];
-    const placeOf = (seen: number): TapPlace => ({
-      atBoundary: true,
-      unsentBytes: seen,
-      conclusionBytes: 0,
-      statusBegun: false,
-      closing: false,
+    const markOf = (seen: number): OutputMark => ({
+      heldBytes: seen % 2,
+      heldBytesBackpressured: seen % 2,
+      delivered: (heldBytes) => told.push([seen, heldBytes]) > 0,
     });
-    Object.assign(taps.serverToClient, {
-      place: () => placeOf(state.seen.length),
-      delivered: (unsent: number, until: unknown) => void told.push([unsent, until]),
-    });
+    options.tap.mark = () => markOf(state.seen.length);
     const { fromUpstream, inner } = await relayed({
-      taps,
+      ...options,
       openBuffer: (events) => buffers.open('deep', events),
     });
     for (const text of ['one', 'two']) {
@@ -161,15 +150,15 @@ describe('a tap that gathers', () => {
     state.answers[1]!.resolve();
     expect((await fromUpstream.take(4)).toString()).toBe('etwo');
     expect(told).toEqual([
-      [1, placeOf(1)],
-      [0, undefined],
+      [1, 1],
+      [2, 0],
     ]);
   });
 
   it('delivers nothing from what the tap refuses on', async () => {
-    const { state, taps } = gatheringTap();
+    const { state, options } = gatheringTap();
     const { relay, inner, fromUpstream } = await relayed({
-      taps,
+      ...options,
       openBuffer: (events) => buffers.open('deep', events),
     });
     for (const text of ['one', 'two', 'three']) {

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createElasticBuffers } from '../../../src/proxy/session/elastic-buffers.ts';
 import { startRelay } from '../../../src/proxy/session/relay.ts';
-import { createSpdyTaps } from '../../../src/recording/tap-spdy.ts';
-import { createWebSocketTaps } from '../../../src/recording/tap-websocket.ts';
+import { createSpdyTap } from '../../../src/recording/tap-spdy.ts';
+import { createWebSocketTap } from '../../../src/recording/tap-websocket.ts';
 import { createSpdyPeer, serverMessage } from '../../support/stream-peers.ts';
 import { SeenSession } from '../../support/tapped-session.ts';
-import { closeRelays, idle, NOTHING, openPair, relayed, tap } from '../../support/relay-rig.ts';
+import { closeRelays, NOTHING, openPair, relayed, tap } from '../../support/relay-rig.ts';
 
 afterEach(closeRelays);
 
@@ -66,7 +66,7 @@ describe('relay', () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: slow },
+      tap: slow,
     });
     upstream.write('last words');
     await until(() => relay.totals.fromUpstream === 10);
@@ -85,7 +85,7 @@ describe('relay', () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: slow },
+      tap: slow,
     });
     upstream.end('the end');
     client.end();
@@ -152,11 +152,11 @@ describe('relay with taps', () => {
   it('delivers a chunk only after the tap has taken it', async () => {
     const gate = Promise.withResolvers<void>();
     const seen: string[] = [];
-    const slow = tap((chunk) => {
+    const slow = tap(undefined, (chunk) => {
       seen.push(Buffer.from(chunk).toString());
       return seen.length === 1 ? gate.promise : undefined;
     });
-    const { client, fromClient } = await relayed({ taps: { clientToServer: slow, serverToClient: idle } });
+    const { client, fromClient } = await relayed({ tap: slow });
     client.write('first');
     await until(() => seen.length === 1);
     client.end('second');
@@ -166,18 +166,18 @@ describe('relay with taps', () => {
     gate.resolve();
     await fromClient.until(() => fromClient.ended);
     expect(fromClient.bytes.toString()).toBe('firstsecond');
-    expect(slow.deliveries).toBe(2);
+    expect(seen).toEqual(['first', 'second']);
   });
 
   it('shows the tap in one piece what came while it held a chunk back', async () => {
     const gate = Promise.withResolvers<void>();
     const seen: string[] = [];
-    const slow = tap((chunk) => {
+    const slow = tap(undefined, (chunk) => {
       seen.push(Buffer.from(chunk).toString());
       return gate.promise;
     });
     const { client, inner, fromClient } = await relayed({
-      taps: { clientToServer: slow, serverToClient: idle },
+      tap: slow,
     });
     client.write('first');
     await until(() => seen.length === 1);
@@ -191,7 +191,7 @@ describe('relay with taps', () => {
     client.end('later');
     await fromClient.until(() => fromClient.ended);
     expect(fromClient.bytes.toString()).toBe('later');
-    expect(slow.deliveries).toBe(3);
+    expect(seen).toEqual(['first', 'abc', 'later']);
   });
 
   it('delivers nothing from a refused chunk on, and leaves both ends open', async () => {
@@ -203,7 +203,7 @@ describe('relay with taps', () => {
         throw error;
       });
       const { upstream, fromUpstream, relay, inner } = await relayed({
-        taps: { clientToServer: idle, serverToClient: refusing },
+        tap: refusing,
       });
       upstream.write('good');
       await fromUpstream.take(4);
@@ -221,7 +221,7 @@ describe('relay with taps', () => {
     const gate = Promise.withResolvers<void>();
     const slow = tap(() => gate.promise);
     const { upstream, fromUpstream, relay, inner } = await relayed({
-      taps: { clientToServer: idle, serverToClient: slow },
+      tap: slow,
     });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
@@ -235,40 +235,41 @@ describe('relay with taps', () => {
 
   it('answers a heartbeat itself while the server has something to say, at the next place between frames', async () => {
     const gate = Promise.withResolvers<void>();
-    const server = { ...tap(() => gate.promise), standsBetweenFrames: true, unsentBytes: 0 };
-    const beat = { ...idle, mayWait: true, answers: [Buffer.from('pong')], standsBetweenFrames: true };
+    const both = tap(() => gate.promise);
+    both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')] };
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: beat, serverToClient: server },
+      tap: both,
     });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
     client.write('beat');
     expect((await fromUpstream.take(4)).toString()).toBe('pong');
-    server.standsBetweenFrames = false;
+    both.betweenFrames = false;
+    gate.resolve();
+    expect((await fromUpstream.take(4)).toString()).toBe('held');
     client.write('beat');
     await until(() => relay.totals.fromClient === 8);
+    for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(fromUpstream.size).toBe(0);
-    server.standsBetweenFrames = true;
-    gate.resolve();
-    expect((await fromUpstream.take(8)).toString()).toBe('heldpong');
+    both.betweenFrames = true;
+    upstream.write('more');
+    expect((await fromUpstream.take(8)).toString()).toBe('morepong');
     expect(fromClient.size).toBe(0);
     relay.stop();
   });
 
   it('answers heartbeats when the server has closed, as long as its output is on its way', async () => {
     const gate = Promise.withResolvers<void>();
-    const server = { ...tap(() => gate.promise), standsBetweenFrames: true, unsentBytes: 0 };
     let broken = false;
-    const beat = {
-      ...tap(() => {
+    const both = tap(
+      () => gate.promise,
+      () => {
         if (broken) throw new Error('not understood');
-      }),
-      mayWait: true,
-      answers: [Buffer.from('pong')],
-      standsBetweenFrames: true,
-    };
+      },
+    );
+    both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')] };
     const { client, upstream, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: beat, serverToClient: server },
+      tap: both,
     });
     upstream.write('held');
     await until(() => relay.totals.fromUpstream === 4);
@@ -294,10 +295,9 @@ describe('relay with taps', () => {
     'answers a heartbeat that comes in pieces cut at %j, and sends none of them',
     async (cuts) => {
       const peer = createSpdyPeer();
-      const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
-      const server = { ...tap(() => undefined), standsBetweenFrames: true, unsentBytes: 0 };
+      const { input } = createSpdyTap(new SeenSession(), 4);
       const { client, fromClient, fromUpstream, relay } = await relayed({
-        taps: { clientToServer, serverToClient: server },
+        tap: { ...tap(), input },
       });
       const ping = Buffer.from('800300060000000400000001', 'hex');
       let sent = 0;
@@ -328,8 +328,8 @@ describe('relay with taps', () => {
 
   it('sends what has to go in order, between pieces of heartbeats', async () => {
     const peer = createSpdyPeer();
-    const { clientToServer } = createSpdyTaps(new SeenSession(), 4);
-    const { client, fromClient, relay } = await relayed({ taps: { clientToServer, serverToClient: idle } });
+    const { input } = createSpdyTap(new SeenSession(), 4);
+    const { client, fromClient, relay } = await relayed({ tap: { ...tap(), input } });
     const ping = Buffer.from('800300060000000400000001', 'hex');
     const key = peer.data(3, Buffer.from('x'));
     const open = Buffer.concat([peer.open(1, 'error'), peer.open(3, 'stdin')]);
@@ -350,9 +350,10 @@ describe('relay with taps', () => {
   });
 
   it('passes a heartbeat on to a server that is silent', async () => {
-    const beat = { ...idle, mayWait: true, answers: [Buffer.from('pong')], standsBetweenFrames: true };
+    const both = tap();
+    both.inputIs = { kind: 'heartbeat', responses: [Buffer.from('pong')], atBoundary: true };
     const { client, upstream, fromClient, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: beat, serverToClient: { ...idle, standsBetweenFrames: true } },
+      tap: both,
       silentMs: 20,
     });
     upstream.write('said');
@@ -367,9 +368,10 @@ describe('relay with taps', () => {
   it('keeps what may wait until everything is delivered, and passes it on before what must go', async () => {
     for (const goes of [false, true]) {
       const gate = Promise.withResolvers<void>();
-      const client_ = { ...idle, mayWait: true, standsBetweenFrames: true };
+      const both = tap(() => gate.promise);
+      both.inputIs = { kind: 'delayable', atBoundary: true };
       const { client, upstream, fromClient, relay } = await relayed({
-        taps: { clientToServer: client_, serverToClient: tap(() => gate.promise) },
+        tap: both,
       });
       upstream.write('held');
       await until(() => relay.totals.fromUpstream === 4);
@@ -377,7 +379,7 @@ describe('relay with taps', () => {
       await until(() => relay.totals.fromClient === 4);
       await new Promise((resolve) => setImmediate(resolve));
       expect(fromClient.size).toBe(0);
-      client_.mayWait = false;
+      both.inputIs = { atBoundary: true };
       if (goes) client.write('key');
       else gate.resolve();
       expect((await fromClient.take(goes ? 7 : 4)).toString()).toBe(goes ? 'sizekey' : 'size');
@@ -390,7 +392,7 @@ describe('relay with taps', () => {
     for (const how of ['end', 'break'] as const) {
       const gate = Promise.withResolvers<void>();
       const { upstream, client, inner, fromUpstream, relay } = await relayed({
-        taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+        tap: tap(() => gate.promise),
         lastWords: () => Buffer.from(', she wrote'),
       });
       upstream.write('the end');
@@ -407,10 +409,10 @@ describe('relay with taps', () => {
 
   it('taps the heads as well', async () => {
     const seen: string[] = [];
-    const note = tap((chunk) => void seen.push(Buffer.from(chunk).toString()));
+    const note = tap(undefined, (chunk) => void seen.push(Buffer.from(chunk).toString()));
     const { fromClient } = await relayed({
       clientHead: Buffer.from('head'),
-      taps: { clientToServer: note, serverToClient: idle },
+      tap: note,
     });
     await fromClient.take(4);
     expect(seen).toEqual(['head']);
@@ -428,9 +430,10 @@ describe('relay with a buffer', () => {
 
   it('keeps what may wait from a server that had to wait, until it has had the time to say the rest', async () => {
     const gate = Promise.withResolvers<void>();
-    const sized = { ...idle, mayWait: true, standsBetweenFrames: true };
+    const both = tap(() => gate.promise);
+    both.inputIs = { kind: 'delayable', atBoundary: true };
     const { client, upstream, inner, fromClient, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: sized, serverToClient: tap(() => gate.promise) },
+      tap: both,
       openBuffer: (events) => buffers.open('brief', events),
     });
     upstream.write(randomBytes(100_000));
@@ -453,7 +456,7 @@ describe('relay with a buffer', () => {
   it('reads all the server says, whatever tap and client do, and delivers it in order', async () => {
     const gate = Promise.withResolvers<void>();
     const { upstream, client, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+      tap: tap(() => gate.promise),
       openBuffer: (events) => buffers.open('deep', events),
     });
     const all = randomBytes(3 * 1024 * 1024);
@@ -463,7 +466,7 @@ describe('relay with a buffer', () => {
     gate.resolve();
     await fromUpstream.until(() => fromUpstream.ended);
     expect(fromUpstream.bytes.equals(all)).toBe(true);
-    expect(relay.pressed).toBe(false);
+    expect(relay.backpressured).toBe(false);
     client.end();
     await relay.done;
     expect(buffers.budget.memoryBytes).toBe(0);
@@ -472,21 +475,21 @@ describe('relay with a buffer', () => {
 
   it('makes the server wait beyond the last bound, says so, and knows it at the end', async () => {
     const gate = Promise.withResolvers<void>();
-    let beyond = 0;
+    let fullCount = 0;
     const words: boolean[] = [];
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: tap(() => gate.promise) },
+      tap: tap(() => gate.promise),
       openBuffer: (events) => buffers.open('deep', events),
-      beyond: () => void (beyond += 1),
-      lastWords: (pressed) => {
-        words.push(pressed);
+      bufferFull: () => void (fullCount += 1),
+      lastWords: (backpressured) => {
+        words.push(backpressured);
         return undefined;
       },
     });
     const all = randomBytes(24 * 1024 * 1024);
     upstream.end(all);
-    await until(() => inner.upstream.isPaused() && beyond === 1);
-    expect(relay.pressed).toBe(true);
+    await until(() => inner.upstream.isPaused() && fullCount === 1);
+    expect(relay.backpressured).toBe(true);
     expect(relay.totals.fromUpstream).toBeLessThan(8 * 1024 * 1024);
     gate.resolve();
     await fromUpstream.until(() => fromUpstream.ended);
@@ -498,9 +501,10 @@ describe('relay with a buffer', () => {
 
   it('uses no memory again that the client has not got yet', async () => {
     // the end of each chunk is kept back, as the beginning of a frame is
-    const unsentBytes = 1000;
+    const holding = tap();
+    holding.heldBytes = 1000;
     const { upstream, client, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: { push() {}, delivered() {}, unsentBytes } },
+      tap: holding,
       openBuffer: (events) => buffers.open('deep', events),
     });
     const all = randomBytes(24 * 1024 * 1024);
@@ -520,7 +524,7 @@ describe('relay with a buffer', () => {
   it('takes together what comes in one turn, and a lone small chunk at once', async () => {
     const seen: number[] = [];
     const { inner, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: tap((chunk) => void seen.push(chunk.length)) },
+      tap: tap((chunk) => void seen.push(chunk.length)),
       openBuffer: (events) => buffers.open('deep', events),
     });
     for (let chunk = 0; chunk < 10; chunk += 1) inner.upstream.emit('data', Buffer.alloc(100));
@@ -544,9 +548,9 @@ describe('relay with a buffer', () => {
     });
     const session = new SeenSession();
     session.detailed = false;
-    const taps = createWebSocketTaps(session, { version: 5, base64: false });
+    const webSocket = createWebSocketTap(session, { version: 5, base64: false });
     const { inner, fromUpstream, relay } = await relayed({
-      taps,
+      tap: webSocket,
       openBuffer: (events) => roomy.open('deep', events),
     });
     const outputs = Array.from({ length: 12 }, () => randomBytes(16 * 1024));
@@ -569,9 +573,9 @@ describe('relay with a buffer', () => {
   it('delivers nothing of a turn in which something is refused, and records what came before it', async () => {
     const session = new SeenSession();
     session.detailed = false;
-    const taps = createWebSocketTaps(session, { version: 5, base64: false });
+    const webSocket = createWebSocketTap(session, { version: 5, base64: false });
     const { inner, fromUpstream, relay } = await relayed({
-      taps,
+      tap: webSocket,
       openBuffer: (events) => buffers.open('deep', events),
     });
     const output = randomBytes(40 * 1024);
@@ -581,12 +585,12 @@ describe('relay with a buffer', () => {
     expect(session.flushes).toBe(1);
     expect(session.outputs.stdout.equals(output)).toBe(true);
     expect(fromUpstream.size).toBe(0);
-    expect(taps.farewell('no', 500)).toBeDefined();
+    expect(webSocket.farewell('no', 500)).toBeDefined();
   });
 
   it('drops what waits when the client leaves', async () => {
     const { upstream, client, inner, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: tap(() => new Promise(() => {})) },
+      tap: tap(() => new Promise(() => {})),
       openBuffer: (events) => buffers.open('deep', events),
     });
     inner.client.on('error', () => {});
@@ -601,7 +605,7 @@ describe('relay with a buffer', () => {
 
   it('keeps for a terminal no more than its client takes in a moment', async () => {
     const { upstream, client, inner, fromUpstream, relay } = await relayed({
-      taps: { clientToServer: idle, serverToClient: idle },
+      tap: tap(),
       openBuffer: (events) => buffers.open('brief', events),
     });
     fromUpstream.stream.pause();
@@ -609,7 +613,7 @@ describe('relay with a buffer', () => {
     await until(() => inner.upstream.isPaused());
     expect(buffers.budget.memoryBytes).toBeLessThan(256 * 1024);
     expect(buffers.budget.diskBytes).toBe(0);
-    expect(relay.pressed).toBe(false);
+    expect(relay.backpressured).toBe(false);
     client.destroy();
     upstream.destroy();
     await relay.done;

@@ -1,6 +1,13 @@
-/** Parses upgrade requests strictly. A request that another parser could read differently is refused. */
+/**
+ * The HTTP side of an upgrade: the request, which is parsed strictly, the response head, and the socket that leaves
+ * HTTP. A request that another parser could read differently is refused. Response heads are encoded here, because
+ * Node's HTTP server no longer owns the socket.
+ */
+import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { TailcastError } from '../../errors.ts';
 import { headerLines } from '../../kube/header-lines.ts';
+import { formatWarning } from '../../kube/warning.ts';
 
 /** The requested protocol. */
 export interface UpgradeRequest {
@@ -65,4 +72,37 @@ function hasBody(rawHeaders: readonly string[]): boolean {
 
 function refused(detail: string): TailcastError {
   return new TailcastError('UPGRADE_REFUSED', detail);
+}
+
+/** Encodes a response head. @param fields flat list of header names and values */
+export function encodeUpgradeHead(status: string, fields: readonly string[]): Buffer {
+  let head = `HTTP/1.1 ${status}\r\n`;
+  for (let index = 0; index < fields.length; index += 2) head += `${fields[index]}: ${fields[index + 1]}\r\n`;
+  return Buffer.from(`${head}\r\n`, 'latin1');
+}
+
+/** Returns one `Warning` header per text, as a flat list. */
+export function warningLines(warnings: readonly string[]): readonly string[] {
+  return warnings.flatMap((text) => ['Warning', formatWarning(text)]);
+}
+
+/** Encodes a body with chunked transfer coding (RFC 9112 §7.1). A body that breaks off gets no last chunk. */
+export async function* encodeChunks(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array | string> {
+  for await (const piece of body) {
+    if (piece.length === 0) continue;
+    yield `${piece.length.toString(16)}\r\n`;
+    yield piece;
+    yield '\r\n';
+  }
+  yield '0\r\n\r\n';
+}
+
+const KEEP_ALIVE_MS = 30_000;
+
+/** Disables the idle timeout, because a session may be silent for hours. TCP keep-alive detects a dead peer. */
+export function prepareSocket(socket: Duplex): void {
+  if (!(socket instanceof Socket)) return;
+  socket.setTimeout(0);
+  socket.setNoDelay(true);
+  socket.setKeepAlive(true, KEEP_ALIVE_MS);
 }

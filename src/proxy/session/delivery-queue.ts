@@ -1,0 +1,171 @@
+/**
+ * Bytes of one direction between the tap and the sink, in order. Offsets count from the first byte of the direction.
+ *
+ * ```
+ *   sink ◄── │ ready │ ready │ held │ held, waits │ … │ held, waits │ ◄── add
+ *                            ▲ release            ▲ acknowledged
+ * ```
+ *
+ * - *held* bytes must not be delivered yet: they wait for the recorder, or are an incomplete frame or an unproved exit
+ *   status. A wait covers all bytes that were added before it.
+ * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
+ *   previous one. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds,
+ *   megabytes would pass through memory outside of the CPU caches, which costs 0.15 ms of CPU per MB of recorded output.
+ */
+import type { Writable } from 'node:stream';
+import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
+import type { OutputMark } from '../../recording/tap.ts';
+
+/** Size of a round, in bytes: as much as the tap reads in one turn of the event loop. */
+const ROUND_BYTES = 256 * 1024;
+
+type Written = (error?: Error | null) => void;
+
+/** Bytes that wait for the recorder: those before `end`, and the state of the tap there. */
+export interface Wait {
+  end: number;
+  mark: OutputMark;
+}
+
+export class DeliveryQueue {
+  readonly #sink: Writable;
+  #held: Uint8Array[] = [];
+  /** Offset of the first held byte. */
+  #heldStart = 0;
+  /** Offset after the last byte. */
+  #end = 0;
+  #waits: Wait[] = [];
+  #ready: { readonly piece: Uint8Array; readonly written: Written | undefined }[] = [];
+  /** Blocks that return to the pool when the sink has written the bytes before `end`. */
+  readonly #loans: { readonly end: number; readonly block: Buffer }[] = [];
+
+  constructor(sink: Writable) {
+    this.#sink = sink;
+  }
+
+  get end(): number {
+    return this.#end;
+  }
+
+  get heldBytes(): number {
+    return this.#end - this.#heldStart;
+  }
+
+  /** True if bytes wait for the recorder. */
+  get isWaiting(): boolean {
+    return this.#waits.length > 0;
+  }
+
+  /** Adds parsed bytes. */
+  add(chunks: readonly Uint8Array[]): void {
+    for (const chunk of chunks) {
+      this.#held.push(chunk);
+      this.#end += chunk.length;
+    }
+  }
+
+  /** Returns the block to the pool when the bytes before `end` are written. */
+  lend(block: Buffer, end: number): void {
+    this.#loans.push({ block, end });
+  }
+
+  /**
+   * Adds a wait for all bytes that were added before.
+   * @param isNew false if the bytes since the last wait join that wait
+   */
+  wait(mark: OutputMark, isNew: boolean): Wait {
+    const last = this.#waits.at(-1);
+    if (!isNew && last !== undefined) return Object.assign(last, { end: this.#end, mark });
+    const wait = { end: this.#end, mark };
+    this.#waits.push(wait);
+    return wait;
+  }
+
+  /** Ends the wait and all earlier ones. @returns false if a later wait has ended already */
+  acknowledge(wait: Wait): boolean {
+    const count = this.#waits.indexOf(wait) + 1;
+    this.#waits.splice(0, count);
+    return count > 0;
+  }
+
+  /** Makes the held bytes before `end` ready. @returns their number and the number of their pieces */
+  release(end: number): { readonly bytes: number; readonly pieces: number } {
+    const start = this.#heldStart;
+    const released: Uint8Array[] = [];
+    while (this.#heldStart < end) {
+      const [piece] = this.#held;
+      if (piece === undefined) break;
+      const part = piece.subarray(0, end - this.#heldStart);
+      if (part.length === piece.length) this.#held.shift();
+      else this.#held[0] = piece.subarray(part.length);
+      released.push(part);
+      this.#heldStart += part.length;
+    }
+    this.#addReady(released);
+    return { bytes: this.#heldStart - start, pieces: released.length };
+  }
+
+  /** Adds bytes that are not from the source after the ready bytes. */
+  insert(pieces: readonly Uint8Array[]): void {
+    this.#addReady(pieces);
+  }
+
+  /** Writes the next round, if the sink accepts one. @returns true if all ready bytes are written and the sink accepts more */
+  goOn(): boolean {
+    while (this.#ready.length > 0 && !this.#sink.writableNeedDrain) {
+      if (!this.#hand(ROUND_BYTES)) return false;
+    }
+    return !this.#sink.writableNeedDrain;
+  }
+
+  /** Writes all ready bytes, so that later writes follow them. */
+  finish(): void {
+    this.#hand(Infinity);
+  }
+
+  /** Drops the held bytes. */
+  dropHeld(): void {
+    this.#held = [];
+    this.#heldStart = this.#end;
+  }
+
+  /** Drops all bytes because the sink is closed. */
+  drop(): void {
+    this.dropHeld();
+    this.#ready = [];
+    dropBlocks(this.#loans.splice(0).length);
+  }
+
+  #addReady(pieces: readonly Uint8Array[]): void {
+    const end = this.#heldStart;
+    const settle: Written | undefined =
+      this.#loans.length === 0 ? undefined : (error) => this.#settle(end, error);
+    for (const [index, piece] of pieces.entries())
+      this.#ready.push({ piece, written: index === pieces.length - 1 ? settle : undefined });
+  }
+
+  /** @returns false if the sink is closed */
+  #hand(most: number): boolean {
+    const sink = this.#sink;
+    if (sink.writableEnded || sink.destroyed) return false;
+    for (let bytes = 0; bytes < most;) {
+      const next = this.#ready.shift();
+      if (next === undefined) break;
+      bytes += next.piece.length;
+      sink.write(next.piece, next.written);
+    }
+    return true;
+  }
+
+  /**
+   * Returns blocks to the pool after a write. After an error they are not reused, because the socket may still read
+   * them.
+   */
+  #settle(end: number, error: Error | null | undefined): void {
+    if (error instanceof Error) dropBlocks(this.#loans.splice(0).length);
+    while ((this.#loans[0]?.end ?? Infinity) <= end) {
+      const loan = this.#loans.shift();
+      if (loan !== undefined) giveBlock(loan.block);
+    }
+  }
+}

@@ -1,0 +1,52 @@
+/** Events that become one write of an upload, in the encoding of the upload: frames or asciicast lines. */
+import { isUtf8 } from 'node:buffer';
+import { encodeCastEvent, formatResize } from '../wire/asciicast/event.ts';
+import { encodeAnnotation, type Annotation } from '../wire/recorder-api/annotation.ts';
+import { LineBatch, type OutputForm } from '../wire/recorder-api/line-batch.ts';
+import { FrameBatch, type FrameForm } from '../wire/recorder-api/upload-frame.ts';
+import type { TerminalSize } from '../wire/remotecommand/resize.ts';
+import type { RecorderConnection } from './recorder-connection.ts';
+
+export class EventBatch {
+  /** True if annotations are supported, and output keeps its exact bytes. */
+  readonly annotations: boolean;
+  readonly #encoder: {
+    readonly length: number;
+    text(lines: string): void;
+    output(seconds: number, bytes: Uint8Array, form: OutputForm): void;
+    takePieces(): readonly Uint8Array[];
+  };
+
+  constructor({ frames, annotations }: Pick<RecorderConnection, 'frames' | 'annotations'>) {
+    this.#encoder = frames ? new FrameBatch() : new LineBatch(isUtf8);
+    this.annotations = annotations;
+  }
+
+  get length(): number {
+    return this.#encoder.length;
+  }
+
+  /** Adds complete lines. */
+  lines(lines: string): void {
+    this.#encoder.text(lines);
+  }
+
+  /** Adds an annotation, if annotations are supported. */
+  annotate(annotation: Annotation): void {
+    if (this.annotations) this.#encoder.text(encodeAnnotation(annotation));
+  }
+
+  resize(seconds: number, size: TerminalSize): void {
+    this.#encoder.text(encodeCastEvent(seconds, 'r', formatResize(size)));
+  }
+
+  /** Adds an output event. `bytes` must not change until the batch is taken. Without annotations its form is text. */
+  output(seconds: number, bytes: Uint8Array, form: FrameForm): void {
+    this.#encoder.output(seconds, bytes, this.annotations ? form : 'text');
+  }
+
+  /** Returns all events and empties the batch. The result is valid until the next addition. */
+  takePieces(): readonly Uint8Array[] {
+    return this.#encoder.takePieces();
+  }
+}

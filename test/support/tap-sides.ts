@@ -1,0 +1,56 @@
+/** The two directions of a tap, as a test reads them one after another. */
+import { NO_BYTES, type ClientInput, type OutputMark, type Tap } from '../../src/recording/tap.ts';
+
+/** Output: the last mark is the place up to which everything is delivered. */
+export class OutputSide {
+  readonly #tap: Pick<Tap, 'output' | 'mark'>;
+  betweenFrames: boolean | undefined;
+
+  constructor(tap: Pick<Tap, 'output' | 'mark'>) {
+    this.#tap = tap;
+  }
+
+  push(chunk: Uint8Array): void | Promise<void> {
+    return this.#tap.output(chunk);
+  }
+
+  mark(): OutputMark {
+    return this.#tap.mark();
+  }
+
+  get heldBytes(): number {
+    return this.mark().heldBytes;
+  }
+
+  delivered(heldBytes = 0, mark = this.mark()): void {
+    this.betweenFrames = mark.delivered(heldBytes);
+  }
+}
+
+/** Input: keeps between two chunks what the tap wants to have kept. */
+export class InputSide {
+  readonly #tap: Pick<Tap, 'input'>;
+  kept: Uint8Array = NO_BYTES;
+
+  constructor(tap: Pick<Tap, 'input'>) {
+    this.#tap = tap;
+  }
+
+  push(chunk: Uint8Array): ClientInput {
+    const input = this.#tap.input(chunk, this.kept);
+    this.kept = input.kept;
+    return input;
+  }
+
+  /** Returns how much of a chunk is kept, the responses to a heartbeat, or whether the chunk waits. */
+  fateOf(chunk: Uint8Array): string {
+    const { kind, kept, responses } = this.push(chunk);
+    if (kept.length > 0) return `kept ${kept.length}`;
+    if (kind === 'heartbeat') return Buffer.concat(responses).toString('hex');
+    return kind === 'urgent' ? 'goes' : 'waits';
+  }
+}
+
+export function sidesOf(tap: Tap): { readonly server: OutputSide; readonly client: InputSide } {
+  return { server: new OutputSide(tap), client: new InputSide(tap) };
+}
