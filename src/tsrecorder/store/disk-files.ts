@@ -1,16 +1,23 @@
 /**
  * Access to the files of a store directory. Other programs may write there. Symbolic links below the directory are not
  * followed, and named pipes, sockets and devices are never read. The directory itself may be a link.
+ *
+ * Another program may replace a folder by a link between a check and the use of a path. On Linux, the kernel reports
+ * the path of an open file or directory, and files are written and removed relative to an open directory. Elsewhere, the
+ * folders of the path are only checked after the file was opened.
  */
 import { randomUUID } from 'node:crypto';
 import { constants, type Stats } from 'node:fs';
-import { lstat, open, rename, type FileHandle } from 'node:fs/promises';
+import { lstat, open, readlink, realpath, rename, type FileHandle } from 'node:fs/promises';
 import { dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import { isSystemError } from '../files/durable-files.ts';
 
 /** O_NONBLOCK: opening a named pipe without a writer would wait forever. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+
+const FOLDER_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY;
+const NO_DIRECTORY = 'a folder of the store is not a directory';
 
 /** Error codes of the kernel if a file does not exist. */
 const ABSENT = ['ENOENT', 'ENOTDIR', 'ENAMETOOLONG'] as const;
@@ -27,6 +34,12 @@ export interface DiskFiles {
   isInside(path: string): Promise<boolean>;
   /** @throws TailcastError `STORE_FAILED` if {@link isInside} is false */
   assertInside(path: string): Promise<void>;
+  /**
+   * Calls `use` with a path of `folder` that stays the same directory if another program replaces a folder by a link.
+   *
+   * @throws TailcastError `STORE_FAILED` if a folder is a link, a system error if `folder` does not exist
+   */
+  inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T>;
   /**
    * Renames whatever is at `path` to a hidden name, unless it is a regular file. A link or a pipe cannot keep the
    * recorder from writing.
@@ -62,6 +75,18 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     return true;
   }
 
+  async function inFolder<T>(folder: string, use: (held: string) => Promise<T>): Promise<T> {
+    const handle = await openFolder(folder, folder === directory);
+    try {
+      const held = handle === undefined ? undefined : await heldPath(directory, handle, folder);
+      if (held !== undefined) return await use(held);
+      report(folder);
+      throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
+    } finally {
+      await handle?.close();
+    }
+  }
+
   async function openChecked(path: string): Promise<FileHandle | undefined> {
     const file = await openWithoutWaiting(path);
     if (file === undefined) return undefined;
@@ -71,7 +96,8 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     }
     try {
       if ((await file.stat()).isFile()) {
-        if (await isInside(path)) return file;
+        // The first check reports a folder that is a link.
+        if ((await isInside(path)) && (await heldPath(directory, file, path)) !== undefined) return file;
       } else report(path);
     } catch (error) {
       await file.close();
@@ -91,9 +117,9 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
       return undefined;
     },
     isInside,
+    inFolder,
     async assertInside(path) {
-      if (!(await isInside(path)))
-        throw new TailcastError('STORE_FAILED', 'a folder of the store is not a directory');
+      if (!(await isInside(path))) throw new TailcastError('STORE_FAILED', NO_DIRECTORY);
     },
     async putAside(path) {
       const found = await statLink(path);
@@ -104,6 +130,27 @@ export function createDiskFiles(directory: string, onRefused: (name: string) => 
     },
     report,
   };
+}
+
+/** Opens a folder. @returns undefined for a link or a file. @throws a system error if it does not exist */
+async function openFolder(folder: string, mayBeLink: boolean): Promise<FileHandle | undefined> {
+  try {
+    return await open(folder, mayBeLink ? FOLDER_FLAGS : FOLDER_FLAGS | constants.O_NOFOLLOW);
+  } catch (error) {
+    if (isSystemError(error, 'ELOOP', 'ENOTDIR')) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Returns a path of an open file that stays the same file, or undefined if the file is not at `path` below `directory`.
+ */
+async function heldPath(directory: string, file: FileHandle, path: string): Promise<string | undefined> {
+  const held = `/proc/self/fd/${file.fd}`;
+  const actual = await readlink(held).catch(() => undefined);
+  // Other systems than Linux do not report the path of an open file.
+  if (actual === undefined) return path;
+  return actual === join(await realpath(directory), relative(directory, path)) ? held : undefined;
 }
 
 async function openWithoutWaiting(path: string): Promise<FileHandle | 'refused' | undefined> {

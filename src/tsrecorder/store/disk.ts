@@ -3,7 +3,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { readdir, rename, stat } from 'node:fs/promises';
-import { dirname, join, relative, sep } from 'node:path';
+import { basename, dirname, join, relative, sep } from 'node:path';
 import { TailcastError } from '../../errors.ts';
 import {
   createDirectorySync,
@@ -65,17 +65,9 @@ export async function createDiskStore(
     folders.add(folder);
   }
 
-  /** Writes a file under a hidden name, and then renames it. */
-  async function put(path: string, content: string | Uint8Array): Promise<void> {
-    // A random name, because recorders on other machines may have the same process id.
-    const draft = join(dirname(path), `.${randomUUID()}.part`);
-    await writeDurableFile(draft, [Buffer.from(content)]);
-    try {
-      await placeFile(draft, path);
-    } finally {
-      await removeFile(draft);
-    }
-  }
+  const put = (path: string, content: string | Uint8Array): Promise<void> => putFile(files, path, content);
+  const place = (source: string, path: string): Promise<void> =>
+    files.inFolder(dirname(path), (folder) => placeFile(source, join(folder, basename(path))));
 
   async function finish(upload: FinishedUpload): Promise<void> {
     const folder = join(directory, encodeNodeId(upload.key.nodeId));
@@ -85,29 +77,29 @@ export async function createDiskStore(
       throw new TailcastError('UPLOAD_CONFLICT', 'another recording has this key');
     }
     if (upload.notesPath !== undefined) {
-      await ignoreExisting(placeFile(upload.notesPath, pathOf(upload.key, 'notes')));
+      await ignoreExisting(place(upload.notesPath, pathOf(upload.key, 'notes')));
     }
     await ignoreExisting(put(pathOf(upload.key, 'sidecar'), upload.sidecar));
     await syncEntries(folder);
     if (upload.sessionMark !== undefined) {
       const marks = join(directory, SESSIONS_FOLDER);
       await ensureFolder(marks);
-      await ignoreExisting(writeDurableFile(join(marks, markName(upload.key, upload.sessionMark)), []));
+      const name = markName(upload.key, upload.sessionMark);
+      await ignoreExisting(files.inFolder(marks, (folder) => writeDurableFile(join(folder, name), [])));
       await syncEntries(marks);
     }
-    await ignoreExisting(placeFile(upload.castPath, pathOf(upload.key, 'cast')));
+    await ignoreExisting(place(upload.castPath, pathOf(upload.key, 'cast')));
     await syncEntries(folder);
   }
 
   async function removeRecording(key: RecordingKey): Promise<void> {
-    if (!(await files.isInside(pathOf(key, 'cast')))) return;
-    for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeFile(pathOf(key, kind));
+    for (const kind of ['cast', 'notes', 'sidecar'] as const) await removeInside(files, pathOf(key, kind));
     await syncEntries(join(directory, encodeNodeId(key.nodeId))).catch((error: unknown) => {
       // The node has no recordings.
       if (!isSystemError(error, 'ENOENT')) throw error;
     });
     const mark = await lister.markOf(recordingId(key));
-    if (mark !== undefined) await removeFile(join(directory, SESSIONS_FOLDER, markName(key, mark)));
+    if (mark !== undefined) await removeInside(files, join(directory, SESSIONS_FOLDER, markName(key, mark)));
   }
 
   if (options.readOnly !== true) await assertWritable(directory);
@@ -178,23 +170,44 @@ function createDocuments(
         (async () => {
           const path = pathOf(name);
           await parts.ensureFolder(dirname(path));
-          const draft = join(dirname(path), `.${randomUUID()}.part`);
-          await writeDurableFile(draft, [content]);
-          await files.putAside(path);
-          await rename(draft, path);
+          await files.inFolder(dirname(path), async (folder) => {
+            const draft = join(folder, `.${randomUUID()}.part`);
+            await writeDurableFile(draft, [content]);
+            await files.putAside(path);
+            await rename(draft, join(folder, basename(path)));
+          });
           await parts.syncEntries(dirname(path));
         })(),
       ),
     listDocuments: (prefix) => wrap((async () => listFiles(files, directory, pathOf(prefix.slice(0, -1))))()),
     readDocument: (name, maxBytes) =>
       wrap((async () => readDocumentFile(files, pathOf(name), maxBytes ?? Infinity))()),
-    removeDocument: (name) =>
-      wrap(
-        (async () => {
-          if (await files.isInside(pathOf(name))) await removeFile(pathOf(name));
-        })(),
-      ),
+    removeDocument: (name) => wrap((async () => removeInside(files, pathOf(name)))()),
   };
+}
+
+/** Writes a file under a hidden name, and then renames it. */
+async function putFile(files: DiskFiles, path: string, content: string | Uint8Array): Promise<void> {
+  await files.inFolder(dirname(path), async (folder) => {
+    // A random name, because recorders on other machines may have the same process id.
+    const draft = join(folder, `.${randomUUID()}.part`);
+    await writeDurableFile(draft, [Buffer.from(content)]);
+    try {
+      await placeFile(draft, join(folder, basename(path)));
+    } finally {
+      await removeFile(draft);
+    }
+  });
+}
+
+/** Removes a file, unless a folder of its path is missing or a link. */
+async function removeInside(files: DiskFiles, path: string): Promise<void> {
+  if (!(await files.isInside(path))) return;
+  await files
+    .inFolder(dirname(path), (folder) => removeFile(join(folder, basename(path))))
+    .catch((error: unknown) => {
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    });
 }
 
 /** Lists the regular files in a folder and below, relative to `directory`. Hidden names are skipped. */

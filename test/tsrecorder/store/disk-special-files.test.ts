@@ -1,9 +1,12 @@
 /** Links, named pipes and folders that another program put into the directory of a store. */
 import { execFileSync } from 'node:child_process';
-import { lstat, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { lstat, mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { Worker } from 'node:worker_threads';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { createDiskFiles } from '../../../src/tsrecorder/store/disk-files.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 import { createRig, HEADER, openUpload, until, uploadWhole } from '../recorder-rig.ts';
@@ -174,5 +177,59 @@ describe('a recorder', () => {
     });
     expect(mark.size).toBeGreaterThan(0);
     upload.close();
+  });
+});
+
+describe('a folder that another program replaces by a link', () => {
+  it('while a file is written gets nothing, and nothing is removed there', async () => {
+    const { root, directory, outside } = await createBench();
+    const folder = join(directory, KEY.nodeId);
+    const files = createDiskFiles(directory, () => undefined);
+    await writeFile(join(folder, 'old'), 'inside');
+    await writeFile(join(outside, 'old'), 'outside');
+    await files.inFolder(folder, async (held) => {
+      await rename(folder, join(root, 'moved'));
+      await symlink(outside, folder);
+      await writeFile(join(held, 'new'), 'x');
+      await rm(join(held, 'old'));
+    });
+    expect((await readdir(outside)).toSorted()).toEqual(['old', 'secret']);
+    expect(await readdir(join(root, 'moved'))).toEqual(['new']);
+    await expect(files.inFolder(folder, () => Promise.resolve())).rejects.toThrow('not a directory');
+  });
+
+  it('again and again never shows a file from outside the store', async () => {
+    const { root, directory, outside, store } = await createBench();
+    const stop = new Int32Array(new SharedArrayBuffer(4));
+    const name = `${TIME}.cast`;
+    await writeFile(join(directory, KEY.nodeId, name), 'inside');
+    await writeFile(join(outside, name), SECRET);
+    await symlink(outside, join(root, 'link'));
+    const swapping = new Worker(
+      `const { renameSync } = require('node:fs');
+       const { folder, link, aside, flag } = require('node:worker_threads').workerData;
+       while (Atomics.load(flag, 0) === 0) {
+         renameSync(folder, aside); renameSync(link, folder);
+         renameSync(folder, link); renameSync(aside, folder);
+       }`,
+      {
+        eval: true,
+        workerData: {
+          folder: join(directory, KEY.nodeId),
+          link: join(root, 'link'),
+          aside: join(root, 'aside'),
+          flag: stop,
+        },
+      },
+    );
+    const seen = new Set<string>();
+    try {
+      for (let count = 0; count < 3000; count++) seen.add(await read(store).catch(() => 'nothing'));
+    } finally {
+      Atomics.store(stop, 0, 1);
+      await once(swapping, 'exit');
+    }
+    expect(seen).toContain('inside');
+    expect(seen).not.toContain(SECRET);
   });
 });
