@@ -48,6 +48,8 @@ export interface IngressServerOptions {
   readonly maxRequests?: number;
   /** Maximum in-flight requests of one caller. */
   readonly maxPerCaller?: number;
+  /** Maximum time without a byte of a request body before the response, in milliseconds. gRPC calls have no limit. */
+  readonly bodyStallMs?: number;
 }
 
 export interface IngressServer {
@@ -66,6 +68,8 @@ const KEEP_ALIVE_MS = 90_000;
 /** Maximum idle time of an HTTP/2 connection, in milliseconds. */
 const SESSION_IDLE_MS = 600_000;
 const MAX_STREAMS = 100;
+const BODY_STALL_MS = 60_000;
+const STALLED = [408, 'no byte of the request body arrived for a minute'] as const;
 const TOO_MANY = [503, 'too many requests are under way'] as const;
 const TOO_MANY_OF_CALLER = [503, 'too many of your requests are under way'] as const;
 const NO_ANSWER = [502, 'the Service behind this path does not answer'] as const;
@@ -212,12 +216,18 @@ class Serving implements IngressServer {
     if (response.destroyed) leave();
     else response.once('close', leave);
     const fields = fieldsForService({ raw: request.rawHeaders, authority, secure, ...caller });
-    const answer = await this.#ask(route.upstream, request, fields, signal).catch((error: unknown) => {
-      if (!disconnected.aborted)
+    const stalled = new AbortController();
+    const stopWatch = watchBody(request, this.#options.bodyStallMs ?? BODY_STALL_MS, () => stalled.abort());
+    const asking = AbortSignal.any([signal, stalled.signal]);
+    const answer = await this.#ask(route.upstream, request, fields, asking).catch((error: unknown) => {
+      if (!asking.aborted)
         this.#options.log.warn({ upstream: route.upstream, error: errorText(error) }, 'no answer');
-      refuseWith(response, ...NO_ANSWER);
+      const [status, message] = stalled.signal.aborted ? STALLED : NO_ANSWER;
+      refuseWith(response, status, message);
     });
-    if (answer === undefined) return disconnected.aborted ? 'broken' : 'unreachable';
+    stopWatch();
+    if (answer === undefined)
+      return disconnected.aborted ? 'broken' : stalled.signal.aborted ? 'refused' : 'unreachable';
     try {
       await passOn(answer, response, request.method === 'HEAD');
       return 'served';
@@ -308,6 +318,27 @@ class Serving implements IngressServer {
         socket.destroy();
       });
   }
+}
+
+/**
+ * Calls `onStall` if no byte of a request body arrives for `limitMs`. Waiting for the Service does not count.
+ * @returns a function that stops the watch
+ */
+function watchBody(request: ClientRequest, limitMs: number, onStall: () => void): () => void {
+  // A gRPC client may be silent for a long time.
+  if (!bodyOf(request, false).present || speaksHttp2('', request)) return () => undefined;
+  const timer = setTimeout(() => {
+    if (request.isPaused()) timer.refresh();
+    else onStall();
+  }, limitMs);
+  const onData = (): void => void timer.refresh();
+  const stop = (): void => {
+    clearTimeout(timer);
+    request.off('data', onData);
+  };
+  request.on('data', onData);
+  request.once('end', stop);
+  return stop;
 }
 
 function turnAway(

@@ -8,6 +8,8 @@ import {
 } from 'node:http2';
 import { request as secureRequest } from 'node:https';
 import { connect as connectTcp, type AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import { setTimeout as pause } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { WebSocket, WebSocketServer } from 'ws';
@@ -71,6 +73,10 @@ beforeEach(async () => {
       setImmediate(() => response.destroy());
       return;
     }
+    if (request.url === '/whole') {
+      request.resume().once('end', () => response.end('whole'));
+      return;
+    }
     request.pipe(response);
   });
   service.listen(0, '127.0.0.1');
@@ -114,6 +120,7 @@ beforeEach(async () => {
     onEnd: (outcome) => ended.push(outcome),
     log,
     maxRequests: 8,
+    bodyStallMs: 300,
   });
   const common = { host: '127.0.0.1', port: 0, proxyProtocol: 'off', log } as const;
   const secure = await createTailnetListener({ ...common, certificates });
@@ -321,6 +328,41 @@ describe('the server of Ingresses', () => {
     expect((await ask('/gone')).status).toBe(502);
     await expect(ask('/broken')).rejects.toThrow('aborted');
     expect(ended).toEqual(['unreachable', 'broken']);
+  });
+
+  it('ends a request whose body stalls, and no request whose body is slow or whose response has begun', async () => {
+    const send = async (path: string, pieces: AsyncIterable<string>): Promise<Answered> => {
+      const request = secureRequest({
+        host: '127.0.0.1',
+        port: listeners[0]!.address.port,
+        servername: HOST,
+        ca: authority.caPem,
+        path,
+        method: 'POST',
+        headers: { host: HOST },
+        agent: false,
+      });
+      request.on('error', () => undefined);
+      const answered = once(request, 'response') as Promise<[IncomingMessage]>;
+      void Readable.from(pieces).pipe(request);
+      const [response] = await answered;
+      const body = (await response.setEncoding('utf8').toArray()).join('');
+      return { status: response.statusCode ?? 0, headers: response.headers, body };
+    };
+    const stalls = async function* (): AsyncGenerator<string> {
+      yield 'x';
+      await new Promise(() => undefined);
+    };
+    const slow = async function* (pauseMs: number): AsyncGenerator<string> {
+      for (let count = 0; count < 4; count++) {
+        yield 'x';
+        await pause(pauseMs);
+      }
+    };
+    expect(await send('/whole', stalls())).toMatchObject({ status: 408 });
+    expect(ended).toEqual(['refused']);
+    expect(await send('/whole', slow(150))).toMatchObject({ status: 200, body: 'whole' });
+    expect(await send('/', slow(400))).toMatchObject({ status: 200, body: 'xxxx' });
   });
 
   it('serves so many requests at a time, and no more', async () => {
