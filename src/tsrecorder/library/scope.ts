@@ -19,7 +19,7 @@ export interface Marked {
 const CONCURRENCY = 32;
 
 /** Returns `namespace:<name>`, `user:<login>`, and the tags (`tag:<name>`) of the source of a session. */
-function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
+export function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
   return [
     ...(kubernetes === undefined ? [] : [`namespace:${kubernetes.namespace}`]),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
@@ -43,7 +43,12 @@ export function areSeenAlike(
 
 /** True if a recording is within a scope. */
 export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' | 'source'>): boolean {
-  return scope === 'everything' || marksOf(recording).some((mark) => scope.includes(mark));
+  return includesMarks(scope, marksOf(recording));
+}
+
+/** True if a scope includes recordings with these marks. */
+export function includesMarks(scope: Scope, marks: readonly string[]): boolean {
+  return scope === 'everything' || marks.some((mark) => scope.includes(mark));
 }
 
 /** Finds recordings by their marks. The cost depends only on the number of results. */

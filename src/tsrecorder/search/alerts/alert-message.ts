@@ -16,11 +16,12 @@ export interface AlertWebhookView {
 /**
  * Returns the message of an alert.
  *
- * @param recording current description; undefined if removed. The message then contains only its id
+ * @param recording current description; `changed` if it was changed, so that its viewer may no longer see it; undefined
+ *   if removed. Without a description, the message contains only its id
  */
 export function alertMessage(
   { id, rule, query, session, firedAtMs, at, hit }: Alert,
-  recording: Recording | undefined,
+  recording: Recording | 'changed' | undefined,
   { text, player }: AlertWebhookView,
 ): WebhookMessage {
   const body = {
@@ -30,13 +31,17 @@ export function alertMessage(
       id,
       rule,
       query,
-      recording: recording === undefined ? { id: session, isRemoved: true } : describe(recording, text),
+      recording: typeof recording === 'object' ? describe(recording, text) : withoutFacts(session, recording),
       ...(at === undefined ? {} : { at }),
       ...(recording === undefined || hit === undefined || !text ? {} : { hit }),
       ...(player === undefined ? {} : { link: recordingLink(player, session, at) }),
     },
   };
   return { id, body: JSON.stringify(body) };
+}
+
+function withoutFacts(id: string, reason: 'changed' | undefined): Record<string, unknown> {
+  return { id, ...(reason === 'changed' ? { isChanged: true } : { isRemoved: true }) };
 }
 
 /** Returns a test message that does not depend on any session. */

@@ -18,6 +18,8 @@ export interface Alert {
   readonly firedAtMs: number;
   /** Position of the match in seconds, if it has one. */
   readonly at?: number;
+  /** Access marks of the recording at the time of the match, see `scope.ts`. */
+  readonly marks: readonly string[];
   /** Matched text; only for webhooks with text. */
   readonly hit?: Omit<Hit, 'at'>;
 }
@@ -31,6 +33,7 @@ export const ALERT = z.object({
   session: z.string(),
   firedAtMs: z.number(),
   at: z.number().exactOptional(),
+  marks: z.array(z.string()).readonly(),
   hit: z
     .object({
       text: z.string(),

@@ -9,7 +9,7 @@ import { printQuery, type Query } from '../../../search/query.ts';
 import type { Hit } from '../../../search/search-index.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import { termsOf } from '../../library/indexed-list.ts';
-import { isWithin } from '../../library/scope.ts';
+import { isWithin, marksOf } from '../../library/scope.ts';
 import { alertIdOf, ruleIdOf, type Alert } from './alert.ts';
 import { AlertJournal } from './alert-journal.ts';
 import type { AlertMetrics, AlertStatus } from './alert-metrics.ts';
@@ -155,6 +155,7 @@ class RecorderAlerts implements Alerts {
       webhook: rule.webhook,
       session: recording.id,
       firedAtMs: Math.floor(this.#options.nowMs()),
+      marks: marksOf(recording),
       ...(hit === undefined ? {} : { at: hit.at }),
       ...(hit === undefined || !webhook.text ? {} : { hit: shownOf(hit) }),
     };

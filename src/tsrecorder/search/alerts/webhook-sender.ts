@@ -5,7 +5,7 @@ import { errorText } from '../../../errors.ts';
 import type { Logger } from '../../../observe/logger.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import type { Catalog } from '../../library/catalog.ts';
-import { isWithin, type Scope } from '../../library/scope.ts';
+import { includesMarks, isWithin, type Scope } from '../../library/scope.ts';
 import type { Alert } from './alert.ts';
 import { AlertClaim, type AlertClaimOptions } from './alert-claim.ts';
 import type { AlertJournal } from './alert-journal.ts';
@@ -156,8 +156,11 @@ export class WebhookSender {
       await this.#endOld(waiting);
       return;
     }
-    const recording = (await catalog.find(alert.session))?.recording;
-    if (recording !== undefined && !isWithin(webhook.scope, recording)) {
+    const found = (await catalog.find(alert.session))?.recording;
+    const isHidden = found !== undefined && !isWithin(webhook.scope, found);
+    // Access marks of a recording never change. Another writer of the store changed them.
+    const recording = isHidden ? 'changed' : found;
+    if (isHidden && !includesMarks(webhook.scope, alert.marks)) {
       this.#waiting.delete(alert.id);
       await journal.settle(alert);
       metrics.alerts.inc({ outcome: 'withheld' });
@@ -219,10 +222,15 @@ export class WebhookSender {
     }
   }
 
-  async #deliver(waiting: WaitingAlert, recording: Recording | undefined): Promise<void> {
+  async #deliver(waiting: WaitingAlert, recording: Recording | 'changed' | undefined): Promise<void> {
     const { webhook, nowMs, log, name, onStep, signal } = this.#options;
     // Text that was removed during the claim must not be sent.
     const { alert } = waiting;
+    if (recording === 'changed')
+      log.error(
+        { webhook: name, alert: alert.id, recording: alert.session },
+        'an alert is sent without its recording: the description of the recording was changed after the match',
+      );
     onStep?.('sending');
     const answer = await sendToWebhook(
       webhook.target,

@@ -11,7 +11,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true, force: true }));
 
-const alert = { id: 'a', rule: 'r', query: 'q', webhook: 'hook', session: 's', firedAtMs: 1 };
+const alert = { id: 'a', rule: 'r', query: 'q', webhook: 'hook', session: 's', firedAtMs: 1, marks: [] };
 
 it('a journal of alerts that is closed takes nothing any more, and says so', async () => {
   const journal = await AlertJournal.open({ directory, rules: ['r'], nowMs: 1 });

@@ -85,6 +85,7 @@ async function openWith(settings: AlertSettings) {
     store,
     marks: () => disk.listDocuments('.alerts/'),
     failed: () => failures,
+    change: (recording: Recording) => void recordings.set(recording.id, recording),
     match(recording: Recording): Promise<void> {
       recordings.set(recording.id, recording);
       return alerts.matched(recording, [{ rule: rule!.id }]);
@@ -114,6 +115,24 @@ describe('a webhook', () => {
     await match(recordingOf('four'));
     await until(async () => (alerts.status().waiting === 0 ? true : undefined));
     expect(sentAt).toEqual([0, wait, wait, wait, wait]);
+    await alerts.close();
+  });
+
+  it('gets an alert whose recording was changed while the alert was pending', async () => {
+    await using receiver = await openReceiver();
+    receiver.answer = 503;
+    const settings = alertsFor(receiver.url, 'needle', { scope: ['namespace:prod'], text: true });
+    const { alerts, clock, failed, match, change } = await openWith(settings);
+    await match(recordingOf('one'));
+    await until(async () => (failed() === 1 ? true : undefined));
+    change({ ...recordingOf('one', 'elsewhere'), trust: 'failed' });
+    receiver.answer = 204;
+    clock.seconds = 120;
+    await match(recordingOf('two'));
+    await until(async () => (alerts.status().waiting === 0 ? true : undefined));
+    const messages = receiver.received.map(({ data }) => data.recording);
+    expect(messages).toContainEqual({ id: 'one', isChanged: true });
+    expect(receiver.received.map(({ raw }) => raw).join('')).not.toContain('elsewhere');
     await alerts.close();
   });
 

@@ -250,7 +250,7 @@ describe('an alert', () => {
     await rig.recorder.close();
     const lines = Array.from({ length: 1003 }, (_, at) => {
       const webhook = at === 0 ? 'removed' : 'hook';
-      const alert = { id: `a${at}`, rule: 'r', query: 'q', webhook, session: 's', firedAtMs: now };
+      const alert = { id: `a${at}`, rule: 'r', query: 'q', webhook, session: 's', firedAtMs: now, marks: [] };
       return `${JSON.stringify({ alert })}\n`;
     });
     // one of another rule, between those of which the oldest are too many
