@@ -17,9 +17,15 @@ export interface ExportSources extends BundleSources {
   readonly transcript: () => Promise<Uint8Array | undefined>;
 }
 
+/** A recording of an archive. */
+export interface ArchivedRecording extends ListedRecording {
+  /** True if the trust of the recording is `unverified`, because no key was named. */
+  readonly isUnchecked?: true;
+}
+
 export interface Archive {
   /** Recordings, newest first. Requests more pages when they are needed. */
-  list(query: ArchiveQuery): AsyncIterable<ListedRecording>;
+  list(query: ArchiveQuery): AsyncIterable<ArchivedRecording>;
   /** Returns the recording with this id or the only id with this prefix, or the newest one for `latest`. */
   find(id: string): Promise<ListedRecording>;
   /** Lines of the cast. With `follow`, also the new lines of a running session until it stops. */

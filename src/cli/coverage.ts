@@ -1,14 +1,11 @@
 /** `tailcast coverage`: compares the sessions in an audit log of the API server with the recordings. */
 import { createReadStream } from 'node:fs';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorText } from '../errors.ts';
 import { isAuditEvent, parseAuditedSession, type AuditedSession } from '../kube/audit-log.ts';
 import { AUDIT_ID_KEY, parseCastHeader } from '../wire/asciicast/header.ts';
-import type { Archive } from './archive.ts';
-import { MAX_LINE_BYTES } from './archive.ts';
+import { MAX_LINE_BYTES, type Archive, type ArchivedRecording } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
-import { NO_KEY_NAMED } from './directory-archive.ts';
 import { openArchive } from './open-archive.ts';
 import { print, printJson, printTable } from './output.ts';
 
@@ -204,7 +201,7 @@ async function readRecordedSessions(
 
 async function readRecordedSession(
   archive: Archive,
-  recording: ListedRecording,
+  recording: ArchivedRecording,
 ): Promise<RecordedSession | UntiedRecording | undefined> {
   try {
     for await (const line of archive.lines(recording, { follow: false })) {
@@ -220,9 +217,9 @@ async function readRecordedSession(
       const about = { user, subresource, namespace, name };
       const auditId = extra.get(AUDIT_ID_KEY);
       const at = { id: recording.id, time: recording.startedAt };
-      const { trust = 'verified', trustReason } = recording;
+      const { trust = 'verified' } = recording;
       // without a key, recordings of the store count without verification
-      if (trust !== 'verified' && trustReason !== NO_KEY_NAMED)
+      if (trust !== 'verified' && recording.isUnchecked !== true)
         return { ...at, because: 'unsigned', ...about };
       if (id !== '' && (auditId === undefined || auditId === id))
         return { id, isImpersonated: auditId === undefined, ...about };

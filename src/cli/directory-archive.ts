@@ -12,11 +12,16 @@ import { withStoredSources } from '../tsrecorder/playback/bundle-sources.ts';
 import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import { createSilentLogger } from '../observe/logger.ts';
-import { findRecording, type Archive, type ArchiveQuery } from './archive.ts';
+import { findRecording, type Archive, type ArchivedRecording, type ArchiveQuery } from './archive.ts';
 import { MAX_LINE_BYTES } from './archive.ts';
 import { readTextLines } from '../wire/lines.ts';
 import type { Recording } from '../wire/recorder-api/recording.ts';
-import { isRecordingResult, RECORDING_STATES, RESULT_VALUES } from '../wire/recorder-api/recording-status.ts';
+import {
+  isRecordingResult,
+  RECORDING_STATES,
+  RESULT_VALUES,
+  TRUST_LEVELS,
+} from '../wire/recorder-api/recording-status.ts';
 
 const PAGE_SIZE = 200;
 
@@ -49,16 +54,14 @@ function trustBy(trusted: TrustedKeys): { readonly trustOf?: TrustOf } {
   return { trustOf: (sidecar, key, bytes) => trustOf(sidecar, key, bytes, trusted) };
 }
 
-/** Reason for an unverified recording without a named key. */
-export const NO_KEY_NAMED = 'no key of a recorder is named (--recorder-keys)';
-
 /** Marks a recording as unverified, because no key was named. */
-function withTrust(recording: Recording): Recording {
+function withTrust(recording: Recording): ArchivedRecording {
   if (recording.trust !== undefined) return recording;
   return {
     ...recording,
+    isUnchecked: true,
     trust: 'unverified',
-    trustReason: NO_KEY_NAMED,
+    trustReason: 'no key of a recorder is named (--recorder-keys)',
   };
 }
 
@@ -147,6 +150,8 @@ export function remoteOfStore(
 
 function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor'> {
   const { state, result } = query;
+  // Recordings without a trust level are unverified, see `withTrust`.
+  const trust = TRUST_LEVELS.find((level) => level === query['trust'] && level !== 'unverified');
   const known = RECORDING_STATES.find((name) => name === state);
   if (state !== undefined && known === undefined)
     throw new TailcastError('USAGE', `--state is one of ${RECORDING_STATES.join(', ')}`);
@@ -161,5 +166,6 @@ function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor
     ...timeOf('to', query['to']),
     ...(known === undefined ? {} : { state: known }),
     ...(result === undefined ? {} : { result }),
+    ...(trust === undefined ? {} : { trust }),
   };
 }
