@@ -13,7 +13,8 @@ import {
 } from '../evidence/statement.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { recordingId } from '../store/key.ts';
-import type { Bucket } from '../store/bucket.ts';
+import type { Bucket, BucketObject } from '../store/bucket.ts';
+import type { ObjectStat } from '../store/store.ts';
 import type { OpenSession } from './segments.ts';
 
 /** Maximum length of the first line of a journal, in bytes. */
@@ -62,6 +63,44 @@ export async function readCheckpoint(
   if (value.recording !== recordingId(key) || value.recorder !== recorder)
     return { problem: 'the statement is about another session', isForged: true };
   return read;
+}
+
+/** Maximum number of objects whose check is cached. */
+const MAX_CHECKED = 100_000;
+
+/**
+ * Creates a cache of a check of objects that others may write. An object is checked again after a change.
+ * @param check returns the result of the check
+ */
+export function createCheckCache<T>(): (object: BucketObject, check: () => Promise<T>) => Promise<T> {
+  const checked = new Map<string, { readonly version: string; readonly result: T }>();
+  return async (object, check) => {
+    const version = versionOf(object);
+    const known = checked.get(object.name);
+    if (known?.version === version) return known.result;
+    const result = await check();
+    checked.delete(object.name);
+    const [oldest] = checked.keys();
+    if (checked.size >= MAX_CHECKED && oldest !== undefined) checked.delete(oldest);
+    checked.set(object.name, { version, result });
+    return result;
+  };
+}
+
+/** Returns a text that changes with every change of an object that a listing shows. */
+export function versionOf({ modifiedAtMs, bytes, identity = '' }: ObjectStat): string {
+  return `${modifiedAtMs} ${bytes} ${identity}`;
+}
+
+/** Creates a check whether a trusted key signed the statement of a session. */
+export function createSignedCheck(
+  bucket: Bucket,
+  trusted: ReadonlyMap<string, PublicKey>,
+): (session: OpenSession) => Promise<boolean> {
+  const cached = createCheckCache<boolean>();
+  return async (session) =>
+    session.proof !== undefined &&
+    cached(session.proof, async () => 'value' in (await readCheckpoint(bucket, session, trusted)));
 }
 
 /** Reads a small object as text. @returns undefined if it is missing. @throws TailcastError `STORE_FAILED` */

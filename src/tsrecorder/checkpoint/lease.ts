@@ -8,17 +8,21 @@
  * between timestamps of the store.
  *
  * Every writer of the bucket can write these objects. Only leases and claims with a trusted signature are valid.
- * Sessions under a name without a valid lease are never taken over.
+ * Sessions under a name without a valid lease are never taken over. A writer of the bucket can also write an earlier
+ * lease again. For this reason, each lease has a later time than the previous one, and a recorder is live only while
+ * these times advance.
  */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
+import { createSequence } from '../../async/sequence.ts';
 import { encodeStatement, readStatement } from '../evidence/statement.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
 import { removeFile, syncDirectory, writeDurableFile } from '../files/durable-files.ts';
 import type { Bucket } from '../store/bucket.ts';
-import { readObject } from './checkpoint.ts';
+import { createCheckCache, readObject } from './checkpoint.ts';
 import { RECORDERS_FOLDER } from './segments.ts';
 
 export interface LeaseOptions {
@@ -30,13 +34,21 @@ export interface LeaseOptions {
   readonly evidence: { readonly log: string; readonly key: SigningKey };
   /** Keys of the trusted recorders, including this one, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
-  /** Milliseconds of a monotonic clock. */
+  /** Milliseconds of a monotonic clock, and milliseconds since the epoch. */
   readonly monotonicMs: () => number;
+  readonly nowMs: () => number;
 }
 
+/** Log message of a recorder whose lease was claimed. */
+export const LEASE_TAKEN =
+  'another recorder claimed the sessions of this recorder in the bucket; they are copied again under a new name';
+
 const NAME_FILE = 'recorder';
-/** Maximum number of leases that are read. */
+/** Maximum number of signed leases. */
 const MAX_LEASES = 1000;
+const READ_CONCURRENCY = 8;
+/** Maximum difference between the clocks of two recorders, in milliseconds. Stores in S3 accept less. */
+const MAX_CLOCK_DIFFERENCE_MS = 3_600_000;
 
 const leaseSchema = z.strictObject({
   recorder: z.string(),
@@ -44,8 +56,17 @@ const leaseSchema = z.strictObject({
   owner: z.string(),
   /** Evidence log of the owner. */
   log: z.string(),
+  /** Milliseconds since the epoch, later than in all earlier leases of the owner under this name. */
+  at: z.int().min(0),
 });
 type SignedLease = z.infer<typeof leaseSchema>;
+
+/** A signed lease, and the time of its object in the store. */
+interface Written {
+  readonly name: string;
+  readonly atMs: number;
+  readonly lease: SignedLease;
+}
 
 /** Leases in the bucket at one moment. */
 export interface Leases {
@@ -64,6 +85,14 @@ export class Lease {
   readonly #options: LeaseOptions;
   #name: string;
   #isNew: boolean;
+  /** Time of the last lease or claim of this recorder. */
+  #at = 0;
+  /** Times of the claims of this recorder, by name. */
+  readonly #claimed = new Map<string, number>();
+  /** Latest time of each lease, and when it was first seen by the monotonic clock. Keyed by name and owner. */
+  readonly #seen = new Map<string, { readonly at: number; readonly sinceMs: number }>();
+  readonly #checked = createCheckCache<SignedLease | 'unproven' | undefined>();
+  readonly #exclusively = createSequence();
 
   private constructor(options: LeaseOptions, name: string | undefined) {
     this.#options = options;
@@ -90,12 +119,17 @@ export class Lease {
    * @returns false if another recorder had claimed the sessions of this one, which then has a new name
    * @throws TailcastError `STORE_FAILED`
    */
-  async renew(): Promise<boolean> {
+  renew(): Promise<boolean> {
+    return this.#exclusively(() => this.#renew());
+  }
+
+  async #renew(): Promise<boolean> {
     const { leaseMs, monotonicMs } = this.#options;
     const startedAt = monotonicMs();
     const found = this.#isNew ? undefined : await this.#read(this.#name);
     // A claim without a trusted signature is invalid.
     const kept = this.#isNew || found === 'unproven' || found?.owner === this.#name;
+    if (typeof found === 'object') this.#at = Math.max(this.#at, found.at);
     if (!kept) await this.#rename();
     await this.#write(this.#name, this.#name);
     this.#isNew = false;
@@ -109,29 +143,30 @@ export class Lease {
     return kept && !slow;
   }
 
-  /** Reads all leases. Must be called directly after {@link renew}. */
+  /** Reads all leases. Must be called soon after {@link renew}. */
   async read(): Promise<Leases> {
-    const written: { readonly name: string; readonly atMs: number; readonly lease: SignedLease }[] = [];
+    const written: Written[] = [];
     let nowMs: number | undefined;
-    let left = MAX_LEASES;
     for await (const { objects } of this.#options.bucket.list({ prefix: RECORDERS_FOLDER })) {
-      for (const { name: object, modifiedAtMs: atMs } of objects) {
-        const name = object.slice(RECORDERS_FOLDER.length);
-        if (name === this.#name) nowMs = atMs;
-        if (left === 0) continue;
-        left -= 1;
-        const lease = await this.#read(name);
-        if (lease !== undefined && lease !== 'unproven') written.push({ name, atMs, lease });
-      }
+      await forEachConcurrent(objects, READ_CONCURRENCY, async (object) => {
+        const name = object.name.slice(RECORDERS_FOLDER.length);
+        if (name === this.#name) nowMs = object.modifiedAtMs;
+        if (written.length >= MAX_LEASES) return;
+        const lease = await this.#checked(object, () => this.#read(name));
+        if (typeof lease === 'object') written.push({ name, atMs: object.modifiedAtMs, lease });
+      });
     }
     const ownLog = this.#options.evidence.log;
     const now = nowMs;
     const signed = new Set(written.map(({ name }) => name));
+    const oldest = this.#options.nowMs() - this.#options.leaseMs - MAX_CLOCK_DIFFERENCE_MS;
+    for (const [id, seen] of this.#seen) if (seen.at < oldest) this.#seen.delete(id);
+    const fresh = new Set(written.filter((each) => this.#advances(each)));
     if (now === undefined)
       return { live: new Set([this.#name]), lost: new Set(), signed, liveLogs: new Set([ownLog]) };
-    const isFresh = (atMs: number): boolean => now - atMs < this.#options.leaseMs;
-    const live = written.filter(({ name, atMs, lease }) => isFresh(atMs) && lease.owner === name);
-    const lost = written.filter(({ name, atMs }) => name !== this.#name && !isFresh(atMs));
+    const isFresh = (each: Written): boolean => fresh.has(each) && now - each.atMs < this.#options.leaseMs;
+    const live = written.filter((each) => isFresh(each) && each.lease.owner === each.name);
+    const lost = written.filter((each) => each.name !== this.#name && !isFresh(each));
     return {
       live: new Set([this.#name, ...live.map(({ name }) => name)]),
       lost: new Set(lost.map(({ name }) => name)),
@@ -140,21 +175,35 @@ export class Lease {
     };
   }
 
+  /** True if the time of a lease advanced within a lease duration. An earlier lease is no sign of life. */
+  #advances({ name, lease: { owner, at } }: Written): boolean {
+    const { leaseMs, monotonicMs, nowMs } = this.#options;
+    if (at < nowMs() - leaseMs - MAX_CLOCK_DIFFERENCE_MS || at > nowMs() + MAX_CLOCK_DIFFERENCE_MS)
+      return false;
+    const id = `${name} ${owner}`;
+    const known = this.#seen.get(id);
+    const seen = known === undefined || known.at < at ? { at, sinceMs: monotonicMs() } : known;
+    this.#seen.set(id, seen);
+    return monotonicMs() - seen.sinceMs < leaseMs;
+  }
+
   /**
    * Claims the sessions of `name`, or renews the claim. The claim is valid if {@link isHeldBy} returns true after half
    * the lease duration.
    */
-  claim(name: string): Promise<void> {
-    return this.#write(name, this.#name);
+  async claim(name: string): Promise<void> {
+    await this.#write(name, this.#name);
+    this.#claimed.set(name, this.#at);
   }
 
   async isHeldBy(name: string): Promise<boolean> {
     const lease = await this.#read(name);
-    return lease !== undefined && lease !== 'unproven' && lease.owner === this.#name;
+    return typeof lease === 'object' && lease.owner === this.#name && lease.at === this.#claimed.get(name);
   }
 
   /** Removes the lease of a recorder without sessions. */
   forget(name: string): Promise<void> {
+    this.#claimed.delete(name);
     return this.#options.bucket.remove(RECORDERS_FOLDER + name);
   }
 
@@ -166,8 +215,9 @@ export class Lease {
   }
 
   #write(recorder: string, owner: string): Promise<void> {
-    const { bucket, evidence } = this.#options;
-    const lease: SignedLease = { recorder, owner, log: evidence.log };
+    const { bucket, evidence, nowMs } = this.#options;
+    this.#at = Math.max(this.#at + 1, Math.floor(nowMs()));
+    const lease: SignedLease = { recorder, owner, log: evidence.log, at: this.#at };
     return bucket.put(
       RECORDERS_FOLDER + recorder,
       Buffer.from(encodeStatement('lease', lease, evidence.key)),

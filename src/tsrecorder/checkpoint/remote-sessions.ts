@@ -2,6 +2,7 @@
  * Lists open sessions of other recorders with the same bucket. Sessions without a valid statement are unverified, and
  * are never joined with others.
  */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { sha256 } from '../evidence/lost-sessions.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
@@ -16,7 +17,7 @@ import { sessionMark } from '../library/session-part.ts';
 import { parseJournalLine, type SpoolMeta } from '../spool/spool-journal.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { recordingId } from '../store/key.ts';
-import { MAX_META_BYTES, readCheckpoint } from './checkpoint.ts';
+import { createSignedCheck, MAX_META_BYTES, readCheckpoint, versionOf } from './checkpoint.ts';
 import { COPIES_CHANGED, type Distrust } from './prove.ts';
 import {
   listOpenSessions,
@@ -27,9 +28,12 @@ import {
 } from './segments.ts';
 
 /** Maximum number of sessions whose start is cached. */
-const MAX_REMEMBERED = 2000;
-/** Maximum number of unverified sessions in a list. */
-const MAX_UNVERIFIED = 1000;
+const MAX_REMEMBERED = 20_000;
+/** Maximum number of sessions whose start is read concurrently. */
+const READ_CONCURRENCY = 8;
+/** Reason for distrust: the listing of a bucket does not show whether an object has its signed content. */
+const STILL_RUNNING =
+  'it is open at another recorder: its bytes in the bucket are compared with their signature when it ends';
 const decoder = new TextDecoder();
 
 interface Beginning {
@@ -55,10 +59,11 @@ export function createRemoteSessions(
   distrustOf: (folder: string) => Distrust | undefined = () => undefined,
 ): () => Promise<readonly RemoteRecording[]> {
   const remembered = new Map<string, Beginning>();
+  const isSigned = createSignedCheck(bucket, trusted);
 
   async function begin(session: OpenSession): Promise<Beginning | undefined> {
     const id = `${session.recorder} ${recordingId(session.key)}`;
-    const version = `${session.proof?.modifiedAtMs} ${session.proof?.bytes}`;
+    const version = session.proof === undefined ? '' : versionOf(session.proof);
     const known = remembered.get(id);
     if (known?.version === version) return known;
     const found = await readBeginning(bucket, session, trusted);
@@ -72,18 +77,20 @@ export function createRemoteSessions(
   }
 
   return async () => {
-    const sessions = (await listOpenSessions(bucket)).filter(({ recorder }) => recorder !== own());
-    const begun = await Promise.all(
-      sessions.map(async (session) => ({ session, beginning: await begin(session).catch(() => undefined) })),
-    );
+    const listed = await listOpenSessions(bucket, isSigned);
+    const sessions = listed.filter(({ recorder }) => recorder !== own());
+    const begun: (Beginning | undefined)[] = [];
+    await forEachConcurrent(sessions, READ_CONCURRENCY, async (session, at) => {
+      begun[at] = await begin(session).catch(() => undefined);
+    });
     const proven = new Map<string, RemoteRecording>();
     const unverified = new Map<string, RemoteRecording>();
-    for (const { session, beginning: read } of begun) {
+    for (const [at, session] of sessions.entries()) {
+      const read = begun[at];
       if (read === undefined) continue;
       const distrust = distrustOf(sessionFolder(session.recorder, session.key));
       const beginning = distrust === undefined ? read : { ...read, proven: distrust };
       const isProven = 'castBytes' in beginning.proven;
-      if (!isProven && unverified.size >= MAX_UNVERIFIED) continue;
       (isProven ? proven : unverified).set(recordingId(session.key), {
         key: session.key,
         // Parts are joined by their marks. A forged part must not join a genuine session.
@@ -110,13 +117,16 @@ async function describe(
     cast: { end: () => bytes, read: (range) => readSegments(bucket, cast, range), live: undefined },
     notes: () => readSegments(bucket, notes, { start: 0, end: notesBytes }),
   };
-  const trust = isProven ? {} : { trust: proven.trust, trustReason: proven.reason };
+  const trust = isProven
+    ? ({ trust: 'unverified', trustReason: STILL_RUNNING } as const)
+    : { trust: proven.trust, trustReason: proven.reason };
   const recording = { ...describeHead(key, head), state: 'running', bytes, ...trust } as const;
   const { resizeOrder } = head;
   const pieces = [{ ...files.cast, start: 0 }];
   return {
     entry: { recording, key, resizeOrder, pieces, live: undefined, version: undefined },
     part: describePart(meta),
+    isPlaceProven: isProven,
     files,
     bodyEnd: bytes - meta.storedHeaderBytes + meta.uploadedHeaderBytes + (await noteBytes(files, bytes)),
     gapCount: 0,

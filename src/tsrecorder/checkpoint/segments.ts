@@ -12,6 +12,7 @@
  * A small segment is rewritten with new bytes until it is large enough. Then the next segment starts. Joined in the
  * order of their names, the segments are the two files of the spool.
  */
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import type { Bucket, BucketObject } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { ByteRange } from '../files/file-range.ts';
@@ -58,45 +59,78 @@ export function proofName(folder: string): string {
 }
 
 const NAME = /^\.open\/([0-9a-f]{1,64})\/([^/]+)\/(?:(cast|notes)-(\d{15})|proof)$/;
-/** Maximum number of open sessions that are read. Segments of others stay in the bucket. */
-const MAX_OPEN_SESSIONS = 20_000;
+/** Maximum number of signed open sessions, and of others. Segments of further sessions stay in the bucket. */
+const MAX_SIGNED_SESSIONS = 20_000;
+const MAX_UNSIGNED_SESSIONS = 1000;
+/** Maximum number of segments of one spool file. A recorder writes at most one per MiB. */
+const MAX_SEGMENTS = 50_000;
+/** Maximum number of statements that are read concurrently. */
+const READ_CONCURRENCY = 8;
 
-interface Found {
-  readonly owner: string;
-  readonly key: RecordingKey;
-  readonly segments: Record<SegmentKind, Segment[]>;
+interface Found extends OpenSession {
+  readonly cast: Segment[];
+  readonly notes: Segment[];
   proof: BucketObject | undefined;
 }
 
-/** Lists the open sessions of all recorders. */
-export async function listOpenSessions(bucket: Bucket): Promise<readonly OpenSession[]> {
-  const sessions = new Map<string, Found>();
+/**
+ * Lists the open sessions of all recorders.
+ *
+ * @param isSigned returns true if a trusted key signed the statement of a session. Sessions without that do not count
+ *   towards the limit of the signed sessions. Default: all sessions count as signed
+ */
+export async function listOpenSessions(
+  bucket: Bucket,
+  isSigned: (session: OpenSession) => Promise<boolean> = () => Promise.resolve(true),
+): Promise<readonly OpenSession[]> {
+  const signed: OpenSession[] = [];
+  const unsigned: OpenSession[] = [];
+  const keep = (sessions: readonly OpenSession[]): Promise<void> =>
+    forEachConcurrent(sessions, READ_CONCURRENCY, async (session) => {
+      const [list, max] = (await isSigned(session))
+        ? [signed, MAX_SIGNED_SESSIONS]
+        : [unsigned, MAX_UNSIGNED_SESSIONS];
+      if (list.length < max) list.push(session);
+    });
+  // Names are sorted, so the objects of a session follow each other.
+  let last: Found | undefined;
   for await (const { objects } of bucket.list({ prefix: OPEN_FOLDER })) {
+    const complete: OpenSession[] = [];
     for (const object of objects) {
-      const { name, bytes } = object;
-      const match = NAME.exec(name);
-      const [, owner = '', id = '', kind, start = ''] = match ?? [];
-      const key = parseRecordingId(id);
-      if (match === null || key === undefined) continue;
-      const folder = sessionFolder(owner, key);
-      let known = sessions.get(folder);
-      if (known === undefined) {
-        if (sessions.size >= MAX_OPEN_SESSIONS) continue;
-        known = { owner, key, segments: { cast: [], notes: [] }, proof: undefined };
-        sessions.set(folder, known);
+      const found = parseName(object.name);
+      if (found === undefined) continue;
+      const { recorder, key, kind, start } = found;
+      if (last?.recorder !== recorder || recordingId(last.key) !== recordingId(key)) {
+        if (last !== undefined) complete.push(last);
+        last = { recorder, key, cast: [], notes: [], proof: undefined };
       }
-      if (kind === 'cast' || kind === 'notes')
-        known.segments[kind].push({ name, start: Number(start), bytes });
-      else known.proof = object;
+      if (kind === undefined) last.proof = object;
+      else addSegment(last[kind], { name: object.name, start, bytes: object.bytes });
     }
+    await keep(complete);
   }
-  return [...sessions.values()].map(({ owner, key, segments, proof }) => ({
-    recorder: owner,
+  if (last !== undefined) await keep([last]);
+  return [...signed, ...unsigned];
+}
+
+function parseName(name: string):
+  | {
+      readonly recorder: string;
+      readonly key: RecordingKey;
+      /** Undefined for the statement. */
+      readonly kind: SegmentKind | undefined;
+      readonly start: number;
+    }
+  | undefined {
+  const [, recorder = '', id = '', kind, start = '0'] = NAME.exec(name) ?? [];
+  const key = parseRecordingId(id);
+  if (key === undefined) return undefined;
+  return {
+    recorder,
     key,
-    cast: contiguous(segments.cast),
-    notes: contiguous(segments.notes),
-    proof,
-  }));
+    kind: kind === 'cast' || kind === 'notes' ? kind : undefined,
+    start: Number(start),
+  };
 }
 
 /** Returns the length of the joined file, in bytes. */
@@ -130,17 +164,11 @@ export async function removeFolder(bucket: Bucket, folder: string): Promise<void
 }
 
 /**
- * Returns the segments up to the first gap. Listings are sorted by name, so the segments are in order. Segments may
- * overlap, because a restarted recorder copies from the start.
+ * Adds the next segment in the order of the names, unless it follows a gap or has no new bytes. Segments may overlap,
+ * because a restarted recorder copies from the start.
  */
-function contiguous(segments: readonly Segment[]): readonly Segment[] {
-  let reached = 0;
-  const usable: Segment[] = [];
-  for (const segment of segments) {
-    if (segment.start > reached) break;
-    if (segment.start + segment.bytes <= reached) continue;
-    usable.push(segment);
-    reached = segment.start + segment.bytes;
-  }
-  return usable;
+function addSegment(segments: Segment[], segment: Segment): void {
+  const reached = segmentsBytes(segments);
+  if (segment.start > reached || segment.start + segment.bytes <= reached) return;
+  if (segments.length < MAX_SEGMENTS) segments.push(segment);
 }

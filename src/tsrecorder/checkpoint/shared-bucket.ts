@@ -12,7 +12,7 @@ import type { RecorderMetrics } from '../intake/recorder-metrics.ts';
 import type { Bucket } from '../store/bucket.ts';
 import type { RecordingStore } from '../store/store.ts';
 import { createCopies } from './copies.ts';
-import { Lease } from './lease.ts';
+import { Lease, LEASE_TAKEN } from './lease.ts';
 import { createLoop } from './loop.ts';
 import { createRemoteSessions } from './remote-sessions.ts';
 import { createUntrustedReport } from './untrusted-report.ts';
@@ -86,6 +86,15 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     },
   });
   const copying = createLoop(() => copies.update(), options.checkpointMs / 2, log, onFailure);
+  // A pass of the takeover may last longer than a lease, because others can write many objects.
+  const renewing = createLoop(
+    async () => {
+      if (!(await lease.renew())) log.warn(LEASE_TAKEN);
+    },
+    options.leaseMs / 4,
+    log,
+    onFailure,
+  );
   const takingOver = createLoop(takeOver, options.leaseMs / 4, log, onFailure);
   let started: Promise<void> | undefined;
   let timer: NodeJS.Timeout | undefined;
@@ -106,7 +115,8 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
     start() {
       takingOver.start();
       // The lease comes first, because other recorders do not take over sessions without a lease.
-      started ??= takingOver.now().then(() => copying.start());
+      started ??= renewing.now().then(() => copying.start());
+      renewing.start();
       sweep();
       timer = setInterval(sweep, options.staleUploadMs / SWEEPS_PER_STALE_TIME);
     },
@@ -115,7 +125,7 @@ export async function openSharedBucket(options: SharedBucketOptions): Promise<Sh
       // The machine may disappear after the process has stopped.
       const ended = started
         ?.then(() => copying.now())
-        .then(() => Promise.all([copying.close(), takingOver.close()]));
+        .then(() => Promise.all([copying.close(), takingOver.close(), renewing.close()]));
       await settledWithin(CLOSE_MS, Promise.all([ended, sweeping]));
     },
   };

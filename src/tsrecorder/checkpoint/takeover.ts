@@ -11,7 +11,8 @@ import type { LiveRecording } from '../library/live-recording.ts';
 import type { Bucket } from '../store/bucket.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
-import type { Lease, Leases } from './lease.ts';
+import { LEASE_TAKEN, type Lease, type Leases } from './lease.ts';
+import { createSignedCheck, versionOf } from './checkpoint.ts';
 import { proveSession, type Distrust, type EndedSession, type ProvenSession } from './prove.ts';
 import { rebuildSpool } from './rebuild.ts';
 import {
@@ -84,6 +85,7 @@ export function createTakeover(options: TakeoverOptions): () => Promise<void> {
 
 class Takeover {
   readonly #options: TakeoverOptions;
+  readonly #isSigned: (session: OpenSession) => Promise<boolean>;
   /** Folders of the sessions that are being stored. */
   readonly #adopting = new Set<string>();
   /** Names that this recorder has claimed, and the time of each claim. */
@@ -93,14 +95,13 @@ class Takeover {
 
   constructor(options: TakeoverOptions) {
     this.#options = options;
+    this.#isSigned = createSignedCheck(options.bucket, options.trusted);
   }
 
   async look(): Promise<void> {
     const { bucket, lease, log, live } = this.#options;
-    if (!(await lease.renew())) {
-      log.warn('another recorder took over what this one had in the bucket; it is copied anew');
-    }
-    const sessions = await listOpenSessions(bucket);
+    if (!(await lease.renew())) log.warn(LEASE_TAKEN);
+    const sessions = await listOpenSessions(bucket, this.#isSigned);
     const leases = await lease.read();
     const open = new Set(live().map(({ key }) => recordingId(key)));
     const look: Look = { sessions, leases, open, untrusted: [] };
@@ -181,7 +182,7 @@ class Takeover {
   async #prove(session: OpenSession): Promise<ProvenSession | EndedSession | Distrust> {
     const { evidence, leaseMs, monotonicMs } = this.#options;
     const folder = sessionFolder(session.recorder, session.key);
-    const version = versionOf(session);
+    const version = versionOfSession(session);
     const known = this.#distrusted.get(folder);
     if (known?.version === version && monotonicMs() - known.atMs < REMEMBERED_LEASES * leaseMs)
       return known.distrust;
@@ -195,7 +196,7 @@ class Takeover {
   #distrust(session: OpenSession, distrust: Distrust): void {
     const folder = sessionFolder(session.recorder, session.key);
     const atMs = this.#options.monotonicMs();
-    this.#distrusted.set(folder, { version: versionOf(session), atMs, distrust });
+    this.#distrusted.set(folder, { version: versionOfSession(session), atMs, distrust });
   }
 
   /** Stores a session without a live owner. */
@@ -267,6 +268,7 @@ function untrustedOf({ recorder, key }: OpenSession, { trust, reason }: Distrust
 }
 
 /** Changes if the listing shows a change of any object of the session. */
-function versionOf({ proof, cast, notes }: OpenSession): string {
-  return [proof?.modifiedAtMs, proof?.bytes, segmentsBytes(cast), segmentsBytes(notes)].join(' ');
+function versionOfSession({ proof, cast, notes }: OpenSession): string {
+  const statement = proof === undefined ? '' : versionOf(proof);
+  return [statement, segmentsBytes(cast), segmentsBytes(notes)].join(' ');
 }

@@ -149,7 +149,7 @@ function isPart(described: DescribedPart | undefined, mark: string | undefined):
   const { entry, part } = described;
   const proven = described.mark ?? sessionMark(entry.key.nodeId, part.session);
   const { trust = 'verified' } = entry.recording;
-  return trust === 'verified' && proven === mark;
+  return (trust === 'verified' || described.isPlaceProven === true) && proven === mark;
 }
 
 /** Returns the session of an upload; undefined if an earlier upload represents the session. */

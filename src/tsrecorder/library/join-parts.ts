@@ -16,6 +16,8 @@ export interface DescribedPart {
   readonly part: SessionPart;
   /** Mark of the session; undefined if no recorder has computed it. */
   readonly mark?: string;
+  /** True if a trusted key signed the place in the session, also if the content of the part is unverified. */
+  readonly isPlaceProven?: boolean;
   readonly files: PartFiles;
   /** Byte of the session where the part ends. */
   readonly bodyEnd: number;

@@ -93,7 +93,7 @@ function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
       lines.push(encodeEntry({ n, prev: n === 0 ? NO_HASH : hashLine(lines[n - 1]!), time, event }));
     put(logSegmentName(log, 0), encodeSegment(lines, { log, n: 1, hash: hashLine(lines[1]!) }, key));
     put(keyName(key.public.id), key.public.pem);
-    put(`.recorders/${owner}`, encodeStatement('lease', { recorder: owner, owner, log }, key));
+    put(`.recorders/${owner}`, encodeStatement('lease', { recorder: owner, owner, log, at: nowMs() }, key));
     const digest = (text: string): object => ({ bytes: Buffer.byteLength(text), sha256: sha256(text) });
     const checkpoint = {
       recorder: owner,

@@ -29,8 +29,12 @@ async function open(spoolDirectory?: string, key = keys[0], log = 'a'.repeat(32)
     spoolDirectory: spoolDirectory ?? (await newSpool()),
     leaseMs: LEASE_MS,
     monotonicMs: () => nowMs,
+    nowMs: () => nowMs,
   });
 }
+
+const leaseOf = (name: string): Buffer => bucket.objects.get(RECORDERS_FOLDER + name)!.content;
+const replay = (name: string, content: Buffer): Promise<void> => bucket.put(RECORDERS_FOLDER + name, content);
 
 describe('a lease on the sessions of a shared bucket', () => {
   it('keeps its name over a restart, and has another one elsewhere', async () => {
@@ -83,6 +87,101 @@ describe('a lease on the sessions of a shared bucket', () => {
     nowMs += 2 * LEASE_MS;
     await own.renew();
     expect((await own.read()).lost).toEqual(new Set([other.name]));
+  });
+
+  it('that is written again by somebody else makes no recorder look alive', async () => {
+    const [own, lost] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
+    const old: Buffer[] = [];
+    for (let count = 0; count < 4; count++) {
+      await lost.renew();
+      await own.renew();
+      await own.read();
+      old.push(leaseOf(lost.name));
+      nowMs += LEASE_MS / 4;
+    }
+    for (let count = 0; count < 8; count++) {
+      await replay(lost.name, old[count % old.length]!);
+      await own.renew();
+      await own.read();
+      nowMs += LEASE_MS / 4;
+    }
+    expect(await own.read()).toMatchObject({ live: new Set([own.name]), lost: new Set([lost.name]) });
+    // A deleted lease does not make an earlier one new.
+    await bucket.remove(RECORDERS_FOLDER + lost.name);
+    await own.renew();
+    await own.read();
+    await replay(lost.name, old[3]!);
+    await own.renew();
+    expect(await own.read()).toMatchObject({
+      lost: new Set([lost.name]),
+      liveLogs: new Set(['a'.repeat(32)]),
+    });
+  });
+
+  it('of the past makes no recorder look alive to a recorder that has just started', async () => {
+    const lost = await open(undefined, keys[1], 'b'.repeat(32));
+    await lost.renew();
+    const old = leaseOf(lost.name);
+    nowMs += 2 * 3_600_000;
+    const own = await open();
+    await replay(lost.name, old);
+    await own.renew();
+    expect(await own.read()).toMatchObject({ live: new Set([own.name]), lost: new Set([lost.name]) });
+  });
+
+  it('that is written again by somebody else makes no recorder look dead', async () => {
+    const [own, other] = [await open(), await open(undefined, keys[1], 'b'.repeat(32))];
+    await other.renew();
+    const old = leaseOf(other.name);
+    for (let count = 0; count < 8; count++) {
+      nowMs += LEASE_MS / 4;
+      await other.renew();
+      await own.renew();
+      await own.read();
+      await replay(other.name, old);
+      expect(await own.read()).toMatchObject({ live: new Set([own.name, other.name]), lost: new Set() });
+    }
+    expect(await other.renew()).toBe(true);
+  });
+
+  it('is not claimed by an earlier claim that somebody writes again', async () => {
+    const [first, second] = [await open(), await open(undefined, keys[1])];
+    const name = '0123456789abcdef';
+    await first.claim(name);
+    const old = leaseOf(name);
+    nowMs += 1;
+    await first.claim(name);
+    await second.claim(name);
+    await replay(name, old);
+    expect([await first.holds(name), await second.holds(name)]).toEqual([false, false]);
+  });
+
+  it('goes on from its last time if the clock was set back before a restart', async () => {
+    const [spool, own] = [await newSpool(), await open()];
+    const before = await open(spool, keys[1], 'b'.repeat(32));
+    await before.renew();
+    await own.renew();
+    await own.read();
+    nowMs -= 500;
+    const again = await open(spool, keys[1], 'b'.repeat(32));
+    nowMs += LEASE_MS / 4;
+    await again.renew();
+    await own.renew();
+    expect((await own.read()).live).toContain(again.name);
+    expect(JSON.parse(leaseOf(again.name).toString().split('\n')[0]!)).toMatchObject({ at: 5_001 });
+  });
+
+  it('is found behind more unsigned objects than leases are read', async () => {
+    const [own, other] = [await open(), await open(undefined, keys[1])];
+    for (let count = 0; count < 1200; count++)
+      await bucket.put(RECORDERS_FOLDER + String(count).padStart(16, '0'), Buffer.from('x'));
+    await own.renew();
+    await other.renew();
+    expect((await own.read()).live).toEqual(new Set([own.name, other.name]));
+    let reads = 0;
+    bucket.before = (request) => void (reads += request === 'get' ? 1 : 0);
+    await own.read();
+    expect(reads).toBeLessThan(10);
   });
 
   it('is kept although somebody without a key writes a claim', async () => {

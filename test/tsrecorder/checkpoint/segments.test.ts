@@ -74,6 +74,19 @@ describe('the segments of an open session', () => {
     ]);
   });
 
+  it('of signed sessions are found behind any number of others', async () => {
+    const bucket = createMemoryBucket();
+    for (let count = 0; count < 3000; count++)
+      await bucket.put(
+        `.open/${String(count).padStart(16, '0')}/${recordingId(KEY)}/proof`,
+        Buffer.from('x'),
+      );
+    const owner = 'f'.repeat(16);
+    await bucket.put(`.open/${owner}/${recordingId(KEY)}/proof`, Buffer.from('genuine'));
+    const listed = await listOpenSessions(bucket, ({ recorder }) => Promise.resolve(recorder === owner));
+    expect([listed.length, listed.at(-1)?.recorder]).toEqual([1001, owner]);
+  });
+
   it('are removed from the end: what is left is still a beginning', async () => {
     const bucket = await bucketWith([
       [0, 'abc'],

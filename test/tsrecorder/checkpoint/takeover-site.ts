@@ -126,6 +126,7 @@ export function createTakeoverSite(recorders = 2): Site {
       evidence,
       trusted,
       monotonicMs,
+      nowMs: monotonicMs,
     });
     const live = (): ReturnType<Ingest['live']> => ingest.live();
     const copies = createCopies({

@@ -1,7 +1,9 @@
 /** A bucket in memory that behaves as S3 does; for tests of what is built on it, not of S3. */
+import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { TailcastError } from '../../../src/errors.ts';
 import type { Bucket, BucketObject } from '../../../src/tsrecorder/store/bucket.ts';
+import type { ObjectStat } from '../../../src/tsrecorder/store/store.ts';
 
 export interface MemoryBucket extends Bucket {
   readonly objects: Map<string, { content: Buffer; modifiedAtMs: number }>;
@@ -33,7 +35,7 @@ export function createMemoryBucket(nowMs: () => number = () => Date.now(), pageS
     async stat(name) {
       bucket.before('stat', name);
       const found = objects.get(name);
-      return found && { bytes: found.content.length, modifiedAtMs: found.modifiedAtMs };
+      return found && statOf(found);
     },
     async *get(name, range) {
       bucket.before('get', name);
@@ -57,7 +59,7 @@ export function createMemoryBucket(nowMs: () => number = () => Date.now(), pageS
         const object = objects.get(name);
         if (folders && slash >= 0) groups.add(name.slice(0, slash + 1));
         else if (object !== undefined) {
-          found.push({ name, bytes: object.content.length, modifiedAtMs: object.modifiedAtMs });
+          found.push({ name, ...statOf(object) });
         }
       }
       for (let start = 0; start < found.length || start === 0; start += pageSize) {
@@ -67,4 +69,9 @@ export function createMemoryBucket(nowMs: () => number = () => Date.now(), pageS
     sweepUploads: () => Promise.resolve(0),
   };
   return bucket;
+}
+
+function statOf({ content, modifiedAtMs }: { content: Buffer; modifiedAtMs: number }): ObjectStat {
+  const identity = createHash('md5').update(content).digest('hex');
+  return { bytes: content.length, modifiedAtMs, identity };
 }
