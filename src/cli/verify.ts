@@ -113,6 +113,7 @@ function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
   const { findings, isUncertain } = selectSessions(
     ids,
     joint.reports.flatMap(({ parts }) => parts),
+    new Map(joint.reports.flatMap(({ sessions }) => [...sessions])),
     [...joint.reports.flatMap((report) => report.findings), ...joint.findings],
   );
   const faults = findings.filter(({ severity }) => severity === 'fault');
@@ -148,7 +149,7 @@ type Configs = readonly { readonly store: string }[];
 
 /** The report of one store, or an object with the reports of several stores. */
 function asJson({ verdict, ok, findings, reports }: JointReport, configs: Configs): unknown {
-  const report = reports.map(({ parts: _parts, isOurs: _isOurs, ...report }) => report);
+  const report = reports.map(({ parts: _parts, sessions: _sessions, isOurs: _isOurs, ...report }) => report);
   const [only] = report;
   if (report.length === 1 && only !== undefined)
     return { ...only, verdict, ok, findings: [...only.findings, ...findings] };

@@ -101,6 +101,10 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
     retryMs: timing.storeRetryMs,
     log,
     onFailure: () => metrics.eventBatchFailures.inc(),
+    onOversized(document) {
+      metrics.oversized.inc();
+      log.error({ document }, 'a batch of events is skipped: it is larger than any batch of a recorder');
+    },
   });
   const common = { store, spoolDirectory, log, metrics, evidence, trusted, events, nowMs };
   const monotonicMs = (): number => clock.monotonic();

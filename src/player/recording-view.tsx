@@ -12,6 +12,9 @@ import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
 import { StatusBadges } from './status-badges.tsx';
 
+const VERIFIED =
+  'verified: the description and the length are signed; the evidence check compares the content';
+
 /** Interval of requests for the state of a running session. */
 const LIVE_REFRESH_MS = 2000;
 const LOOK_BACK_SECONDS = 30;
@@ -153,7 +156,7 @@ function Facts({
     ['Size', sizeText(recording.bytes)],
     ['State', recording.problem === undefined ? recording.state : `${recording.state}: ${recording.problem}`],
     ['Result', resultText(recording)],
-    ['Trust', trustText(recording)],
+    ['Trust', recording.trust === 'verified' ? VERIFIED : trustText(recording)],
     ['ID', recording.id],
   ];
   return (

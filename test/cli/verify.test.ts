@@ -148,13 +148,18 @@ describe('tailcast verify', () => {
       description.replace('"session": "one"', '"session": "two"').replace('"one"', '"two"'),
     );
     const moved = await verify(one!.id);
-    expect(moved).toMatchObject({ code: 3, stdout: expect.stringContaining(`[${later}]`) });
-    expect(moved.stdout).toMatch(/^notice part-unknown: [^]*: unjudged\n$/);
+    expect(moved).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later}`) });
+    expect(moved.stdout).toMatch(/^FAULT {2}sidecar-changed: [^]*: faulty\n$/);
 
-    for (const path of [cast, sidecar]) await rm(path);
+    await rm(sidecar);
+    const alone = await verify(one!.id);
+    expect(alone).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later}`) });
+    expect(alone.stdout).toMatch(/^FAULT {2}sidecar-missing: [^]*: faulty\n$/);
+
+    await rm(cast);
     const deleted = await verify(one!.id);
-    expect(deleted).toMatchObject({ code: 3, stdout: expect.stringContaining(`[${later}]`) });
-    expect(deleted.stdout).toMatch(/^notice part-unknown: [^]*: unjudged\n$/);
+    expect(deleted).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later};`) });
+    expect(deleted.stdout).toMatch(/^FAULT {2}recording-missing: [^]*: faulty\n$/);
     expect((await verify(other!.id)).stdout).toBe(`${other!.id}: sound\n`);
   });
 

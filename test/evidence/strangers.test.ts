@@ -101,7 +101,7 @@ describe('a log under another key', () => {
       ...archive.objects,
       ...strangersLog(
         { kind: 'start', recording, ...about, durable: 1e9 },
-        { kind: 'end', start: 1, recording, cast: seal },
+        { kind: 'end', start: 1, recording, session: '0'.repeat(32), cast: seal },
         { kind: 'lost', start: 1, recording, durable: 1e9, found: 0, reason: 'none' },
         { kind: 'start', recording: 'nGATEaCNTRL_2026-01-01T00:00:00Z', ...about },
         { kind: 'document', name: 'events/x.ndjson', bytes: 1, sha256: '0'.repeat(64) },

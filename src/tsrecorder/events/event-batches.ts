@@ -13,8 +13,8 @@ import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { AppendFile } from '../files/append-file.ts';
 import { isSystemError, removeFile, storageError, syncDirectory } from '../files/durable-files.ts';
+import { BATCH_FILE, batchName } from '../evidence/signed-batch.ts';
 import type { DocumentStore } from '../store/document-store.ts';
-import { parseTime } from '../store/key.ts';
 
 export interface EventBatchOptions {
   /** Existing directory for batches that are not stored yet. Each recorder needs its own. */
@@ -24,6 +24,7 @@ export interface EventBatchOptions {
   readonly recorder: string;
   /** Maximum time that a batch accepts events, in milliseconds. */
   readonly periodMs: number;
+  /** Maximum size of a batch with several events, in bytes. */
   readonly maxBatchBytes: number;
   /** Pause after a failure of the store, in milliseconds. */
   readonly retryMs: number;
@@ -51,27 +52,6 @@ export interface EventBatches {
   close(): Promise<void>;
 }
 
-const EVENTS_FOLDER = 'events/';
-/** File name of a batch. Its length is limited, so that a cursor with the name of any batch is valid. */
-const NAME = /^\d{4}-\d{2}-\d{2}T[\d:.]{8,18}Z_[0-9a-z]{1,32}\.ndjson$/;
-
-/** Returns the name prefix of batches of a day (`2026-07-29`), or of all batches. */
-export function batchPrefix(day?: string): string {
-  return day === undefined ? EVENTS_FOLDER : `${EVENTS_FOLDER}${day}/`;
-}
-
-/**
- * Returns the start of a batch in nanoseconds since the epoch.
- *
- * @param name complete name in the store
- * @returns undefined for other documents, such as a document in the folder of another day
- */
-export function batchTime(name: string): bigint | undefined {
-  const file = name.slice(name.lastIndexOf('/') + 1);
-  if (!NAME.test(file) || name !== batchName(file)) return undefined;
-  return parseTime(file.slice(0, file.indexOf('_')));
-}
-
 /** Opens the batches of a spool directory. Batches of an earlier process are stored first. */
 export async function openEventBatches(options: EventBatchOptions): Promise<EventBatches> {
   const batches = new Batches(options);
@@ -84,8 +64,7 @@ class Batches implements EventBatches {
   #batch: AppendFile | undefined;
   /** File of the open batch. It accepts events and is not stored yet. */
   #taking: string | undefined;
-  #pending: string[] = [];
-  #firstTime = '';
+  #pending: { readonly time: string; readonly line: Uint8Array }[] = [];
   readonly #exclusively = createSequence();
   readonly #written = createSharedStep(this.#exclusively, () => this.#write());
   #period: NodeJS.Timeout | undefined;
@@ -97,9 +76,8 @@ class Batches implements EventBatches {
   }
 
   append(time: string, event: string): Promise<void> {
-    if (this.#pending.length === 0) this.#firstTime = time;
     // In valid JSON, line feeds occur only between tokens.
-    this.#pending.push(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`);
+    this.#pending.push({ time, line: Buffer.from(`${event.trim().replaceAll(/[\r\n]/g, ' ')}\n`) });
     return this.#written();
   }
 
@@ -137,16 +115,29 @@ class Batches implements EventBatches {
   }
 
   async #write(): Promise<void> {
-    const lines = this.#pending;
+    const pending = this.#pending;
     this.#pending = [];
-    const bytes = Buffer.from(lines.join(''));
+    const { maxBatchBytes } = this.#options;
     try {
-      this.#batch ??= await this.#begin(this.#firstTime);
-      await this.#batch.append([bytes]);
+      for (let next = pending[0]; next !== undefined; next = pending[0]) {
+        let bytes = this.#batch?.bytes ?? 0;
+        const full = pending.findIndex(({ line }) => {
+          const isFull = bytes > 0 && bytes + line.length > maxBatchBytes;
+          bytes += line.length;
+          return isFull;
+        });
+        const lines = pending.splice(0, full < 0 ? pending.length : full).map(({ line }) => line);
+        if (lines.length === 0) {
+          await this.#finishBatch();
+          continue;
+        }
+        this.#batch ??= await this.#begin(next.time);
+        await this.#batch.append(lines);
+      }
     } catch (error) {
       throw storageError(error);
     }
-    if (this.#batch.bytes >= this.#options.maxBatchBytes) void this.#endAndStore();
+    if ((this.#batch?.bytes ?? 0) >= maxBatchBytes) void this.#endAndStore();
   }
 
   async #begin(time: string): Promise<AppendFile> {
@@ -165,13 +156,15 @@ class Batches implements EventBatches {
   }
 
   #endBatch(): Promise<void> {
-    return this.#exclusively(async () => {
-      clearTimeout(this.#period);
-      const batch = this.#batch;
-      this.#batch = undefined;
-      this.#taking = undefined;
-      await batch?.close();
-    });
+    return this.#exclusively(() => this.#finishBatch());
+  }
+
+  async #finishBatch(): Promise<void> {
+    clearTimeout(this.#period);
+    const batch = this.#batch;
+    this.#batch = undefined;
+    this.#taking = undefined;
+    await batch?.close();
   }
 
   /** Stores every finished batch. Never rejects; failures are retried later. */
@@ -207,7 +200,7 @@ class Batches implements EventBatches {
       } catch (error) {
         // The response of an earlier attempt was lost, or the process crashed before it arrived.
         if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
-        if ((await store.readDocument(name))?.length !== content.length) throw error;
+        if ((await store.readDocument(name, content.length + 1))?.length !== content.length) throw error;
       }
       await onStored(name, content);
     }
@@ -218,15 +211,11 @@ class Batches implements EventBatches {
     const { directory } = this.#options;
     const names = await readdir(directory);
     const files: string[] = [];
-    for (const name of names.filter((found) => NAME.test(found)).toSorted()) {
+    for (const name of names.filter((found) => BATCH_FILE.test(found)).toSorted()) {
       if ((await stat(join(directory, name)).catch(() => undefined))?.isFile() === true) files.push(name);
     }
     return files;
   }
-}
-
-function batchName(file: string): string {
-  return `${batchPrefix(file.slice(0, 10))}${file}`;
 }
 
 /** Returns the content, or undefined if the batch is already stored. */

@@ -1,11 +1,12 @@
 /** Finds events in stored and pending batches, newest first. */
 import { TailcastError } from '../../errors.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
-import { readBatch } from '../evidence/signed-batch.ts';
+import { batchPrefix, batchTime, MAX_BATCH_BYTES, readBatch } from '../evidence/signed-batch.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import { readJsonObject, spliceMembers, type JsonObjectText } from '../library/json-members.ts';
-import type { DocumentStore } from '../store/document-store.ts';
-import { batchPrefix, batchTime, type EventBatches } from './event-batches.ts';
+import { createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
+import type { EventBatches } from './event-batches.ts';
 
 /** Filters of events. Texts must be equal, except `text`, which matches substrings of the JSON. */
 export interface EventQuery {
@@ -37,6 +38,8 @@ export interface EventPage {
    */
   readonly events: readonly string[];
   readonly next?: string;
+  /** Names of batches that were skipped, because they are larger than any batch of a recorder. */
+  readonly skipped: readonly string[];
 }
 
 /** Search for events in stored and pending batches. */
@@ -45,8 +48,11 @@ export interface EventSearch {
   find(query: EventQuery): Promise<EventPage>;
 }
 
-/** Maximum number of batches that are read for one page. The page then ends with a cursor. */
+/** Maximum number of batches, and of their bytes, that are read for one page. The page then ends with a cursor. */
 const MAX_SCANNED = 200;
+const MAX_SCANNED_BYTES = 64 * 1024 ** 2;
+/** Number of lines between two turns of the event loop. */
+const LINES_PER_TURN = 100;
 const DAY_MS = 86_400_000;
 /** Default and maximum age of events, in days. */
 const DEFAULT_DAYS = 31;
@@ -59,12 +65,14 @@ const LONGEST_BATCH_NS = 120_000_000_000n;
  *
  * @param trusted keys of the trusted recorders, by id
  * @param nowMs returns milliseconds since the epoch
+ * @param onOversized called with the name of each batch that is skipped
  */
 export function createEventSearch(
   store: DocumentStore,
   batches: Pick<EventBatches, 'waiting'>,
   trusted: ReadonlyMap<string, PublicKey>,
   nowMs: () => number,
+  onOversized: (name: string) => void,
 ): EventSearch {
   /** Returns the names of batches, newest first. Each day is listed on demand. */
   async function* namesOf(query: EventQuery, waiting: ReadonlyMap<string, string>): AsyncGenerator<string> {
@@ -82,12 +90,14 @@ export function createEventSearch(
     }
   }
 
-  async function readLines(
+  async function readText(
     name: string,
     waiting: string | undefined,
-  ): Promise<{ readonly lines: readonly string[]; readonly trust?: Trust }> {
-    if (waiting !== undefined) return { lines: waiting.split('\n').slice(0, -1) };
-    return readBatch(name, (await store.readDocument(name)) ?? new Uint8Array(), trusted);
+  ): Promise<{ readonly text: string; readonly trust?: Trust } | undefined> {
+    if (waiting !== undefined) return { text: waiting };
+    const content = await readLimited(store, name, MAX_BATCH_BYTES);
+    if (content === OVERSIZED) return undefined;
+    return readBatch(name, content ?? new Uint8Array(), trusted);
   }
 
   return {
@@ -95,36 +105,62 @@ export function createEventSearch(
       const position = parseCursor(query.cursor);
       const waiting = await batches.waiting();
       const events: string[] = [];
+      const skipped: string[] = [];
+      const turns = createLoopTurns(undefined, LINES_PER_TURN);
       let scanned = 0;
+      let bytes = 0;
       for await (const name of namesOf(query, waiting)) {
         if (position !== undefined && name > position.name) continue;
-        if (scanned >= MAX_SCANNED) return { events, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
+        if (scanned >= MAX_SCANNED || bytes >= MAX_SCANNED_BYTES)
+          return { events, skipped, next: `${name}#${Number.MAX_SAFE_INTEGER}` };
         scanned += 1;
-        const { lines, trust } = await readLines(name, waiting.get(name));
-        const before = name === position?.name ? Math.min(position.line, lines.length) : lines.length;
-        for (let line = before - 1; line >= 0; line--) {
-          const event = lines[line] ?? '';
-          const object = includesText(event, query) ? readJsonObject(event) : undefined;
-          if (object === undefined || !matches(object, query)) continue;
-          if (events.length >= query.limit) return { events, next: `${name}#${line + 1}` };
-          events.push(trust === undefined ? event : withTrust(object, trust));
+        const batch = await readText(name, waiting.get(name));
+        if (batch === undefined) {
+          bytes += MAX_BATCH_BYTES;
+          skipped.push(name);
+          onOversized(name);
+          continue;
+        }
+        const { text, trust } = batch;
+        bytes += text.length;
+        const last = name === position?.name ? Math.min(position.end, text.length) : text.length;
+        for await (const { object, end } of eventsOf(text, last, query, turns)) {
+          if (events.length >= query.limit) return { events, skipped, next: `${name}#${end}` };
+          events.push(trust === undefined ? object.text : withTrust(object, trust));
         }
       }
-      return { events };
+      return { events, skipped };
     },
   };
+}
+
+/** Yields the matching events before `last`, newest first, with the ends of their lines. */
+async function* eventsOf(
+  text: string,
+  last: number,
+  query: EventQuery,
+  turns: LoopTurns,
+): AsyncGenerator<{ readonly object: JsonObjectText; readonly end: number }> {
+  let end = last;
+  for (let start; end > 0; end = start) {
+    if (turns.isDue()) await turns.turn();
+    start = end < 2 ? 0 : text.lastIndexOf('\n', end - 2) + 1;
+    const event = text.slice(start, end - 1);
+    const object = includesText(event, query) ? readJsonObject(event) : undefined;
+    if (object !== undefined && matches(object, query)) yield { object, end };
+  }
 }
 
 /** @throws TailcastError `USAGE` if the cursor is not `next` of a page */
 function parseCursor(
   cursor: string | undefined,
-): { readonly name: string; readonly line: number } | undefined {
+): { readonly name: string; readonly end: number } | undefined {
   if (cursor === undefined) return undefined;
-  const [, name, line] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
+  const [, name, end] = /^([^#]+)#(\d{1,16})$/.exec(cursor) ?? [];
   // Starting with the first page again would hide all later pages.
   if (name === undefined || batchTime(name) === undefined)
     throw new TailcastError('USAGE', 'the cursor is not valid: start without a cursor');
-  return { name, line: Number(line) };
+  return { name, end: Number(end) };
 }
 
 function isInRange(name: string, { from, to }: EventQuery): boolean {

@@ -28,6 +28,8 @@ export interface RecorderEventsOptions {
   readonly log: Logger;
   /** Called when a batch could not be stored. The recorder retries. */
   readonly onFailure: () => void;
+  /** Called with the name of each batch of the store that is skipped because of its size. */
+  readonly onOversized: (name: string) => void;
 }
 
 export interface RecorderEvents {
@@ -58,7 +60,7 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
     put: (key, content) =>
       options.layout === 'reference' ? store.putEvent(key, content) : batches.append(key.time, content),
     record: (event) => batches.append(issueTime(), event),
-    search: createEventSearch(store, batches, options.trusted, options.nowMs),
+    search: createEventSearch(store, batches, options.trusted, options.nowMs, options.onOversized),
     close: () => batches.close(),
   };
 }

@@ -1,9 +1,10 @@
 /** Checks whether a stored recording is what its recorder signed, and reads the session facts from its sidecar. */
 import type { CatalogEntry } from '../library/catalog-entry.ts';
+import { MAX_SIDECAR_BYTES, readText } from '../library/describe-stored.ts';
 import { parseSidecar, type Sidecar } from '../library/sidecar.ts';
 import type { RecordingStore } from '../store/store.ts';
 import type { Finding } from './finding.ts';
-import { keyName } from './log-entry.ts';
+import { keyName, MAX_KEY_BYTES } from './log-entry.ts';
 import { parsePublicKey, type PublicKey } from './signing-key.ts';
 import type { SignedSidecar } from './signed-sidecar.ts';
 import { checkSigned } from './verify-recording.ts';
@@ -83,7 +84,7 @@ async function readPublishedKey(
   store: Pick<RecordingStore, 'readDocument'>,
   id: string,
 ): Promise<PublicKey | undefined> {
-  const pem = Buffer.from((await store.readDocument(keyName(id))) ?? []).toString();
+  const pem = Buffer.from((await store.readDocument(keyName(id), MAX_KEY_BYTES)) ?? []).toString();
   const found = parsePublicKey(pem);
   return found?.id === id ? found : undefined;
 }
@@ -111,7 +112,7 @@ async function checkPart(
   { store, ownKey, trusted = new Map() }: CheckOptions,
 ): Promise<Omit<CheckedEvidence, 'checkedAt'>> {
   const published = new Map<string, PublicKey>();
-  const text = await readText(store, key);
+  const text = await readSidecarText(store, key);
   const id = /"signature": \{"key":"([0-9a-f]{32})"/.exec(text ?? '')?.[1];
   const found = id === undefined ? undefined : await readPublishedKey(store, id);
   if (found !== undefined) published.set(found.id, found);
@@ -160,12 +161,10 @@ function describeSigner(
 }
 
 async function readSidecar({ key, live }: CatalogEntry, store: EvidenceStore): Promise<Sidecar | undefined> {
-  return live === undefined ? parseSidecar((await readText(store, key)) ?? '') : undefined;
+  return live === undefined ? parseSidecar((await readSidecarText(store, key)) ?? '') : undefined;
 }
 
-async function readText(store: EvidenceStore, key: CatalogEntry['key']): Promise<string | undefined> {
+async function readSidecarText(store: EvidenceStore, key: CatalogEntry['key']): Promise<string | undefined> {
   if ((await store.stat(key, 'sidecar')) === undefined) return undefined;
-  const parts: Uint8Array[] = [];
-  for await (const part of store.read(key, 'sidecar')) parts.push(part);
-  return Buffer.concat(parts).toString();
+  return readText(store, key, 'sidecar', MAX_SIDECAR_BYTES);
 }

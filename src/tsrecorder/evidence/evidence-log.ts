@@ -7,13 +7,14 @@ import { pause } from '../../async/pause.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { DocumentStore } from '../store/document-store.ts';
+import { OVERSIZED, putIfMissing, readLimited, type DocumentStore } from '../store/document-store.ts';
 import {
   encodeSegment,
   hashLine,
   headMessage,
   keyName,
   LOG_FORMAT,
+  MAX_SEGMENT_BYTES,
   parseEntry,
   parseSegment,
   parseSegmentName,
@@ -51,6 +52,8 @@ export interface EvidenceLogOptions {
 }
 
 const MAX_SEGMENT_ENTRIES = 1000;
+/** Maximum length of a segment with several entries, in UTF-16 code units. Verifiers read `MAX_SEGMENT_BYTES`. */
+const MAX_SEGMENT_LENGTH = 8 * 1024 ** 2;
 /** Maximum number of unpublished entries. Every new copy of the tail repeats all of them. */
 const MAX_TAIL_ENTRIES = 100;
 /**
@@ -195,7 +198,7 @@ export class EvidenceLog {
       if (!(await pause(Math.max(0, waitMs), this.#closing.signal))) return;
       this.#tailWanted = false;
       this.#tailedAtMs = performance.now();
-      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
+      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES, MAX_SEGMENT_LENGTH);
       const last = entries.at(-1);
       if (last === undefined || this.#failing) continue;
       const lines = entries.map(({ line }) => line);
@@ -287,13 +290,13 @@ export class EvidenceLog {
   async #publishAll(): Promise<void> {
     const { store, key } = this.#options;
     if (!this.#keyPublished) {
-      await putOnce(store, keyName(key.public.id), key.public.pem);
+      await putIfMissing(store, keyName(key.public.id), Buffer.from(key.public.pem));
       this.#keyPublished = true;
     }
     if (!this.#reconciled) await this.#reconcile();
     await this.#witness();
     for (;;) {
-      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES);
+      const entries = this.#journal.unpublished(MAX_SEGMENT_ENTRIES, MAX_SEGMENT_LENGTH);
       const [first] = entries;
       const last = entries.at(-1);
       if (first === undefined || last === undefined) return;
@@ -396,13 +399,11 @@ async function readPublished(
   const firsts = names
     .flatMap((name) => parseSegmentName(name)?.first ?? [])
     .filter((first) => first >= base.n);
-  const segments: string[] = [];
-  for (const first of firsts.toSorted((left, right) => left - right))
-    segments.push((await readText(store, logSegmentName(log, first))) ?? '');
   const found: string[] = [];
   let last = base.hash;
-  for (const text of tail === undefined ? segments : [...segments, tail]) {
-    const { lines, signature } = parseSegment(text);
+  for (const first of [...firsts.toSorted((left, right) => left - right), undefined]) {
+    const text = first === undefined ? tail : await readText(store, logSegmentName(log, first));
+    const { lines, signature } = parseSegment(text ?? '');
     const fresh = lines.filter((line) => (parseEntry(line)?.n ?? -1) >= base.n + found.length);
     let end = last;
     const continues = fresh.every((line, index) => {
@@ -420,15 +421,8 @@ async function readPublished(
   return found;
 }
 
+/** Reads a segment or tail. @returns undefined if it is missing, or larger than any of a recorder */
 async function readText(store: DocumentStore, name: string): Promise<string | undefined> {
-  const content = await store.readDocument(name);
-  return content === undefined ? undefined : Buffer.from(content).toString();
-}
-
-async function putOnce(store: DocumentStore, name: string, content: string): Promise<void> {
-  try {
-    await store.putDocument(name, Buffer.from(content));
-  } catch (error) {
-    if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
-  }
+  const content = await readLimited(store, name, MAX_SEGMENT_BYTES);
+  return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();
 }

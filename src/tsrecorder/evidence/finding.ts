@@ -35,6 +35,14 @@ export type FindingCode =
   | 'removed-while-held'
   | 'document-missing'
   | 'document-changed'
+  /** No log has this batch of events. A notice if a trusted key signed it. */
+  | 'document-unknown'
+  /** The document of a hold is missing or replaced. */
+  | 'hold-missing'
+  /** Notice: a document without a trusted signature keeps a recording. */
+  | 'hold-unproven'
+  /** A document is larger than any document of a recorder, and was not read. */
+  | 'document-oversized'
   /** None of the stores has the bytes before a part. A notice if only one store was checked. */
   | 'part-missing'
   /** Acknowledged bytes are lost. */

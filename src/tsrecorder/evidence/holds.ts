@@ -2,9 +2,10 @@
  * Legal holds: retention keeps these recordings regardless of the policy.
  *
  * A hold is a document `.holds/<recording>` with a signed statement. A release replaces the document with a later
- * statement. Each recorder copies new statements into its log, and keeps the last statement of each recording in its
- * journal. For this reason, an attacker with write access to the store can neither end a hold nor restore an earlier
- * statement. Only a release with a trusted signature ends a hold.
+ * statement. Each change is first written to a signed log of its own, so that an earlier statement cannot be restored.
+ * Each recorder copies new statements into its log, and keeps the last statement of each recording in its journal. For
+ * this reason, an attacker with write access to the store can neither end a hold nor restore an earlier statement. Only
+ * a release with a trusted signature ends a hold.
  *
  * A hold applies to the session of its recording: each part that a trusted recorder signed gets a document of its own.
  * Retention also keeps parts that are stored later; see `retention-run.ts`.
@@ -12,16 +13,28 @@
  * A document without a trusted signature also holds its recording, because a removal is irreversible. Such a hold is
  * reported as unproven.
  */
+import { randomBytes } from 'node:crypto';
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
-import type { DocumentStore } from '../store/document-store.ts';
+import { putIfMissing, type DocumentStore } from '../store/document-store.ts';
 import { parseRecordingId, recordingId, type RecordingKey } from '../store/key.ts';
 import type { RecordingStore } from '../store/store.ts';
+import {
+  encodeEntry,
+  encodeSegment,
+  hashLine,
+  keyName,
+  LOG_FORMAT,
+  logSegmentName,
+  NO_HASH,
+  segmentPrefix,
+  type LogEntry,
+} from './log-entry.ts';
 import { readSessions } from './signed-recording.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement, type StatementPurpose } from './statement.ts';
-import { readLogs, type ReadLog } from './verify-logs.ts';
+import { readSignedEntries, type DocumentReader, type ReadLog } from './verify-logs.ts';
 
 /** A hold or its release in a log. */
 export interface HoldChange {
@@ -59,6 +72,8 @@ const MAX_REASON = 1000;
 /** Maximum number of documents that are read. Further documents count as unproven holds. */
 const MAX_READ = 10_000;
 const READ_CONCURRENCY = 8;
+/** Maximum number of segments without a trusted signature that a reader of logs reads again. */
+const MAX_READ_AGAIN = 100;
 
 const STATEMENT = z.strictObject({
   kind: z.enum(['held', 'released']),
@@ -67,7 +82,7 @@ const STATEMENT = z.strictObject({
   reason: z.string().max(MAX_REASON),
 });
 
-type HoldStore = Pick<DocumentStore, 'listDocuments' | 'readDocument' | 'replaceDocument'> &
+type HoldStore = Pick<DocumentStore, 'listDocuments' | 'putDocument' | 'readDocument' | 'replaceDocument'> &
   Pick<RecordingStore, 'list' | 'stat' | 'read'>;
 
 /** Signing key of a new hold, and trusted keys for an existing hold. */
@@ -112,12 +127,40 @@ async function changeHold(
   const key = parseRecordingId(id);
   if (key === undefined || (await store.stat(key, 'cast')) === undefined)
     throw new TailcastError('RECORDING_UNKNOWN', id);
-  const keys = [...signer.trusted.values()];
-  const logged = keys.length === 0 ? undefined : holdsInLogs((await readLogs(store, keys)).logs);
+  const logged = await createLoggedHolds(store, signer.trusted)();
+  const changes: HoldChange[] = [];
   for (const part of await partsOf(store, key, signer.trusted)) {
     const recording = recordingId(part);
-    await changeOne(store, recording, logged?.get(recording), change, signer);
+    const next = await nextStatement(store, recording, logged.get(recording), change, signer);
+    if (next !== undefined) changes.push(next);
   }
+  if (changes.length === 0) return;
+  await logChanges(store, changes, signer);
+  for (const { kind, recording, at, reason } of changes) {
+    const statement = encodeStatement(PURPOSE, { kind, recording, at, reason }, signer.key);
+    await store.replaceDocument(holdName(recording), Buffer.from(statement));
+  }
+}
+
+/** Writes the statements to a new log, which no recorder continues. */
+async function logChanges(
+  store: HoldStore,
+  changes: readonly HoldChange[],
+  { key, nowMs }: HoldSigner,
+): Promise<void> {
+  const log = randomBytes(16).toString('hex');
+  const open = { kind: 'open', format: LOG_FORMAT, log, key: key.public.raw } as const;
+  const time = new Date(nowMs).toISOString();
+  const lines: string[] = [];
+  let hash = NO_HASH;
+  for (const event of [open, ...changes]) {
+    const line = encodeEntry({ n: lines.length, prev: hash, time, event });
+    lines.push(line);
+    hash = hashLine(line);
+  }
+  await putIfMissing(store, keyName(key.public.id), Buffer.from(key.public.pem));
+  const segment = encodeSegment(lines, { log, n: lines.length - 1, hash }, key);
+  await store.putDocument(logSegmentName(log, 0), Buffer.from(segment));
 }
 
 /** Returns the recording and the other stored parts of its signed session. */
@@ -136,32 +179,34 @@ async function partsOf(
   return [key, ...others.filter((_, at) => sessions[at] === session)];
 }
 
-async function changeOne(
+/** Returns the next statement about a recording; undefined if the hold exists already. */
+async function nextStatement(
   store: HoldStore,
   recording: string,
   logged: LoggedHold | undefined,
   { kind, reason }: Pick<HoldChange, 'kind' | 'reason'>,
-  { key, trusted, nowMs }: HoldSigner,
-): Promise<void> {
+  { trusted, nowMs }: HoldSigner,
+): Promise<HoldChange | undefined> {
   const before = await readHold(store, recording, trusted);
   const last = typeof before === 'object' ? before : undefined;
   // An attacker may have restored a document that is older than the log. Recorders ignore such a document.
-  if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return;
+  if (kind === 'held' && last?.kind === 'held' && last.at >= (logged?.at ?? '')) return undefined;
   // Recorders ignore a statement that is older than the document or the log. The clock may be slow.
   const earlierMs = [last, logged].flatMap((earlier) =>
     earlier === undefined ? [] : Date.parse(earlier.at) + 1,
   );
   const atMs = Math.max(nowMs, ...earlierMs);
-  const statement = { kind, recording, at: new Date(atMs).toISOString(), reason };
-  await store.replaceDocument(
-    HOLDS_FOLDER + recording,
-    Buffer.from(encodeStatement(PURPOSE, statement, key)),
-  );
+  return { kind, recording, at: new Date(atMs).toISOString(), reason };
+}
+
+/** Returns the name of the document about a hold. */
+export function holdName(recording: string): string {
+  return HOLDS_FOLDER + recording;
 }
 
 /** Removes the document of a removed recording. */
 export async function forgetHold(store: Pick<DocumentStore, 'removeDocument'>, id: string): Promise<void> {
-  await store.removeDocument(HOLDS_FOLDER + id);
+  await store.removeDocument(holdName(id));
 }
 
 /**
@@ -202,10 +247,48 @@ export async function readHolds(
 export function holdsInLogs(logs: ReadonlyMap<string, ReadLog>): ReadonlyMap<string, HoldChange> {
   const last = new Map<string, HoldChange>();
   for (const { entries, signed } of logs.values())
-    for (const { n, event } of entries.values())
-      if (signed.has(n) && (event.kind === 'held' || event.kind === 'released'))
-        if (event.at > (last.get(event.recording)?.at ?? '')) last.set(event.recording, event);
+    addHolds(
+      last,
+      [...entries.values()].filter(({ n }) => signed.has(n)),
+    );
   return last;
+}
+
+/** Returns the last statement about each recording in the logs. Later calls read only new segments. */
+export type LoggedHolds = (signal?: AbortSignal) => Promise<ReadonlyMap<string, HoldChange>>;
+
+/** Creates the reader of the holds in the logs of a store. @param trusted keys of the trusted recorders, by id */
+export function createLoggedHolds(
+  store: DocumentReader,
+  trusted: ReadonlyMap<string, PublicKey>,
+): LoggedHolds {
+  const last = new Map<string, HoldChange>();
+  const read = new Set<string>();
+  const unsigned = new Set<string>();
+  return async (signal) => {
+    if (trusted.size === 0) return last;
+    const listed = new Set(await store.listDocuments(segmentPrefix()));
+    for (const names of [read, unsigned]) for (const name of names) if (!listed.has(name)) names.delete(name);
+    const again = [...unsigned].slice(0, MAX_READ_AGAIN);
+    const fresh = [...listed].filter((name) => !read.has(name) && !unsigned.has(name));
+    await forEachConcurrent([...again, ...fresh], READ_CONCURRENCY, async (name) => {
+      signal?.throwIfAborted();
+      const entries = await readSignedEntries(store, name, trusted);
+      // The order of the set is the order in which segments are read again.
+      unsigned.delete(name);
+      if (entries.length === 0) unsigned.add(name);
+      else read.add(name);
+      addHolds(last, entries);
+    });
+    return last;
+  };
+}
+
+/** Adds the statements in signed entries to the last statements about each recording. */
+function addHolds(last: Map<string, HoldChange>, entries: readonly LogEntry[]): void {
+  for (const { event } of entries)
+    if (event.kind === 'held' || event.kind === 'released')
+      if (event.at > (last.get(event.recording)?.at ?? '')) last.set(event.recording, event);
 }
 
 async function readHold(
@@ -213,7 +296,7 @@ async function readHold(
   recording: string,
   trusted: ReadonlyMap<string, PublicKey>,
 ): Promise<HoldChange | 'unproven' | undefined> {
-  const content = await store.readDocument(HOLDS_FOLDER + recording, MAX_STATEMENT_BYTES);
+  const content = await store.readDocument(holdName(recording), MAX_STATEMENT_BYTES);
   if (content === undefined) return undefined;
   const read = readStatement(PURPOSE, Buffer.from(content).toString(), STATEMENT, trusted);
   return 'problem' in read || read.value.recording !== recording ? 'unproven' : read.value;

@@ -69,6 +69,8 @@ export type LogEvent =
       readonly kind: 'end';
       readonly start: number;
       readonly recording: string;
+      /** Mark of its session: equal for all parts of one session, see `session-part.ts`. */
+      readonly session: string;
       readonly cast: Seal;
       readonly notes?: Seal;
     }
@@ -134,6 +136,7 @@ const eventSchema = z.discriminatedUnion('kind', [
     kind: z.literal('end'),
     start: count,
     recording: z.string(),
+    session: logId,
     cast: seal,
     notes: seal.exactOptional(),
   }),
@@ -260,6 +263,11 @@ export function keyName(id: string): string {
 export function parseKeyName(name: string): string | undefined {
   return /^\.evidence\/keys\/([0-9a-f]{32})\.pem$/.exec(name)?.[1];
 }
+
+/** Maximum size of a segment or tail, in bytes. Recorders write smaller ones. */
+export const MAX_SEGMENT_BYTES = 32 * 1024 ** 2;
+/** Maximum size of a published key, in bytes. */
+export const MAX_KEY_BYTES = 4096;
 
 /** Name prefix of published public keys. */
 export const KEY_PREFIX = KEYS_FOLDER;

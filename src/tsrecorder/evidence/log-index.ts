@@ -37,7 +37,7 @@ export interface Index extends LogIndex {
   readonly losses: { readonly log: string; readonly n: number; readonly event: LossEvent }[];
   /** Removal entries, by recording. */
   readonly removals: Map<string, Place[]>;
-  readonly documents: Map<string, { readonly log: string; readonly n: number; readonly sha256: string }>;
+  readonly documents: Map<string, Place & { readonly bytes: number; readonly sha256: string }>;
   readonly documentRemovals: Map<string, Place[]>;
 }
 
@@ -131,7 +131,7 @@ function addEvent(index: Index, at: Place, event: LogEvent, signed: boolean): vo
       addFirst(index.ends, event.recording, { ...at, event }, signed);
       break;
     case 'document':
-      addFirst(index.documents, event.name, { ...at, sha256: event.sha256 }, signed);
+      addFirst(index.documents, event.name, { ...at, bytes: event.bytes, sha256: event.sha256 }, signed);
       break;
     case 'removed':
       addRemoval(index, at, event, signed);

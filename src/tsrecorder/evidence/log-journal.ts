@@ -146,9 +146,15 @@ export class LogJournal {
     return this.#entries.length;
   }
 
-  /** Returns durable unpublished entries, oldest first. */
-  unpublished(limit: number): readonly JournalEntry[] {
-    return this.#entries.slice(0, Math.min(limit, this.#durable));
+  /**
+   * Returns durable unpublished entries, oldest first.
+   * @param maxLength maximum length of all lines but the first, in UTF-16 code units
+   */
+  unpublished(limit: number, maxLength = Infinity): readonly JournalEntry[] {
+    const entries = this.#entries.slice(0, Math.min(limit, this.#durable));
+    let length = 0;
+    const end = entries.findIndex(({ line }, index) => (length += line.length + 1) > maxLength && index > 0);
+    return end < 0 ? entries : entries.slice(0, end);
   }
 
   /** Appends an entry. The entry is valid after a later `sync` has resolved. @returns the number of the entry */

@@ -7,8 +7,8 @@ export interface SelectedFindings {
   /** Findings about all parts of the sessions and about the logs. */
   readonly findings: readonly Finding[];
   /**
-   * True if a missing or changed recording may be a part of a session. The signed sidecar of a recording names its
-   * session, and the log does not.
+   * True if a missing or changed recording may be a part of a session. Its signed sidecar, or the entry of a log about
+   * its end, would name the session.
    */
   readonly isUncertain: boolean;
 }
@@ -18,11 +18,13 @@ export interface SelectedFindings {
  *
  * @param ids ids of recordings: any part of each session
  * @param parts parts of all stores
+ * @param logged marks of the sessions of recordings, according to the logs
  * @param findings findings of all stores
  */
 export function selectSessions(
   ids: readonly string[],
   parts: readonly VerifiedPart[],
+  logged: ReadonlyMap<string, string>,
   findings: readonly Finding[],
 ): SelectedFindings {
   const unsigned = new Set(findings.filter(isAboutSidecar).map(({ recording }) => recording));
@@ -30,9 +32,11 @@ export function selectSessions(
   const named = new Set(
     signed.filter(({ recording }) => ids.includes(recording)).map(({ session }) => session),
   );
+  for (const id of ids) named.add(logged.get(id) ?? id);
   const selected = signed.filter(({ session }) => named.has(session));
-  const recordings = new Set([...ids, ...selected.map(({ recording }) => recording)]);
-  const placed = new Set(signed.map(({ recording }) => recording));
+  const loggedParts = [...logged].filter(([, session]) => named.has(session)).map(([recording]) => recording);
+  const recordings = new Set([...ids, ...loggedParts, ...selected.map(({ recording }) => recording)]);
+  const placed = new Set([...logged.keys(), ...signed.map(({ recording }) => recording)]);
   const open = [...Map.groupBy(selected, ({ session }) => session).values()].filter(
     (session) => !isComplete(session),
   );

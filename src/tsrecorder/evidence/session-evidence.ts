@@ -70,8 +70,11 @@ export interface SessionEvidence extends Omit<LostSessions, 'short'> {
   grew(recording: string, durable: number): Promise<void> | undefined;
   /** Adds evidence and a signature to a sidecar. A session without a start entry gets one. */
   sign(start: SessionStart, files: SealedFiles, sidecar: string): Promise<string>;
-  /** Called when the recording is in the store under `storedAs`. Resolves when the entry is durable. */
-  ended(recording: string, storedAs: string, files: SealedFiles): Promise<void>;
+  /**
+   * Called when the recording is in the store under `storedAs`. Resolves when the entry is durable.
+   * @param session mark of the session
+   */
+  ended(recording: string, storedAs: string, session: string, files: SealedFiles): Promise<void>;
   /** Last statement about each recording with a hold, from the log of this recorder. */
   readonly holds: ReadonlyMap<string, LoggedHold>;
   /** Logs statements about holds. Resolves when they are in the store. */
@@ -149,12 +152,12 @@ export async function openSessionEvidence(options: SessionEvidenceOptions): Prom
       const evidence = { format: 1, log: log.id, start: n, ...originOf(session), ...files } as const;
       return signSidecar(sidecar, evidence, key);
     },
-    async ended(recording, storedAs, { cast, notes }) {
+    async ended(recording, storedAs, session, { cast, notes }) {
       const n = log.open.get(recording)?.n;
       marks.forget(recording);
       if (n === undefined) return;
       const files = { cast: sealOf(cast), ...(notes === undefined ? {} : { notes: sealOf(notes) }) };
-      log.append({ kind: 'end', start: n, recording: storedAs, ...files });
+      log.append({ kind: 'end', start: n, recording: storedAs, session, ...files });
       await log.sync();
     },
     get holds() {

@@ -8,8 +8,37 @@
 import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { Trust } from '../../wire/recorder-api/recording-status.ts';
+import { parseTime } from '../store/key.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 import { failed, unverified } from './trust.ts';
+
+const EVENTS_FOLDER = 'events/';
+/** File name of a batch. Its length is limited, so that a cursor with the name of any batch is valid. */
+export const BATCH_FILE = /^\d{4}-\d{2}-\d{2}T[\d:.]{8,18}Z_[0-9a-z]{1,32}\.ndjson$/;
+/** Maximum size of a batch, in bytes. Recorders write at most 17 MiB. */
+export const MAX_BATCH_BYTES = 32 * 1024 ** 2;
+
+/** Returns the name prefix of batches of a day (`2026-07-29`), or of all batches. */
+export function batchPrefix(day?: string): string {
+  return day === undefined ? EVENTS_FOLDER : `${EVENTS_FOLDER}${day}/`;
+}
+
+/** Returns the name of a batch in the store. @param file file name of the batch */
+export function batchName(file: string): string {
+  return `${batchPrefix(file.slice(0, 10))}${file}`;
+}
+
+/**
+ * Returns the start of a batch in nanoseconds since the epoch.
+ *
+ * @param name complete name in the store
+ * @returns undefined for other documents, such as a document in the folder of another day
+ */
+export function batchTime(name: string): bigint | undefined {
+  const file = name.slice(name.lastIndexOf('/') + 1);
+  if (!BATCH_FILE.test(file) || name !== batchName(file)) return undefined;
+  return parseTime(file.slice(0, file.indexOf('_')));
+}
 
 const lastLine = z.strictObject({ signature: z.strictObject({ key: z.string(), ed25519: z.string() }) });
 
@@ -24,19 +53,25 @@ export function signBatch(name: string, lines: Uint8Array, key: SigningKey): Uin
   return Buffer.concat([lines, Buffer.from(`${JSON.stringify({ signature })}\n`)]);
 }
 
-/** Reads and checks a stored batch. @param trusted keys of the trusted recorders, by id */
+/**
+ * Reads and checks a stored batch.
+ *
+ * @param trusted keys of the trusted recorders, by id
+ * @returns the lines of the events, each with its line feed
+ */
 export function readBatch(
   name: string,
   content: Uint8Array,
   trusted: ReadonlyMap<string, PublicKey>,
-): { readonly lines: readonly string[]; readonly trust: Trust } {
-  const text = Buffer.from(content).toString();
-  const lines = text.split('\n').slice(0, -1);
-  const { signature } = lastLine.safeParse(jsonOrUndefined(lines.at(-1) ?? '')).data ?? {};
-  if (signature === undefined) return { lines, trust: unverified('its batch has no signature') };
-  const events = lines.slice(0, -1);
-  const signed = content.subarray(0, content.lastIndexOf(0x0a, content.length - 2) + 1);
-  return { lines: events, trust: trustOfSignature(messageOf(name, signed), signature, trusted) };
+): { readonly text: string; readonly trust: Trust } {
+  const end = content.lastIndexOf(0x0a) + 1;
+  const start = end < 2 ? 0 : content.lastIndexOf(0x0a, end - 2) + 1;
+  const last = Buffer.from(content.subarray(start, end)).toString();
+  const { signature } = lastLine.safeParse(jsonOrUndefined(last)).data ?? {};
+  const signed = content.subarray(0, signature === undefined ? end : start);
+  const text = Buffer.from(signed).toString();
+  if (signature === undefined) return { text, trust: unverified('its batch has no signature') };
+  return { text, trust: trustOfSignature(messageOf(name, signed), signature, trusted) };
 }
 
 function trustOfSignature(

@@ -1,7 +1,8 @@
-/** Checks that no recorder removed a held recording. Pure functions. */
-import { fault, type Finding } from './finding.ts';
+/** Checks that no recorder removed a held recording, and that the documents of holds are in the store. */
+import { fault, notice, type Finding } from './finding.ts';
+import { holdName, holdsInLogs, readHolds } from './holds.ts';
 import type { LogEvent } from './log-entry.ts';
-import type { ReadLog } from './verify-logs.ts';
+import type { DocumentReader, KeyRing, ReadLog } from './verify-logs.ts';
 
 interface Logged<T extends LogEvent> {
   readonly log: string;
@@ -36,6 +37,26 @@ export function checkHeldRemovals(logs: ReadonlyMap<string, ReadLog>): readonly 
     if (last?.event.kind !== 'held') return [];
     const message = `it was removed while the hold of ${last.event.at} was in force`;
     return [fault('removed-while-held', message, { recording, log: removal.log, entry: removal.n })];
+  });
+}
+
+/** Returns a finding for each stored recording whose hold has no signed document. @param present ids of recordings */
+export async function checkHolds(
+  store: DocumentReader,
+  logs: ReadonlyMap<string, ReadLog>,
+  present: ReadonlySet<string>,
+  { byId }: KeyRing,
+): Promise<readonly Finding[]> {
+  const { proofs } = await readHolds(store, holdsInLogs(logs), byId);
+  return [...proofs].flatMap(([recording, proof]) => {
+    if (proof === 'signed' || !present.has(recording)) return [];
+    const where = { recording, object: holdName(recording) };
+    if (proof === 'unproven')
+      return [
+        notice('hold-unproven', 'a document that no key that counts signed keeps the recording', where),
+      ];
+    const message = 'a log has a hold of the recording, and the document of the hold is missing or replaced';
+    return [fault('hold-missing', message, where)];
   });
 }
 

@@ -1,8 +1,10 @@
 /** Reads and verifies all logs of a store. Detects missing, changed, moved and wrongly signed entries. */
-import type { DocumentStore } from '../store/document-store.ts';
+import { OVERSIZED, readLimited, type DocumentStore } from '../store/document-store.ts';
 import { fault, notice, type Finding } from './finding.ts';
 import {
   KEY_PREFIX,
+  MAX_KEY_BYTES,
+  MAX_SEGMENT_BYTES,
   NO_HASH,
   newerLog,
   hashLine,
@@ -66,7 +68,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
     byId: trusted.length > 0 ? new Map(trusted.map((key) => [key.id, key])) : published,
   };
   // Tails come first, because later segments contain their entries.
-  const tails = await readTails(store);
+  const tails = await readTails(store, findings);
   const segments = new Map<string, number[]>([...tails.keys()].map((log) => [log, []]));
   for (const name of await store.listDocuments(segmentPrefix())) {
     const segment = parseSegmentName(name);
@@ -80,7 +82,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   for (const [log, firsts] of segments) {
     const reader = new LogReader(log, keys, findings);
     for (const first of firsts.toSorted((left, right) => left - right)) {
-      const text = await readText(store, logSegmentName(log, first));
+      const text = await readText(store, logSegmentName(log, first), findings);
       reader.take(first, parseSegment(text ?? ''));
     }
     const tail = tails.get(log);
@@ -110,7 +112,7 @@ export async function readLogFrom(
 ): Promise<{ readonly log: ReadLog; readonly findings: readonly Finding[] }> {
   const findings: Finding[] = [];
   // The tail comes first, as in `readLogs`.
-  const tail = await readText(store, tailName(log));
+  const tail = await readText(store, tailName(log), findings);
   const firsts = (await store.listDocuments(segmentPrefix(log)))
     .flatMap((name) => parseSegmentName(name)?.first ?? [])
     .toSorted((left, right) => left - right);
@@ -119,10 +121,24 @@ export async function readLogFrom(
   const tailFirst = parseEntry(parsedTail?.lines[0] ?? '')?.n;
   const reader = new LogReader(log, keys, findings, begin ?? tailFirst ?? n);
   for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin))
-    reader.take(first, parseSegment((await readText(store, logSegmentName(log, first))) ?? ''));
+    reader.take(first, parseSegment((await readText(store, logSegmentName(log, first), findings)) ?? ''));
   if (parsedTail !== undefined) reader.takeTail(parsedTail);
   const read = reader.finish();
   return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };
+}
+
+/** Returns the entries of a segment. Without a trusted signature, the result is empty. @param name name in the store */
+export async function readSignedEntries(
+  store: DocumentReader,
+  name: string,
+  byId: ReadonlyMap<string, PublicKey>,
+): Promise<readonly LogEntry[]> {
+  const segment = parseSegmentName(name);
+  if (segment === undefined) return [];
+  const reader = new LogReader(segment.log, { trusted: true, byId }, [], segment.first);
+  reader.take(segment.first, parseSegment((await readText(store, name, [])) ?? ''));
+  const { entries, signed } = reader.finish();
+  return [...entries.values()].filter(({ n }) => signed.has(n));
 }
 
 /** Checks that every observed head still exists. */
@@ -161,11 +177,11 @@ export function witnessedHeads(logs: ReadonlyMap<string, ReadLog>): readonly See
 }
 
 /** Reads the tails by log. Invalid names are ignored, because tails only complement the segments. */
-async function readTails(store: DocumentReader): Promise<ReadonlyMap<string, string>> {
+async function readTails(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, string>> {
   const tails = new Map<string, string>();
   for (const name of await store.listDocuments(TAIL_PREFIX)) {
     const log = parseTailName(name);
-    const text = log === undefined ? undefined : await readText(store, name);
+    const text = log === undefined ? undefined : await readText(store, name, findings);
     if (log !== undefined && text !== undefined) tails.set(log, text);
   }
   return tails;
@@ -174,7 +190,7 @@ async function readTails(store: DocumentReader): Promise<ReadonlyMap<string, str
 async function readKeys(store: DocumentReader, findings: Finding[]): Promise<ReadonlyMap<string, PublicKey>> {
   const keys = new Map<string, PublicKey>();
   for (const name of await store.listDocuments(KEY_PREFIX)) {
-    const text = await readText(store, name);
+    const text = await readText(store, name, findings, MAX_KEY_BYTES);
     const key = parsePublicKey(text ?? '');
     if (key !== undefined && key.id === parseKeyName(name) && key.pem === text) keys.set(key.id, key);
     else
@@ -324,7 +340,18 @@ class LogReader {
   }
 }
 
-async function readText(store: DocumentReader, name: string): Promise<string | undefined> {
-  const content = await store.readDocument(name);
-  return content === undefined ? undefined : Buffer.from(content).toString();
+async function readText(
+  store: DocumentReader,
+  name: string,
+  findings: Finding[],
+  maxBytes = MAX_SEGMENT_BYTES,
+): Promise<string | undefined> {
+  const content = await readLimited(store, name, maxBytes);
+  if (content === OVERSIZED)
+    findings.push(
+      fault('document-oversized', `it was not read, because it is larger than ${maxBytes} bytes`, {
+        object: name,
+      }),
+    );
+  return content === undefined || content === OVERSIZED ? undefined : Buffer.from(content).toString();
 }

@@ -1,5 +1,4 @@
 /** Verifies a complete store: logs, recordings, and their consistency. Writes nothing. */
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { recordingId, type RecordingKey } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
@@ -7,15 +6,9 @@ import { fault, notice, type Finding } from './finding.ts';
 import type { LogHead } from './log-entry.ts';
 import { indexLogs, type Index } from './log-index.ts';
 import type { PublicKey } from './signing-key.ts';
-import {
-  checkHeads,
-  readLogs,
-  witnessedHeads,
-  type DocumentReader,
-  type KeyRing,
-  type ReadLog,
-} from './verify-logs.ts';
-import { checkHeldRemovals } from './verify-holds.ts';
+import { checkHeads, readLogs, witnessedHeads, type DocumentReader, type KeyRing } from './verify-logs.ts';
+import { checkDocuments, sharesKey } from './verify-documents.ts';
+import { checkHeldRemovals, checkHolds } from './verify-holds.ts';
 import { checkSessions } from './verify-sessions.ts';
 import { checkRecording, type RecordingReader, type VerifiedPart } from './verify-recording.ts';
 
@@ -65,6 +58,8 @@ export interface VerifyReport {
   readonly heads: readonly LogHead[];
   /** Recordings that start in the middle of their sessions, and other parts of these sessions. */
   readonly parts: readonly VerifiedPart[];
+  /** Marks of the sessions of stored and removed recordings, according to signed entries of the logs. */
+  readonly sessions: ReadonlyMap<string, string>;
   readonly findings: readonly Finding[];
 }
 
@@ -96,7 +91,8 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
     ...checkLosses(index),
     ...checkHeldRemovals(logs),
     ...unfinished.findings,
-    ...(await checkDocuments(store, index, keys)),
+    ...(await checkDocuments(options, index, keys)),
+    ...(await checkHolds(store, logs, present, keys)),
   );
   const isOurs = keys.trusted && [...logs.values()].some(({ signed }) => signed.size > 0);
   if (!isOurs && requireEvidence)
@@ -111,8 +107,14 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
     removed: absent.removed,
     heads: [...logs.values()].flatMap(({ head }) => (head === undefined ? [] : [head])),
     parts,
+    sessions: sessionsOf(index),
     findings,
   };
+}
+
+function sessionsOf({ ends, logs }: Index): ReadonlyMap<string, string> {
+  const signed = [...ends].filter(([, { log, n }]) => logs.get(log)?.signed.has(n) === true);
+  return new Map(signed.map(([recording, { event }]) => [recording, event.session]));
 }
 
 /** Result for several stores. */
@@ -291,37 +293,6 @@ function checkCourses(
     );
   }
   return { findings, count };
-}
-
-function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: string): boolean {
-  const keys = logs.get(left)?.keyIds ?? new Set();
-  return left === right || [...keys].some((key) => logs.get(right)?.keyIds.has(key) === true);
-}
-
-async function checkDocuments(
-  store: VerifiedStore,
-  index: Index,
-  keys: KeyRing,
-): Promise<readonly Finding[]> {
-  const findings: Finding[] = [];
-  for (const [name, { log, n, sha256 }] of index.documents) {
-    const removals = index.documentRemovals.get(name) ?? [];
-    if (keys.trusted && removals.length > 0) continue;
-    if (removals.some((removal) => sharesKey(index.logs, removal.log, log))) continue;
-    const where = { object: name, log, entry: n };
-    const content = await store.readDocument(name);
-    if (content === undefined && removals.length > 0) {
-      const message =
-        'another recorder’s log says that the document is removed; name the keys of both if that was meant';
-      findings.push(fault('removal-untrusted', message, where));
-      continue;
-    }
-    if (content === undefined) findings.push(fault('document-missing', 'the document is missing', where));
-    else if (createHash('sha256').update(content).digest('hex') !== sha256) {
-      findings.push(fault('document-changed', 'the document is not what was stored', where));
-    }
-  }
-  return findings;
 }
 
 function byKey({ key: left }: StoredRecording, { key: right }: StoredRecording): number {

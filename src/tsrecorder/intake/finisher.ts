@@ -178,7 +178,7 @@ async function store(
   if (kept?.bytes !== castBytes) {
     throw new TailcastError('STORE_FAILED', 'the stored cast is not as long as the spool');
   }
-  await evidence.ended(start.recording, recordingId(key), files);
+  await evidence.ended(start.recording, recordingId(key), mark, files);
   await removeSpool(paths);
   return key;
 }

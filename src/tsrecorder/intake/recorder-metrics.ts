@@ -118,6 +118,10 @@ function createStoreMetrics({ counter, labelled, gauge }: MetricMakers) {
       'tailcast_recorder_event_batch_failures_total',
       'Failed attempts to write batches of events to the store.',
     ),
+    oversized: counter(
+      'tailcast_recorder_oversized_documents_total',
+      'Batches of events in the store that a search skipped, because they are larger than any batch of a recorder.',
+    ),
     publishFailures: counter(
       'tailcast_recorder_log_publish_failures_total',
       'Failed attempts to write the evidence log to the store.',

@@ -10,6 +10,7 @@ import type { BundleSources } from '../../bundle/write-bundle.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { PlayIndex } from '../../screen/play-index.ts';
 import { describeEvidence, type EvidenceStore } from '../evidence/check-evidence.ts';
+import { MAX_SIDECAR_BYTES } from '../library/describe-stored.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { notesOf } from '../library/notes-of.ts';
 import { castBytes, readCast } from '../library/replay.ts';
@@ -52,7 +53,8 @@ export async function withStoredSources<T>(
       cast: () => readCast(entry, { start: 0, end: castBytes(entry) }),
       async sidecar() {
         if ((await store.stat(entry.key, 'sidecar')) === undefined) return undefined;
-        return Buffer.concat(await Array.fromAsync(store.read(entry.key, 'sidecar')));
+        const range = { start: 0, end: MAX_SIDECAR_BYTES };
+        return Buffer.concat(await Array.fromAsync(store.read(entry.key, 'sidecar', range)));
       },
       notes: () => notesOf(entry, store),
       evidence: () => describeEvidence(entry, { store, ownKey: undefined, nowMs }),

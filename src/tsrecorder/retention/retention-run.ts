@@ -6,18 +6,18 @@ import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import {
+  createLoggedHolds,
   forgetHold,
-  holdsInLogs,
   readHolds,
   type HoldChange,
   type HoldProof,
   type Holds,
   type LoggedHold,
+  type LoggedHolds,
 } from '../evidence/holds.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
-import { readLogs } from '../evidence/verify-logs.ts';
-import { batchPrefix, batchTime } from '../events/event-batches.ts';
+import { batchPrefix, batchTime } from '../evidence/signed-batch.ts';
 import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
 import { parseSignedSidecar } from '../evidence/signed-sidecar.ts';
 import { createDescriber } from '../library/describe-stored.ts';
@@ -52,7 +52,6 @@ const MAX_KNOWN_USERS = 200_000;
 const MAX_REPORTED = 20;
 /** Maximum number of bytes by which an archive may exceed its contents. */
 const MAX_ARCHIVE_EXTRA = 4096;
-const NO_HOLDS: ReadonlyMap<string, HoldChange> = new Map();
 
 const UNPROVEN_HOLD =
   'a recording is kept because its hold has no signed statement: sign a hold or a release with tailcast retention';
@@ -88,11 +87,12 @@ export function startRetention(options: RetentionOptions): Retention {
   const { policy, everyMs, log } = options;
   if (policy.maxAgeMs === undefined && policy.maxBytes === undefined) return { close: async () => undefined };
   const findUsers = createUserFinder(options.store, options.trusted);
+  const loggedHolds = createLoggedHolds(options.store, options.trusted);
   const closing = new AbortController();
   let running: Promise<void> = Promise.resolve();
   const apply = (): void => {
     running = running
-      .then(() => applyRetention(options, findUsers, closing.signal))
+      .then(() => applyRetention(options, findUsers, closing.signal, loggedHolds))
       .then((plan) => {
         const { remove, overQuota } = plan;
         options.onApplied(plan);
@@ -133,8 +133,8 @@ export async function planStoreRetention(
   keys: readonly PublicKey[] = [],
 ): Promise<ShownRetentionPlan> {
   const recordings = await keptRecordings(store, () => true, new AbortController().signal);
-  const logged = keys.length === 0 ? NO_HOLDS : holdsInLogs((await readLogs(store, keys)).logs);
   const trusted = new Map(keys.map((key) => [key.id, key]));
+  const logged = await createLoggedHolds(store, trusted)();
   const { proofs } = await readHolds(store, logged, trusted);
   const findUsers = createUserFinder(store, keys.length === 0 ? undefined : trusted);
   const { plan, held } = await planSessions(store, trusted, proofs, (holds) =>
@@ -281,12 +281,14 @@ async function sizeOf(
  * Applies the policy once.
  *
  * @param signal aborts the run before the next recording
+ * @param loggedHolds reader of the logs of the store
  * @throws TailcastError `STORE_FAILED`, or the reason of `signal`. The log contains the removals up to then
  */
 export async function applyRetention(
   options: RetentionOptions,
   findUsers: FindUsers = createUserFinder(options.store, options.trusted),
   signal: AbortSignal = new AbortController().signal,
+  loggedHolds: LoggedHolds = createLoggedHolds(options.store, options.trusted),
 ): Promise<RetentionChanges> {
   const { store, evidence, trusted, policy, nowMs } = options;
   const now = nowMs();
@@ -294,7 +296,7 @@ export async function applyRetention(
   const isIncluded = (recording: Pick<KeptRecording, 'startedAtMs'>): boolean =>
     policy.maxBytes !== undefined || isTooOld(recording, policy, now);
   const asked = await keptRecordings(store, isIncluded, signal);
-  const holds = await settleHolds(options, signal);
+  const holds = await settleHolds(options, loggedHolds, signal);
   const { plan } = await planSessions(store, trusted, holds.proofs, (held) =>
     planRetention(asked, held, policy, now, (recordings) => unlessAborted(findUsers(recordings), signal)),
   );
@@ -315,9 +317,10 @@ export async function applyRetention(
 /** Logs new statements about holds, and reports unproven holds. @returns all holds */
 async function settleHolds(
   { store, evidence, trusted, onUnprovenHolds, log }: RetentionOptions,
+  loggedHolds: LoggedHolds,
   signal: AbortSignal,
 ): Promise<Holds> {
-  const elsewhere = await newerHolds(store, evidence.holds, trusted);
+  const elsewhere = await newerHolds(store, evidence.holds, await loggedHolds(signal));
   const logged = new Map<string, LoggedHold>(evidence.holds);
   for (const change of elsewhere) logged.set(change.recording, change);
   const holds = await readHolds(store, logged, trusted);
@@ -345,11 +348,10 @@ async function settleHolds(
 async function newerHolds(
   store: RecordingStore,
   own: ReadonlyMap<string, LoggedHold>,
-  trusted: ReadonlyMap<string, PublicKey>,
+  logged: ReadonlyMap<string, HoldChange>,
 ): Promise<readonly HoldChange[]> {
-  if (trusted.size === 0) return [];
   const newer: HoldChange[] = [];
-  for (const change of holdsInLogs((await readLogs(store, [...trusted.values()])).logs).values()) {
+  for (const change of logged.values()) {
     if (change.at <= (own.get(change.recording)?.at ?? '')) continue;
     const key = parseRecordingId(change.recording);
     if (key !== undefined && (await store.stat(key, 'cast')) !== undefined) newer.push(change);

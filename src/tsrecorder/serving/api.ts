@@ -17,8 +17,8 @@
  * /api/v1/recordings/:id/live        the cast over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
  * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
- * /api/v1/events                     {events, next?}; limit, cursor, text, type, user, node, namespace, resource, verb,
- *                                    name, from, to
+ * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, namespace,
+ *                                    resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
  * /healthz  /readyz                  liveness; readiness of the store
  * /                                  the player
@@ -302,14 +302,19 @@ function addLists(
     const viewer = await viewerOf(access, request, reply);
     if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
     const query = openCursor('events', parse(eventQuery, request.query));
-    const { events, next } = await eventShares.run(() => search.find(query), undefined, ownerOf(viewer));
+    const { events, next, skipped } = await eventShares.run(
+      () => search.find(query),
+      undefined,
+      ownerOf(viewer),
+    );
     await access.saw(viewer, 'events', request.url);
     const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
+    const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
     // Sent as stored, because JSON.parse would round their 64-bit integers.
     return reply
       .header('cache-control', 'no-store')
       .type('application/json')
-      .send(`{"events":[${events.join(',')}]${more}}`);
+      .send(`{"events":[${events.join(',')}]${more}${missing}}`);
   });
 }
 

@@ -57,6 +57,37 @@ export async function joinDocument(chunks: AsyncIterable<Uint8Array>): Promise<U
   return Buffer.concat(kept, bytes);
 }
 
+/** Result of {@link readLimited} for a document above the limit. */
+export const OVERSIZED = 'oversized';
+
+/**
+ * Reads a document of at most `maxBytes` bytes. Other programs may write larger documents.
+ *
+ * @returns {@link OVERSIZED} for a larger document; undefined for a missing one
+ * @throws TailcastError `STORE_FAILED`
+ */
+export async function readLimited(
+  store: Pick<DocumentStore, 'readDocument'>,
+  name: string,
+  maxBytes: number,
+): Promise<Uint8Array | typeof OVERSIZED | undefined> {
+  const content = await store.readDocument(name, maxBytes + 1);
+  return content !== undefined && content.length > maxBytes ? OVERSIZED : content;
+}
+
+/** Writes a document durably, unless the name exists. @throws TailcastError `STORE_FAILED` */
+export async function putIfMissing(
+  store: Pick<DocumentStore, 'putDocument'>,
+  name: string,
+  content: Uint8Array,
+): Promise<void> {
+  try {
+    await store.putDocument(name, content);
+  } catch (error) {
+    if (!(error instanceof TailcastError) || error.code !== 'UPLOAD_CONFLICT') throw error;
+  }
+}
+
 /** Returns true for a valid document name; see {@link DocumentStore.putDocument}. */
 export function isDocumentName(name: string): boolean {
   return name.length <= 500 && name.split('/').every((part) => /^(?!\.{1,2}$)[\w.%:-]+$/.test(part));

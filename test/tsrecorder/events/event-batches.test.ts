@@ -1,17 +1,20 @@
-import { mkdir, mkdtemp, open, readdir, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { mkdir, mkdtemp, open, readdir, rm, truncate, writeFile, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import {
-  batchPrefix,
-  batchTime,
   openEventBatches,
   type EventBatches,
   type EventBatchOptions,
 } from '../../../src/tsrecorder/events/event-batches.ts';
-import { createEventSearch, type EventQuery } from '../../../src/tsrecorder/events/event-query.ts';
+import {
+  createEventSearch,
+  type EventQuery,
+  type EventSearch,
+} from '../../../src/tsrecorder/events/event-query.ts';
+import { batchPrefix, batchTime } from '../../../src/tsrecorder/evidence/signed-batch.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
 
@@ -21,10 +24,13 @@ const nameOf = (second: number): string => `${batchPrefix(DAY)}${time(second)}_0
 
 interface Bench {
   readonly store: RecordingStore;
+  /** Directory of the store. */
+  readonly stored: string;
   /** Where batches wait. */
   readonly directory: string;
   readonly failures: () => number;
   open(more?: Partial<EventBatchOptions>): Promise<EventBatches>;
+  search(onOversized?: (name: string) => void): Promise<EventSearch>;
 }
 
 /** Every event is a batch of its own, unless it is said otherwise. */
@@ -39,8 +45,9 @@ async function createBench(): Promise<Bench> {
     for (const batches of opened) await batches.close();
     await rm(root, { recursive: true, force: true });
   });
-  return {
+  const bench: Bench = {
     store,
+    stored: join(root, 'store'),
     directory,
     failures: () => failures,
     async open(more = {}) {
@@ -60,7 +67,11 @@ async function createBench(): Promise<Bench> {
       opened.push(batches);
       return batches;
     },
+    async search(onOversized = () => undefined) {
+      return createEventSearch(store, await bench.open(), new Map(), () => Date.parse(time(9)), onOversized);
+    },
   };
+  return bench;
 }
 
 const storedIn = async ({ store }: Bench, name: string): Promise<string | undefined> => {
@@ -140,6 +151,21 @@ describe('batches of events', () => {
     expect(await storedIn(bench, nameOf(2))).toBe('{"b":2}\n');
   });
 
+  it('stay below their size limit if many large events arrive at the same time', async () => {
+    const bench = await createBench();
+    const batches = await bench.open({ maxBatchBytes: 100 });
+    const event = (name: number): string => JSON.stringify({ name, text: 'x'.repeat(40) });
+    await Promise.all([1, 2, 3, 4, 5].map((second) => batches.append(time(second), event(second))));
+    await batches.append(time(6), JSON.stringify({ text: 'x'.repeat(200) }));
+    await batches.close();
+    const names = await bench.store.listDocuments(batchPrefix());
+    const sizes = await Promise.all(
+      names.map(async (name) => (await storedIn(bench, name))?.split('\n').length),
+    );
+    expect(names).toEqual([nameOf(1), nameOf(2), nameOf(3), nameOf(4), nameOf(5), nameOf(6)]);
+    expect(sizes).toEqual([2, 2, 2, 2, 2, 2]);
+  });
+
   it('end with their recorder', async () => {
     const bench = await createBench();
     const batches = await bench.open({ maxBatchBytes: 1_000_000 });
@@ -157,7 +183,7 @@ describe('a search for events', () => {
     const event = `{"event":{"type":"t","timestamp":1785321882}}\n`;
     await store.putDocument(nameOf(1), Buffer.from(event));
     await store.putDocument(`${batchPrefix(DAY)}notes.txt`, Buffer.from(event));
-    const search = createEventSearch(store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    const search = await bench.search();
     const { events } = await search.find({ limit: 10 });
     expect(events.map((text) => JSON.parse(text) as unknown)).toEqual([
       { ...JSON.parse(event), trust: 'unverified', trustReason: 'its batch has no signature' },
@@ -178,17 +204,17 @@ describe('a search for events', () => {
       await bench.store.putDocument(name, event);
     }
     expect(batchTime(nameOf(1))).toBeDefined();
-    const search = createEventSearch(bench.store, await bench.open(), new Map(), () => Date.parse(time(9)));
-    expect(await search.find({ limit: 10 })).toEqual({ events: [] });
+    const search = await bench.search();
+    expect(await search.find({ limit: 10 })).toEqual({ events: [], skipped: [] });
   });
 
   it('rejects an unreadable cursor instead of starting with the first page', async () => {
     const bench = await createBench();
-    const search = createEventSearch(bench.store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    const search = await bench.search();
     const long = nameOf(1).replace(/_.*$/, `_${'z'.repeat(190)}.ndjson`);
     for (const cursor of ['', 'x', nameOf(1), `${long}#1`, `events/x#1`, `${nameOf(1)}#x`])
       await expect(search.find({ limit: 10, cursor })).rejects.toMatchObject({ code: 'USAGE' });
-    expect(await search.find({ limit: 10, cursor: `${nameOf(1)}#1` })).toEqual({ events: [] });
+    expect(await search.find({ limit: 10, cursor: `${nameOf(1)}#1` })).toEqual({ events: [], skipped: [] });
   });
 
   it('reaches an event behind more unsigned batches with long names than one page reads', async () => {
@@ -200,7 +226,7 @@ describe('a search for events', () => {
       await store.putDocument(`${batchPrefix(DAY)}${began}_${'z'.repeat(190)}.ndjson`, Buffer.from('{}\n'));
       await store.putDocument(`${batchPrefix(DAY)}${began}_${'z'.repeat(32)}.ndjson`, Buffer.from('{}\n'));
     }
-    const search = createEventSearch(store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    const search = await bench.search();
     let found = 0;
     let cursor: string | undefined;
     for (let pages = 0; pages < 3; pages++) {
@@ -219,12 +245,55 @@ describe('a search for events', () => {
       nameOf(1),
       Buffer.from(`${at(1)}\n{"other":1}\n${at(5)}\nno JSON\n${at(9)}\n`),
     );
-    const search = createEventSearch(bench.store, await bench.open(), new Map(), () => Date.parse(time(9)));
+    const search = await bench.search();
     const found = async (query: EventQuery): Promise<readonly string[]> =>
       (await search.find(query)).events.map((text) => text.replace(/,"trust":.*/, '}'));
     expect(await found({ limit: 10 })).toEqual([at(9), at(5), at(1)]);
     const nanoseconds = (second: number): bigint => BigInt(1_785_321_880 + second) * 1_000_000_000n;
     const query = { limit: 10, from: nanoseconds(2), to: nanoseconds(9) };
     expect(await found(query)).toEqual([at(5)]);
+  });
+
+  it('skips an oversized batch, reports its name, and finds the other events of the day', async () => {
+    const bench = await createBench();
+    const event = (second: number): Buffer =>
+      Buffer.from(`{"event":{"type":"t","timestamp":${1_785_321_880 + second}}}\n`);
+    await bench.store.putDocument(nameOf(1), event(1));
+    await bench.store.putDocument(nameOf(3), event(3));
+    await bench.store.putDocument(nameOf(2), event(2));
+    await truncate(join(bench.stored, nameOf(2)), 65 * 1024 ** 2);
+    const oversized: string[] = [];
+    const search = await bench.search((name) => oversized.push(name));
+    const page = await search.find({ limit: 10 });
+    expect([page.events.length, page.skipped, page.next]).toEqual([2, [nameOf(2)], undefined]);
+    expect(oversized).toEqual([nameOf(2)]);
+  });
+
+  it('reads a bounded number of bytes for one page, and a batch of empty lines without a list of them', async () => {
+    const bench = await createBench();
+    const event = Buffer.from(`{"event":{"type":"t","timestamp":1785321882}}\n`);
+    await bench.store.putDocument(nameOf(1), event);
+    const empty = Buffer.alloc(24 * 1024 ** 2, 0x20);
+    empty[empty.length - 1] = 0x0a;
+    for (const second of [2, 3, 4, 5]) await bench.store.putDocument(nameOf(second), empty);
+    const search = await bench.search();
+    const first = await search.find({ limit: 10 });
+    expect([first.events.length, first.next?.startsWith(nameOf(2))]).toEqual([0, true]);
+    const second = await search.find({ limit: 10, cursor: first.next! });
+    expect([second.events.length, second.next]).toEqual([1, undefined]);
+  });
+
+  it('continues within a batch after the last event of a page', async () => {
+    const bench = await createBench();
+    const at = (second: number): string => `{"event":{"type":"ü","timestamp":${1_785_321_880 + second}}}`;
+    await bench.store.putDocument(nameOf(1), Buffer.from(`${at(1)}\n${at(2)}\n${at(3)}\n`));
+    const search = await bench.search();
+    const seen: unknown[] = [];
+    for (let cursor: string | undefined, first = true; first || cursor !== undefined; first = false) {
+      const page = await search.find({ limit: 1, ...(cursor === undefined ? {} : { cursor }) });
+      seen.push(...page.events.map((text) => JSON.parse(text).event.timestamp - 1_785_321_880));
+      cursor = page.next;
+    }
+    expect(seen).toEqual([3, 2, 1]);
   });
 });

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { RecorderOptions } from '../../../src/compose/recorder-options.ts';
 import { TailcastError } from '../../../src/errors.ts';
 import {
+  createLoggedHolds,
   holdRecording,
   holdsInLogs,
   readHolds,
@@ -12,7 +13,7 @@ import {
   type HoldChange,
 } from '../../../src/tsrecorder/evidence/holds.ts';
 import { generateSigningKey, type PublicKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
-import type { LogEvent } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import { logSegmentName, type LogEvent } from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { checkHeldRemovals } from '../../../src/tsrecorder/evidence/verify-holds.ts';
 import { readLogs, type ReadLog } from '../../../src/tsrecorder/evidence/verify-logs.ts';
 import { verifyStore } from '../../../src/tsrecorder/evidence/verify-store.ts';
@@ -119,6 +120,26 @@ describe('a hold', () => {
     const keys = [signer.key.public];
     const { findings } = await verifyStore({ store, keys, checkpoint: [], nowMs: Date.now() });
     expect(findings).toEqual([]);
+  });
+
+  it('is not ended by an earlier release that somebody writes again before a recorder logs the hold', async () => {
+    const { rig, store, signer, held } = await heldRig();
+    await using _rig = rig;
+    await untilLogged(store, held, 'held');
+    // No recorder runs during these changes.
+    await rig.recorder.close();
+    await releaseRecording(store, held, 'first case closed', signer);
+    const release = (await store.readDocument(`.holds/${held}`))!;
+    await holdRecording(store, held, 'second case', signer);
+    await store.replaceDocument(`.holds/${held}`, release);
+    expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'missing']]);
+    const { findings } = await verifyStore({
+      store,
+      keys: [signer.key.public],
+      checkpoint: [],
+      nowMs: Date.now(),
+    });
+    expect(findings).toContainEqual(expect.objectContaining({ code: 'hold-missing', recording: held }));
   });
 
   it.each([
@@ -296,6 +317,31 @@ describe('a hold', () => {
     expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'signed']]);
     await store.removeDocument(`.holds/${held}`);
     expect(await shownIn(store, [signer.key.public])).toEqual([[held, 'missing']]);
+  });
+
+  it('is read from each segment of the logs once, also if unsigned segments stand there', async () => {
+    const { rig, store, signer, held } = await heldRig();
+    await using _rig = rig;
+    await rig.recorder.close();
+    for (let count = 0; count < 300; count++)
+      await store.putDocument(logSegmentName('f'.repeat(32), count), Buffer.from('x'));
+    const reads: string[] = [];
+    const counting = {
+      ...store,
+      readDocument(name: string, maxBytes?: number) {
+        reads.push(name);
+        return store.readDocument(name, maxBytes);
+      },
+    };
+    const read = createLoggedHolds(counting, signer.trusted);
+    expect((await read()).get(held)).toMatchObject({ kind: 'held' });
+    const first = reads.length;
+    reads.length = 0;
+    await releaseRecording(store, held, 'closed', signer);
+    expect((await read()).get(held)).toMatchObject({ kind: 'released' });
+    expect(first).toBeGreaterThan(300);
+    expect(reads.length).toBe(101);
+    expect(new Set(reads.slice(0, 100)).size).toBe(100);
   });
 
   it('is unproven if there are more documents than are read', async () => {

@@ -1,0 +1,68 @@
+/** Compares the batches of events in a store with the logs. */
+import { createHash } from 'node:crypto';
+import { fault, notice, type Finding } from './finding.ts';
+import type { Index } from './log-index.ts';
+import { batchPrefix, MAX_BATCH_BYTES, readBatch } from './signed-batch.ts';
+import type { DocumentReader, KeyRing, ReadLog } from './verify-logs.ts';
+
+interface DocumentCheck {
+  readonly store: DocumentReader;
+  /** Aborts the check. */
+  readonly signal?: AbortSignal;
+}
+
+/** True if both logs are the same, or a key signed both. */
+export function sharesKey(logs: ReadonlyMap<string, ReadLog>, left: string, right: string): boolean {
+  const keys = logs.get(left)?.keyIds ?? new Set();
+  return left === right || [...keys].some((key) => logs.get(right)?.keyIds.has(key) === true);
+}
+
+/** Checks that each document of a log is unchanged, and that a log has each batch of events. */
+export async function checkDocuments(
+  check: DocumentCheck,
+  index: Index,
+  keys: KeyRing,
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  for (const [name, { log, n, bytes, sha256 }] of index.documents) {
+    check.signal?.throwIfAborted();
+    const removals = index.documentRemovals.get(name) ?? [];
+    if (keys.trusted && removals.length > 0) continue;
+    if (removals.some((removal) => sharesKey(index.logs, removal.log, log))) continue;
+    const where = { object: name, log, entry: n };
+    const content = await check.store.readDocument(name, bytes + 1);
+    if (content === undefined && removals.length > 0) {
+      const message =
+        'another recorder’s log says that the document is removed; name the keys of both if that was meant';
+      findings.push(fault('removal-untrusted', message, where));
+      continue;
+    }
+    if (content === undefined) findings.push(fault('document-missing', 'the document is missing', where));
+    else if (createHash('sha256').update(content).digest('hex') !== sha256)
+      findings.push(fault('document-changed', 'the document is not what was stored', where));
+  }
+  for (const name of await check.store.listDocuments(batchPrefix())) {
+    check.signal?.throwIfAborted();
+    if (!index.documents.has(name)) findings.push(...(await checkUnknownBatch(check, name, keys)));
+  }
+  return findings;
+}
+
+/** Checks a batch that no log has. A recorder may have stored the batch after the logs were read. */
+async function checkUnknownBatch(
+  { store }: DocumentCheck,
+  name: string,
+  { byId }: KeyRing,
+): Promise<readonly Finding[]> {
+  const content = await store.readDocument(name, MAX_BATCH_BYTES + 1);
+  // Retention removed the batch after the logs were read.
+  if (content === undefined) return [];
+  const where = { object: name };
+  if (readBatch(name, content, byId).trust.trust !== 'verified')
+    return [
+      fault('document-unknown', 'no log has this batch of events, and no key that counts signed it', where),
+    ];
+  return [
+    notice('document-unknown', 'no log has this batch of events yet; a key that counts signed it', where),
+  ];
+}
