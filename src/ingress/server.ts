@@ -326,7 +326,7 @@ class Serving implements IngressServer {
  */
 function watchBody(request: ClientRequest, limitMs: number, onStall: () => void): () => void {
   // A gRPC client may be silent for a long time.
-  if (!bodyOf(request, false).present || speaksHttp2('', request)) return () => undefined;
+  if (!bodyOf(request, false).present || usesHttp2('', request)) return () => undefined;
   const timer = setTimeout(() => {
     if (request.isPaused()) timer.refresh();
     else onStall();

@@ -113,15 +113,10 @@ export async function listOpenSessions(
   return [...signed, ...unsigned];
 }
 
-function parseName(name: string):
-  | {
-      readonly recorder: string;
-      readonly key: RecordingKey;
-      /** Undefined for the statement. */
-      readonly kind: SegmentKind | undefined;
-      readonly start: number;
-    }
-  | undefined {
+/** Parses the name of an object. `kind` is undefined for the statement. */
+function parseName(
+  name: string,
+): (Pick<OpenSession, 'recorder' | 'key'> & { kind: SegmentKind | undefined; start: number }) | undefined {
   const [, recorder = '', id = '', kind, start = '0'] = NAME.exec(name) ?? [];
   const key = parseRecordingId(id);
   if (key === undefined) return undefined;

@@ -153,7 +153,7 @@ describe('a lease on the sessions of a shared bucket', () => {
     await first.claim(name);
     await second.claim(name);
     await replay(name, old);
-    expect([await first.holds(name), await second.holds(name)]).toEqual([false, false]);
+    expect([await first.isHeldBy(name), await second.isHeldBy(name)]).toEqual([false, false]);
   });
 
   it('goes on from its last time if the clock was set back before a restart', async () => {
