@@ -33,7 +33,7 @@ interface Sample {
 const MIB = 1024 ** 2;
 const READ_BYTES = 4 * 1024;
 const READ_EVERY_MS = 100;
-/** How long it may take to notice that the clients have left. */
+/** Maximum time until disconnected clients are noticed. */
 const SETTLE_S = 20;
 /** Allowance for bytes that were read before the limit was reached, and bytes in transfer to or from the file. */
 const SLACK_BYTES = 256 * 1024;

@@ -45,7 +45,7 @@ const QUICK_RECORDER = { rounds: 1, floodSeconds: 3, idleSeconds: 5 };
 
 const here = dirname(fileURLToPath(import.meta.url));
 const args = process.argv.slice(2);
-// it has options, goals and processes of its own
+// the search benchmark has its own options, goals and processes
 if (args[0] === 'search') {
   await import('./search.ts');
   process.exit();
@@ -146,7 +146,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** Of each gateway, over its whole life: V8 writes them where a program writes. */
+/** Prints the garbage collections of each gateway over its lifetime, from V8's trace. */
 function sayCollections({ rig }: Bench): void {
   const folder = join(rig.folder, 'log');
   for (const file of readdirSync(folder)) {
@@ -220,7 +220,7 @@ function createClock(): (what: string) => void {
   };
 }
 
-/** A gateway that has served nothing yet, a few seconds after it began. */
+/** Memory of a new gateway without requests, a few seconds after its start. */
 async function idleMemory(gateway: Peer | undefined, ready: number, name: string): Promise<readonly Fact[]> {
   if (gateway === undefined) return [];
   await new Promise((resolve) => {

@@ -31,9 +31,7 @@ import { formatTime, orderOf, recordingId, recordingKey } from '../src/tsrecorde
 import type { RecordingStore } from '../src/tsrecorder/store/store.ts';
 import { watchLoop } from './harness/loop-delay.ts';
 
-/**
- * Half of what a key may take until its echo is felt as late (100 ms): the other half is for the way there and back.
- */
+/** Maximum delay of the event loop. Users notice an echo after 100 ms; the other half is for the network. */
 const GOAL_MS = 50;
 const NODES = 4;
 const FROM_MS = Date.parse('2025-12-01T00:00:00Z');
@@ -157,7 +155,7 @@ async function measure(step: string, act: () => Promise<unknown>): Promise<void>
   const seconds = (performance.now() - began) / 1000;
   const { user, system } = process.cpuUsage(cpu);
   look();
-  // what came late is noticed by the next tick
+  // the next tick measures the delay
   await new Promise((resolve) => setTimeout(resolve, 50));
   clearInterval(sampling);
   const { own, idle } = await loop.stop();
@@ -199,7 +197,7 @@ function comparer(catalog: Catalog, index: IndexClient): { next(): Promise<void>
     close: () => index.close(),
     ask: async (operation: string, ask: never) => {
       if (operation === 'ids') compares = true;
-      // after a comparison there is nothing to do
+      // nothing is left to do after a comparison
       if (operation === 'tidy' && compares) isCompared.resolve();
       return index.ask(operation as 'tidy', ask);
     },

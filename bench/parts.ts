@@ -194,7 +194,7 @@ async function send(far: 'plain' | 'http2', port: number, bytes: number): Promis
   for (let sent = 0; sent < bytes; sent += PIECE) {
     under += 1;
     stream.write(piece, () => (under -= 1));
-    // what a turn of the event loop brings goes together, and no more than a few MB are under way
+    // data of one event-loop turn is sent together, with at most a few MB in flight
     do if (sent % (4 * PIECE) === 0 || under > STREAMS) await new Promise(setImmediate);
     while (under > STREAMS);
   }

@@ -130,7 +130,7 @@ async function measureLong(directory: string): Promise<void> {
   await page.context().close();
 }
 
-/** The median of five, each in a browser context that has nothing yet. */
+/** The median of five new browser contexts. */
 async function firstPicture(recorder: RunningRecorder, id: string): Promise<number> {
   const took: number[] = [];
   for (let count = 0; count < 5; count += 1) {
@@ -210,7 +210,7 @@ async function openPage(from: Browser): Promise<Page> {
   return context.newPage();
 }
 
-/** Looks at each frame; the page's policy forbids what playwright has for it. */
+/** Polls each frame, because the page's policy blocks playwright's own function. */
 async function until(page: Page, condition: string): Promise<void> {
   await page.evaluate(`new Promise((done) => {
     const look = () => (${condition} ? done() : requestAnimationFrame(look));

@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { createAckParser } from '../src/wire/recorder-api/ack.ts';
 
 export interface RecorderLoad {
-  /** Sessions take turns with them. */
+  /** URLs of the recorders; sessions are distributed in turn. */
   readonly urls: readonly string[];
   readonly mode: 'flood' | 'idle';
   readonly sessions: number;

@@ -1,4 +1,4 @@
-/** A recorder in a process of its own: `node recorder-server.ts <directory>`. Prints its URL; ends with its input. */
+/** A recorder process: `node recorder-server.ts <directory>`. Prints its URL, and exits at the end of its input. */
 import { createSilentLogger } from '../src/observe/logger.ts';
 import { createRecorder } from '../src/compose/recorder-parts.ts';
 

@@ -48,7 +48,7 @@ export interface IdleSample {
   readonly peakRssMb: number;
 }
 
-/** Runs the benchmark, prints its table and returns what is in it. */
+/** Runs the benchmark, prints its table and returns the results. */
 export async function benchRecorder({
   rounds,
   floodSeconds: seconds,
@@ -189,7 +189,7 @@ function cpuSeconds(pids: readonly number[]): number {
   return sum(seconds);
 }
 
-/** Samples the resident memory of processes, in MB; what they share counts for each of them. */
+/** Samples the resident memory of processes, in MB. Shared memory counts for each process. */
 function watchMemory(pids: readonly number[]): { stop(): readonly number[] } {
   const samples: number[] = [];
   const sample = (): void => {

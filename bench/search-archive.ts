@@ -125,7 +125,7 @@ export class SearchArchive {
       key: this.key(number),
       resizeOrder: 'columnsFirst',
       live: undefined,
-      // otherwise an index that is there looks as if every session of it had changed
+      // otherwise every session of an existing index would seem to have changed
       version: listedVersion(this.#listed(number)),
       pieces: [
         {

@@ -34,7 +34,7 @@ const { values } = parseArgs({
 const ROUNDS = Number(values.rounds ?? (values.quick ? 2 : 5));
 const FLOOD_SECONDS = values.quick ? 5 : 10;
 const IDLE_SECONDS = values.quick ? 5 : 20;
-/** More than an index takes in a round. */
+/** More than the index can read in a round. */
 const ARCHIVE = {
   sessions: 50_000,
   textBytes: 1e9,
@@ -42,7 +42,7 @@ const ARCHIVE = {
   toMs: Date.parse('2026-11-20T00:00:00Z'),
 };
 const SEED = 20_261_126;
-/** Of the 95 % interval of a ratio to the recorder without an index: what an index may cost. */
+/** Limits for the upper end of the 95 % interval of the ratio to a recorder without an index. */
 const GOALS = { ack: 1.25, cpu: 1.1 };
 
 type Variant = 'no index' | 'index that follows' | 'index that catches up';

@@ -285,7 +285,7 @@ function judgeBuild({ castBytes, cpuSeconds, tidyCpuSeconds, wallSeconds, indexB
   );
 }
 
-/** Puts the months together, as the indexer does when it has nothing else to do. @returns seconds of CPU */
+/** Merges the months, like an idle indexer. @returns seconds of CPU */
 async function tidy(): Promise<number> {
   const [writer, pids] = await startedBy(() => startIndexClient({ ...place, mayWrite: true }));
   const before = usageOf(pids)?.cpuSeconds ?? 0;
@@ -366,7 +366,7 @@ function mostRead(disk: readonly { readonly megabytes: number; readonly reads: n
   return `; at most ${megabytes.toFixed(1)} MB in ${Math.max(...disk.map(({ reads }) => reads))} reads`;
 }
 
-/** Starts a query process with nothing of the index in memory. */
+/** Starts a query process without cached pages of the index. */
 async function startCold(): Promise<IndexClient> {
   dropCache();
   return startIndexClient({ ...place, mayWrite: false });

@@ -96,7 +96,7 @@ const median = (values: readonly number[]): number =>
 async function compare(name: string, first: Question, second: Question): Promise<void> {
   const times: [number[], number[]] = [[], []];
   for (let round = -100; round < rounds; round += 1) {
-    // who is first changes, so that what comes first is no advantage
+    // the order alternates, so that the first request has no advantage
     const inTurn = round % 2 === 0 ? ([0, 1] as const) : ([1, 0] as const);
     for (const which of inTurn) {
       const took = await ask(which === 0 ? first : second);

@@ -94,7 +94,7 @@ const redraws = TRANSPORTS.map((transport): BenchCase => ({
   }),
 }));
 
-/** Short sessions, many of them: each must come whole, with exit code 0. */
+/** Many short sessions: the output of each must be complete, with exit code 0. */
 const wholes = TRANSPORTS.map((transport): BenchCase => ({
   name: `exec-many-${transport}`,
   title: `exec, 50 times each: 1 MB of text, 1 MB of random bytes, 2,000 lines on a terminal, ${NAMES[transport]}`,

@@ -134,7 +134,7 @@ const watches: BenchCase = {
   plan: (scale) => ({ kind: 'watches', watches: watchCount(scale), durationMs: scale.quick ? 2000 : 5000 }),
 };
 
-/** Lists come first: how much memory they take is a goal, and a process keeps what earlier cases took. */
+/** LIST cases run first, because their memory is a goal and a process keeps memory of earlier cases. */
 export const HTTP_CASES: readonly BenchCase[] = [
   ...lists,
   listsAtOnce,

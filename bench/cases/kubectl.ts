@@ -1,4 +1,4 @@
-/** A kubectl session against a real API server: what a person waits for. */
+/** A kubectl session with a real API server, as a user runs it. */
 import { readFileSync } from 'node:fs';
 import { findKubectls, runKubectl, type Kubectl } from '../../test/real/rig/kubectl.ts';
 import type { Bench } from '../harness/bench.ts';

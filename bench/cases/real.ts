@@ -1,6 +1,6 @@
 /**
- * Cases with a real API server and a real node's streaming behind the gateway: what the bench's own upstream is too
- * kind for.
+ * Cases with a real API server and real streaming of a node, which are slower than the upstream server of the
+ * benchmark.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ const RAMP_MS = 300;
 const POD = '/api/v1/namespaces/default/pods/shell';
 const LIST = `/api/v1/namespaces/${LARGE}/configmaps`;
 
-/** A case whose plan needs something of the cluster. */
+/** A case whose plan needs values of the cluster. */
 function realCase(
   benchmark: Omit<BenchCase, 'start' | 'run' | 'plan' | 'onlyFull'>,
   planOf: (bench: Bench, scale: Scale) => Promise<LoadPlan>,

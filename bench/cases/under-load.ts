@@ -1,4 +1,4 @@
-/** Cases of several kinds of load at the same time, and of what is before and after load. */
+/** Cases with several kinds of load at the same time, and before and after load. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { KEYS, STARTS, type BenchCase, type Scale } from '../harness/case.ts';
 import type { LoadPlan } from '../programs/plan.ts';

@@ -39,7 +39,7 @@ export interface BenchOptions {
 export interface RunningRecorder {
   readonly address: string;
   readonly pid: number;
-  /** Where it keeps recordings. */
+  /** Folder of its recordings. */
   readonly folder: string;
 }
 
@@ -126,11 +126,7 @@ export async function openBench(
   };
 }
 
-/**
- * Compiles the programs of a checkout: types are stripped once, not by each process as it starts (which costs memory as
- * well).
- * @returns where they are
- */
+/** Compiles the programs of a checkout, so that processes need not strip types at their start. @returns their folder */
 function compile(checkout: string): string {
   const modules = join(checkout, 'node_modules');
   const programs = join(modules, '.cache', 'tailcast', 'bench');

@@ -17,17 +17,17 @@ export interface BenchCase {
   readonly unit: Unit;
   /** Peers in the order of the table. An unavailable peer is skipped with a printed reason. */
   readonly peers: readonly PeerName[];
-  /** Left out of a quick run, unless it is named on the command line. */
+  /** True if a quick run omits the case, unless the command line names it. */
   readonly onlyFull?: boolean;
   /** Rounds when that is not the run's own number. */
   readonly rounds?: (scale: Scale) => number;
-  /** A fresh process for every round: where memory is what is measured. */
+  /** True if every round needs a new process, for cases that measure memory. */
   readonly fresh?: boolean;
   /** CPU time counts from the start of the process: with `fresh`. */
   readonly sinceStart?: boolean;
-  /** `onSteady` is the moment when all load has gone; then the memory of the whole process is shown. */
+  /** True if memory is measured after all load has stopped, when `onSteady` is called. */
   readonly atRest?: boolean;
-  /** Not for speed: requests per second mean nothing where the load is constant. */
+  /** True if the load is constant, so that requests per second have no meaning. */
   readonly constantLoad?: boolean;
   /**
    * Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count.

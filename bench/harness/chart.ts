@@ -1,4 +1,4 @@
-/** The picture of a run for the README: bars, drawn from the results and nothing else. */
+/** The chart of a run in the README: bars of the results. */
 import type { PeerName } from '../peers/peer.ts';
 import { figure } from './report.ts';
 import { rowOf, type RunResults } from './results.ts';
@@ -8,7 +8,7 @@ interface Panel {
   readonly groups: readonly (readonly [caseName: string, label: string])[];
   readonly peers: readonly PeerName[];
   readonly figure: 'rate' | 'cpu';
-  /** Bars are multiples of this peer's; none: plain figures. */
+  /** Proxy whose result is 1; undefined for absolute values. */
   readonly base?: PeerName;
   readonly unit: string;
 }

@@ -4,7 +4,7 @@ export interface Collections {
   /** Of the young generation. */
   readonly scavenges: number;
   readonly scavengeMs: number;
-  /** Of the whole heap; their time includes the steps of marking in between. */
+  /** Number of full collections; their time includes incremental marking. */
   readonly markCompacts: number;
   readonly markCompactMs: number;
   /** The longest that one of either kind took. */

@@ -9,7 +9,7 @@ export interface PeerComparison {
   readonly figures: readonly { readonly figure: ComparedFigure; readonly comparison: Comparison }[];
 }
 
-/** Those that a peer is compared with, where they take part. */
+/** Proxies that a proxy is compared with, if they take part. */
 const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   tailcast: ['direct', 'hop', 'tls-hop', 'go', 'go-h2', 'reference'],
   hop: ['direct'],
@@ -29,7 +29,7 @@ export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly Peer
       const other = rowOf(against);
       if (other === undefined) return [];
       const figures = COMPARED.flatMap((figure) => {
-        // the rate of a constant load means nothing
+        // the rate of a constant load has no meaning
         const comparison = constantLoad && figure === 'rate' ? undefined : compareRows(row, other, figure);
         return comparison === undefined ? [] : [{ figure, comparison }];
       });
@@ -57,7 +57,7 @@ const WORDS: Readonly<Record<ComparedFigure, { readonly above: string; readonly 
   restMb: COST,
 };
 
-/** `faster`, `slower`, `more`, `less`, or `cannot tell`. */
+/** Returns `faster`, `slower`, `more`, `less`, or `cannot tell`. */
 function wordFor(figure: ComparedFigure, { verdict }: Comparison): string {
   return verdict === 'unclear' ? 'cannot tell' : WORDS[figure][verdict];
 }

@@ -7,7 +7,7 @@ import { isMainThread, parentPort, Worker } from 'node:worker_threads';
 
 const RESOLUTION_MS = 10;
 
-/** Milliseconds that a loop came late. */
+/** Delay of an event loop, in milliseconds. */
 export interface Lateness {
   readonly p99: number;
   readonly most: number;

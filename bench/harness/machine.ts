@@ -1,4 +1,4 @@
-/** Where a run was made, and with which versions: figures mean nothing without. */
+/** Machine and versions of a run. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { cpus, release, totalmem } from 'node:os';

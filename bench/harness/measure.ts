@@ -1,4 +1,4 @@
-/** Runs one case: every peer in every round, so that what the machine does meanwhile hits all of them. */
+/** Runs one case with every proxy in every round, so that disturbances of the machine affect all of them. */
 import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -31,7 +31,7 @@ const REFERENCE_TIMEOUT_MS = 8_000;
 /** Number of consecutive failures after which a peer is skipped for the rest of the case. */
 const MAX_FAILURES = 2;
 
-/** @throws Error when a load on tailcast, or on nothing at all, goes wrong: then the figures mean nothing */
+/** @throws Error if a load on tailcast or on the direct connection fails, because the results are then invalid */
 export async function measureCase(
   benchmark: BenchCase,
   started: ReadonlyMap<PeerName, Peer>,
@@ -53,7 +53,7 @@ export async function measureCase(
       return undefined;
     }
   };
-  // the first round warms up and does not count: compilers of two languages would be what is measured
+  // the first round is a warm-up for the JIT compilers and does not count
   const first = benchmark.fresh === true || benchmark.constantLoad === true ? 0 : -1;
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that no peer always follows the same one
@@ -150,7 +150,7 @@ async function measureOnce(
   const owed = load.units * (benchmark.recordedBytesPerUnit ?? 0) * (1 - STILL_ON_THE_WAY);
   if (recordings !== undefined) await atLeast(recordings, stored + owed);
   const used = meter.stop();
-  // what the recorder still has to do would be taken from the peer that comes next
+  // otherwise the recorder's remaining work would slow down the next proxy
   if (recordings !== undefined) await restOf(recordings);
   const recorderUsed = recorderMeter?.stop();
   const recorderCpu =
@@ -187,7 +187,7 @@ function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Met
     // an idle measurement has no CPU per unit
     cpu: benchmark.atRest === true ? undefined : used && cpuPerUnit(used, load, benchmark),
     peakRssMb: used && used.peakRssBytes / 2 ** 20,
-    // of the few things of a quick run each would have a large share of what the process has anyway
+    // in a quick run the base memory of the process dominates the result
     memoryKb: scale.quick ? undefined : kbPerPiece(used?.steadyRssBytes),
     memoryAddedKb: kbPerPiece(used?.addedRssBytes),
     restMb: atRest(used?.steadyRssBytes),
@@ -195,11 +195,11 @@ function usageIn(load: LoadResult, benchmark: BenchCase, scale: Scale, used: Met
   };
 }
 
-/** Of a session that has just ended, this share may not have reached the disk. */
+/** Share of a finished session that may not have reached the disk. */
 const STILL_ON_THE_WAY = 0.1;
 const LOOK_MS = 50;
 const MAX_LOOKS = 180;
-/** Where the recorder keeps what is not finished. */
+/** Spool directory of the recorder. */
 const spoolOf = (folder: string): string => `${folder}.spool`;
 
 /** True if the recorder must have the output that passed the peer. */
@@ -207,7 +207,7 @@ function isLookedAt(benchmark: BenchCase, peer: Peer): boolean {
   return benchmark.recordedBytesPerUnit !== undefined && peer.recorder !== undefined;
 }
 
-/** Bytes on the recorder's disk, when it has sealed and stored what it was sent. */
+/** Bytes on the recorder's disk after it has stored the session. */
 async function restOf(folder: string): Promise<number> {
   let last = -1;
   for (let look = 0; look < MAX_LOOKS; look += 1) {
@@ -295,7 +295,7 @@ function roundsOf(samples: readonly (Sample | undefined)[]): NonNullable<Row['ro
   return Object.fromEntries(series.filter(([, values]) => values.some((value) => value !== null)));
 }
 
-/** Recordings would fill the disk; what is finished and lies there is not looked at again. */
+/** Removes finished recordings, which would fill the disk. */
 function dropRecordings(peers: ReadonlyMap<PeerName, Peer>): void {
   const folders = new Set([...peers.values()].flatMap(({ recorder }) => recorder?.folder ?? []));
   for (const folder of folders) {

@@ -2,7 +2,7 @@
 import { resetPeak, usageOf } from './usage.ts';
 
 export interface Meter {
-  /** Everything is open and under way: CPU time counts from here, and this is the memory that open things take. */
+  /** Called when all connections are open and in use. CPU time counts from here. */
   readonly steady: () => void;
   readonly stop: () => Metered | undefined;
 }
@@ -13,13 +13,13 @@ export interface Metered {
   /** The share of it that the busiest process has. */
   readonly busiest: number;
   readonly peakRssBytes: number;
-  /** When all was steady, and how much of it came since the beginning. */
+  /** Memory in the steady state, and its growth since the start. */
   readonly steadyRssBytes: number | undefined;
   readonly addedRssBytes: number | undefined;
 }
 
 /**
- * Begins to measure. `stop` gives nothing where there are no processes.
+ * Starts a measurement. `stop` returns undefined without processes.
  * @param sinceStart CPU time counts from the start of the processes
  */
 export function startMeter(pids: readonly number[], sinceStart = false): Meter {

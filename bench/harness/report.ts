@@ -6,7 +6,7 @@ import { GOALS, judge, verdictWord } from './goals.ts';
 
 type Column = readonly [head: string, cell: (row: Row) => string];
 
-/** The columns of a case's table; those without a figure are left out. */
+/** Columns of a case's table. Columns without results are omitted. */
 export function tableOf(result: CaseResult): { readonly head: readonly string[]; readonly rows: string[][] } {
   const direct = result.rows.find(({ peer }) => peer === 'direct');
   const go = result.rows.find(({ peer }) => peer === 'go');
@@ -67,7 +67,7 @@ function comparisonLine({ peer, against, figures }: PeerComparison): string {
   return `${peer} against ${against}: ${each.join(', ')}`;
 }
 
-/** The same as a table; empty where nothing can be compared. */
+/** The comparisons as a table; empty without comparable results. */
 function comparisonTable(result: CaseResult): string {
   const comparisons = comparisonsOf(result);
   const present = COMPARED.filter((name) =>
@@ -84,7 +84,7 @@ function comparisonTable(result: CaseResult): string {
   return `\n${markdownTable(['', ...present.map((name) => FIGURES[name])], rows)}\n`;
 }
 
-/** The whole run as Markdown. */
+/** The complete run as Markdown. */
 export function markdown(results: RunResults): string {
   const versions = Object.entries(results.versions).map(([name, version]) => `${name} ${version}`);
   const missing = Object.entries(results.missing).map(([name, why]) => `- ${name}: ${why}`);

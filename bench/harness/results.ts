@@ -49,23 +49,23 @@ export interface Row {
   readonly peer: PeerName;
   /** In `unit.rate`. */
   readonly rate: Spread;
-  /** In `unit.cpu`; none for the direct connection. */
+  /** In `unit.cpu`; undefined for the direct connection. */
   readonly cpu?: Spread;
   /** The same of the recorder that its sessions go to. */
   readonly recorderCpu?: Spread;
   readonly p50Ms?: Spread;
   readonly p99Ms?: Spread;
   readonly peakRssMb?: Spread;
-  /** The whole process divided by what is open. */
+  /** Memory of the process divided by the number of open connections. */
   readonly memoryKb?: Spread;
-  /** The same above what the process had before anything was open. */
+  /** The same without the memory of the process before the first connection. */
   readonly memoryAddedKb?: Spread;
-  /** When all load has gone, and how much of that it did not have before. */
+  /** Memory after all load has stopped, and its growth. */
   readonly restMb?: Spread;
   readonly restAddedMb?: Spread;
   /** CPU seconds of the load generator per second of load. */
   readonly loadCpu: Spread;
-  /** Every round of what can be compared; null where a round failed. */
+  /** Values of every round that can be compared; null for a failed round. */
   readonly rounds?: Readonly<Partial<Record<ComparedFigure, Rounds>>>;
   /** Rounds that failed, and how the last of them did. */
   readonly failed?: string;

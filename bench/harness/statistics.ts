@@ -1,11 +1,11 @@
-/** Medians and spreads, and what two series of rounds say about each other. */
+/** Medians, spreads, and comparisons of two series of rounds. */
 export interface Spread {
   readonly median: number;
   readonly lowest: number;
   readonly highest: number;
 }
 
-/** Undefined when there is nothing to sum up. */
+/** Undefined without values. */
 export function spreadOf(values: readonly (number | undefined)[]): Spread | undefined {
   const sorted = values
     .filter((value) => value !== undefined && Number.isFinite(value))
@@ -18,7 +18,7 @@ export function spreadOf(values: readonly (number | undefined)[]): Spread | unde
   return { median: (middle + below) / 2, lowest, highest };
 }
 
-/** A figure of one peer divided by that of another, taken in the same rounds. */
+/** Ratio of one proxy's result to another's in the same rounds. */
 export interface Comparison {
   /** Geometric mean over rounds. */
   readonly ratio: number;
@@ -27,7 +27,7 @@ export interface Comparison {
   readonly high: number;
   /** Rounds that both of them have. */
   readonly rounds: number;
-  /** `unclear` when one lies between `low` and `high`. */
+  /** `unclear` if 1 is between `low` and `high`. */
   readonly verdict: 'above' | 'below' | 'unclear';
 }
 

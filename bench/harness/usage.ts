@@ -52,13 +52,13 @@ export function readsOf(pid: number): { readonly diskBytes: number; readonly rea
   return { diskBytes: count('read_bytes'), reads: count('syscr') };
 }
 
-/** Lets the peak of memory begin anew (proc(5), clear_refs). */
+/** Resets the peak of memory (proc(5), clear_refs). */
 export function resetPeak(pids: readonly number[]): void {
   for (const pid of pids) {
     try {
       writeFileSync(`/proc/${pid}/clear_refs`, '5');
     } catch {
-      // not this system, or not ours: the peak is then that of the whole run
+      // another OS, or a process of another user: the peak is then that of the complete run
     }
   }
 }
@@ -72,7 +72,7 @@ export function familyOf(pid: number): readonly number[] {
       const parent = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]);
       children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
     } catch {
-      // it has ended meanwhile
+      // the process has exited
     }
   }
   const family = [pid];

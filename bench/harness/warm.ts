@@ -1,6 +1,6 @@
 /**
- * Loads a program that is compiled while it runs until it gets no faster. On two busy processors that takes V8 many
- * seconds: compilers have to wait for what they compile. A figure from before is one of compilers.
+ * Loads a program with a JIT compiler until its speed is stable. On two busy processors this takes V8 many seconds,
+ * because compiler threads wait for the processors. Earlier results would measure the compiler.
  */
 
 /** Minimum duration of one turn; a shorter load is repeated. */
@@ -20,9 +20,7 @@ export function isSettled(rates: readonly number[]): boolean {
   return earlier.length > 0 && Math.max(...last) <= Math.max(...earlier) * FASTER;
 }
 
-/**
- * How it went: how much faster the fastest turn was than the first, and whether more turns would bring next to nothing.
- */
+/** Speed-up of the fastest period over the first, and whether further periods would add little. */
 export interface Warmth {
   readonly seconds: number;
   readonly gain: number;

@@ -28,7 +28,7 @@ const LARGE_BYTES = 25_000;
 
 export interface Cluster {
   readonly kubernetes: Kubernetes;
-  /** For peers: a credential that can do nothing but impersonate. */
+  /** A kubeconfig for proxies, with only the right to impersonate. */
   readonly kubeconfig: string;
   /** Stores the response to a path in a file, and returns the path of the file. */
   answerTo(path: string): Promise<string>;
@@ -36,7 +36,7 @@ export interface Cluster {
 
 const clusters = new WeakMap<Bench, Promise<Cluster>>();
 
-/** @throws PeerMissingError where it cannot be built */
+/** @throws PeerMissingError if the cluster cannot be built */
 export function clusterOf(bench: Bench): Promise<Cluster> {
   const known = clusters.get(bench);
   if (known !== undefined) return known;

@@ -20,8 +20,8 @@ export class PeerSet {
   }
 
   /**
-   * The peers that can be had of those named; those that do not run yet are started at the same time.
-   * @param own for a case that starts peers of its own: they are not kept for others
+   * Returns the available proxies among those named, and starts missing ones at the same time.
+   * @param own for a case that starts its own proxies, which are not kept for other cases
    */
   async take(
     names: readonly PeerName[],

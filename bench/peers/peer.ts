@@ -2,7 +2,7 @@
 import type { Target } from '../programs/plan.ts';
 import type { RunningRecorder } from '../harness/bench.ts';
 
-/** The gateway of the other checkout of `--before`, and the recorder of that checkout. */
+/** Gateway and recorder of the checkout of `--before`. */
 export type BeforeName = `before${'' | '-recorded' | '-plain-recorded' | '-durable-first'}`;
 
 export type PeerName =
@@ -10,13 +10,13 @@ export type PeerName =
   /** The load generator and the upstream by themselves: the ceiling of everything else. */
   | 'direct'
   | 'tailcast'
-  /** Every session goes to the recorder, or does not run. */
+  /** With `enforceRecorder`. */
   | 'tailcast-recorded'
   /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
   | 'tailcast-plain-recorded'
-  /** Recorded, and nothing is shown before it is durable. */
+  /** Recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
-  /** Go's ReverseProxy, tuned, on two processors: what the goals are measured against. */
+  /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
   | 'go'
   /** The same with Go's default transport. */
   | 'go-default'
@@ -26,7 +26,7 @@ export type PeerName =
   | 'haproxy'
   /** HAProxy that forwards bytes without TLS: the minimum cost of an additional process. */
   | 'hop'
-  /** Node that ends TLS, begins it anew and looks at nothing in between: what a gateway in Node costs at least. */
+  /** A Node program that decrypts and encrypts TLS without parsing: the minimum cost of a gateway in Node. */
   | 'tls-hop'
   | 'reference'
   | 'reference-recorded';
@@ -38,9 +38,9 @@ export interface Peer {
   readonly pids: () => readonly number[];
   /** Where its sessions are recorded. */
   readonly recorder?: RunningRecorder;
-  /** Starts it anew, with nothing of what it has used so far; none where that makes no difference. */
+  /** Restarts the proxy with an empty state; undefined if that makes no difference. */
   readonly restart?: (onStopped?: () => void) => Promise<Peer>;
-  /** When it was started anew, by `performance.now()`. */
+  /** Time of the last restart, by `performance.now()`. */
   readonly startedAtMs?: number;
 }
 
@@ -51,7 +51,7 @@ const COUNTERPARTS: Partial<Record<PeerName, BeforeName>> = {
   'tailcast-durable-first': 'before-durable-first',
 };
 
-/** The peer that it is compared with under `--before`; undefined: none. */
+/** Returns the proxy to compare with under `--before`, or undefined. */
 export function counterpartOf(name: PeerName): BeforeName | undefined {
   return COUNTERPARTS[name];
 }

@@ -36,9 +36,7 @@ interface Running {
 const running = new WeakMap<Bench, Running>();
 const tailnets = new WeakMap<Bench, Promise<Tailnet>>();
 
-/**
- * There is one at a time, because it has one port: in front of another API server it takes the place of the one before.
- */
+/** Only one runs at a time, because it has a fixed port. Another API server replaces the previous one. */
 export async function startReference(
   name: ReferenceName,
   bench: Bench,

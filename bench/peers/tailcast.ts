@@ -9,7 +9,7 @@ interface Variant {
   readonly recorded: boolean;
   /** No TLS in front. */
   readonly plain: boolean;
-  /** Nothing is shown before it is durable. */
+  /** True for `--recorder-window 0`. */
   readonly durableFirst: boolean;
 }
 
@@ -42,7 +42,7 @@ export async function startTailcast(
   bench: Bench,
   kubeconfig: string = bench.kubeconfig,
 ): Promise<Peer> {
-  // all load comes from one user, who could by default not have that many shells
+  // all load comes from one user, who would exceed the default limit of shells
   const policy = join(bench.rig.folder, 'policy.yaml');
   writeFileSync(policy, 'sessions:\n  perUser: 1000\n');
   const { recorded, plain, durableFirst } = VARIANTS[name];

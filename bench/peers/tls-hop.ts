@@ -1,10 +1,10 @@
-/** A bare Node program that ends TLS on one side and begins it on the other, and looks at nothing in between. */
+/** A Node program that decrypts TLS on one side and encrypts it on the other, without parsing. */
 import type { Bench } from '../harness/bench.ts';
 import type { Target } from '../programs/plan.ts';
 import type { TlsHopProgram } from '../programs/tls-hop.ts';
 import type { Peer } from './peer.ts';
 
-/** @param to what it carries to */
+/** @param to destination */
 export async function startTlsHop(bench: Bench, to: Target): Promise<Peer> {
   const { ca, cert, key } = bench.files;
   const options: TlsHopProgram = { cert, key, port: to.port, ca: to.ca ?? ca };

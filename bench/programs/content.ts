@@ -37,7 +37,7 @@ const LINES = {
   json: (index: number, random: () => number) =>
     `{"metadata":{"name":"web-${hex(random())}","namespace":"default","uid":"${hex(random())}-${hex(random())}",` +
     `"resourceVersion":"${index}"},"status":{"phase":"Running","podIP":"10.${index & 255}.7.9"}},`,
-  // what a build prints: colours, times, paths
+  // output of a build: colours, times, paths
   ascii: (index: number, random: () => number) =>
     `\u001b[32m${(index / 100).toFixed(2)}\u001b[0m compiling module/${hex(random())}/file.ts "ok" in ${random() & 1023} ms\n`,
   utf8: (index: number, random: () => number) =>
@@ -66,7 +66,7 @@ function createRandom(seed: number): () => number {
   };
 }
 
-/** Compares a stream with what it should be, byte by byte. */
+/** Compares a stream with its expected content, byte by byte. */
 export class ContentCheck {
   readonly #block: Buffer;
   readonly #total: number;

@@ -12,7 +12,7 @@ export const LINE_BYTES = LINES_BLOCK.length / LINES_PER_BLOCK;
 
 export const PROMPT = Buffer.from('/ # ');
 
-/** A screen: cursor home, the time it was drawn (20 digits), then what `top` might show. */
+/** A screen: cursor home, the time (20 digits), then output like that of `top`. */
 export const REDRAW_BYTES = 4096;
 export const SCREEN_TIME_START = 3;
 export const SCREEN_TIME_END = 23;

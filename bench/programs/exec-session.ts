@@ -19,13 +19,13 @@ const STREAMS = 4;
 const CANCEL = 5;
 const WEBSOCKET_GUID = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11';
 
-/** A session as a program sees it. */
+/** A session from the view of a program. */
 export interface Session {
   readonly socket: Duplex;
   /** The frame that carries `bytes` as output. */
   frame(bytes: Uint8Array): Uint8Array;
   onInput: (bytes: Uint8Array) => void;
-  /** Says how it went and closes. */
+  /** Sends the exit status and closes the session. */
   exit(code: number): void;
 }
 
@@ -38,7 +38,7 @@ export interface SessionRequest {
 }
 
 /**
- * Answers the upgrade, and calls `begin` once the client has opened its streams: error, stdin, stdout, and stderr or
+ * Accepts the upgrade, and calls `begin` after the client has opened its streams: error, stdin, stdout, and stderr or
  * resize.
  */
 export function serveSession(
@@ -63,7 +63,7 @@ function serveSpdy(socket: Duplex, rest: Buffer, begin: (session: Session) => vo
     onInput: () => {},
     exit(code) {
       socket.write(data('error', statusOf(code), false));
-      // a Kubernetes server ends no stream: it resets them all, takes its leave and closes the connection
+      // a Kubernetes server does not end streams: it resets all of them, sends GOAWAY and closes the connection
       for (const streamId of ids.values())
         socket.write(encodeSpdyFrame({ kind: 'rstStream', streamId, status: CANCEL }));
       socket.end(encodeSpdyFrame({ kind: 'goaway', lastStreamId: 0, status: SPDY_GOAWAY.ok }));

@@ -16,11 +16,11 @@ export interface GatewayProgram {
   readonly key: string;
   readonly stateDirectory: string;
   readonly policy: string;
-  /** `host:port` of the recorder that every session must go to; none: nothing is recorded. */
+  /** `host:port` of the enforced recorder; undefined for no recording. */
   readonly recorder?: string;
-  /** Users see nothing before it is durable. */
+  /** True for `--recorder-window 0`. */
   readonly durableFirst?: boolean;
-  /** As behind `tailscale serve`: a PROXY header on every connection, and TLS ended in front of it. */
+  /** True for a PROXY header on every connection and no TLS, as behind `tailscale serve`. */
   readonly plain?: boolean;
 }
 

@@ -11,7 +11,7 @@ type WatchesPlan = Extract<LoadPlan, { readonly kind: 'watches' }>;
 
 const REQUESTS_PER_CONNECTION = 3;
 
-/** As kubectl does it: a connection, a few requests, gone. Counts connections. */
+/** Short connections like those of kubectl, with a few requests each. Counts connections. */
 export async function loadHandshakes(target: Target, plan: HandshakesPlan): Promise<LoadResult> {
   const exchange = createExchange('small');
   const latencies: number[] = [];

@@ -1,4 +1,4 @@
-/** The client of exec sessions: what kubectl does on the wire, without kubectl's own cost. */
+/** Client of exec sessions with the protocol of kubectl and without its cost. */
 import type { Socket } from 'node:net';
 import { createHeaderDeflater } from '../../src/wire/spdy/headers.ts';
 import { createSpdyParser, encodeSpdyFrame } from '../../src/wire/spdy/frame.ts';
@@ -45,7 +45,7 @@ interface Session {
   type(bytes: Uint8Array): void;
 }
 
-/** Runs the plan. @throws Error when output is not what was sent, or a session does not end with exit code 0 */
+/** Runs the plan. @throws Error if the output is wrong, or a session does not end with exit code 0 */
 export async function loadExec(target: Target, plan: ExecPlan, onSteady: () => void): Promise<LoadResult> {
   const { work } = plan;
   const before = process.cpuUsage();
@@ -171,7 +171,7 @@ async function idle(
   return { units: work.sessions, seconds };
 }
 
-/** Every shell gets a key so often, they take turns; what a key took counts from the moment it was due. */
+/** Types keys in all shells in turn. The time of a key counts from its due time. */
 async function echoes(
   target: Target,
   transport: Transport,
@@ -181,7 +181,7 @@ async function echoes(
   const latencies: number[] = [];
   const wrong = Promise.withResolvers<never>();
   wrong.promise.catch(() => {});
-  /** When each key was due that has not come back, by shell. */
+  /** Due times of keys without an echo, by shell. */
   const due: number[][] = Array.from({ length: sessions }, () => []);
   const { shells, broken } = await openShells(target, transport, sessions, (shell, chunk) => {
     for (const letter of chunk) {
@@ -198,7 +198,7 @@ async function echoes(
     const dueAt = startedAt + key * gap;
     const early = dueAt - performance.now();
     if (early > 0) await Promise.race([sleep(early), broken, wrong.promise]);
-    // a timer may come a little early
+    // a timer may fire slightly early
     due[key % sessions]?.push(Math.min(dueAt, performance.now()));
     shells[key % sessions]?.type(Uint8Array.of(LETTER));
   }
@@ -335,7 +335,7 @@ async function start(
     : speakWebSocket(socket, first, onOutput);
 }
 
-/** Asks for the upgrade; resolves with what came behind the 101. */
+/** Sends the upgrade request. Resolves with the bytes after the 101. */
 function upgrade(
   socket: Socket,
   transport: Transport,

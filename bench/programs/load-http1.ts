@@ -26,7 +26,7 @@ export interface Exchange {
   check(): BodyCheck;
 }
 
-/** Compares a body with what it must be. */
+/** Compares a body with its expected content. */
 type BodyCheck = Pick<ContentCheck, 'received' | 'complete' | 'push'>;
 
 const COMMON =

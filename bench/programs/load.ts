@@ -1,6 +1,6 @@
 /**
- * The load generator: one process for a whole run, so that it is as warm for the last peer as for the first. Takes a
- * plan per line and prints what came of it (`plan.ts`).
+ * The load generator: one process for a complete run, so that its JIT state is the same for all proxies. Reads a plan
+ * per line and prints the result (`plan.ts`).
  */
 import { createInterface } from 'node:readline';
 import { loadHandshakes, loadWatches } from './load-connections.ts';
@@ -28,7 +28,7 @@ function run(target: Target, plan: LoadPlan, onSteady: () => void): Promise<Load
   }
 }
 
-/** Each of them says once that it is steady, if it does at all; a plan of requests without a ramp does not. */
+/** Each plan reports its steady state once, except plans of requests without a ramp. */
 async function together(
   target: Target,
   plans: readonly LoadPlan[],

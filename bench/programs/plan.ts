@@ -1,10 +1,10 @@
 /** Messages to and from the load generator. */
 import type { Content } from './content.ts';
 
-/** Where the load goes. */
+/** Destination of the load. */
 export interface Target {
   readonly port: number;
-  /** CA of the server certificate; none: plain text. */
+  /** CA of the server certificate; undefined for plain text. */
   readonly ca?: string;
   /** Sent before anything else, e.g. a PROXY header. */
   readonly preamble?: string;
@@ -22,9 +22,7 @@ export type LoadPlan =
       readonly streams?: number;
       /** Reads no faster than this, on each connection. */
       readonly bytesPerSecond?: number;
-      /**
-       * How long all connections are under way before anything counts; none: everything after the handshakes counts.
-       */
+      /** Time in use before the measurement starts; undefined: the measurement starts after the handshakes. */
       readonly rampMs?: number;
       /** Pause of a connection after each response. */
       readonly pauseMs?: number;
@@ -38,7 +36,7 @@ export type LoadPlan =
       readonly transport: Transport;
       readonly work: ExecWork;
     }
-  /** All of these at the same time; steady when those of them are that say so. */
+  /** Runs all of these at the same time. Steady when all that report it are. */
   | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
 /** Kind of request and response. */
@@ -47,7 +45,7 @@ export type Answer = 'small' | 'list-chunked' | 'list-length' | 'list-gzip' | 'p
 /** The direct response of a real API server to a request. */
 export interface KnownAnswer {
   readonly path: string;
-  /** A file with the body. Of a list, what comes before its items may differ: it names the moment. */
+  /** File with the expected body. The start of a list may differ before its items, because it contains the time. */
   readonly body: string;
   readonly counts: 'requests' | 'bytes';
 }
@@ -63,7 +61,7 @@ export type ExecWork =
       /** Where a real node has just that. */
       readonly file?: string;
     }
-  /** Short lines on a terminal, each in a frame of its own. */
+  /** Short lines on a terminal, each in its own frame. */
   | { readonly kind: 'lines'; readonly lines: number }
   /** A full-screen program that redraws; `sessions` of them. */
   | {
@@ -76,9 +74,9 @@ export type ExecWork =
   | { readonly kind: 'idle'; readonly sessions: number; readonly durationMs: number }
   /** Runs each of these sequentially, a number of times. Every session is checked up to its exit code. */
   | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
-  /** Keys pressed one after the other, each waiting for its echo. */
+  /** Keys in sequence, each after the echo of the previous one. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }
-  /** The same in many shells at once, a key every so often in each. */
+  /** Keys in many shells at the same time, at a fixed rate. */
   | {
       readonly kind: 'echoes';
       readonly sessions: number;
@@ -87,7 +85,7 @@ export type ExecWork =
     };
 
 export interface LoadResult {
-  /** Requests, bytes, lines, sessions, keys: what the case counts. */
+  /** Number of requests, bytes, lines, sessions or keys. */
   readonly units: number;
   readonly seconds: number;
   readonly p50Ms?: number;
@@ -98,7 +96,7 @@ export interface LoadResult {
 
 /** Lines from the load generator. */
 export type LoadMessage =
-  /** Everything is open and under way: the moment to look at memory and CPU time. */
+  /** Sent when all connections are open and in use. */
   { readonly steady: true } | { readonly result: LoadResult } | { readonly error: string };
 
 /** Percentiles of latencies. */

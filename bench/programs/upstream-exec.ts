@@ -1,4 +1,4 @@
-/** Programs of the benchmark's API server, whose output is known. */
+/** Programs of the benchmark's API server with known output. */
 import type { TLSSocket } from 'node:tls';
 import { BLOCK_BYTES, createBlock, type Content } from './content.ts';
 import { LINES_BLOCK, LINE_BYTES, PROMPT, SCREEN, SCREEN_TIME_START } from './exec-content.ts';
@@ -7,7 +7,7 @@ import { serveSession, type Session } from './exec-session.ts';
 /** Maximum size of a read from a container in a Kubernetes server, and of one frame. */
 const FRAME_BYTES = 32 * 1024;
 
-/** Answers the upgrade and runs the command it names. `rest`: bytes behind the request's head. */
+/** Accepts the upgrade and runs its command. `rest`: bytes after the request's head. */
 export function serveExec(socket: TLSSocket, head: string, rest: Buffer): void {
   const [line = ''] = head.split('\r\n');
   const query = new URLSearchParams(line.slice(line.indexOf('?') + 1, line.lastIndexOf(' ')));
@@ -76,7 +76,7 @@ function redraw(session: Session, perSecond: number, count: number): void {
   session.socket.once('close', () => clearInterval(timer));
 }
 
-/** Shows a prompt and echoes what is typed, until Ctrl-D. */
+/** Prints a prompt and echoes input until Ctrl-D. */
 function shell(session: Session): void {
   session.onInput = (bytes) => {
     if (bytes.includes(4)) session.exit(0);

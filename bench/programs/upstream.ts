@@ -97,7 +97,7 @@ function once<T>(make: () => T): () => T {
   return () => (made ??= { value: make() }).value;
 }
 
-/** Serves the requests of one connection, one after the other. */
+/** Serves the requests of one connection sequentially. */
 function serve(socket: TLSSocket): void {
   let pending: Buffer = Buffer.alloc(0);
   let body: ContentCheck | undefined;
@@ -126,7 +126,7 @@ function serve(socket: TLSSocket): void {
       pending = rest;
     }
   };
-  /** Returns what comes behind the body. */
+  /** Returns the bytes after the body. */
   const takeBody = (bytes: Buffer, check: ContentCheck): Buffer => {
     const end = Math.min(bytes.length, POST_BYTES - check.received);
     check.push(bytes, 0, end);

@@ -1,6 +1,6 @@
 /** Content of the soak's API server. A number determines it, so that both ends can check it. */
 
-/** Program in a pod whose output is known. */
+/** A program in a pod with known output. */
 export const SHELL = 'soak-shell';
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 export const WATCH_PATH = '/api/v1/namespaces/default/pods?watch=true';
@@ -16,7 +16,9 @@ export const SMALL_BODY = Buffer.from(
 const LEAST_BYTES = 1500;
 const MOST_BYTES = 9000;
 
-/** The whole output of a shell: valid UTF-8, lines of different lengths, colours, and characters of up to 4 bytes. */
+/**
+ * The complete output of a shell: valid UTF-8, lines of different lengths, colours, and characters of up to 4 bytes.
+ */
 export function shellOutput(shell: number): Buffer {
   const bytes = LEAST_BYTES + ((shell * 2_654_435_761) % (MOST_BYTES - LEAST_BYTES));
   const lines: string[] = [];

@@ -1,4 +1,4 @@
-/** The soak's clients, a process of its own: shells, watches, requests, and connections that come and go. */
+/** Clients of the soak test in their own process: shells, watches, requests and short connections. */
 import { readFileSync } from 'node:fs';
 import { Agent, get } from 'node:https';
 import { connect } from 'node:tls';
@@ -25,7 +25,7 @@ export interface LoadReport {
   readonly events: number;
   readonly requests: number;
   readonly connections: number;
-  /** The first of what went wrong. */
+  /** The first errors. */
   readonly faults: readonly string[];
   readonly faultCount: number;
   readonly ended: boolean;

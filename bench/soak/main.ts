@@ -224,7 +224,7 @@ interface Listed {
   readonly result?: string;
 }
 
-/** Each shell has one recording, and its output is what the API server sent. */
+/** Each shell has one recording with the output of the API server. */
 async function checkRecordings(url: string, sent: ReadonlyMap<number, ShellSent>): Promise<void> {
   const found = new Map<number, Listed>();
   for (let cursor = ''; ;) {

@@ -8,7 +8,7 @@ export interface Sample {
   readonly fds: number;
   /** From their metrics; undefined if the metrics were unavailable. */
   readonly heapBytes: number | undefined;
-  /** Buffers and what else JavaScript keeps outside of its heap. */
+  /** Memory outside V8's heap, for example buffers. */
   readonly externalBytes: number | undefined;
   readonly handles: number | undefined;
 }
@@ -17,7 +17,7 @@ export type Quantity = Exclude<keyof Sample, 'seconds'>;
 
 export interface Trend {
   readonly quantity: Quantity;
-  /** Over the whole window, as the fitted line says. */
+  /** First and last value of the fitted line. */
   readonly from: number;
   readonly to: number;
   readonly allowed: number;
@@ -36,12 +36,12 @@ const ALLOWED: Readonly<Record<Quantity, { readonly share: number; readonly leas
   rssBytes: { share: 0.1, least: 24 * 1024 ** 2 },
   heapBytes: { share: 0.15, least: 12 * 1024 ** 2 },
   externalBytes: { share: 0.15, least: 12 * 1024 ** 2 },
-  // shells come and go, each with some
+  // shells start and stop, each with several file descriptors
   fds: { share: 0.08, least: 40 },
   handles: { share: 0.03, least: 30 },
 };
 
-/** @throws Error when a process has gone */
+/** @throws Error if a process has exited */
 export function usageOf(pids: readonly number[]): Pick<Sample, 'rssBytes' | 'fds'> {
   let rssBytes = 0;
   let fds = 0;

@@ -1,4 +1,4 @@
-/** A recorder that keeps archives, over a directory and over a bucket: whoever reads sees plain bytes. */
+/** A recorder with archives in a directory and in a bucket: readers get the plain bytes. */
 import { randomBytes } from 'node:crypto';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -44,7 +44,7 @@ async function kill({ child }: RecorderProcess): Promise<void> {
   await exited;
 }
 
-/** Lines of a session: events, and annotations at random places. `seed` makes sessions tell apart. */
+/** Lines of a session: events, and annotations at random positions. `seed` makes sessions distinguishable. */
 function* sessionLines(seed: number): Generator<string> {
   yield HEADER.replace('"sh -i"', `"session ${seed}"`);
   yield `{"kind":"session","id":"${seed}","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n`;
@@ -57,7 +57,7 @@ function* sessionLines(seed: number): Generator<string> {
   }
 }
 
-/** Sends lines in pieces that respect no line, until the connection breaks. Resolves with what was sent. */
+/** Sends lines in arbitrary pieces until the connection breaks. Resolves with the sent bytes. */
 async function flood(upload: Upload, seed: number): Promise<string> {
   let sent = '';
   let rest = '';
@@ -77,7 +77,7 @@ async function flood(upload: Upload, seed: number): Promise<string> {
   return sent;
 }
 
-/** The body an upload must have had, put together again from cast and notes. */
+/** Reconstructs the body of an upload from cast and notes. */
 async function rebuild(directory: string, { key }: Recording, uploadedHeader: string): Promise<string> {
   const cast = await readFile(join(directory, key), 'utf8');
   const notes = await readFile(join(directory, key.replace('.cast', '.notes')), 'utf8').catch(() => '');
@@ -215,7 +215,7 @@ describe('a recorder that is killed', () => {
 describe('a disk that takes no more', () => {
   it('ends the session with one error frame and keeps what is durable', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'tsrecorder-full-'));
-    // files of at most 64 KiB: the kernel refuses what goes beyond
+    // files of at most 64 KiB: the kernel rejects larger writes
     const process = await spawnRecorder(directory, 128);
     const upload = openUpload(process);
     const sent = flood(upload, 5);

@@ -28,7 +28,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
-/** @returns the id of what the recorder keeps of `lines` */
+/** @returns the id of the recording of `lines` */
 async function keep(...lines: readonly (string | Uint8Array)[]): Promise<string> {
   const upload = openUpload(rig.recorder, { 'tailcast-session': `s${(sessions += 1)}` });
   for (const line of lines) upload.write(line);

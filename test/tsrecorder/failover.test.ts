@@ -46,7 +46,7 @@ const NOTES = [...LINES.entries()].flatMap(([index, line]): readonly object[] =>
 });
 const JOURNAL = [...NOTES, { end: { castBytes: CAST.length } }];
 
-/** What a recorder gives out as the notes of a recording, after their first line. */
+/** Notes of a recording in the API, without the first line. */
 async function notesOf(rig: Rig, id: string): Promise<readonly unknown[]> {
   const { status, body } = await rig.get(`/api/v1/recordings/${id}/notes`);
   expect(status).toBe(200);
@@ -85,7 +85,7 @@ async function uploadPart(rig: Rig, number: number, from: number, to: number): P
   await upload.over;
 }
 
-/** Recorders on one store, each with a spool of its own. */
+/** Recorders with one store and separate spools. */
 async function createReplicas(
   count: number,
   resumeGraceMs = 20,
@@ -168,9 +168,9 @@ describe('a session that goes on at another recorder', () => {
     const [one, two, three] = replicas.rigs as [Rig, Rig, Rig];
     await uploadPart(one, 1, 0, 5);
     await uploadPart(two, 2, 4, 9);
-    // nothing of what the second had was acknowledged to the gateway
+    // no bytes of the second recorder were acknowledged to the gateway
     await uploadPart(three, 3, 4, 10);
-    // the first one comes back: it lacks what the others have
+    // the first recorder restarts and lacks bytes of the others
     await uploadPart(one, 4, 9, LINES.length);
     const recording = await until(async () => {
       const [only, ...others] = await three.list();
@@ -326,7 +326,7 @@ describe('a session that was over when its recorder was lost', () => {
     await one.recorder.close();
     const spool = join(one.directory, '.spool-0');
     const notes = (await readdir(spool)).find((name) => name.endsWith('.notes'))!;
-    // the last thing that is written before the recording goes into the store
+    // the last write before the recording is stored
     await appendFile(join(spool, notes), encodeEnd(CAST.length));
     const again = await one.restart();
     await uploadPart(two, 2, LINES.length - 1, LINES.length);

@@ -1,4 +1,6 @@
-/** Objects that somebody without a key writes to the store: they hide no recording, and they become part of no recording. */
+/**
+ * Objects that an attacker without a key writes to the store: they hide no recording, and no recording includes them.
+ */
 import { mkdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -33,7 +35,7 @@ async function put(rig: Rig, name: string, content: string): Promise<void> {
   await writeFile(path, content);
 }
 
-/** Writes an unsigned recording at `time` whose sidecar is a copy of that of `of`. @returns its id */
+/** Writes an unsigned recording at `time` with a copy of the sidecar of `of`. @returns its id */
 async function forge(rig: Rig, of: Recording, time: string, text: string, part: object): Promise<string> {
   const sidecar = JSON.parse(await readFile(join(rig.directory, of.key.replace(/cast$/, 'json')), 'utf8'));
   const cast = `${STORED_HEADER}[1,"o","${text}"]\n`;

@@ -21,7 +21,7 @@ async function listed(read: URL | string): Promise<readonly { readonly id: strin
   return ((await answer.json()) as { recordings: { id: string }[] }).recordings;
 }
 
-/** @returns the id of a whole recording */
+/** @returns the id of a complete recording */
 async function uploaded(recorder: Rig['recorder']): Promise<string> {
   await uploadWhole(recorder, HEADER);
   const [first] = await listed(recorder.readUrl);

@@ -1,4 +1,4 @@
-/** What is said of sessions whose acknowledged bytes are gone when a recorder that was killed comes back. */
+/** Reports about sessions whose acknowledged bytes are missing when a killed recorder restarts. */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, mkdtemp, readFile, readdir, rename, rm, truncate } from 'node:fs/promises';
@@ -44,7 +44,7 @@ async function killRecorder(lines = 3): Promise<Killed> {
   return { directory, spool, sessions: names.map((name) => join(spool, name.slice(0, -5))), acked };
 }
 
-/** A recorder comes back and stores what there is; then an auditor asks, an hour later. */
+/** Restarts a recorder, which stores the remaining sessions, and verifies the store one hour later. */
 async function comeBack({ directory }: Pick<Killed, 'directory'>, stored: number): Promise<VerifyReport> {
   const rig = await createRig({ timing: { resumeGraceMs: 1 } }, directory);
   await until(async () => {
@@ -62,12 +62,12 @@ async function clean({ directory, spool }: Killed): Promise<void> {
   await rm(spool, { recursive: true, force: true });
 }
 
-/** As somebody would copy it: without the lock of the process that has it. */
+/** Copies a store without the lock of the running process. */
 async function copyWhole(from: string, to: string): Promise<void> {
   await cp(from, to, { recursive: true, filter: (path) => !path.endsWith('/owner') });
 }
 
-/** What the store has of the end of the log. */
+/** End of the log in the store. */
 async function tailOf(directory: string): Promise<string> {
   const folder = join(directory, '.evidence', 'tails');
   const [name = ''] = await readdir(folder).catch(() => []);

@@ -1,4 +1,7 @@
-/** A recorder in a process of its own, to be killed: `node recorder-process.ts <directory> [<port> <grace ms> <mark ms>]`. Prints its URL. */
+/**
+ * A recorder process for tests that kill it: `node recorder-process.ts <directory> [<port> <grace ms> <mark ms>]`.
+ * Prints its URL.
+ */
 import { createSilentLogger } from '../../src/observe/logger.ts';
 import { createRecorder } from '../../src/compose/recorder-parts.ts';
 

@@ -28,14 +28,14 @@ export const UPLOADER = {
   nodeName: 'gateway.tail1.ts.net',
 } as const;
 
-/** A header as the reference's API proxy sends it, with an id beyond 2^53 and a key nobody knows. */
+/** A header of the reference's API proxy, with an id above 2^53 and an unknown key. */
 export const HEADER =
   '{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"sh -i","srcNode":"laptop.tail1.ts.net",' +
   '"srcNodeID":"nA1CNTRL","srcNodeUserID":16793133573424021,"srcNodeUser":"a@example.com","env":null,"sshUser":"",' +
   '"localUser":"","connectionID":"","kubernetes":{"PodName":"web-0","Namespace":"prod","Container":"app",' +
   '"SessionType":"exec"},"future": {"x" : [1, 2]}}\n';
 
-/** The same as it is stored for {@link UPLOADER}. */
+/** The stored header for {@link UPLOADER}. */
 export const STORED_HEADER = HEADER.replace(
   '}}\n'.slice(1),
   ',"dstNode":"gateway.tail1.ts.net","dstNodeID":"nGATE1CNTRL"}\n',
@@ -45,7 +45,7 @@ export interface Rig extends AsyncDisposable {
   readonly directory: string;
   readonly spool: string;
   readonly recorder: RunningRecorder;
-  /** The same directories, another process as it were. */
+  /** Restarts the recorder with the same directories. */
   restart(options?: Partial<RecorderOptions>): Promise<Rig>;
   get(path: string, headers?: Record<string, string>, method?: string): Promise<Answer>;
   list(query?: string): Promise<readonly Recording[]>;
@@ -57,7 +57,7 @@ export interface Answer {
   readonly body: string;
 }
 
-/** Recorders of one directory have one evidence key, as `docs/evidence.md` asks for. */
+/** Recorders of one directory share one evidence key, as `docs/evidence.md` requires. */
 export async function createRig(options: Partial<RecorderOptions> = {}, directory?: string): Promise<Rig> {
   const root = directory ?? (await mkdtemp(join(tmpdir(), 'tsrecorder-')));
   // the key of the recorder that has its spool in the default place
@@ -98,7 +98,7 @@ export async function createRig(options: Partial<RecorderOptions> = {}, director
   };
 }
 
-/** One HTTP/1.1 exchange on a connection of its own. */
+/** One HTTP/1.1 request on a new connection. */
 export function request(
   { address }: RunningRecorder,
   options: { path: string; method?: string; headers?: Record<string, string>; body?: string | Uint8Array },
@@ -152,12 +152,12 @@ export function openUpload(
 ): Upload {
   if (Object.keys(headers).length === 0) return openPost(recorder);
   if (headers['tailcast-frames'] !== undefined) return openUpgrade(recorder, headers);
-  // a recorder takes the place in frames as it is given
+  // a recorder accepts the position in frames
   const fields = { ...headers, 'tailcast-frames': headers['tailcast-offset'] ?? '0' };
   return openUpgrade(recorder, fields, framesOfLines(Number(headers['tailcast-preamble'] ?? 0)));
 }
 
-/** Makes frames of whole lines behind a preamble; half a line waits for its rest. */
+/** Encodes complete lines as frames after a preamble. An incomplete line waits for its rest. */
 function framesOfLines(preambleBytes: number): (written: Buffer) => Buffer {
   let preambleLeft = preambleBytes;
   let rest: Buffer = Buffer.alloc(0);
@@ -177,7 +177,7 @@ function withoutFrames({ ack, error }: Ack): Ack {
   return { ack, ...(error === undefined ? {} : { error }) };
 }
 
-/** What both protocols tell of an answer. */
+/** The response data of both protocols. */
 function createAnswer(onlyLines = false) {
   const acks: Ack[] = [];
   const waiting = new Set<() => void>();
@@ -247,7 +247,7 @@ function openPost({ url }: Pick<RunningRecorder, 'url'>): Upload {
   };
 }
 
-/** `GET /v2/record` and an upgrade. What is written waits for the 101. */
+/** `GET /v2/record` with an upgrade. Written data waits for the 101 response. */
 function openUpgrade(
   { url }: Pick<RunningRecorder, 'url'>,
   headers: Record<string, string>,
@@ -304,7 +304,7 @@ function headersOf({ statusCode = 0, headers }: IncomingMessage): AnswerHeaders 
   return Object.assign({ ':status': statusCode }, headers);
 }
 
-/** Uploads a whole session and waits for the end of the answer. */
+/** Uploads a complete session and waits for the end of the response. */
 export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: string): Promise<Upload> {
   const upload = openUpload(recorder);
   upload.write(body);
@@ -313,7 +313,7 @@ export async function uploadWhole(recorder: Pick<RunningRecorder, 'url'>, body: 
   return upload;
 }
 
-/** Polls until `probe` gives something; for states that nothing announces. */
+/** Polls until `probe` returns a value; for states without an event. */
 export async function until<T>(probe: () => Promise<T | undefined>): Promise<T> {
   for (;;) {
     const found = await probe();

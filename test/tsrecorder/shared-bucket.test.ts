@@ -26,7 +26,7 @@ const FAST = {
   storeRetryMs: 20,
 } as const;
 
-/** Recorders on one bucket with one evidence key; each has a machine of its own. */
+/** Recorders with one bucket and one evidence key, each with its own disk. */
 async function createSite(): Promise<
   AsyncDisposable & {
     readonly bucket: MemoryBucket;
@@ -72,7 +72,7 @@ async function begin(
 const names = (bucket: MemoryBucket, prefix: string): string[] =>
   [...bucket.objects.keys()].filter((name) => name.startsWith(prefix));
 
-/** The bytes of casts that are copied and that a signed statement covers: others are not taken over. */
+/** Copied bytes of casts that a signed statement covers. Other bytes are not taken over. */
 const copied = (bucket: MemoryBucket): string =>
   names(bucket, '.open/')
     .filter((name) => name.endsWith('/proof'))
@@ -116,7 +116,7 @@ describe('recorders that share a bucket', () => {
 
   it('copy long sessions in segments, each byte about once', async () => {
     await using site = await createSite();
-    // a recorder that lost its lease on a busy machine would copy everything anew
+    // a recorder that lost its lease on a busy machine would copy everything again
     const one = await site.recorder({ timing: { ...FAST, leaseMs: 60_000 } });
     const upload = await begin(one, HEADER);
     const line = `[1,"o","${'x'.repeat(400_000)}"]\n`;

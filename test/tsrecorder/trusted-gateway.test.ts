@@ -24,7 +24,9 @@ afterEach(async () => {
   rig = undefined;
 });
 
-/** A recorder that lets alice see one namespace and the gateway itself nothing, with a recording of each kind. */
+/**
+ * A recorder with one visible and one hidden recording: alice may read one namespace, and the gateway may read nothing.
+ */
 async function recorderFor(caller: Viewer, trustedGateways: readonly string[]): Promise<Rig> {
   rig = await createRig({
     identifyViewer: async () => caller,

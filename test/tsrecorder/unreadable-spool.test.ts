@@ -24,7 +24,7 @@ describe('a spool that cannot be read', () => {
     await using rig = await createRig({ timing: { ...TIMING, resumeGraceMs: 60_000 } });
     const spool = await stopped(rig);
     await rename(`${spool}.cast`, `${spool}.aside`);
-    // opening it fails, whoever asks
+    // every user fails to open it
     await symlink(`${spool}.cast`, `${spool}.cast`);
     const registry = new Registry();
     await using again = await rig.restart({ registry, timing: TIMING });
@@ -38,7 +38,7 @@ describe('a spool that cannot be read', () => {
     expect(await registry.getSingleMetricAsString('tailcast_recorder_sessions')).toContain(
       'state="unreadable"} 1',
     );
-    // in one step: a recorder that looks in between would find a spool that has lost its cast
+    // atomically, because a recorder must not find a spool without its cast
     await rename(`${spool}.aside`, `${spool}.cast`);
     const recovered = await until(async () =>
       (await again.list()).find(({ state }) => state === 'interrupted'),

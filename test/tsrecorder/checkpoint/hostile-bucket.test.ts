@@ -20,7 +20,7 @@ const TIMING = {
 const MADE_UP = 'fedcba9876543210';
 const KEY: RecordingKey = { nodeId: 'nGATE1CNTRL', time: '2026-07-29T10:44:42.000000001Z' };
 
-/** Recorders on one bucket with one evidence key, each with a spool of its own. */
+/** Recorders with one bucket, one evidence key and separate spools. */
 async function createSite(): Promise<
   AsyncDisposable & { readonly bucket: MemoryBucket; recorder(): Promise<Rig>; rounds(): Promise<void> }
 > {
@@ -39,7 +39,7 @@ async function createSite(): Promise<
       rigs.push(rig);
       return rig;
     },
-    /** Resolves after so many rounds that every claim has stood for longer than a lease. */
+    /** Resolves when every claim is older than a lease. */
     async rounds() {
       const goal = listings + 12;
       await until(async () => (listings >= goal ? true : undefined));

@@ -34,7 +34,7 @@ const STEPS = 30;
 const FORGED = 'forged-by-the-hostile-writer';
 
 interface Hostile {
-  /** Adds objects, and leaves those of the recorders alone. */
+  /** Adds objects without changing those of the recorders. */
   add(): Promise<void>;
   /** Changes, replaces and removes objects of the recorders. */
   harm(): Promise<void>;
@@ -42,7 +42,7 @@ interface Hostile {
   forgeInPlace(): void;
 }
 
-/** Somebody who can write everything in the bucket, remembers all of it, and has a key that nobody trusts. */
+/** An attacker who can write to the bucket, remembers all objects, and has an untrusted key. */
 function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
   const key = generateSigningKey();
   const memory: Map<string, Buffer>[] = [];
@@ -53,7 +53,7 @@ function createHostile({ bucket, nowMs }: Site, random: Random): Hostile {
     bucket.objects.set(name, { content: Buffer.from(content), modifiedAtMs: nowMs() });
   };
 
-  /** A session that never happened: with nothing that is signed, or with all of it, by the wrong key. */
+  /** A forged session, unsigned or signed with the wrong key. */
   function forgeSession(isSigned: boolean): void {
     const owner = madeUp();
     const of = {
@@ -240,7 +240,7 @@ async function copy(world: World, at: 0 | 1): Promise<void> {
     if (each.at === at && !each.isEnded) each.copied = each.session.cast().length;
 }
 
-/** One step of the recorders. What fails because of the hostile writer is tried again later. */
+/** One step of the recorders. Failures because of the attacker are retried later. */
 async function step(world: World, random: Random): Promise<void> {
   const { site, recorders, sessions } = world;
   const at = world.isKilled ? 1 : (random.below(2) as 0 | 1);
@@ -266,7 +266,7 @@ async function step(world: World, random: Random): Promise<void> {
   }
 }
 
-/** The first recorder is gone for good; the other one has all the time that it needs. */
+/** The first recorder is lost permanently, and the other one runs until nothing changes. */
 async function settle(world: World): Promise<void> {
   const { site, recorders } = world;
   for (let round = 0; round < 16; round += 1) {
@@ -280,14 +280,14 @@ async function settle(world: World): Promise<void> {
   }
 }
 
-/** As somebody sees it who plays it: all parts of the session. */
+/** The cast as a viewer gets it: all parts of the session. */
 async function castOf({ catalog }: SiteRecorder, id: string): Promise<string> {
   const { pieces = [] } = (await catalog.find(id)) ?? {};
   const chunks = pieces.map((piece) => Array.fromAsync(piece.read({ start: piece.start, end: piece.end() })));
   return Buffer.concat((await Promise.all(chunks)).flat()).toString();
 }
 
-/** Nothing that is signed or listed as verified is anything but the beginning of a genuine session. */
+/** Every signed or verified recording is a prefix of the genuine session. */
 async function checkNoForgery({ site, recorders, sessions }: World): Promise<void> {
   const { store, keys, bucket } = site;
   const byId = new Map(keys.map((key) => [key.public.id, key.public] as const));
@@ -308,7 +308,7 @@ async function checkNoForgery({ site, recorders, sessions }: World): Promise<voi
       const isMadeUp = !sessions.some(({ session }) => session.id() === id);
       if (isMadeUp) expect(trust, `${id} never happened`).not.toBe('verified');
       if (/forge/.test(cast) && trust === undefined)
-        // nobody reads all bytes of a session that runs elsewhere: it is not over, and not called verified
+        // a recording of a running session at another recorder is unfinished and never verified
         expect(recordings.find((each) => each.id === id)?.state).toBe('running');
     }
   }
@@ -381,7 +381,7 @@ describe('a takeover while somebody without a key writes to the bucket', () => {
   });
 });
 
-/** What is at fault in the log that the hostile writer added. */
+/** Faults of the log that the attacker added. */
 function isStranger(code: string, log: string | undefined, recorders: readonly SiteRecorder[]): boolean {
   return code.startsWith('log-') && !recorders.some(({ evidence }) => evidence.log === log);
 }

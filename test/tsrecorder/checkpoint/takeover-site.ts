@@ -34,7 +34,7 @@ const NEVER_MS = 2 ** 30;
 /** A session as its gateway knows it. */
 export interface SiteSession {
   readonly token: string;
-  /** The cast that is right, as far as it was acknowledged. */
+  /** The correct cast up to the last acknowledgement. */
   readonly cast: () => string;
   write(line: string): Promise<void>;
   end(): Promise<void>;
@@ -48,9 +48,9 @@ export interface SiteRecorder {
   readonly ingest: Ingest;
   readonly catalog: Catalog;
   readonly copies: Copies;
-  /** What the last look did not trust. */
+  /** Untrusted sessions of the last pass. */
   readonly untrusted: () => readonly UntrustedSession[];
-  /** Looks once at what others left, and waits until the store has what was taken over. */
+  /** Runs one takeover pass and waits until the store has the sessions. */
   look(): Promise<void>;
   begin(token: string): Promise<SiteSession>;
 }

@@ -71,7 +71,7 @@ describe('a session that a lost recorder left', () => {
     const { site, name } = await createLoss();
     const [first, second] = [await site.recorder(1), await site.recorder(2)];
     await first.look();
-    // both have seen that it is lost, and the other was slower
+    // both recorders noticed the loss, and the second one claims later
     await second.lease.claim(name);
     site.wait(LEASE_MS / 2);
     await first.look();
@@ -168,7 +168,7 @@ describe('a session that a lost recorder left', () => {
 describe('an older copy of everything that a lost recorder had in the bucket', () => {
   const OF_LOST = ['.open/', '.evidence/logs/', '.evidence/tails/', '.recorders/'];
 
-  /** The other recorder has seen the log of the lost one, and then an attacker puts an older copy in place. */
+  /** The other recorder has read the log of the lost one. Then an attacker replaces the log by an older copy. */
   async function createReplay(seen: boolean): Promise<{ readonly site: Site; readonly own: SiteRecorder }> {
     const site = createTakeoverSite();
     const { bucket } = site;
@@ -183,7 +183,7 @@ describe('an older copy of everything that a lost recorder had in the bucket', (
     await lost.copies.update();
     await lost.begin('another');
     await lost.evidence.publish();
-    // it looks at the logs of others when it starts
+    // it reads the logs of other recorders at its start
     const witness = seen ? await site.recorder(1) : undefined;
     await witness?.evidence.publish();
     for (const name of bucket.objects.keys()) {

@@ -33,7 +33,7 @@ interface Bench {
   search(onOversized?: (name: string) => void): Promise<EventSearch>;
 }
 
-/** Every event is a batch of its own, unless it is said otherwise. */
+/** Each event is one batch by default. */
 async function createBench(): Promise<Bench> {
   const root = await mkdtemp(join(tmpdir(), 'event-batches-'));
   const directory = join(root, 'spool');
@@ -134,7 +134,7 @@ describe('batches of events', () => {
     const batches = await bench.open({ store: { ...bench.store, putDocument }, maxBatchBytes: 10 });
     await batches.append(time(1), '{"first":1}');
     await expect.poll(bench.failures).toBeGreaterThan(0);
-    // the folder of the second batch is slow to become durable: the file is there, and nothing is in it
+    // the folder of the second batch becomes durable late: the file exists and is empty
     const handle = await open(bench.directory);
     const prototype = Object.getPrototypeOf(handle) as FileHandle;
     await handle.close();

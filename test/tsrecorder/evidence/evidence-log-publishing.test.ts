@@ -34,7 +34,7 @@ async function createBench() {
     onTestFinished(() => log.close());
     return log;
   };
-  /** What the store has of a log, entry by entry. */
+  /** Entries of a log in the store. */
   const published = async (log: string): Promise<readonly string[]> => {
     const found: string[] = [];
     for (const name of await store.listDocuments(segmentPrefix(log))) {
@@ -75,7 +75,7 @@ describe('an evidence log', () => {
     await copyFile(path, `${path}.before`);
     await first.publish();
     await first.close();
-    // as if the answer had not been written down
+    // as if the response had not been stored
     await copyFile(`${path}.before`, path);
     const again = await bench.open('a');
     await expect.poll(() => again.unpublished).toBe(0);
@@ -91,7 +91,7 @@ describe('an evidence log', () => {
     await copyFile(path, join(bench.root, 'copy'));
     first.append(removed('x'));
     await first.publish();
-    // a copy of the spool that cannot see the store while it starts, and says something else
+    // a copy of the spool that cannot read the store at its start and publishes another entry
     const blind = await bench.open('copy', {
       store: { ...bench.store, listDocuments: async () => Promise.reject(new Error('down')) },
       publishMs: 1_000_000,

@@ -5,7 +5,7 @@ import { chainOf, createLineSealer, type SealedBlock } from '../../../src/tsreco
 
 const sha256 = (bytes: string | Buffer): Buffer => createHash('sha256').update(bytes).digest();
 
-/** As the format says it, without a thought for speed. */
+/** A simple implementation of the format. */
 function blocksOf(text: string, blockBytes: number): readonly SealedBlock[] {
   const blocks: SealedBlock[] = [];
   let block = '';

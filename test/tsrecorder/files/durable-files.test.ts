@@ -31,7 +31,7 @@ beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'tsrecorder-files-'));
 });
 
-/** Makes what `work` does durable count: only a loss of power would show it otherwise. */
+/** Counts the syncs of `work`, because only a power failure would reveal a missing one. */
 async function syncsOf(work: () => Promise<unknown>): Promise<{ contents: number; folders: number }> {
   const handle = await open(directory);
   const prototype = Object.getPrototypeOf(handle) as FileHandle;

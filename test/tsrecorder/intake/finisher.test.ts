@@ -32,7 +32,7 @@ describe('bringing recordings into the store', () => {
     await until(async () =>
       (await readdir(`${directory}.spool`)).some((name) => name.endsWith('.notes')) ? undefined : true,
     );
-    // the file is gone a moment before the recorder hears that it is
+    // the file disappears before the recorder gets the result
     await until(async () => ((await rig.list())[0]?.durationSeconds === undefined ? undefined : true));
     expect(await rig.list()).toEqual([{ ...waiting, durationSeconds: 1, trust: 'verified' }]);
     expect((await rig.get(path)).body).toBe(`${STORED_HEADER}[1,"o","x"]\n`);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createGroupCommit, type Committable } from '../../../src/tsrecorder/intake/group-commit.ts';
 
-/** Commits that end when told, and note when they began. */
+/** A member whose commits end on request, and that logs their start. */
 function createMember(log: string[], name: string): Committable & { release(): void } {
   let release = (): void => undefined;
   return {
@@ -56,7 +56,7 @@ describe('a group commit', () => {
     now += takesMs;
     member.release();
     await turn();
-    // a second is left to wait; asking again decides anew
+    // one second remains; another request decides again
     now = 4000 + pauseMs;
     group.schedule(member, 1, false);
     await turn();

@@ -4,7 +4,7 @@ import { LineSplitter, type UploadPiece } from '../../../src/tsrecorder/intake/l
 
 const LIMITS = { maxLineBytes: 1000, maxObjectBytes: 1000 };
 
-/** What the pieces of an upload come to, however they were cut. */
+/** Joins the pieces of an upload, independent of their boundaries. */
 function fold(pieces: readonly UploadPiece[]): {
   cast: string;
   objects: string[];
@@ -23,7 +23,7 @@ function fold(pieces: readonly UploadPiece[]): {
   return folded;
 }
 
-/** An independent reading of the rules: split the whole text into lines first. */
+/** An independent implementation: splits the complete text into lines first. */
 function oracle(text: string): ReturnType<typeof fold> {
   const folded = { cast: '', objects: [] as string[], lines: 0, odd: 0 };
   for (const line of text.split(/(?<=\n)/)) {

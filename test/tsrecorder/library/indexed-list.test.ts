@@ -1,4 +1,4 @@
-/** A list that comes from the index is the list that comes from the names: over random archives, viewers, filters and pages. */
+/** Compares the list from the index with the list from the names, for random archives, viewers, filters and pages. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,9 +40,9 @@ interface Made {
   readonly kind: 'exec' | 'attach';
   readonly seconds: number | undefined;
   readonly state: 'completed' | 'interrupted' | 'damaged';
-  /** `none`: a session in one upload. */
+  /** `none`: a session with one upload. */
   readonly session: 'none' | 'first' | 'second' | 'alone';
-  /** What the index knows of it: as it is, nothing, as it was before, or that it was there. */
+  /** State of the index entry: current, missing, outdated, or left of a removed session. */
   readonly indexed: 'now' | 'not' | 'before' | 'gone';
   readonly where: 'store' | 'live';
 }
@@ -74,7 +74,10 @@ const made: fc.Arbitrary<Made> = fc.record({
   indexed: name('now', 'now', 'now', 'now', 'not', 'before', 'gone') as fc.Arbitrary<Made['indexed']>,
   where: name('store', 'store', 'store', 'store', 'live') as fc.Arbitrary<Made['where']>,
 });
-/** What this has found: nobody with rules sees a damaged first upload, and it hid the second one in the index. */
+/**
+ * A case that found a defect: a damaged first upload, hidden from viewers with rules, hid the second upload in the
+ * index.
+ */
 const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((state, at) => ({
   nodeId: 'nA',
   at: at * 100_000,
@@ -195,7 +198,7 @@ function uploadOf(one: Made, number: number): Upload {
   return { key, made: { ...one, at: number }, recording, mark, sidecar };
 }
 
-/** Keys of their own: no two begin at the same nanosecond. */
+/** Unique keys: no two start at the same nanosecond. */
 function uploadsOf(all: readonly Made[]): readonly Upload[] {
   const seen = new Set<string>();
   return all.flatMap((one, number) => {
@@ -207,7 +210,7 @@ function uploadsOf(all: readonly Made[]): readonly Upload[] {
   });
 }
 
-/** @param onRead told which recording something is read of. */
+/** @param onRead called with each recording that is read */
 function storeOf(uploads: readonly Upload[], onRead: (id: string) => void = () => undefined): ReadableStore {
   const byKey = new Map(uploads.map((upload) => [recordingId(upload.key), upload]));
   const stored = uploads.map(({ key, mark, made: { at } }): StoredRecording => ({
@@ -265,8 +268,8 @@ async function pages(
 }
 
 /**
- * Two catalogues of the same archive: one with an index, which lacks what the archive says it lacks, and one without.
- * `read` grows by what is read of.
+ * Two catalogues of one archive: one with an index that lacks some entries, and one without an index. `read` counts the
+ * reads.
  */
 async function withBoth(
   all: readonly Made[],
@@ -381,7 +384,7 @@ describe('a list that comes from an index', () => {
               continue;
             }
             await expect(names.list({ ...query, sort }, seenBy)).rejects.toMatchObject({ code: 'USAGE' });
-            // as it comes it is newest first, and a sort keeps the order of equals
+            // the list is newest first, and sorting is stable
             const newest = (await pages(names, query, seenBy)).flat();
             const value = ({ durationSeconds = -1, bytes }: Recording): number =>
               sort === 'longest' ? durationSeconds : bytes;

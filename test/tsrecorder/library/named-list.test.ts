@@ -1,4 +1,6 @@
-/** What is looked at for a page is what sorting, joining and cutting all of it would give: over random names, sessions, pages and changes. */
+/**
+ * Compares pages with sorting, joining and cutting the complete list, for random names, sessions, pages and changes.
+ */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createLoopTurns } from '../../../src/async/loop-turns.ts';
@@ -39,7 +41,7 @@ const recording = fc
   });
 const recordings = fc.uniqueArray(recording, { selector: ({ key }) => recordingId(key), maxLength: 40 });
 
-/** Describes a recording as the part that the name in the store says it is. */
+/** Describes a recording as the part in its name. */
 const described = ({ key }: StoredRecording, session: string): DescribedPart => {
   const recording: Recording = {
     id: recordingId(key),
@@ -90,7 +92,7 @@ describe('the sessions of a page', () => {
         async (all, live, to, from, limit) => {
           const stored = all.toSorted(newestStored);
           const uploads = stored.map(candidateOf);
-          // what runs is always an upload of a session, and has its mark in the store as well if it has one there
+          // a running session always has an upload, and its mark in the store if it has one
           const beside = live.slice(0, 5).map((one) => {
             const id = recordingId(one.key);
             const there = all.find(({ key }) => recordingId(key) === id);
@@ -127,7 +129,7 @@ describe('a list that changes', () => {
         const known = new Map<string, StoredRecording>();
         let before: Arranged | undefined;
         for (const list of lists) {
-          // what is as it was is the same object
+          // unchanged recordings are the same objects
           const listed = list.map((made) => {
             const name = JSON.stringify(made);
             const there = known.get(name) ?? made;
@@ -181,7 +183,7 @@ describe('a catalogue of many recordings', () => {
         list: async () => list(),
         stat: async () => ({ bytes: 0, modifiedAtMs: 0 }),
         async *read() {
-          // nothing is in them
+          // they are empty
         },
       } satisfies ReadableStore,
       live: () => [],

@@ -8,7 +8,7 @@ import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 const ID = 'nA_2026-02-03T04:05:06Z';
 const SCOPE = ['user:alice@example.com'];
 
-/** A store with one recording, of which this is known; undefined: it has gone since it was listed. */
+/** A store with one recording in this state; undefined: it was removed after the listing. */
 function listingOf(state: Recording['state'] | undefined): Listing {
   const recording = { id: ID, state, source: { user: 'alice@example.com', tags: [] } };
   const candidate = {

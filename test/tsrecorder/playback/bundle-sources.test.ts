@@ -18,7 +18,7 @@ afterEach(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** Of a session that has just begun. */
+/** A session that has just started. */
 const BEGUN: CatalogEntry = {
   recording: {
     id: 'n1_2026-01-02T03:04:05Z',

@@ -37,7 +37,7 @@ async function build(
   return { ...built, screens };
 }
 
-/** Some megabytes of what full-screen programs write. */
+/** A few megabytes of output of full-screen programs. */
 function busyCast(): string {
   const lines = [HEAD];
   for (let count = 0; count < 30_000; count += 1) {
@@ -193,7 +193,7 @@ describe('the recorder', () => {
       '.json',
       '.text',
     ]);
-    // what is broken is made anew
+    // broken indexes are built again
     for (const name of await readdir(kept)) await writeFile(join(kept, name), '{"half":');
     expect(await settled(() => rig.get(`/api/v1/recordings/${id}/playback`))).toBe(first);
   });
@@ -288,7 +288,7 @@ describe('the play indexes of a process', () => {
     await using roomy = await open();
     for (const entry of roomy.entries) await made(roomy.indexes, entry);
     expect(await roomy.kept()).toEqual(ids.flatMap(filesOf));
-    // no room for a single one: what has just been made stays all the same
+    // no space for one index; the newest index stays
     await using narrow = await open({ maxBytes: 1 });
     await made(narrow.indexes, narrow.entries[0]);
     expect(await narrow.kept()).toEqual(filesOf(ids[0]));
@@ -313,7 +313,7 @@ describe('the play indexes of a process', () => {
     const third = { ...all.entries[0], recording: { ...all.entries[0].recording, id: 'nX_third' } };
     const indexes = await openPlayIndexes({
       directory: all.directory,
-      // room for two
+      // space for two
       maxBytes: total + 100,
       maxBuilding: 1,
       maxWaiting: 1,
@@ -378,7 +378,7 @@ describe('the play indexes of a process', () => {
 
   it('are made of whole steps of a session that goes on, and keyframes hold when it has grown and when it is over', async () => {
     await using all = await open({ maxBytes: 1024 ** 3 });
-    // what was typed is not drawn, so it takes no time
+    // input is not rendered, so it takes no time
     const typed = 'x'.repeat(60_000);
     const lines = Array.from(
       { length: Math.ceil(GROWING_STEP_BYTES / typed.length) + 2 },
@@ -407,7 +407,7 @@ describe('the play indexes of a process', () => {
     const last = index.frames.length - 1;
     const screen = (await all.indexes.frame(running, last)).toString();
     expect(screen).toContain(`second ${index.frames[last]!.at}`);
-    // nobody has asked for the index of more yet
+    // no request needed an index of the rest
     expect((await all.indexes.frame(entryOf(undefined, 2 * bytes.length), last)).toString()).toBe(screen);
     expect((await all.indexes.frame(entryOf('whole'), last)).toString()).toBe(screen);
     const whole = await made(all.indexes, entryOf('whole'));
@@ -514,7 +514,7 @@ async function findFolder(root: string, usual: string): Promise<string> {
   return found === undefined ? usual : join(root, found);
 }
 
-/** Asks until it is made. */
+/** Requests until the index is built. */
 async function settled(ask: () => Promise<{ status: number; body: string }>): Promise<string> {
   let body = '';
   await expect

@@ -1,4 +1,4 @@
-/** Legal holds against somebody with write access to the store, who has no key. */
+/** Legal holds against an attacker with write access to the store and without a key. */
 import { rename, rm } from 'node:fs/promises';
 import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
@@ -44,7 +44,7 @@ async function untilLogged(store: RecordingStore, id: string, kind: HoldChange['
   await until(async () => ((await logged(store, id))?.kind === kind ? true : undefined));
 }
 
-/** A recorder with two recordings, one of which is held, once its log says so. */
+/** A recorder with two recordings, one of them with a logged hold. */
 async function heldRig() {
   const rig = await createRig({ retention: { maxAgeMs: 86_400_000 }, timing: { retentionMs: 10 } });
   await uploadWhole(rig.recorder, HEADER);
@@ -82,7 +82,7 @@ async function interruptedIn(rig: Rig, store: RecordingStore): Promise<() => Pro
   };
 }
 
-/** What is left once the other recording has been removed. */
+/** Recordings that remain after the removal of the other one. */
 async function leftIn(rig: Rig, gone: string): Promise<readonly string[]> {
   await until(async () => ((await rig.list()).some(({ id }) => id === gone) ? undefined : true));
   return (await rig.list()).map(({ id }) => id);

@@ -38,7 +38,7 @@ const NO_EVIDENCE: RetentionOptions['evidence'] = {
   holds: new Map(),
 };
 
-/** Plans for recordings whose user is the part of the id before a `-`. */
+/** Plans for recordings whose user is the part of the id before `-`. */
 const plan = (
   recordings: readonly KeptRecording[],
   holds: ReadonlySet<string>,
@@ -154,7 +154,7 @@ describe('a retention plan', () => {
     expect((await proven(300)).remove).toMatchObject([{ id: 'forged0', reason: 'unverified' }]);
     expect(ids((await proven(100)).remove)).toEqual(['forged0', 'forged1', 'forged2']);
     expect(ids((await proven(99)).remove)).toEqual(['forged0', 'forged1', 'forged2', '0-alice']);
-    // a hold and the minimum age protect them, and nothing else goes for them
+    // a hold and the minimum age protect them, and no other recording is removed instead
     expect(await proven(100, ['forged1'])).toMatchObject({
       remove: [{ id: 'forged0' }, { id: 'forged2' }],
       held: [{ id: 'forged1', reason: 'unverified' }],
@@ -162,7 +162,7 @@ describe('a retention plan', () => {
       overQuota: false,
     });
     expect(await proven(100, [], 500)).toMatchObject({ remove: [], keptBytes: 400, overQuota: false });
-    // the time in a forged name protects nothing
+    // the time in a forged name has no effect
     const future = { ...recording('forged', 1e6, 100), storedAtMs: 100 };
     const late = await planRetention([future], new Set(), { maxBytes: 0, minAgeMs: 500 }, 1000, async () => [
       undefined,
@@ -210,7 +210,7 @@ describe('retention of a store of many recordings', () => {
     'told',
   );
 
-  /** Of each 7 bytes, which listing does not tell. */
+  /** Seven bytes each, which the listing does not contain. */
   function storeOf(): { readonly store: RecordingStore; readonly looked: string[]; readonly gone: string[] } {
     const looked: string[] = [];
     const gone: string[] = [];

@@ -1,4 +1,7 @@
-/** What is in the store changes: held, removed, replaced, damaged. What is found follows, at once where something is gone. */
+/**
+ * Changes in the store: holds, removals, replacements, damage. Search results follow, and removed recordings disappear
+ * immediately.
+ */
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -32,7 +35,7 @@ function found(rig: Rig, query: string, count: number): Promise<readonly Session
   });
 }
 
-/** Once nothing is to be read any more. */
+/** Resolves when no recording is left to read. */
 async function ready(rig: Rig, sessions: number): Promise<void> {
   await until(async () => {
     const index = JSON.parse((await rig.get('/api/v1/index')).body) as Record<string, unknown>;
@@ -54,7 +57,7 @@ async function place(rig: Rig, time: string, content: string): Promise<string> {
 async function bytesOfIndex(rig: Rig): Promise<string> {
   const directory = indexDirectory(rig.spool);
   const names = await readdir(directory);
-  // one of these may be gone meanwhile
+  // one of these may have been removed
   const contents = names.map((name) => readFile(join(directory, name), 'latin1').catch(() => ''));
   return (await Promise.all(contents)).join('');
 }
@@ -77,7 +80,7 @@ it('what is held stays found, and what retention removes is found no more from t
   const before = await bytesOfIndex(rig);
   for (const word of ['heldcanary', 'gonecanary']) expect(before, word).toContain(word);
   now = startedAt + 7_200_000;
-  // who is told that it is gone does not find it in the next question
+  // after the response to a removal, the next query does not find it
   await until(async () => ((await rig.list()).length < 2 ? true : undefined));
   expect(await search(rig, 'gonecanary')).toEqual([]);
   expect((await search(rig, 'needle'))?.map(({ recording }) => recording.id)).toEqual([held]);

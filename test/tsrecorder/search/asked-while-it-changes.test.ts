@@ -1,4 +1,4 @@
-/** What a search may say depends on what is durable, and on who asks, at the moment that it is asked. */
+/** Search results depend on the durable bytes and on the viewer at the time of the query. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -105,7 +105,7 @@ it('a rule that is narrowed between two pages holds for the second one', async (
   const namespaces = ({ sessions }: Answered): readonly string[] =>
     sessions.map(({ recording }) => recording.kubernetes.namespace);
   expect(namespaces((await search(rig, 'needle', cursor))!)).toEqual(['prod', 'dev', 'prod']);
-  // the same question, by somebody whose node has lost a tag, gained one, or is none of anybody
+  // the same query by a viewer whose node lost a tag, got a tag, or belongs to no user
   const asSeen = async (at: Rig, seen: Viewer): Promise<Answered> => {
     viewer = seen;
     return (await search(at, 'needle', cursor))!;

@@ -1,4 +1,7 @@
-/** The process that writes the index is killed again and again while an archive is read: what was written stays, the rest is read again. */
+/**
+ * The process that writes the index is killed repeatedly while it reads an archive: written sessions stay, and the
+ * others are read again.
+ */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
@@ -12,9 +15,9 @@ import { createRig, HEADER, type Rig } from '../recorder-rig.ts';
 import { query } from './engine-suite.ts';
 
 const RECORDINGS = 1500;
-/** Questions to the process for what is written together, and somewhat more: 256 recordings, two for each. */
+/** Requests for one batch of writes with a margin: 256 recordings with two requests each. */
 const WRITTEN = 530;
-/** How many questions a process answers before it is killed: fifteen before anything is written, five after that. */
+/** Number of requests before a kill: fifteen kills before the first write, five after it. */
 const KILLS = (random: Random): readonly number[] =>
   Array.from({ length: 20 }, (_, at) => (at % 4 === 3 ? WRITTEN + random.below(260) : random.below(480)));
 
@@ -28,7 +31,11 @@ async function fill(rig: Rig): Promise<void> {
   }
 }
 
-/** Reads all there is. @param killAfter how many questions a process answers; undefined: all @returns what was begun after it had been written */
+/**
+ * Indexes everything.
+ * @param killAfter number of requests before the kill; undefined: no kill
+ * @returns sessions that were read again after their write
+ */
 async function backfill(rig: Rig, directory: string, killAfter: () => number | undefined): Promise<number> {
   const written = new Set<string>();
   let finished: string[] = [];

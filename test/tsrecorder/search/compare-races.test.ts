@@ -1,4 +1,7 @@
-/** Whatever a recorder tells its indexer while store and index are compared, and at whatever turn: the index ends as the store is. */
+/**
+ * Notifications of a recorder arrive at any time during a comparison of store and index. Afterwards the index equals
+ * the store.
+ */
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
@@ -25,10 +28,10 @@ const nextTurn = (): Promise<void> => new Promise((resolve) => void setImmediate
 const idAt = (at: number): string =>
   recordingId({ nodeId: `n${at % 3}`, time: formatTime(START + BigInt(at) * 1_000_000n) });
 
-/** What is stored, as a disk tells it. */
+/** A simulated store. */
 class FakeStore {
   readonly ids: Set<string>;
-  /** How many turns a listing takes of what there was when it began. */
+  /** Number of event-loop turns of a listing of the initial content. */
   turns = 0;
   lists = 0;
 
@@ -80,7 +83,7 @@ interface Asked {
   readonly limit?: number;
 }
 
-/** An index in this process: what is written is there after a flush. */
+/** An index in this process. Writes are visible after a flush. */
 class FakeIndex {
   readonly versions: Map<string, string>;
   readonly #begun = new Map<unknown, string>();

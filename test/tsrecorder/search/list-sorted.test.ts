@@ -1,4 +1,7 @@
-/** Sorted lists of more sessions than are put in order themselves: the same, read from the indexes of lengths and sizes. */
+/**
+ * Sorted lists with more sessions than the recorder sorts in memory: read from the indexes of lengths and sizes, with
+ * the same result.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -81,7 +84,7 @@ it('are read from the index of the value, a page at a time', async () => {
           .all()
           .map(({ detail }) => String(detail));
         expect(plan[0], sql).toContain(`SEARCH s USING INDEX s_${sort === 'longest' ? 'dur' : 'bytes'}`);
-        // nothing is put in order: the index has it so
+        // no sorting: the index provides the order
         expect(plan.join('\n'), sql).not.toContain('TEMP B-TREE');
       }
     }

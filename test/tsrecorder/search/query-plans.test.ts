@@ -1,4 +1,7 @@
-/** What SQLite does for the questions of lists and searches: nothing that grows with the sessions is gone through, but in the order of what is found. */
+/**
+ * SQLite's plans for queries of lists and searches: no query scans a table that grows with the sessions, except in the
+ * order of its results.
+ */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -45,11 +48,11 @@ const VIEWERS: readonly ViewerTerms[] = [
 
 const BEFORE = '2026-02-01T00:03:00.000000000Z n';
 
-/** Everything that `act` has SQLite prepare, with what SQLite would do for it. */
+/** All statements that SQLite prepares during `act`, with their plans. */
 function plansOf(act: () => void): readonly (readonly [sql: string, step: string])[] {
   const plans = new Map<string, readonly string[]>();
   const prepare = DatabaseSync.prototype.prepare;
-  // NOTE: the statements are put together where they are asked: only SQLite sees all of them
+  // NOTE: statements are built where they are used, so only SQLite sees all of them
   DatabaseSync.prototype.prepare = function prepareExplained(this: DatabaseSync, sql: string) {
     if (!plans.has(sql) && /^\s*SELECT/i.test(sql)) {
       plans.set(sql, []);
@@ -95,7 +98,7 @@ it('no list and no search goes through a table that grows with the sessions', as
         reader.find(query(text), may, { limit: 2, cursor: 'nk6k0000' });
         reader.facets(query(text), may);
         reader.within('n_1', query(text), may, 5);
-        // a list is asked for names alone
+        // a list selects names only
         if (
           query(text)
             .clauses.flat()
@@ -125,7 +128,7 @@ it('no list and no search goes through a table that grows with the sessions', as
   writer.close();
   expect(plans.length).toBeGreaterThan(50);
   const scans = plans.filter(([, step]) => step.startsWith('SCAN'));
-  // FTS5 calls every question so: it is one to its index when it is given words or a range of rows
+  // FTS5 reports every query as a scan; a query with words or a range of rows uses its index
   const inTables = scans.filter(([, step]) => !/VIRTUAL TABLE INDEX \d+:(?:.*M|[=<>])/.test(step));
   expect(
     inTables.filter(

@@ -13,7 +13,7 @@ const momentOf = fc
     const made = moment(at, ...rows);
     return command === undefined ? made : { ...made, command: { text: command, isGuessed: false } };
   });
-/** What a session was, and what was on its screen. */
+/** State of a session and the text on its screen. */
 export const sessionOf = fc.record({
   user: fc.constantFrom('alice', 'bob', undefined),
   namespace: fc.constantFrom('prod', 'dev', undefined),

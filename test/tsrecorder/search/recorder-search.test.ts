@@ -31,7 +31,7 @@ async function search(rig: Rig, query: string): Promise<Answered> {
   return JSON.parse(body) as Answered;
 }
 
-/** Once as many sessions are found. Until a damaged index is made anew, it cannot answer. */
+/** Resolves when the query finds `count` sessions. A damaged index must be rebuilt first. */
 async function found(rig: Rig, query: string, count = 1): Promise<Answered> {
   return until(async () => {
     const { status } = await rig.get('/api/v1/search');
@@ -63,7 +63,7 @@ describe('a recorder with an index', () => {
     expect(JSON.parse(inside.body)).toMatchObject({ hits: [{ at: 1.5 }], more: false });
     const facets = await rig.get('/api/v1/search/facets?q=needle');
     expect(JSON.parse(facets.body)).toMatchObject({ counted: 1, ns: [{ value: 'prod', count: 1 }] });
-    // who looks inside a recording, or at what there is, is named as who looks for one
+    // a viewer of a recording or of counts appears in events like a viewer who searches
     const { body } = await rig.get('/api/v1/events?text=search');
     expect(body).toContain(`"recording":${JSON.stringify(sessions[0]!.recording.id)}`);
     expect(body).toContain('/api/v1/search/facets?q=needle');
@@ -94,7 +94,7 @@ describe('a recorder with an index', () => {
     current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
     await current.recorder.close();
-    // what another version of the program has left there
+    // an index of another version of the program
     await rename(directory, join(rig.spool, 'search', 'v3'));
     current = await createRig(SEARCHING, rig.directory);
     expect((await found(current, 'needle', 3)).sessions).toEqual(before.sessions);
@@ -132,7 +132,7 @@ describe('a recorder with an index', () => {
     await uploadWhole(rig.recorder, cast('needle open', 'bob@example.com', 'dev'));
     await ready(rig, 2);
     viewer = { node: 'desk', nodeId: 'nDESK', user: 'alice@example.com' };
-    // who somebody is does not change while a connection lasts: each request has its own
+    // the identity of a viewer does not change on a connection, so each request has its own
     for (const query of ['needle', '', 'needle OR secretword', 'user:bob@example.com', 'NOT open']) {
       const { sessions } = await search(rig, query);
       expect(JSON.stringify(sessions), query).not.toContain('"prod"');
@@ -140,7 +140,7 @@ describe('a recorder with an index', () => {
     const ofAlice = (await search(rig, 'needle')).sessions;
     expect(ofAlice).toHaveLength(1);
     expect((await search(rig, 'secretword')).sessions).toEqual([]);
-    // how much there is counts what is hidden
+    // counts include hidden sessions
     const own = encodeURIComponent(ofAlice[0]!.recording.id);
     for (const path of ['search?q=needle', 'search/facets?q=needle', `recordings/${own}/search?q=needle`]) {
       const { body } = await rig.get(`/api/v1/${path}`);

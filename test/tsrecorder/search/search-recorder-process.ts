@@ -1,4 +1,4 @@
-/** A recorder with an index in a process of its own, whose surroundings a test chooses: see index-troubles.test.ts. */
+/** A recorder process with an index whose environment a test controls, see index-troubles.test.ts. */
 import { writeSync } from 'node:fs';
 import { createRig } from '../recorder-rig.ts';
 

@@ -1,4 +1,6 @@
-/** Secrets that stand on the screen of a session are in its recording, and nowhere else that a recorder writes or says. */
+/**
+ * Secrets on the screen of a session appear only in its recording, and in no other file or response of the recorder.
+ */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,7 +14,7 @@ import { alertsFor, openReceiver } from './alerts/webhook-receiver.ts';
 async function filesOf(folder: string): Promise<ReadonlyMap<string, string>> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-  // one of these may be gone meanwhile
+  // one of these may have been removed
   const contents = await Promise.all(files.map((file) => readFile(file, 'latin1').catch(() => '')));
   return new Map(files.map((file, at) => [file, contents[at]!]));
 }
@@ -32,7 +34,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
   );
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const expectNone = (where: string, text: string): void => {
-    // what is around it says which one it was
+    // the surrounding text identifies the case
     const at = text.search(CANARY);
     expect(at < 0 ? '' : text.slice(Math.max(0, at - 60), at + 40), where).toBe('');
   };
@@ -64,10 +66,10 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
     ])
       expectNone(path, (await rig.get(`/api/v1/${path}`)).body);
     expect((await rig.get('/api/v1/events?text=search')).body).toContain('"action":"search"');
-    // questions are written down: the whole word would stand in an event
+    // queries appear in events, so they must not contain the complete word
     for (const query of ['cana*', 'akiacana*', 'cmd:cana*', 'text:cana*'])
       expect(await search(query), query).toEqual([]);
-    // the words that stand beside them are there
+    // the words next to the secrets are found
     for (const query of ['needle', 'cmd:sshpass', 'cmd:vault', 'cmd:mysql', 'bearer', 'db_password'])
       expect(await search(query), query).toHaveLength(1);
   }
@@ -89,7 +91,7 @@ it('secrets are in no file of an index, not in its log of changes, and in no ans
   const stored = [...(await filesOf(rig.directory))].filter(([file]) => /\.cast/.test(file));
   if (process.env['TEST_ARCHIVE'] === undefined)
     expect(stored.some(([, content]) => CANARY.test(content))).toBe(true);
-  // a second read of the whole index, once it was put together and closed
+  // reads the complete index again after a merge and a restart
   await rig.recorder.close();
   for (const [file, content] of await filesOf(join(rig.spool, 'search'))) expectNone(file, content);
 });

@@ -1,4 +1,4 @@
-/** Loaded before everything else, this Node has a SQLite that was compiled without FTS5: what SQLite says then, and nothing else. */
+/** A preloaded module that makes SQLite fail as if it were compiled without FTS5. */
 import { DatabaseSync } from 'node:sqlite';
 
 const { exec } = DatabaseSync.prototype;

@@ -43,7 +43,7 @@ describe('the embedded index', () => {
   engineTextSuite(openEngine);
 });
 
-/** What can be asked of an index, and what it holds. */
+/** Responses of an index to all queries, and its content. */
 function answersOf(directory: string): unknown {
   const reader = new IndexReader(directory);
   try {
@@ -61,7 +61,7 @@ function answersOf(directory: string): unknown {
   }
 }
 
-/** Works in a process of its own. @param kill it dies before this step. @returns the steps that it came to */
+/** Writes in another process. @param kill step before which the process is killed @returns the completed steps */
 async function workInProcess(
   directory: string,
   kill: number,
@@ -137,7 +137,7 @@ describe('a month of the embedded index', () => {
       while (writer.tidy());
       expect([piecesOf(directory, '2026-01'), piecesOf(directory, '2026-02')]).toEqual([1, pieces]);
       expect(answersOf(directory)).toEqual(before);
-      // another one that comes late: not for that
+      // a late session does not trigger it
       writer.put(doc('n_0late', { startedAtMs: Date.parse('2026-01-06') }), [moment(1, 'late')], false);
       while (writer.tidy());
       writer.close();
@@ -309,7 +309,7 @@ describe('the files of the embedded index', () => {
       const first = write('n_4');
       expect(isAsLeft(), 'while it is open').toBe(false);
       first.close();
-      // one that is killed says nothing
+      // a killed process reports nothing
       const killed = write('n_5');
       expect(isAsLeft()).toBe(false);
       killed.close();

@@ -13,7 +13,7 @@ interface Made {
   readonly namespace: string;
 }
 
-/** By number: each has words of its own on its screen and among its names. */
+/** Sessions by number, each with unique words on its screen and in its names. */
 const MADE: readonly Made[] = [
   { who: 'alice@example.com', namespace: 'prod' },
   { who: 'alice@example.com', namespace: 'dev' },
@@ -22,7 +22,7 @@ const MADE: readonly Made[] = [
   { who: 'tag:ci', namespace: 'prod' },
   { who: 'tag:ops', namespace: 'dev' },
 ];
-/** Who looks: what the rules say, and which of the sessions that are. */
+/** Viewers: their rules, and the sessions that they may see. */
 const VIEWERS = [
   { user: 'user@example.com', rules: ['user:alice@example.com'], sees: [0, 1] },
   { user: 'space@example.com', rules: ['namespace:prod'], sees: [0, 2, 4] },
@@ -31,7 +31,7 @@ const VIEWERS = [
   { user: 'nobody@example.com', rules: [], sees: [] },
 ] as const;
 const ROOT = 'root@example.com';
-/** Questions that may be under way: two are answered and eight may wait. */
+/** Maximum concurrent queries: two run and eight wait. */
 const AT_A_TIME = 8;
 const ALL = MADE.map((_, number) => number);
 
@@ -54,7 +54,7 @@ function cast(number: number): string {
   })}\n${JSON.stringify([1.5, 'o', `needle secret${number} around\r\n`])}\n`;
 }
 
-/** What holds a session's own words, in an answer. */
+/** Words of a session in a response. */
 const ownWords = (number: number): RegExp => new RegExp(`(?:secret|command|laptop|pod|box)${number}\\b`);
 
 interface Found {
@@ -165,7 +165,7 @@ function questions(): readonly string[] {
 describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
   const hidden = ALL.filter((number) => !(sees as readonly number[]).includes(number));
   const expectNothingHidden = (body: string, asked: string): void => {
-    // the question is repeated in its answer
+    // the response repeats the query
     const answered = body.replaceAll(/"query":"(?:[^"\\]|\\.)*"/g, '');
     for (const number of hidden) expect(answered, asked).not.toMatch(ownWords(number));
   };
@@ -175,7 +175,7 @@ describe.each(VIEWERS)('a viewer with the rules $rules', ({ user, sees }) => {
     const asked = questions();
     const all = new Map<string, readonly number[]>();
     for (const query of asked) all.set(query, numbersOf(await found(ROOT, query)));
-    // a few at a time: each answer leaves at its step of time
+    // in small groups, because each response is delayed to its time step
     for (let start = 0; start < asked.length; start += AT_A_TIME)
       await Promise.all(
         asked.slice(start, start + AT_A_TIME).map(async (query) => {

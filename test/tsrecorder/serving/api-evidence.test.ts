@@ -28,7 +28,7 @@ const SESSION = {
   path: '/api/v1/namespaces/prod/pods/web-0/exec',
 };
 
-/** A recording that came as a gateway sends it. @returns its id */
+/** Stores a recording from a simulated gateway. @returns its id */
 async function record(rig: Rig): Promise<string> {
   const upload = openUpload(rig.recorder);
   upload.write(HEADER);

@@ -43,7 +43,7 @@ interface Api extends AsyncDisposable {
   get(path: string): Promise<{ readonly status: number; readonly body: string; readonly tookMs: number }>;
 }
 
-/** Over a real index in this process, with a clock that moves when it is told to. */
+/** A real index in this process with a clock that the test controls. */
 function openApi(
   viewer: Viewer,
   costMs: (query: string) => number = () => 1,
@@ -121,7 +121,7 @@ const QUESTIONS = [
 ];
 
 it('an answer says how far the index was when it was asked, and no more', async () => {
-  // it has become whole meanwhile
+  // the index was completed in the meantime
   const isAsked = (asked: number): string => (asked === 0 ? 'building' : 'ready');
   for (const path of ['search', 'search/facets', 'recordings/n_7/search']) {
     await using api = openApi(ROOT, () => 1, isAsked);
@@ -159,14 +159,14 @@ describe('a search of somebody who may not see everything', () => {
       const within = await asAlice.get(`/api/v1/recordings/n_7/search?q=${q}`);
       expect(JSON.parse(within.body), query).toMatchObject({ hits: [], more: false });
     }
-    // the questions are about what is hidden
+    // the queries match hidden sessions
     expect(hidden).toBeGreaterThan(4 * HIDDEN);
     const seen = await asRoot.get('/api/v1/recordings/n_7/search?q=secretword');
     expect((JSON.parse(seen.body) as { hits: unknown[] }).hits).toHaveLength(1);
   });
 
   it('answers a word of others and a word of nobody byte for byte alike, after the same time', async () => {
-    // one takes sixty times as long as the other in the index
+    // the index needs sixty times as long for one as for the other
     await using asAlice = openApi(ALICE, (asked) => (asked.includes('secretword') ? 60 : 1));
     for (const path of ['search?q=', 'search/facets?q=', 'recordings/n_7/search?q=', 'search?limit=1&q=']) {
       const [forbidden, absent] = [

@@ -16,7 +16,7 @@ async function dial(rig: Rig): Promise<Socket> {
   return socket;
 }
 
-/** What comes until the condition holds or the connection ends. */
+/** Data until the condition is true or the connection ends. */
 async function receive(socket: Socket, enough: (received: Buffer) => boolean): Promise<Buffer> {
   let received = Buffer.alloc(0);
   for await (const chunk of socket) {
@@ -26,7 +26,7 @@ async function receive(socket: Socket, enough: (received: Buffer) => boolean): P
   return received;
 }
 
-/** Sends in segments of their own. */
+/** Sends each piece in its own TCP segment. */
 async function trickle(socket: Socket, bytes: Uint8Array, size: number): Promise<void> {
   for (let position = 0; position < bytes.length; position += size) {
     socket.write(bytes.subarray(position, position + size));

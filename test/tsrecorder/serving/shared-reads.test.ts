@@ -21,7 +21,7 @@ async function listen(): Promise<Server & AsyncDisposable> {
   });
 }
 
-/** A connection that is taken over when it has sent `first`. */
+/** A connection that is taken over after it has sent `first`. */
 async function pair(server: Server, first = ''): Promise<Pair> {
   const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
   client.on('error', () => undefined);
@@ -40,7 +40,7 @@ async function pair(server: Server, first = ''): Promise<Pair> {
   return { ...shared, client, accepted, read, memory };
 }
 
-/** Unlike `once`, an error before is none. */
+/** Like `once`, but ignores earlier errors. */
 const gone = (socket: Duplex): Promise<void> =>
   new Promise((resolve) => socket.once('close', () => resolve()));
 

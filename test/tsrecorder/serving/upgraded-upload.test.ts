@@ -1,4 +1,4 @@
-/** What a recorder does with peers of upgraded uploads that do not keep to the protocol, or are gone. */
+/** Upgraded uploads of peers that violate the protocol or disconnect. */
 import { once } from 'node:events';
 import { connect as http2Connect } from 'node:http2';
 import { connect, type Socket } from 'node:net';
@@ -43,7 +43,7 @@ const ask = (fields: Record<string, string> = {}, start = 'GET /v2/record HTTP/1
 
 const named = (name: string): Record<string, string> => ({ 'tailcast-session': name });
 
-/** A record with a frame of whole lines. */
+/** A message with a frame of complete lines. */
 function frameOf(lines: string): Buffer {
   const batch = new FrameBatch();
   batch.text(lines);
@@ -51,10 +51,10 @@ function frameOf(lines: string): Buffer {
 }
 
 let sessions = 0;
-/** A name of its own for each upload. */
+/** A new name for each upload. */
 const another = (): Record<string, string> => named(`a${(sessions += 1)}`);
 
-/** All that comes until the connection ends. */
+/** All data until the connection ends. */
 async function receiveAll(socket: Socket): Promise<string> {
   const chunks: Buffer[] = [];
   socket.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -129,7 +129,7 @@ describe('GET /v2/record', () => {
     const registry = new Registry();
     await using rig = await createRig({ ...options, registry });
     const socket = await dial(rig);
-    // a peer that does not wait for the answer
+    // a peer that does not wait for the response
     socket.write(Buffer.concat([Buffer.from(ask()), frameOf(HEADER), END]));
     expect(await receiveAll(socket)).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
     expect(await registry.getSingleMetricAsString('tailcast_recorder_refused_total')).toMatch(/\} 1$/m);
@@ -192,7 +192,7 @@ describe('an upgraded upload', () => {
       await until(async () => {
         const found = await states(rig);
         const settled = found.every((state) => state === 'interrupted');
-        // a reset may take bytes along that were sent
+        // a reset may discard sent bytes
         return settled && (whole === undefined || found.length === whole) ? true : undefined;
       });
       expect(await states(rig)).not.toContain('completed');

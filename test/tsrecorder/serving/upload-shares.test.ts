@@ -21,7 +21,7 @@ import {
   type Upload,
 } from '../recorder-rig.ts';
 
-/** The identities by address: every loopback address is a node of its own. */
+/** Identities by address: every loopback address is another node. */
 const identify: RecorderOptions['identify'] = async ({ address }) => ({
   ...UPLOADER,
   nodeId: address,

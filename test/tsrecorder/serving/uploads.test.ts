@@ -77,7 +77,7 @@ describe.each(['h2', 'upgrade'] as const)('/v2/record over %s', (over) => {
       await upload.ack(({ ack }) => ack === HEADER.length + count * LINE.length);
       took.push(performance.now() - begun);
     }
-    // a machine that is busy takes its time for some of them; a delay of ours would be in all
+    // a busy machine delays some of them; a delay of the recorder would affect all
     expect(Math.min(...took)).toBeLessThan(200);
     upload.write('[0.6,"o","half');
     upload.write(' and half"]\n');
@@ -447,7 +447,7 @@ describe('POST /record', () => {
     const { host, port } = rig.recorder.address;
     const sent = httpRequest({ host, port, method: 'POST', path: '/record' });
     sent.write(HEADER);
-    // longer than every limit of the server, and than the interval in which Node looks for slow connections
+    // longer than every limit of the server, and than Node's interval for slow connections
     await new Promise((resolve) => setTimeout(resolve, 1500));
     sent.end(LINE);
     const [response] = await once(sent, 'response');
@@ -530,7 +530,7 @@ describe('/v2/event', () => {
     await Promise.all(Array.from({ length: 32 }, client));
     expect(await readdir(join(rig.directory, UPLOADER.nodeId, 'events'))).toHaveLength(1000);
     expect(await registry.getSingleMetricAsString('tailcast_recorder_events_total')).toContain(' 1000');
-    // a second on a free machine; this only tells a stall
+    // one second on an idle machine; the limit detects only a deadlock
     expect(performance.now() - begun).toBeLessThan(100_000);
   });
 });

@@ -31,7 +31,7 @@ it('a viewing is recorded once, until it is silent for long or has gone on for l
   later(100);
   await look('a');
   expect(recorded).toEqual(['a', 'a', 'a']);
-  // a clock that is put back keeps nothing alive
+  // a clock that is set back does not extend a viewing
   later(-100);
   await look('a');
   expect(recorded).toHaveLength(4);

@@ -22,7 +22,7 @@ describe('bytes that wait for the disk', () => {
           const chunk = Buffer.alloc(bytes, value);
           files[file]!.pending.append(chunk);
           files[file]!.expected.push(Buffer.from(chunk));
-          // whoever brought the bytes uses its memory again
+          // the caller reuses its memory
           chunk.fill(0xee);
           if (now) flush(files[file]!);
         }

@@ -91,7 +91,7 @@ describe('an archive', () => {
       expect(await readdir(folder)).toEqual(['upload.cast']);
       const { content: stored } = bucket.objects.get(NAME)!;
       expect(stored.equals(content)).toBe(false);
-      // what opens it later knows nothing from writing it
+      // a later reader has no state from the write
       for (const reader of [store, inMemory(bucket, 'plain')]) {
         expect((await readAll(reader)).equals(content)).toBe(true);
         expect(await reader.stat(KEY, 'cast')).toMatchObject({ bytes, storedBytes: stored.length });
@@ -173,9 +173,9 @@ describe('an archive', () => {
       note(await read(Buffer.concat([whole, Buffer.from([0])])), 'one byte more');
       note(await read(Buffer.concat([whole, whole])), 'twice');
       expect(outcomes.get('ARCHIVE_DAMAGED')!.length).toBeGreaterThan(whole.length * 8);
-      // a few bits of a frame's head say how much memory to take, or nothing: they change no byte that comes out
+      // a few bits of a frame header describe the memory size or are unused: they do not change the output
       expect(outcomes.get('unchanged')?.length ?? 0).toBeLessThanOrEqual(unnoticed);
-      // a sealed one may name another key, or be no archive any more; it gives no byte
+      // a damaged sealed archive may name another key or be invalid; it returns no byte
       const refused = format === 'sealed' ? ['ARCHIVE_DAMAGED', 'ARCHIVE_SEALED'] : ['ARCHIVE_DAMAGED'];
       expect([...outcomes.keys()].filter((outcome) => outcome !== 'unchanged')).toEqual(
         expect.arrayContaining(refused),
@@ -205,7 +205,7 @@ describe('an archive', () => {
     const removing: RecordingStore = {
       ...store,
       stat: async () => ({ bytes: 10_000, modifiedAtMs: 1 }),
-      // as the file was there for the one and not for the other
+      // as if the file existed for one call only
       read: (key, kind, range) => store.read(key, kind, range),
     };
     expect(await createArchiveStore(removing, 'zstd').stat(KEY, 'cast')).toBeUndefined();
@@ -333,7 +333,7 @@ describe('a sealed archive', () => {
       code: 'ARCHIVE_DAMAGED',
     });
 
-    // its table without a key: what somebody who can write to the bucket can do
+    // its table without a key, as an attacker with write access can create it
     const head = whole.subarray(0, 88);
     const table = whole.subarray(-(8 + 5 * 8 + 9));
     const lengths = [1, 2, 3].map((entry) => table.readUInt32LE(8 + entry * 8));

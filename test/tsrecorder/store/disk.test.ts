@@ -23,7 +23,7 @@ describe('listing a directory again', () => {
   const NODE = 'nGATE1CNTRL';
   const nameAt = (second: number): string => `2026-01-02T03:04:0${second}.000000000Z.cast`;
 
-  /** A store whose folders were all changed long ago, on a clock of its own. */
+  /** A store whose folders changed long ago, with a test clock. */
   async function quiet(
     aheadMs: number,
   ): Promise<{ folder: string; store: Awaited<ReturnType<typeof createDiskStore>> }> {
@@ -89,7 +89,7 @@ describe('listing a directory again', () => {
       await utimes(node, atime, mtime);
       await store.list();
       await writeFile(join(node, nameAt(2)), '');
-      // as on a disk whose clock is coarse
+      // as on a disk with a coarse clock
       await utimes(node, atime, mtime);
       expect(await store.list()).toHaveLength(found);
     }

@@ -1,4 +1,4 @@
-/** What stores list is what is there, the same objects for what has not changed, and uploads go on while a store is listed. */
+/** Lists of stores are correct, return the same objects for unchanged recordings, and do not block uploads. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -55,7 +55,7 @@ const file = fc.oneof(
 );
 const files = fc.uniqueArray(file, { maxLength: 25 });
 
-/** As a list has always been made: of all names anew. */
+/** The expected list, from all names. */
 function listOf(names: readonly string[]): readonly unknown[] {
   const marks = new Map<string, string>();
   for (const one of names.toSorted()) {
@@ -79,7 +79,7 @@ function byId(left: Pick<StoredRecording, 'key'>, right: Pick<StoredRecording, '
   return recordingId(left.key) < recordingId(right.key) ? -1 : 1;
 }
 
-/** Without what the names do not say. */
+/** The list without values that the names do not contain. */
 async function listed(store: RecordingStore): Promise<readonly unknown[]> {
   const list = await store.list();
   return list.toSorted(byId).map(({ key, hasSidecar, sessionMark }) => ({
@@ -131,7 +131,7 @@ describe('a store that changes', () => {
           for (const one of bucket.objects.keys()) if (!wanted.has(one)) bucket.objects.delete(one);
           for (const one of names)
             if (!bucket.objects.has(one)) await bucket.put(one, new Uint8Array(one.length));
-          // old ones are listed anew now and then, or when one was removed
+          // old recordings are listed again periodically, or after a removal
           await store.remove({ nodeId: 'nGONE', time: '2026-01-01T00:00:00Z' });
           expect(await listed(store)).toEqual(listOf(names));
           expect(await listed(archives)).toEqual(listOf(names));
@@ -139,7 +139,7 @@ describe('a store that changes', () => {
           expect(again).toBe(first);
           const [some] = first;
           if (some === undefined) continue;
-          // what was looked at is known
+          // the size is known after `stat`
           await archives.stat(some.key, 'cast');
           const more = await archives.list();
           const found = more.find(({ key }) => recordingId(key) === recordingId(some.key));

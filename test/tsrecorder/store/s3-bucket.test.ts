@@ -1,4 +1,4 @@
-/** The client of a bucket against a store on loopback that answers as S3 does: what real stores seldom do on request. */
+/** The client of a bucket with a server on loopback that returns responses that real stores rarely send. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { once } from 'node:events';
@@ -22,7 +22,7 @@ let server: Server;
 let bucket: S3Bucket;
 let objects: Map<string, Buffer>;
 let asked: Asked[];
-/** What is answered instead, when there is something. */
+/** Returns the response that replaces the normal one, or undefined. */
 let refusal: ((request: Asked) => readonly [status: number, code: string] | undefined) | undefined;
 
 beforeEach(async () => {

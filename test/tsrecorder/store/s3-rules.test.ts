@@ -4,7 +4,7 @@ import { readBucketRules } from '../../../src/tsrecorder/store/s3-rules.ts';
 
 type Answer = object | { readonly status: number; readonly name: string };
 
-/** Answers the two questions, which are told apart by the names of their commands. */
+/** Responds to the two commands, which it distinguishes by name. */
 function connection(answers: { readonly lock: Answer; readonly lifecycle: Answer }): S3Connection {
   const client = {
     send: async (command: object) => {

@@ -109,12 +109,12 @@ describe('listing a bucket', () => {
       );
       bucket.before = () => undefined;
       if (failed) {
-        // what is listed is complete
+        // the list is complete
         expect(await store.list()).toEqual([]);
         await store.finish(upload);
       }
       expect(await store.list()).toMatchObject([{ hasSidecar: true, sessionMark: upload.sessionMark }]);
-      // and what is removed leaves nothing behind
+      // a removal leaves no object
       await store.remove(upload.key);
       expect([...bucket.objects.keys()]).toEqual([]);
       if (!failed) break;

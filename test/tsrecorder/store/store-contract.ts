@@ -1,4 +1,4 @@
-/** What every store must do, whatever it keeps things in. */
+/** Tests that every store must pass. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import type { FinishedUpload, RecordingStore } from '../../../src/tsrecorder/sto
 
 export const NODE = 'nGATE1CNTRL';
 
-/** @param open an empty store for each call; `bigBytes`: a cast that takes the store's way for large ones. */
+/** @param open returns an empty store; `bigBytes`: size of a cast that the store uploads in parts */
 export function describeStore(
   name: string,
   open: () => Promise<RecordingStore>,
@@ -66,7 +66,7 @@ export function describeStore(
       const upload = await finished(key, 'cast\n', { notes: 'notes\n' });
       await store.finish(upload);
       await store.finish(upload);
-      // a file of its own with the same content, as where the store could only copy
+      // another file with the same content, as if the store had copied it
       await store.finish(await finished(key, 'cast\n', { notes: 'notes\n' }));
       expect(await store.list()).toHaveLength(1);
     });
@@ -150,7 +150,7 @@ export function describeStore(
       for (const kind of ['cast', 'sidecar', 'notes'] as const) {
         expect(await store.stat(key, kind)).toBeUndefined();
       }
-      // its mark as well: another recording with the key has none of it
+      // its mark, too: another recording with the key has no mark
       await store.finish(await finished(key, 'cast\n'));
       expect((await store.list())[0]).not.toHaveProperty('sessionMark');
     });

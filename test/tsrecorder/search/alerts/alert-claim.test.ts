@@ -1,4 +1,4 @@
-/** Which of the recorders of one store tells an alert, by a clock and in an order that the test makes. */
+/** Recorders of one store agree on the sender of an alert, with a clock and an order that the test controls. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -84,7 +84,7 @@ describe.each([
     seconds += 1;
     const taken = await Promise.all([one.take(), two.take()]);
     expect(taken.toSorted()).toEqual(['claimed', 'mine']);
-    // the claim of the one that took over stands as long as any
+    // the claim of the new owner has the full duration
     const other = [one, two][taken.indexOf('claimed')]!;
     seconds += 59;
     expect(await other.take()).toBe('claimed');
@@ -280,29 +280,29 @@ it('a mark of a recorder takes the place of one that is not proven, and is never
 
 interface Process {
   readonly name: string;
-  /** How often the webhook does not take it. */
+  /** Number of failed requests of the webhook. */
   failures: number;
   isDead: boolean;
   hasTold: boolean;
 }
 
-/** Recorders whose requests come in an order that is chosen, and that die where it is chosen. */
+/** Recorders whose requests run in a chosen order, and that are killed at chosen steps. */
 class Site {
   readonly #store = inBucket();
-  /** Who waits for its request, or for the answer, and who for time to go by. */
+  /** Recorders that wait for a request, a response or time. */
   readonly #gates = new Map<Process, () => void>();
   readonly #idle = new Map<Process, () => void>();
   readonly #running = new Set<Process>();
   readonly #choices: Iterator<number>;
   told = 0;
-  /** Deaths after which nobody can know that it was told. */
+  /** Kills after which the delivery is unknown. */
   unknown = 0;
 
   constructor(choices: readonly number[]) {
     this.#choices = choices.values();
   }
 
-  /** Until all know that it was told. */
+  /** Runs until all recorders know that the alert was delivered. */
   async run(recorders: number, deaths: number): Promise<void> {
     for (let at = 0; at < recorders; at += 1) this.#start(`${at}${at}`, this.#choose() % 3);
     for (let steps = 0, died = 0; this.#running.size > 0; steps += 1) {
@@ -408,6 +408,6 @@ it('an alert is told, and more than once only where one died that had told it, i
     ),
     { numRuns: 300 },
   );
-  // or nobody died where it matters
+  // otherwise no kill happened at a critical step
   expect(twice).toBeGreaterThan(0);
 });

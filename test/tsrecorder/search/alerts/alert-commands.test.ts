@@ -1,4 +1,4 @@
-/** `tailcast alerts test`, and what is said of mistakes in its file. */
+/** `tailcast alerts test`, and messages about errors in its file. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

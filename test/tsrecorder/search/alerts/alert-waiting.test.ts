@@ -1,4 +1,4 @@
-/** When a webhook is told, by a clock that the test moves. */
+/** Delivery times of webhooks, with a clock that the test controls. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -105,7 +105,7 @@ describe('a webhook', () => {
     const { alerts, clock, sentAt, failed, match } = await openWith(alertsFor(receiver.url));
     await match(recordingOf('one'));
     await until(async () => (failed() === 1 ? true : undefined));
-    // each wakes it, and is written to disk meanwhile
+    // each wakes the sender and is stored in the meantime
     await match(recordingOf('two'));
     clock.seconds = wait - 1;
     await match(recordingOf('three'));
@@ -173,10 +173,10 @@ describe('a webhook', () => {
     expect([store.claims, sentAt]).toEqual([3, []]);
     clock.seconds = 60;
     await until(async () => (alerts.status().waiting === 0 ? true : undefined));
-    // those behind it need not wait for so long
+    // later alerts need not wait that long
     await match(recordingOf('two'));
     await until(async () => {
-      // what waits is due by the clock of the test
+      // waiting alerts are due according to the test clock
       clock.seconds += 1;
       return alerts.status().waiting === 0 ? true : undefined;
     });

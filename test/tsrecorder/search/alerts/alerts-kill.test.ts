@@ -12,9 +12,9 @@ interface Recorder {
   readonly child: ChildProcess;
   readonly url: string;
   readonly steps: readonly string[];
-  /** Resolves once this step was come to so often, or the process has ended. */
+  /** Resolves when this step was reached that many times, or the process has exited. */
   reached(step: string, times: number): Promise<void>;
-  /** It has ended, and so have its processes of the index: the end of its standard error, which they share, says so. */
+  /** Resolves when the process and its index processes have exited, at the end of their shared standard error. */
   readonly over: Promise<unknown>;
 }
 
@@ -96,7 +96,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         started.push(next);
         const told = step === 'settled' ? 0 : 1;
         await next.reached('settled', told);
-        // a session that comes later is told of later
+        // a later session is alerted later
         const other = openUpload(next);
         other.write(`${HEADER}[1.5,"o","another needle\\r\\n"]\n`);
         other.end();
@@ -106,7 +106,7 @@ describe('a recorder that is killed while it makes an alert', () => {
         const sessions = Map.groupBy(receiver.received, ({ data }) => data.recording['id']);
         expect(sessions.size).toBe(2);
         for (const all of sessions.values()) expect(new Set(all.map(({ id }) => id)).size).toBe(1);
-        // twice where nobody can know whether it was taken
+        // twice if the result of the first delivery is unknown
         expect([...sessions.values()].map(({ length }) => length)).toEqual([step === 'taken' ? 2 : 1, 1]);
       } finally {
         for (const recorder of started) await end(recorder);
@@ -140,7 +140,7 @@ describe('a recorder that is killed while it tells an alert', () => {
         const other = (await start(directory, receiver.url, -1, 'two'))!;
         started.push(other);
         await other.reached('settled', 1);
-        // it had to look at the claim until nothing had changed for long enough
+        // it polled the claim until it had been unchanged for long enough
         const looks = other.steps.filter((step) => step === 'claiming').length;
         expect(looks > 1).toBe(kill < 5);
         expect(receiver.received).toHaveLength(told);

@@ -1,4 +1,4 @@
-/** A recorder in a process of its own, which is killed at a step of its alerts: see alerts-kill.test.ts. */
+/** A recorder process that is killed at a step of its alerts, see alerts-kill.test.ts. */
 import { writeSync } from 'node:fs';
 import { loadSigningKey } from '../../../../src/tsrecorder/evidence/signing-key.ts';
 import { createRig } from '../../recorder-rig.ts';

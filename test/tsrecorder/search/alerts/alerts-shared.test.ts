@@ -1,4 +1,4 @@
-/** Two recorders of one store, with the same rules: one of them tells. */
+/** Two recorders of one store with the same rules: one of them sends each alert. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,7 +39,7 @@ async function settled(registries: readonly Registry[], count: number): Promise<
 }
 
 interface Site {
-  /** One with a spool of its own. */
+  /** Opens a recorder with its own spool. */
   open(name: string, options?: Partial<RecorderOptions>): Promise<Rig>;
   readonly store: RecordingStore;
 }
@@ -97,7 +97,7 @@ describe.each(['folder', 'bucket'])('recorders of one %s', (kind) => {
     expect(new Set(receiver.received.map(({ id }) => id)).size).toBe(3);
     const marks = await site.store.listDocuments('.alerts/');
     expect(marks.map((name) => name.slice(-5))).toEqual(['.told', '.told', '.told']);
-    // who knows nothing of alerts is not bothered
+    // commands without knowledge of alerts ignore the folder
     const { findings } = await verifyStore({
       store: site.store,
       keys: [],

@@ -23,7 +23,7 @@ function delivered({ received }: Receiver, count: number): Promise<readonly Rece
   return until(async () => (received.length >= count ? received : undefined));
 }
 
-/** Once everything that was stored is in the index, and so was held against the rules. */
+/** Resolves when all stored sessions are indexed and matched against the rules. */
 async function indexed(rig: Rig, sessions: number): Promise<void> {
   await until(async () => {
     const { body, status } = await rig.get('/api/v1/index');
@@ -78,14 +78,14 @@ describe('an alert', () => {
         link: `https://gate.example.com/-/recordings/#/r/${encodeURIComponent(recording!.id)}?t=5`,
       },
     });
-    // what was on the screen and what was run are not for everybody
+    // restricted viewers do not get screen text and commands
     for (const text of ['in it', 'sh -i']) expect(alert!.raw).not.toContain(text);
     upload.write('[9,"o","another needle\\r\\n"]\n');
     upload.end();
     await upload.over;
     await uploadWhole(rig.recorder, cast('needle', 'dev'));
     await indexed(rig, 2);
-    // whoever comes after what was not to come has seen it not come
+    // a later upload proves that the alert was not sent
     await uploadWhole(rig.recorder, cast('needle of another'));
     expect((await delivered(receiver, 2)).map(({ data }) => data.recording['id'])).toEqual([
       recording!.id,

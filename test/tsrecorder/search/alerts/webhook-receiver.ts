@@ -1,4 +1,4 @@
-/** A webhook on loopback that checks what it is sent with HMAC of its own. */
+/** A webhook on loopback that checks the HMAC of requests. */
 import { createHmac } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
@@ -16,7 +16,7 @@ export interface Received {
   readonly id: string;
   readonly type: string;
   readonly raw: string;
-  /** As it was signed: seconds since the epoch. */
+  /** Signed time: seconds since the epoch. */
   readonly sentAt: number;
   readonly data: {
     readonly id: string;
@@ -30,9 +30,9 @@ export interface Received {
 
 export interface Receiver extends AsyncDisposable {
   readonly url: string;
-  /** What came and was signed, whatever was answered. */
+  /** Received requests with a valid signature, independent of the response. */
   readonly received: readonly Received[];
-  /** What it answers from now on. */
+  /** Status of the next responses. */
   answer: number;
   retryAfter: string | undefined;
 }

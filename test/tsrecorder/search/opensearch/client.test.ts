@@ -1,4 +1,7 @@
-/** What the client of OpenSearch does with servers that are slow, cut off, too long, or say what must not be repeated. */
+/**
+ * The OpenSearch client with servers that are slow, disconnect, send too much data, or return errors that must not be
+ * retried.
+ */
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { once } from 'node:events';

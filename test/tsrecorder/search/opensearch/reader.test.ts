@@ -1,4 +1,4 @@
-/** What the reader makes of answers that are not whole. */
+/** The reader with incomplete responses. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,4 +1,4 @@
-/** An OpenSearch as far as the writer of an index asks it: documents with external versions, and faults that a test orders. */
+/** A simulated OpenSearch for the writer of an index: documents with external versions, and faults on request. */
 import { createServer, type ServerResponse } from 'node:http';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
@@ -9,11 +9,11 @@ export interface KeptDocument {
   readonly source: Readonly<Record<string, unknown>>;
 }
 
-/** What is said instead of what would be: of a whole request, or of each document of one. */
+/** An error response of a request, or of each document in it. */
 export interface Fault {
   readonly status: number;
   readonly type?: string;
-  /** Only of documents whose id this is true of. */
+  /** Applies only to documents for which this returns true. */
   readonly of?: (id: string) => boolean;
 }
 
@@ -23,9 +23,9 @@ export class ServerDouble {
   readonly aliases = new Map<string, string>();
   /** The next writes meet these, one each. */
   readonly faults: Fault[] = [];
-  /** Of requests whose address has this in it: so many are answered with 503. */
+  /** Number of 503 responses for requests whose path contains the key. */
   readonly unavailable = new Map<string, number>();
-  /** Told before a write is done. */
+  /** Called before a write completes. */
   onBulk: (ids: readonly string[]) => void = () => undefined;
   readonly #server = createServer((request, response) => {
     void text(request).then((body) => this.#answer(`${request.method} ${request.url}`, body, response));
@@ -42,7 +42,7 @@ export class ServerDouble {
     this.#server.close();
   }
 
-  /** Ids of what is there, in order. */
+  /** Sorted ids of all documents. */
   ids(): readonly string[] {
     return [...this.documents.keys()].toSorted();
   }

@@ -1,4 +1,4 @@
-/** What the writer does when OpenSearch has no room, takes some and not others, or when somebody else writes. */
+/** The writer with an OpenSearch that has no space, rejects some documents, or is changed by another writer. */
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createSearchServer } from '../../../../src/tsrecorder/search/opensearch/client.ts';
 import type { ServerIndex } from '../../../../src/tsrecorder/search/opensearch/server-index.ts';
@@ -105,7 +105,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(await slow.putAll([whole('n_1', 3, 'old')])).toBe(1);
     expect(double.documents.get('n_1#')?.source).toMatchObject({ version: 'new', reach: 2 });
     expect(double.ids()).toEqual(['n_1#', 'n_1#0', 'n_1#1']);
-    // whose clock is behind writes all the same
+    // a recorder with a slow clock still writes
     nowMs = 1;
     await slow.version('n_1');
     await slow.putAll([whole('n_1', 1, 'newest')]);
@@ -258,7 +258,7 @@ describe('the writer of an index at OpenSearch', () => {
     double.unavailable.set('_refresh', 1e9);
     await index.append(names('n_1', { state: 'running' }), moments(1), false, false);
     await until(async () => ((double.unavailable.get('_refresh') ?? 0) < 1e9 ? true : undefined));
-    // nobody is told that all is well, after a moment in which it may be
+    // the state is not `ready` after a moment in which results may be missing
     nowMs += 1999;
     expect(index.tidy()).toBe(false);
     nowMs += 1;
