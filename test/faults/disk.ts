@@ -1,4 +1,4 @@
-/** A disk that answers EIO when told to, and that loses power: a small library preloaded into the recorder. */
+/** A simulated disk that returns EIO on request and loses power: a library that is preloaded into the recorder. */
 import { execFileSync } from 'node:child_process';
 import {
   existsSync,
@@ -12,18 +12,17 @@ import {
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** What fails: writes, syncs, or everything. */
+/** Failing operations: writes, syncs, or all. */
 export type DiskFault = 'w' | 's' | 'all';
 
 export interface FaultyDisk {
-  /** For the process whose disk it is. */
+  /** Environment for the process with this disk. */
   readonly environment: Readonly<Record<string, string>>;
   fail(what: DiskFault): void;
   heal(): void;
   /**
-   * Takes from every file what came after its last sync, as the worst power cut would. Nobody may be writing.
-   *
-   * @returns how many bytes that were.
+   * Removes from every file the bytes after its last sync, like a power failure. No process may be writing.
+   * @returns the number of removed bytes
    */
   cutPower(): number;
 }

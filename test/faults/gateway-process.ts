@@ -19,9 +19,9 @@ export interface GatewayPlan {
   readonly sessions: readonly number[];
   /** Pause between two writes of one session. */
   readonly paceMs: number;
-  /** How long a session looks for another recorder. */
+  /** Maximum time in which a session tries other recorders. */
   readonly moveTimeoutMs?: number;
-  /** Where it keeps what is not acknowledged, and delivers what others left there until it is told to end. */
+  /** Folder for unacknowledged output. The process also delivers output that earlier processes left there. */
   readonly journals?: string;
 }
 
@@ -63,7 +63,7 @@ const client = createRecorderClient({
   journals,
 });
 
-/** Output goes as it is. */
+/** Raw output. */
 function frameOf(line: string): Uint8Array {
   const batch = new FrameBatch();
   const event = line.startsWith('[') ? parseCastEvent(line) : undefined;
@@ -72,7 +72,9 @@ function frameOf(line: string): Uint8Array {
   return batch.take();
 }
 
-/** Every other session floods: what it writes at once may wait for the recorder before it goes to the journal. */
+/**
+ * Every second session writes much output at once, which may wait for the recorder before it is written to the journal.
+ */
 function* writesOf(session: number): Generator<readonly string[]> {
   const leastBytes = session % 2 === 0 ? 0 : FLOOD_BYTES;
   let lines: string[] = [];
@@ -113,7 +115,7 @@ async function run(session: number): Promise<void> {
   let written = 0;
   let shown = 0;
   let acked = 0;
-  /** Bytes written as they are kept; and, of what may be kept still, where lines end in that count. */
+  /** Number of written bytes, and line ends of the bytes that may still be stored. */
   let sent = 0;
   const ends: { readonly kept: number; readonly lines: number }[] = [];
   const write = (...lines: readonly string[]): void | Promise<void> => {
@@ -138,7 +140,7 @@ async function run(session: number): Promise<void> {
   const report = (confirmed: boolean): void => {
     const now = performance.now();
     const latest = lost === undefined ? acknowledged() : acked;
-    // nothing is owed: nothing is waited for
+    // no byte is unacknowledged
     if (latest > acked || latest === written) {
       if (latest > acked) pauseMs = Math.max(pauseMs, now - ackedAt);
       ackedAt = now;

@@ -76,7 +76,7 @@ export async function startRecorder(
 
 export interface GatewayProcess {
   reports(): readonly SessionReport[];
-  /** Tells it to end its sessions; resolves when it has. */
+  /** Makes it end its sessions. Resolves when they have ended. */
   finish(): Promise<readonly SessionReport[]>;
   kill(): Promise<void>;
 }
@@ -109,7 +109,10 @@ async function killChild(
   await ended;
 }
 
-/** Polls until `check` gives a value. @throws Error saying `what` after `timeoutMs`, with what `check` threw last */
+/**
+ * Polls until `check` returns a value.
+ * @throws Error with `what` and the last exception of `check` after `timeoutMs`
+ */
 export async function within<T>(
   what: string,
   timeoutMs: number,

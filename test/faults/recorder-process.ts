@@ -1,4 +1,4 @@
-/** A recorder in a process of its own, to be killed: `node recorder-process.ts <json>`. Prints its URL. */
+/** A recorder process that tests kill: `node recorder-process.ts <json>`. Prints its URL. */
 import { createLogger, createSilentLogger } from '../../src/observe/logger.ts';
 import type { RecorderTiming } from '../../src/compose/recorder-options.ts';
 import { createRecorder } from '../../src/compose/recorder-parts.ts';

@@ -80,7 +80,7 @@ function pass(
     (answer) => {
       answer.on('error', () => response.destroy());
       if (fault === 'afterwards') {
-        // carried out, and nobody hears of it
+        // the request is executed, and the client gets no response
         answer.resume();
         return;
       }

@@ -1,4 +1,4 @@
-/** What is done to recorders and gateways, and what must be true afterwards. */
+/** Faults of recorders and gateways, and the required state afterwards. */
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg, tmpdir } from 'node:os';
@@ -59,7 +59,7 @@ async function judgeStoredNotes(
   return judgeNotes(notes, cast, report);
 }
 
-/** Every session is closed, is what was sent, and is in the store. */
+/** Every session is finished, complete and in the store. */
 async function expectStored(recorder: RecorderProcess, reports: readonly SessionReport[]): Promise<void> {
   await expectAll(recorder, reports, ['completed']);
   await within('the spool is empty', VISIBLE_MS, async () => {
@@ -79,7 +79,7 @@ function expectConfirmed(reports: readonly SessionReport[]): void {
   }
 }
 
-/** The recorder dies and comes back; the gateway lives: sessions go on as if nothing had been. */
+/** The recorder is killed and restarted while the gateway runs: sessions continue without loss. */
 const recorderKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   let recorder = await site.recorder('one');
@@ -101,7 +101,10 @@ const recorderKilled: Scenario = async (stage) => {
   }
 };
 
-/** Gateway and recorder die together: what was acknowledged is there, visible at once and finished after the grace. */
+/**
+ * Gateway and recorder are killed together: acknowledged bytes exist, are visible immediately, and are finished after
+ * the grace period.
+ */
 const bothKilled: Scenario = async (stage) => {
   await using site = openSite(stage);
   const first = await site.recorder('one');
@@ -125,8 +128,8 @@ const gatewayKilled: Scenario = async (stage) => {
 };
 
 /**
- * The only recorder dies for longer than a session looks for another, and maybe once more while it takes what was left: the
- * sessions are cut, and every byte that was taken from them is in their recordings.
+ * The only recorder is down for longer than a session tries other recorders, and may be killed again during recovery:
+ * the sessions are interrupted, and their recordings contain every acknowledged byte.
  */
 const recorderGone: Scenario = async (stage) => {
   await using site = openSite(stage);
@@ -172,7 +175,7 @@ const allGone: Scenario = async (stage) => {
     if (atOnce) await Promise.all([one.kill(), gateway.kill()]);
     else {
       await one.kill();
-      // while all of them look for a recorder, or when all have been cut
+      // while all sessions search a recorder, or after all were interrupted
       if (stage.random() < 0.5) await delay(stage.random() * (plan.moveTimeoutMs / 2));
       else {
         await within('every session is cut', 20_000, async () =>
@@ -189,7 +192,7 @@ const allGone: Scenario = async (stage) => {
     }
     const again = await site.recorder('one', one.port, timing);
     gateways.push(startGateway({ ...plan, sessions: [], paceMs: 0 }));
-    // what was shown was on disk, or at the recorder
+    // shown output was on the gateway's disk or at the recorder
     const owed = gateway.reports().map((report) => {
       const { written, shown, acked, lost } = report;
       if (lost === undefined) return { ...report, acked: Math.max(shown, acked) };
@@ -200,14 +203,14 @@ const allGone: Scenario = async (stage) => {
       if (left.some((name) => name.endsWith('.journal'))) throw new Error(left.join(', '));
       return true;
     });
-    // nobody knows the totals of a killed gateway's session, so its last word is missing: it stays open for its time
+    // the totals of a killed gateway's session are unknown, so its recording stays open until its timeout
     await expectAll(again, owed, ['running', 'interrupted']);
   } finally {
     for (const process of gateways) await process.kill();
   }
 };
 
-/** The recorder dies for a while and another one is named: sessions go on there, and are one recording in the end. */
+/** The recorder is down and the gateway gets another one: sessions continue there, and each ends as one recording. */
 const recorderReplaced: Scenario = async (stage) => {
   await using site = openSite(stage);
   const one = await site.recorder('one');
@@ -235,7 +238,7 @@ const recorderReplaced: Scenario = async (stage) => {
   }
 };
 
-/** A machine is lost with its disk: what was copied to the bucket before is finished by the other recorder. */
+/** A machine is lost with its disk: another recorder finishes the output that was copied to the bucket. */
 const machineLost: Scenario = async (stage) => {
   if (stage.s3 === undefined) return;
   await using site = openSite(stage);
@@ -245,7 +248,7 @@ const machineLost: Scenario = async (stage) => {
   await somewhere(stage, gateway.reports);
   await delay(1000);
   const before = gateway.reports();
-  // the setting promises one second; the requests themselves take their time
+  // the setting promises one second; the requests take additional time
   await delay(4000);
   await Promise.all([one.kill(), gateway.kill()]);
   const written = gateway.reports();
@@ -257,7 +260,9 @@ const machineLost: Scenario = async (stage) => {
   await expectAll(two, reports, ['interrupted']);
 };
 
-/** The bucket fails in every way while sessions run and end; nothing is lost and everything is stored when it heals. */
+/**
+ * The bucket fails in every way while sessions run and end: nothing is lost, and everything is stored after the repair.
+ */
 const bucketFails: Scenario = async (stage) => {
   const { s3 } = stage;
   if (s3 === undefined) return;
@@ -331,8 +336,8 @@ const killedWhileStoring: Scenario = async (stage) => {
 };
 
 /**
- * The disk is full: sessions end with an error, what was acknowledged stays. When there is room again everything is
- * stored and new sessions are taken, with or without a restart.
+ * The disk is full: sessions end with an error, and acknowledged output stays. With free space everything is stored and
+ * new sessions are accepted, with or without a restart.
  */
 const diskFull: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
@@ -376,8 +381,8 @@ const diskFull: Scenario = async (stage) => {
 };
 
 /**
- * The disk answers EIO for a while: sessions end with an error, what was acknowledged stays, and when the disk answers
- * again everything is stored and new sessions are taken, with or without a restart.
+ * The disk returns EIO for a while: sessions end with an error, and acknowledged output stays. Afterwards everything is
+ * stored and new sessions are accepted, with or without a restart.
  */
 const diskBroken: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
@@ -427,8 +432,8 @@ const diskBroken: Scenario = async (stage) => {
 };
 
 /**
- * The recorder's machine loses power: of every file only what was synced is left. What was acknowledged is there, and the
- * gateway, which lives, brings the rest.
+ * The recorder's machine loses power, so only synced bytes of every file remain. Acknowledged output exists, and the
+ * running gateway sends the rest.
  */
 const powerCut: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
@@ -460,7 +465,7 @@ const powerCut: Scenario = async (stage) => {
     const reports = await gateway.finish();
     expectConfirmed(reports);
     await expectAll(recorder, reports, ['completed']);
-    // what is in the store is as durable as what is in the spool
+    // the store is as durable as the spool
     await recorder.kill();
     disk.cutPower();
     const last = await startRecorder(plan, disk.environment);
@@ -475,8 +480,8 @@ const powerCut: Scenario = async (stage) => {
 const NO_COMPILER = 'there is no C compiler to make a faulty disk with';
 
 /**
- * No more files fit on the disk, though there is room: new sessions are refused, those that run go on and are confirmed, and
- * when files fit again everything is stored without a restart.
+ * The disk has no free inodes: new sessions are refused, and running ones continue and are acknowledged. With free
+ * inodes everything is stored without a restart.
  */
 const filesUsedUp: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
@@ -518,8 +523,8 @@ const filesUsedUp: Scenario = async (stage) => {
 };
 
 /**
- * A slow disk, three hundred quiet sessions, and one that floods: nobody is refused, acknowledgements keep coming, memory
- * stays what it is, and nothing is lost.
+ * A slow disk with three hundred quiet sessions and one with much output: no session is refused, acknowledgements
+ * continue, memory stays constant, and nothing is lost.
  */
 const slowDisk: Scenario = async (stage) => {
   if (stage.s3 !== undefined) return;
@@ -561,7 +566,7 @@ const slowDisk: Scenario = async (stage) => {
   }
 };
 
-/** Gateways of the reference give up when nothing comes for 30 s. */
+/** Gateways of the reference stop after 30 s without data. */
 const MAX_ACK_GAP_MS = 20_000;
 
 /** Makes empty files until no more fit. */
@@ -574,7 +579,7 @@ function fillWithFiles(folder: string): void {
   throw new Error('there is no end of files');
 }
 
-/** Says why a scenario cannot be played here. */
+/** Thrown if a scenario cannot run on this machine. */
 export class SkippedError extends Error {
   override readonly name = 'SkippedError';
 }
@@ -614,7 +619,7 @@ export const SCENARIOS = {
 
 export type ScenarioName = keyof typeof SCENARIOS;
 
-/** What is played on each kind of store, round after round. */
+/** Scenarios for each kind of store, round after round. */
 export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>> = {
   disk: [
     'recorderKilled',
@@ -639,7 +644,7 @@ export const PLAYED_ON: Readonly<Record<'disk' | 's3', readonly ScenarioName[]>>
     'spoolTampered',
     'recorderReplaced',
     'diskBroken',
-    // takes as long as ten others
+    // takes as long as ten other scenarios
     'slowDisk',
   ],
   s3: [

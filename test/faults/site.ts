@@ -1,4 +1,4 @@
-/** Where a scenario is played: recorders over one store, and what an auditor reads of it. */
+/** Recorders with one store for a scenario, and the checks of an auditor. */
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +15,7 @@ import type { RecorderPlan } from './recorder-process.ts';
 import type { S3Shim } from './s3-shim.ts';
 import type { SessionReport } from './workload.ts';
 
-/** What a scenario is played on. */
+/** Parts of a scenario. */
 export interface Stage {
   readonly random: () => number;
   /** An S3 server behind a shim; undefined plays on a directory. */
@@ -34,10 +34,10 @@ export const TIMING: Partial<RecorderTiming> = {
   leaseMs: 4000,
   closeGraceMs: 100,
 };
-/** The promise: nothing is invisible so long after a restart. */
+/** Maximum time until everything is visible after a restart. */
 export const VISIBLE_MS = 60_000;
 
-/** Of an upload to S3: the smallest that S3 takes. */
+/** Minimum part size of an upload to S3. */
 export const S3_PART_BYTES = 5 * 1024 ** 2;
 
 export interface Site extends AsyncDisposable {
@@ -102,13 +102,13 @@ export function openSite({ s3 }: Stage): Site {
   };
 }
 
-/** Waits until every session was begun, then for a random moment of its running. */
+/** Waits until every session has started, and then for a random time. */
 export async function somewhere(stage: Stage, reports: () => readonly SessionReport[]): Promise<void> {
   await allBegun(20_000, SESSIONS.length, reports);
   await delay(stage.random() * 600);
 }
 
-/** Waits until something of every session is at a recorder. @throws Error that says of how many */
+/** Waits until a recorder has data of every session. @throws Error with their number */
 export async function allBegun(
   timeoutMs: number,
   count: number,

@@ -1,4 +1,4 @@
-/** Somebody is at the spool of a recorder that is down: what an auditor is told of that. */
+/** An attacker changes the spool of a stopped recorder: the auditor's findings. */
 import { copyFileSync, cpSync, readdirSync, renameSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Finding } from '../../src/tsrecorder/evidence/finding.ts';
@@ -11,7 +11,7 @@ import { startGateway, within, type RecorderProcess } from './processes.ts';
 import { openSite, SESSIONS, somewhere, VISIBLE_MS, type Scenario } from './site.ts';
 import { judgeCast } from './workload.ts';
 
-/** What somebody does to the spool of a recorder that is down, and whose sessions that loses. */
+/** Changes of the spool of a stopped recorder, and the sessions that each loses. */
 const TAMPERINGS = {
   /** The files of one session go. */
   remove({ spool }, [one = '']) {
@@ -43,7 +43,7 @@ const TAMPERINGS = {
     renameSync(copy, spool);
     return all;
   },
-  /** Everything goes, the log and the key included. */
+  /** Removes everything, including the log and the key. */
   removeAll({ spool }, all) {
     rmSync(spool, { recursive: true });
     return all;
@@ -101,7 +101,7 @@ export const spoolTampered: Scenario = async (stage) => {
   }
 };
 
-/** Waits until the log in the store says of every session that more of it was durable than `copy` has. */
+/** Waits until the log in the store covers more durable bytes of every session than `copy` contains. */
 async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string): Promise<void> {
   const copied = readdirSync(copy).filter((name) => name.endsWith('.cast'));
   await within('the log is ahead of the copy', VISIBLE_MS, async () => {
@@ -120,7 +120,7 @@ async function markedBeyond(store: RecordingStore, key: PublicKey, copy: string)
   });
 }
 
-/** Waits until nothing is open and nothing is in the spool. */
+/** Waits until no session is open and the spool is empty. */
 async function allStored(recorder: RecorderProcess, spool: string): Promise<void> {
   await within('everything that there is is stored', VISIBLE_MS, async () => {
     const open = (await recorder.list()).filter(({ state }) => state === 'running');
@@ -141,7 +141,7 @@ async function expectTold(
   const faults = findings.filter(({ severity }) => severity === 'fault');
   const tell = (about: readonly Finding[]): string =>
     about.map(({ code, recording, message }) => `${code} ${recording ?? ''} ${message}`).join('; ');
-  // nobody is left who could say that it is lost; that its recorder does not name it is said, or who has signed what is there
+  // no recorder is left to report the loss; the auditor reports the missing log or the signer
   const codes = name === 'removeAll' ? undefined : ['lost'];
   if (codes !== undefined && verdict !== 'lost') throw new Error(`${verdict}: ${tell(findings)}`);
   const told = new Set(

@@ -1,11 +1,11 @@
-/** Sessions whose every byte can be told from its number, so that what a recorder has can be judged without a copy. */
+/** Sessions whose bytes follow from their positions, so that a recording can be checked without a copy. */
 
 export const HEADER_OF = (session: number): string =>
   `{"version":2,"width":80,"height":24,"timestamp":1785325858,"command":"session ${session}","srcNode":"laptop.tail1.ts.net",` +
   `"srcNodeID":"nA1CNTRL","srcNodeUser":"a@example.com","sshUser":"","localUser":"","connectionID":"","kubernetes":` +
   `{"PodName":"web-0","Namespace":"prod","Container":"app","SessionType":"exec"}}\n`;
 
-/** What the gateway writes for a session, in order: header, annotations, events. Never ends. */
+/** Lines of a session in order: header, annotations, events. Endless. */
 export function* sessionLines(session: number): Generator<string> {
   yield HEADER_OF(session);
   yield `{"kind":"session","id":"s${session}","tty":true,"stdin":true,"protocol":"spdy","path":"/x"}\n`;
@@ -22,19 +22,19 @@ export function* sessionLines(session: number): Generator<string> {
 
 export const END = '{"kind":"end","outcome":"completed","outputBytes":1,"outputLines":1}\n';
 
-/** The same for a session that was cut. Hardly longer: `judgeCast` goes by it. */
+/** End of an interrupted session. Must not be longer, because `judgeCast` depends on it. */
 export const CUT_END = END.replace('completed', 'interrupted');
 
-/** What the gateway says about one session. */
+/** The gateway's report about a session. */
 export interface SessionReport {
   readonly session: number;
   /** Bytes handed to the upload, the last word included when it is confirmed. */
   readonly written: number;
-  /** Bytes that the upload did not want to be waited for, or not any more: a user sees them. */
+  /** Bytes that the user has seen without an acknowledgement. */
   readonly shown: number;
   /** Bytes that the recorder acknowledged. */
   readonly acked: number;
-  /** A recorder confirmed the whole session, be it after its end. */
+  /** True if a recorder acknowledged the complete session, also after its end. */
   readonly confirmed: boolean;
   /** The upload gave up. */
   readonly lost: string | undefined;
@@ -42,7 +42,7 @@ export interface SessionReport {
   readonly pauseMs: number;
 }
 
-/** What must or may be stored of a session after its header, in order. */
+/** Lines that must or may be stored after the header, in order. */
 function* expectedLines({ session, confirmed, written, acked }: SessionReport): Generator<{
   readonly line: string;
   /** Byte of the session at which it ends. */
@@ -59,11 +59,7 @@ function* expectedLines({ session, confirmed, written, acked }: SessionReport): 
   }
 }
 
-/**
- * Compares a stored cast with what the session was.
- *
- * @returns what is wrong, or undefined.
- */
+/** Compares a stored cast with the session. @returns the problem, or undefined */
 export function judgeCast(cast: string, report: SessionReport): string | undefined {
   const stored = cast.split('\n');
   if (stored.pop() !== '') return 'it ends inside of a line';
@@ -86,9 +82,8 @@ export function judgeCast(cast: string, report: SessionReport): string | undefin
 }
 
 /**
- * Compares the stored notes of a session that is over with the object lines it sent, and with where these stood in `cast`.
- *
- * @returns what is wrong, or undefined.
+ * Compares the stored notes of a finished session with its object lines and their positions in `cast`.
+ * @returns the problem, or undefined
  */
 export function judgeNotes(notes: string, cast: string, report: SessionReport): string | undefined {
   const stored = notes.split('\n').filter((line) => line.startsWith('{"at":'));

@@ -29,7 +29,7 @@ function makeCopy(): string {
   return copy;
 }
 
-/** How many of the tests of a check pass in the copy, and which fail; nothing when they cannot be run. */
+/** Returns the number of passed tests of a check in the copy and the failed ones, or undefined if they cannot run. */
 async function runTests(
   copy: string,
   { testFile, test }: Check,
@@ -59,7 +59,7 @@ async function runTests(
 /** Tests that pass with all fixes in. */
 const sound = new Set<string>();
 
-/** @returns the test that notices, or what is wrong */
+/** @returns the test that fails, or the problem */
 async function judge(
   copy: string,
   check: Check,

@@ -18,7 +18,7 @@ export interface Check {
   readonly find: string;
   readonly replace: string;
   readonly testFile: string;
-  /** Part of the name of a test; ` > ` stands for anything between. Empty: any test of the file. */
+  /** Part of a test's name; ` > ` matches any text. Empty: any test of the file. */
   readonly test: string;
 }
 

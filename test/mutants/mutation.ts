@@ -1,6 +1,6 @@
-/** A check, and how to take it out. */
+/** A check in the source, and the edit that removes it. */
 export interface Mutation {
-  /** What is gone. */
+  /** Name of the removed check. */
   readonly name: string;
   readonly file: string;
   readonly find: string;

@@ -41,7 +41,7 @@ describe('the demonstrations', () => {
     ]);
     for (const [file, test] of named) {
       const text = read(file);
-      // of a name of which parts stand in tables, one part
+      // one part, because tables contain parts of the name
       expect([
         file,
         test,

@@ -605,7 +605,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...PORTAL,
 ];
 
-/** Suites that are asked first about a file, because they are the likeliest to notice; all of them are asked if need be. */
+/** Suites that run first for a file, because they most likely fail. All suites run if needed. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',

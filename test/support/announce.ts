@@ -1,4 +1,4 @@
-/** Says before the first test what runs and roughly for how long. */
+/** Prints before the first test which tests run and how long they take. */
 import type { TestProject } from 'vitest/node';
 
 /** Once: the projects of a run share their set-up. */

@@ -1,7 +1,4 @@
-/**
- * An API server double for the doctor: HTTPS with a certificate of its own CA, a version, self-reviews, and a clock
- * that can be wrong.
- */
+/** A simulated API server for the doctor: HTTPS with its own CA, a version, self-reviews, and an adjustable clock. */
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:https';
@@ -25,7 +22,7 @@ export interface ApiServerDouble {
   readonly apiServer: ApiServer;
   version: Record<string, unknown> | undefined;
   username: string;
-  /** Answers everything with this status instead. */
+  /** Status of all responses instead. */
   failure: number | undefined;
   /** Added to the real time in `Date`. */
   skewMs: number;
@@ -37,14 +34,14 @@ export interface ApiServerDouble {
   /** Of gateway.networking.k8s.io/v1, likewise. */
   gatewayResources: readonly string[] | undefined;
   readonly requests: string[];
-  /** Answers with 201, as a real one answers reviews. */
+  /** Responds with 201, like a real API server to reviews. */
   created: boolean;
   /** Impersonated user and groups of the last request. */
   impersonated: readonly string[];
   close(): Promise<void>;
 }
 
-/** By default: a current version, and an account that may do what a gateway needs and nothing else. */
+/** Default: a current version, and an account with exactly the rights of a gateway. */
 export async function startApiServerDouble(): Promise<ApiServerDouble> {
   const authority = await createTestAuthority();
   const issued = await authority.issue(['127.0.0.1']);

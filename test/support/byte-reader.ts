@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
 
-/** Collects what a stream says and lets a test wait for it. */
+/** Collects the data of a stream. Tests can wait for it. */
 export class ByteReader {
   readonly stream: Readable;
   ended = false;
@@ -34,7 +34,7 @@ export class ByteReader {
     return this.#size;
   }
 
-  /** Takes `count` bytes off the front, waiting for them. */
+  /** Removes the first `count` bytes, and waits for them if needed. */
   async take(count: number): Promise<Buffer> {
     await this.until(() => this.#size >= count);
     const all = this.bytes;
@@ -43,7 +43,7 @@ export class ByteReader {
     return all.subarray(0, count);
   }
 
-  /** Takes everything up to and with `mark`. */
+  /** Removes all bytes up to and including `mark`. */
   async takeThrough(mark: string): Promise<string> {
     await this.until(() => this.bytes.includes(mark));
     return (await this.take(this.bytes.indexOf(mark) + mark.length)).toString('latin1');

@@ -3,7 +3,7 @@
  * everywhere else.
  */
 
-/** In each of them, and in nothing else. */
+/** Present in each secret and in no other text. */
 export const CANARY = /canary/i;
 
 const PASSWORD = 'canaryPassw0rd';
@@ -53,7 +53,7 @@ export function canaryEvents(): string {
     at += 1;
     events.push([at, 'o', '$ '], [at + 0.2, 'i', `${text}\r`], [at + 0.3, 'o', `${text}\r\n`]);
   }
-  // what marks of a shell name as the command
+  // the command that shell marks contain
   const named = encodeURIComponent(`mysql -p${PASSWORD}`);
   events.push([at + 1, 'o', `\u001b]133;C;cmdline_url=${named}\u0007needle last\r\n`]);
   return events.map((event) => `${JSON.stringify(event)}\n`).join('');

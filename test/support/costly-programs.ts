@@ -1,4 +1,4 @@
-/** Casts of programs whose output costs much more to render than to write. */
+/** Casts of programs whose output is much more costly to render than to write. */
 
 const HEADER = '{"version":2,"width":1000,"height":500}\n';
 /** Bytes of output. */

@@ -1,4 +1,4 @@
-/** Bytes that almost are what they should be, and ways to feed them. */
+/** Damages bytes, and feeds them to parsers in pieces. */
 import type { Random } from './random.ts';
 
 /** A few small changes: flipped bits, bytes set, inserted, removed, doubled or moved. */

@@ -34,7 +34,7 @@ export function deliveries(bytes: number): fc.Arbitrary<Delivery> {
   return fc.record({ steps, mostUnsent: fc.nat(bytes) });
 }
 
-/** @returns what both say after each delivery */
+/** @returns the positions of both after each delivery */
 export function deliverInSteps(
   all: Uint8Array,
   { steps, mostUnsent }: Delivery,

@@ -27,7 +27,7 @@ export function findKubectls(): readonly Kubectl[] {
     .toSorted((left, right) => left.minor - right.minor);
 }
 
-/** Says once why kubectl-driven tests are left out. */
+/** Explains once why tests with kubectl are skipped. */
 export function explainMissingKubectl(): void {
   process.stderr.write(
     'skipped: no kubectl.1.NN beside kubectl in PATH, so kubectl-driven tests cannot run\n',
@@ -51,7 +51,7 @@ export interface KubeconfigOptions {
   readonly directory: string;
   readonly url: string;
   readonly caPem: string;
-  /** Left out, the kubeconfig has no credentials (a gateway knows its callers by other means). */
+  /** Without a token, the kubeconfig has no credentials. */
   readonly token?: string;
 }
 
@@ -89,7 +89,7 @@ export interface KubectlResult {
   readonly stderr: string;
 }
 
-/** Environment for a kubectl that shares nothing with the person at this machine. */
+/** Environment for a kubectl without the user's own configuration. */
 export function kubectlEnvironment(options: KubectlOptions): Record<string, string> {
   const websocket = String((options.transport ?? 'websocket') === 'websocket');
   return {
@@ -103,7 +103,7 @@ export function kubectlEnvironment(options: KubectlOptions): Record<string, stri
   };
 }
 
-/** Runs kubectl to its end. `input` is what it reads; without it, it reads nothing. */
+/** Runs kubectl until it exits. `input` is its standard input; default: empty. */
 export async function runKubectl(
   options: KubectlOptions,
   args: readonly string[],
@@ -121,7 +121,7 @@ export interface RunningKubectl {
   write(bytes: string | Uint8Array, end?: boolean): void;
   stdout(): Buffer;
   stderr(): string;
-  /** Resolves with the first match in what was printed so far, or rejects when kubectl ends before one. */
+  /** Resolves with the first match in the output so far, or rejects if kubectl exits first. */
   waitFor(pattern: RegExp): Promise<RegExpExecArray>;
   readonly exited: Promise<number>;
   kill(signal?: NodeJS.Signals): void;
@@ -176,7 +176,7 @@ export interface KubectlTerminal {
   resize(columns: number, rows: number): void;
   /** Everything on the screen so far. */
   screen(): string;
-  /** Forgets what was printed, so that the next `waitFor` matches only what comes. */
+  /** Discards the output so far, so that the next `waitFor` matches only later output. */
   clear(): void;
   waitFor(pattern: RegExp): Promise<RegExpExecArray>;
   readonly exited: Promise<number>;
@@ -231,7 +231,7 @@ interface Screen {
   end(): void;
 }
 
-/** For a busy machine; below the limit of a test, so that one says what it waited for. */
+/** Long enough for a busy machine, and shorter than the limit of a test, so that the error names the missing output. */
 const PRINTS_WITHIN_MS = 120_000;
 
 function createScreen(): Screen {

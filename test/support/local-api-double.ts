@@ -20,7 +20,7 @@ export interface LocalApiDouble {
   serveConfig: unknown;
   /** Domain → `pair` text. No entry: 500. */
   readonly certificates: Map<string, string>;
-  /** `host:port` → where it really is on loopback; `self` answers `Dial-Self`, `fail` 502, `hang` nothing. */
+  /** `host:port` → loopback port; `self` responds to `Dial-Self`, `fail` with 502, `hang` not at all. */
   readonly dials: Map<string, number | 'self' | 'fail' | 'hang'>;
   /** Bytes sent together with the 101 of a dial. */
   dialGreeting: string;
@@ -32,16 +32,16 @@ export interface LocalApiDouble {
   }[];
   /** Delays every response until this promise resolves. */
   hold: Promise<void> | undefined;
-  /** Answers everything with this instead. */
+  /** The response to all requests instead. */
   failure: { readonly status: number; readonly body: string } | undefined;
-  /** Highest number of requests under way at once. */
+  /** Highest number of concurrent requests. */
   readonly peak: number;
-  /** Sends one line to everyone who watches the bus. */
+  /** Sends one line to all watchers of the bus. */
   notify(message: unknown): void;
   readonly watchers: number;
   /** Resolves when another watcher has connected. */
   nextWatcher(): Promise<void>;
-  /** Hangs up on everyone who watches. */
+  /** Closes the connections of all watchers. */
   dropWatchers(): void;
   close(): Promise<void>;
 }
@@ -172,7 +172,7 @@ export async function startLocalApiDouble(): Promise<LocalApiDouble> {
     // Mask bit 2: the daemon begins with the state it is in.
     if ((mask & 2) !== 0)
       response.write(`${JSON.stringify({ Version: 'double', SessionID: 's', State: 6 })}\n`);
-    // Mask bit 8: the network map comes first as well.
+    // Mask bit 8: the network map comes first.
     if ((mask & 8) !== 0 && double.netmap !== undefined)
       response.write(`${JSON.stringify({ Version: 'double', NetMap: double.netmap })}\n`);
     watching.add(response);

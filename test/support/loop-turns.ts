@@ -1,4 +1,4 @@
-/** How often the event loop turned while `act` was under way: what waits for it is let in as often. */
+/** Number of event-loop turns during `act`, and thus of chances for other work. */
 export async function turnsDuring(act: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let isOver = false;

@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/** The first in PATH, of version 20 or newer; undefined where there is none. */
+/** Returns the first Node in PATH with version 20 or newer, or undefined. */
 export function findOldNode(): string | undefined {
   const places = (process.env['PATH'] ?? '').split(delimiter).map((directory) => join(directory, 'node'));
   return places.find((path) => {

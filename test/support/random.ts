@@ -2,7 +2,7 @@
 import { randomInt } from 'node:crypto';
 
 export interface Random {
-  /** A whole number from 0 up to, not including, `limit`. */
+  /** Returns an integer from 0 to `limit - 1`. */
   below(limit: number): number;
   pick<T>(items: readonly T[]): T;
   /** True once in `times` on average. */

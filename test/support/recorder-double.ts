@@ -13,15 +13,15 @@ export interface RecorderBehaviour {
   readonly v2?: boolean;
   /** Speaks `/record`. Default true. */
   readonly v1?: boolean;
-  /** `auto`: acknowledges what arrived, at once. `alive`: only `{}`, every 10 ms. `none`: never. */
+  /** `auto`: acknowledges received data immediately. `alive`: sends only `{}`, every 10 ms. `none`: sends nothing. */
   readonly acks?: 'auto' | 'alive' | 'none';
   /** Status of the POST that opens an upload. Default 200. */
   readonly uploadStatus?: number;
-  /** Accepts connections and never answers. */
+  /** True to accept connections without a response. */
   readonly silent?: boolean;
   /** Stops reading the body of uploads, so that TCP pushes back. */
   readonly stalled?: boolean;
-  /** Answers the probe with our header of upgrades, as a recorder of the reference does not. Default true. */
+  /** True to respond to the probe with the header of upgrades, unlike a recorder of the reference. Default true. */
   readonly upgradeOffered?: boolean;
   /**
    * Response to an upgrade: `take`, an error status, `close`, `silent`, or these bytes followed by the end of the
@@ -30,9 +30,9 @@ export interface RecorderBehaviour {
   readonly upgrade?: 'take' | 'close' | 'silent' | number | Buffer;
   readonly eventProbeStatus?: number;
   readonly eventStatus?: number;
-  /** Never answers the POST of an event. */
+  /** True to send no response to the POST of an event. */
   readonly eventSilent?: boolean;
-  /** Keeps the event, begins to answer and cuts the connection. */
+  /** True to store the event and close the connection during the response. */
   readonly eventBreaksOff?: boolean;
 }
 
@@ -46,7 +46,7 @@ export interface DoubleUpload {
   ended: boolean;
   /** The client broke off. */
   aborted: boolean;
-  /** Whole lines so far. */
+  /** Complete lines so far. */
   lines(): string[];
   /** Sends an acknowledgement by hand. */
   ack(bytes: number): void;
@@ -56,7 +56,7 @@ export interface DoubleUpload {
   endEarly(): void;
   /** Resets the connection. */
   cut(): void;
-  /** Of an upgraded upload: lengths of the records that came, the end included. */
+  /** Lengths of the messages of an upgraded upload, including the end. */
   readonly records?: readonly number[];
   /** Of an upgraded upload: sends these bytes. */
   say?(bytes: Buffer): void;
@@ -293,7 +293,7 @@ export async function startRecorderDouble(
 
 const YES = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tailcast-record/1\r\n\r\n';
 
-/** Frames of whole lines, one for each text. */
+/** Frames of complete lines, one for each text. */
 export function framed(...texts: readonly (string | Buffer)[]): Buffer {
   return Buffer.concat(
     texts.map((text) => {
@@ -379,7 +379,7 @@ function takeUpgraded(
   });
 }
 
-/** The lines of frames that are complete: what a recorder would store of them. */
+/** Lines of the complete frames, as a recorder would store them. */
 function linesOfFrames(frames: Buffer): string[] {
   const lines: string[] = [];
   for (let at = 0; at + 5 <= frames.length;) {

@@ -13,7 +13,7 @@ export interface SpiedRequest {
   readonly url: string;
   /** In order and as spelled. */
   readonly headers: readonly (readonly [name: string, value: string])[];
-  /** Resolves when its connection is gone. */
+  /** Resolves when its connection is closed. */
   readonly gone: Promise<void>;
 }
 
@@ -24,13 +24,13 @@ export interface RecorderSpy {
   readonly live: Set<Duplex>;
   /** True if it accepts the viewer that the gateway names. */
   trusting: boolean;
-  /** Answers instead of an empty list. */
+  /** Sends a response instead of an empty list. */
   script: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
   /** Refuses WebSockets with this. */
   liveStatus: number | undefined;
-  /** Answers the handshake of a WebSocket with this; `never`: does not answer it. */
+  /** Response to the handshake of a WebSocket; `never`: no response. */
   handshake: string | undefined;
-  /** Resolves when `test` holds; asked again whenever something happens. */
+  /** Resolves when `test` returns true. Checked after every event. */
   until(test: () => boolean): Promise<void>;
   close(): Promise<void>;
 }
@@ -95,7 +95,7 @@ export async function startRecorderSpy(): Promise<RecorderSpy> {
   server.on('upgrade', (request: IncomingMessage, socket: Duplex) => {
     keep(request);
     socket.on('error', () => {});
-    // read, so that an end is seen
+    // without reads, the end would not be noticed
     socket.on('data', () => {});
     socket.on('end', () => socket.end());
     if (spy.liveStatus !== undefined) {

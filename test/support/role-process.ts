@@ -1,4 +1,4 @@
-/** A role of tailcast as people start it, in processes of its own. */
+/** A role of tailcast as a process. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -28,7 +28,9 @@ export interface RoleProcess {
 }
 
 /**
- * Resolves when it serves. @param checkout whose sources it runs @throws Error with what it said when it ends before
+ * Resolves when the role serves.
+ * @param checkout folder of its sources
+ * @throws Error with its output if it exits first
  */
 export async function startRole(
   args: readonly string[],
@@ -95,7 +97,7 @@ export async function startRole(
   };
 }
 
-/** Repeats `look` until it gives something. @throws Error saying `what` after `timeoutMs` */
+/** Repeats `look` until it returns a value. @throws Error with `what` after `timeoutMs` */
 export async function eventually<T>(
   what: string,
   look: () => Promise<T | undefined>,

@@ -10,11 +10,11 @@ import { fileURLToPath } from 'node:url';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Short: paths of sockets are. */
 const PREFIX = 'tctest-';
-/** Names that only we give: what else programs leave at home or in the temporary folder is not ours to judge. */
+/** Names that only tailcast uses. Other files in the home or temporary folder do not count. */
 const OURS = /tailcast|tsrecorder|^\.kube$|^tc[a-z0-9]*-/;
 const AT_HOME = ['', '.cache', '.config', '.local', '.local/share', '.local/state'];
 
-/** Whole paths of what is in the places where a broken check would leave something. */
+/** Absolute paths of files in folders where a broken check would leave files. */
 export function namesThatTestsMayNotMake(home: string, temporary: string, root: string): ReadonlySet<string> {
   const list = (folder: string): readonly string[] =>
     existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)) : [];

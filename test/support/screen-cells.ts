@@ -1,4 +1,4 @@
-/** The cells of a screen, in one form for every emulator: `[text, columns]`, blanks at the end of a row left out. */
+/** Cells of a screen in one form for every emulator: `[text, columns]`, without trailing blanks. */
 import { readScreen } from '../../src/screen/cells.ts';
 import type { Emulator } from '../../src/screen/terminal.ts';
 import type { Screen } from '../../src/search/terminal/screen.ts';

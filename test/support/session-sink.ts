@@ -10,7 +10,7 @@ export function bytesWritten(lines: Written): Buffer {
   return Buffer.concat(lines instanceof Uint8Array ? [lines] : lines);
 }
 
-/** A sink in memory: what a session wrote, and switches for what a recorder may do. */
+/** A sink in memory that records the session's output and simulates recorder states. */
 export class SessionSink implements Pick<
   RecorderUpload,
   'write' | 'whenShown' | 'end' | 'leave' | 'createBatch' | 'policy'

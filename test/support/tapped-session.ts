@@ -8,7 +8,7 @@ export class SeenSession implements TappedSession {
   flushes = 0;
   room: Promise<void> | undefined;
   readonly #parts: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-  /** Off for large outputs, which are only kept whole. */
+  /** False for large outputs, of which only the bytes are kept. */
   detailed = true;
 
   get outputs(): Record<'stdout' | 'stderr', Buffer> {

@@ -14,7 +14,7 @@ export interface TerminalOracle {
   dispose(): void;
 }
 
-/** Widths are ours: how wide a character is differs from one Unicode version to the next. */
+/** Uses tailcast's widths, because the width of a character depends on the Unicode version. */
 export function createTerminalOracle(columns: number, rows: number): TerminalOracle {
   const terminal = new xterm.Terminal({
     cols: columns,
@@ -26,7 +26,7 @@ export function createTerminalOracle(columns: number, rows: number): TerminalOra
   terminal.unicode.register(CLUSTER_WIDTHS);
   terminal.unicode.activeVersion = CLUSTER_WIDTHS.version;
   const filter = new ControlFilter({ columns, rows, isLines: false });
-  // NOTE: @xterm/headless 6 writes in a timer; its own synchronous write is what that timer calls
+  // NOTE: @xterm/headless 6 writes in a timer; the timer calls this synchronous write
   const core = (terminal as unknown as { _core: { writeSync(text: string): void } })._core;
   return {
     async write(text) {
@@ -127,7 +127,7 @@ const ESCAPES = [
 ];
 const MODES = ['4', '?6', '?7', '?25', '?47', '?1047', '?1048', '?1049', '?2004'];
 
-/** A piece of terminal output: text, controls, sequences whole and broken, as programs and attackers write them. */
+/** A piece of terminal output: text, controls, complete and broken sequences. */
 export function terminalPiece(random: Random): string {
   switch (random.below(12)) {
     case 0:

@@ -1,4 +1,4 @@
-/** A gateway's upgrade handler between real sockets: a raw client on one side, an API server double on the other. */
+/** The gateway's upgrade handler with real sockets, between a raw client and a simulated API server. */
 import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingMessage } from 'node:http';
 import { connect, type AddressInfo, type Socket } from 'node:net';
@@ -318,7 +318,7 @@ export const SPDY_V4 = [
   'X-Stream-Protocol-Version: v3.channel.k8s.io',
 ] as const;
 
-/** The body of a Status answer. */
+/** Body of a response with a Status. */
 export async function statusBody({
   reader,
 }: UpgradeClient): Promise<{ message: string; details: unknown; code: number }> {

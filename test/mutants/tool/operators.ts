@@ -42,7 +42,7 @@ const COMPARISONS: ReadonlyMap<string, readonly [string, Operator]> = new Map([
   ['>', ['>=', 'boundary']],
   ['>=', ['>', 'boundary']],
 ]);
-/** Methods that answer yes or no. */
+/** Methods that return a boolean. */
 const QUESTIONS: ReadonlySet<string> = new Set([
   'endsWith',
   'equals',
@@ -54,7 +54,7 @@ const QUESTIONS: ReadonlySet<string> = new Set([
   'startsWith',
   'test',
 ]);
-/** What is logged is for people; no test should pin it down. */
+/** Log messages are for people, so no test should depend on them. */
 const LOGGERS = /^(?:this\.#?)?(?:deps\.|options\.)?(?:log|logger|console)\./;
 
 /** @param code text of `file` */
@@ -68,7 +68,7 @@ export function mutantsOf(file: string, code: string): readonly Mutant[] {
     const original = code.slice(start, end);
     found.push({ file, start, end, replacement, operator, line: lineAt(lines, start), original });
   };
-  /** Conditions on which nothing hangs but whether something is logged. */
+  /** Conditions that decide only whether something is logged. */
   const quiet = new Set<unknown>();
   visit(program as unknown as Node, (node) => {
     if (onlyLogs(node, code)) quiet.add(node).add(node['test']);
@@ -129,7 +129,7 @@ function isLogged({ type, ...statement }: Node, code: string): boolean {
   return LOGGERS.test(code.slice(start, end));
 }
 
-/** A comparison that is the whole condition is turned round as such. */
+/** A condition that is a comparison is reversed. */
 function negate(test: Node, operator: Operator, code: string, add: Add): void {
   if (COMPARISONS.has(String(test['operator'])) && !isOrdering(test)) return;
   if (test.type === 'UnaryExpression') return;
@@ -155,7 +155,7 @@ function changeLogic(node: Node, code: string, add: Add): void {
   changeOperator(node, operator === '&&' ? '||' : '&&', 'logic', code, add);
 }
 
-/** Both sides in brackets: `||` and `&&` bind differently, and beside `??` neither may stand bare. */
+/** Both sides get parentheses, because `||` and `&&` have different precedence and `??` allows neither without them. */
 function changeOperator(node: Node, other: string, operator: Operator, code: string, add: Add): void {
   const [left, right] = [node['left'] as Node, node['right'] as Node];
   const text = (side: Node): string => code.slice(side.start, side.end);
@@ -201,7 +201,7 @@ function visit(node: Node, seen: (node: Node) => void): void {
   }
 }
 
-/** `x as T`, `x!` and the like are types around what runs. */
+/** `x as T`, `x!` and similar nodes wrap the executed expression. */
 function runs({ type }: Node): boolean {
   return !type.startsWith('TS') || /^TS(?:As|Satisfies|NonNull)/.test(type);
 }

@@ -25,13 +25,13 @@ import {
   type TestCoverage,
 } from './jobs.ts';
 
-/** Asked this often within one run, the change has made a loop endless. */
+/** Number of switch checks in one run after which the change counts as an endless loop. */
 const MAX_QUESTIONS = 60_000_000;
-/** What a test may take beyond what it took without a change. */
+/** Factor of the time limit of a test to its time without a change. */
 const SLOWNESS = 8;
 const LEAST_LIMIT_MS = 4_000;
 const LEAST_HOOK_LIMIT_MS = 15_000;
-/** Of what has not been run yet. */
+/** Time limit of a test without a measured time. */
 const FIRST_LIMIT_MS = 120_000;
 /** Only this much time of tests is spent on one change in one file. */
 const BUDGET_MS = 30_000;
@@ -42,7 +42,7 @@ const switches = {
   active: undefined as string | undefined,
   seen: new Set<string>(),
   questions: 0,
-  /** What nothing caught. */
+  /** An uncaught exception. */
   stray: undefined as unknown,
 };
 
@@ -57,7 +57,7 @@ Object.assign(globalThis, {
     return switches.active === key;
   },
 });
-/** What processes that a test starts have come past. */
+/** File for changes that child processes of a test pass. */
 const seenFile = join(process.env[JOBS_VARIABLE] ?? '', `seen-${process.pid}`);
 process.env[SEEN_VARIABLE] = seenFile;
 writeFileSync(seenFile, '');
@@ -69,7 +69,7 @@ function takeSeen(): readonly string[] {
   return [...new Set(keys)];
 }
 
-/** For what tests start from now on. */
+/** For child processes that tests start later. */
 function switchOn(key: string | undefined): void {
   switches.active = key;
   if (key === undefined) delete process.env[ACTIVE_VARIABLE];
@@ -88,7 +88,7 @@ interface Failure {
 export default class MutantRunner extends TestRunner {
   #job: Job | undefined;
   #file: KeptSuite | undefined;
-  /** What vitest thinks is running, whichever test of ours is. */
+  /** The test that vitest considers running. */
   #host: Test | undefined;
 
   override importFile(path: string, source: 'collect' | 'setup'): unknown {
@@ -122,7 +122,7 @@ export default class MutantRunner extends TestRunner {
     else await this.#judge(file, job);
   }
 
-  /** Runs everything once, and says what each test came past. */
+  /** Runs all tests once and records the changes that each test passes. */
   async #record(file: KeptSuite, job: Job): Promise<void> {
     const keys: string[] = [];
     const numbers = new Map<string, number>();
@@ -171,7 +171,7 @@ export default class MutantRunner extends TestRunner {
       const again = await this.#tryChange(file, only, key, job);
       const unchanged = await this.#tryChange(file, only, undefined, job);
       if (unchanged !== undefined) {
-        // something was left behind, or the test needs the ones before it: a process of its own will tell
+        // a test left state behind or depends on earlier tests, so it runs in its own process
         note(job, { kind: 'dirty', key, file: job.file, test: unchanged.test, reason: unchanged.reason });
         return;
       }
@@ -226,7 +226,7 @@ export default class MutantRunner extends TestRunner {
     return failed;
   }
 
-  /** @returns true when nothing more is to be run */
+  /** @returns true if nothing more must run */
   async #runSuite(
     suite: KeptSuite,
     isChosen: (test: Test) => boolean,
@@ -308,7 +308,7 @@ export default class MutantRunner extends TestRunner {
         throw new Error('nothing caught an error', { cause: switches.stray });
       return { ms: performance.now() - began, failure: undefined };
     } catch (error) {
-      // a test that leaves itself out says so by throwing
+      // a test skips itself by an exception
       if ((error as { code?: unknown } | undefined)?.code === 'VITEST_PENDING')
         return { ms: performance.now() - began, failure: undefined };
       const reason = String(error instanceof Error ? error.message : error).slice(0, 200);
@@ -337,18 +337,18 @@ interface Timed {
 
 interface Watch {
   before(): void;
-  /** @returns true when nothing more is to be run */
+  /** @returns true if nothing more must run */
   after(task: RunnerTask, ms: number, failure: Failure | undefined): boolean;
 }
 
-/** A suite with its hooks, as the file said it. */
+/** A suite with its hooks as declared in the file. */
 interface KeptSuite extends Readonly<
   Record<'beforeAll' | 'afterAll' | 'beforeEach' | 'afterEach', readonly Hook[]>
 > {
   readonly task: RunnerTestSuite | RunnerTestFile;
   readonly above: KeptSuite | undefined;
   readonly tasks: readonly (Test | KeptSuite)[];
-  /** All that is to be run below it. */
+  /** All tests to run below it. */
   readonly tests: readonly Test[];
 }
 

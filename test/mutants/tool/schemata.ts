@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import type { Mutant } from './operators.ts';
 
-/** Says which change of which file, wherever in the file it stands. */
+/** Identifies a change in a file, independent of its position. */
 export function keyOf({ file, original, replacement, nth }: Mutant): string {
   const hash = createHash('sha256').update(`${original}\0${replacement}\0${nth}`).digest('base64url');
   return `${file}:${hash.slice(0, 12)}`;
@@ -18,12 +18,12 @@ interface Place {
   readonly inside: Place[];
 }
 
-/** @returns the code with every change behind a question; without an answer it does what it did */
+/** @returns the code with a switch for every change; without an active switch its behaviour is unchanged */
 export function withSwitches(code: string, mutants: readonly Mutant[]): string {
   return written(placesOf(mutants, code.length), code);
 }
 
-/** Places lie within each other or apart, as they are nodes of one tree. */
+/** Ranges are nested or disjoint, because they are nodes of one tree. */
 function placesOf(mutants: readonly Mutant[], end: number): Place {
   const whole: Place = { start: 0, end, mutants: [], inside: [] };
   const open = [whole];

@@ -8,34 +8,34 @@ import type { Said, Verdicts } from './verdicts.ts';
 
 /** Tests of one file that a change is shown to, the fastest. */
 const MAX_TESTS = 60;
-/** How often the time may double for a test that is one step nearer: what starts processes is asked late, however near it is. */
+/** Factor of time that a test one step nearer may take. Tests that start processes run late, even if they are near. */
 const NEARER = 3;
-/** The same for a process of its own that loads its files anew. */
+/** The same factor for a separate process that loads its files again. */
 const OWN_PROCESS = 10;
 
 export interface Outcome {
-  /** `open`: not every test that comes past it has been asked. */
+  /** `open`: some tests that pass the change have not run. */
   readonly kind: 'noticed' | 'survived' | 'broken' | 'open';
   readonly text: string;
-  /** Which test noticed it at once, in a process that had loaded its files: its file and its name. */
+  /** The test that noticed the change in a process with loaded files: its file and its name. */
   readonly by?: { readonly file: string; readonly test: string };
 }
 
 export interface TrialOptions {
   readonly mutants: readonly Mutant[];
-  /** What every test comes past. */
+  /** Changes that each test passes. */
   readonly covering: readonly Coverage[];
   /** Where workers write. */
   readonly notes: string;
-  /** Runs jobs, each with its test file, and gives what was noted. */
+  /** Runs jobs, each with its test file, and returns the results. */
   readonly run: (jobs: readonly Job[]) => Promise<readonly Note[]>;
   readonly say: (line: string) => void;
   readonly signal: AbortSignal;
-  /** What was said before; who noticed a change the last time is asked first. */
+  /** Earlier results. The test that noticed a change last time runs first. */
   readonly verdicts: Verdicts;
 }
 
-/** One change: what became of it, and who has not been asked yet. */
+/** One change: its result, and the tests that have not run. */
 interface Case {
   readonly mutant: Mutant;
   /** Test files that have not spoken about it. */
@@ -63,14 +63,14 @@ export class Trial {
     );
   }
 
-  /** What is left. */
+  /** Changes without a result. */
   get open(): readonly Mutant[] {
     return [...this.#cases.values()]
       .filter(({ outcome }) => outcome === undefined)
       .map(({ mutant }) => mutant);
   }
 
-  /** Shows every change to the next files of its queue; each file gets all of its changes at once. */
+  /** Runs every change with the next files of its queue, one run per file for all of its changes. */
   async show(width: number): Promise<void> {
     const perFile = new Map<string, { key: string; tests: readonly string[] }[]>();
     const loaded: Job[] = [];
@@ -112,7 +112,7 @@ export class Trial {
     return { kind: 'judge', file, notes: this.#options.notes, mutants, times: this.#times.get(file) ?? {} };
   }
 
-  /** What was left behind by one change must not speak about the next: a new process goes on after it. */
+  /** State that one change leaves must not affect the next one, so a new process continues. */
   async #showRunning(first: readonly Job[]): Promise<void> {
     for (let jobs = first; jobs.length > 0 && !this.#options.signal.aborted;) {
       const found = await this.#options.run(jobs);
@@ -121,7 +121,7 @@ export class Trial {
     }
   }
 
-  /** Each needs a process of its own; of a test file there is one at a time. */
+  /** Each change needs its own process. Only one process per test file runs at a time. */
   async #showLoading(jobs: readonly Job[]): Promise<void> {
     const isOpen = ({ atLoad }: Job): boolean => this.#cases.get(atLoad ?? '')?.outcome === undefined;
     for (let left = jobs.filter(isOpen); left.length > 0 && !this.#options.signal.aborted;) {
@@ -140,7 +140,7 @@ export class Trial {
       if (note.kind === 'noticed') this.#noticed(note, note.test, isQuick(note));
       if (note.kind === 'flaky') this.#options.say(`flaky: ${note.file}: ${note.test}: ${note.reason}`);
     }
-    // a process that was ended while it judged
+    // a process was killed during the job
     const ended = this.#options.signal.aborted ? [] : [...begun.values()];
     for (const note of ended) this.#noticed(note, undefined, false);
     this.#options.verdicts.keep([
@@ -156,13 +156,13 @@ export class Trial {
     this.#options.say(`${this.open.length} left; ${shown(found.mutant)} ${found.outcome.text}`);
   }
 
-  /** What is left of a job whose process ended early. */
+  /** The rest of a job whose process exited early. */
   #rest(job: Job, found: readonly JudgedNote[]): readonly Job[] {
     const own = found.filter(({ file }) => file === job.file);
     if (own.length === 0) return [];
     const done = new Set(own.filter(({ kind }) => kind !== 'dirty').map(({ key }) => key));
     const soiled = own.find((note) => note.kind === 'dirty');
-    // once more, first in a process of its own; after that this file says nothing about it
+    // again, first in a new process; after that this file counts as run
     if (soiled !== undefined && (job.mutants[0]?.key === soiled.key || this.#isKnown(soiled))) {
       this.#options.say(`cannot be judged by ${job.file}: ${soiled.test}: ${soiled.reason}`);
       const unjudged = this.#cases.get(soiled.key);
@@ -186,7 +186,7 @@ export class Trial {
   }
 }
 
-/** What a job takes when the first test of each change notices it: the quickest jobs begin, as time may be up. */
+/** Time of a job if the first test of each change notices it. Fast jobs start first, because time may run out. */
 function leastMs({ mutants, times }: Job): number {
   return mutants.reduce((sum, { tests: [first] }) => sum + (times[first ?? ''] ?? 0), 0);
 }
@@ -223,7 +223,7 @@ function rankOf(key: string, first: string | undefined): number {
   return key === first ? 0 : 1;
 }
 
-/** Tests of the file itself know it best, then those of its folder; those of the whole say least. */
+/** Tests of the file come first, then tests of its folder, then all others. */
 function distance(file: string, test: string): number {
   const [folder, mirrored] = [dirname(file).replace(/^src/, 'test'), dirname(test)];
   if (mirrored === folder && basename(test).startsWith(`${basename(file, '.ts')}.`)) return 0;
@@ -249,7 +249,7 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
           (tests.length === 0 ? OWN_PROCESS : 0);
     const all = (shows.get(key) ?? []).toSorted((a, b) => rank(a) - rank(b));
     const unasked = all.filter(({ file }) => verdicts.of(key, file) === undefined);
-    // the nearest one tells whether it is still not noticed: more would only cost hours
+    // the nearest test shows whether the change is still unnoticed; more tests would cost hours
     const queue =
       acceptedReason(mutant) === undefined ? unasked : unasked.slice(0, all.length > unasked.length ? 0 : 1);
     const noticed = all.map(({ file }) => verdicts.of(key, file)).find((said) => said?.noticed === true);
@@ -260,12 +260,12 @@ function casesOf({ mutants, covering, verdicts }: TrialOptions): ReadonlyMap<str
   return cases;
 }
 
-/** A test file, and what it can say about a change. */
+/** A test file with the changes that it can notice. */
 interface Show {
   readonly file: string;
-  /** Ids of the tests that come past it. */
+  /** Ids of the tests that pass the change. */
   readonly tests: readonly string[];
-  /** The same for a change that is come past while files are loaded and never again. */
+  /** The same for a change that runs only while files are loaded. */
   readonly atLoad: readonly string[];
   /** Of the fastest. */
   readonly ms: number;

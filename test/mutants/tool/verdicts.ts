@@ -9,13 +9,13 @@ export interface Said {
   readonly noticed: boolean;
   /** The test that noticed it; undefined when it did not end. */
   readonly test?: string | undefined;
-  /** At once, in a process that had loaded its files. */
+  /** True if a process with loaded files noticed it. */
   readonly isQuick?: boolean;
 }
 
-/** What a test file and a change were when the one spoke about the other. */
+/** State of a test file and a change at the time of a result. */
 export interface State {
-  /** Of the test file alone. */
+  /** Hash of the test file only. */
   readonly own: string;
   /** Of everything that it imports and of the changed file as well. */
   readonly whole: string;
@@ -25,7 +25,7 @@ interface Kept extends Said, State {}
 
 interface Options {
   readonly stateOf: (key: string, file: string) => State;
-  /** Believe what was said as long as the test file itself is the same, whatever else has changed. */
+  /** True to trust results while the test file is unchanged, even if other files changed. */
   readonly ownIsEnough: boolean;
 }
 
@@ -42,7 +42,7 @@ export class Verdicts {
     for (const line of text.split('\n').slice(0, -1)) this.#put(JSON.parse(line) as Kept);
   }
 
-  /** @returns undefined when the file has not been asked, or is not what it was */
+  /** @returns undefined if the file has not run, or has changed */
   of(key: string, file: string): Said | undefined {
     const kept = this.#kept.get(key)?.get(file);
     if (kept === undefined) return undefined;
@@ -51,7 +51,7 @@ export class Verdicts {
     return kept.whole === whole || (ownIsEnough && kept.own === own) ? kept : undefined;
   }
 
-  /** Who noticed a change the last time, whatever has become of the files since. */
+  /** The test that noticed a change last time, independent of later edits. */
   noticedLast(key: string): string | undefined {
     return [...(this.#kept.get(key)?.values() ?? [])].findLast(({ noticed }) => noticed)?.file;
   }

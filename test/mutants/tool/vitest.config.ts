@@ -1,4 +1,4 @@
-/** Runs tests with all changes of the source compiled in, in memory: the work tree stays as it is. */
+/** Runs tests with all changes of the source compiled in memory. The work tree stays unchanged. */
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { BaseSequencer } from 'vitest/node';
@@ -8,7 +8,7 @@ import { withSwitches } from './schemata.ts';
 
 const root = join(import.meta.dirname, '../../..');
 
-/** As the jobs are given. */
+/** In the order of the jobs. */
 class InOrder extends BaseSequencer {
   override async sort<T>(files: T[]): Promise<T[]> {
     return files;
@@ -35,7 +35,7 @@ export default defineConfig({
     runner: join(import.meta.dirname, 'runner.ts'),
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    // as everywhere: a busy machine must not break what is not changed
+    // as in the other configurations, for busy machines
     expect: { poll: { interval: 20, timeout: 60_000 } },
     pool: 'forks',
     passWithNoTests: true,

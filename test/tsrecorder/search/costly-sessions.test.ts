@@ -1,4 +1,4 @@
-/** Sessions that cost too much to render do not delay the others, and the index says where it stops reading them. */
+/** Sessions that are costly to render do not delay the others, and the index reports where it stopped reading them. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -150,7 +150,7 @@ describe('an index', () => {
     expect(sessions).toHaveLength(costly.length);
     expect(sessions.filter(({ stoppedAt }) => stoppedAt !== undefined).length).toBeGreaterThan(2);
     for (const { partial, stoppedAt } of sessions) expect(partial).toBe(stoppedAt !== undefined);
-    // in all less than twice what the budgets allow
+    // in total less than twice the budgets
     const bytes = costly.reduce((sum, { length }) => sum + length, 0);
     expect(index.work()).toBeLessThan(2 * (costly.length * 60e6 + 500 * bytes));
   });

@@ -1,4 +1,4 @@
-/** What every search engine of ours must do: one suite for all of them. */
+/** Tests that every search engine must pass. */
 import { expect, it } from 'vitest';
 import { parseQuery } from '../../../src/search/query.ts';
 import type {
@@ -13,11 +13,11 @@ import type {
 import type { ViewerTerms } from '../../../src/search/viewer-terms.ts';
 import type { ReadingEngine, CompleteSession, WritingEngine } from '../../../src/tsrecorder/search/engine.ts';
 
-/** An engine under test, with an index of its own. */
+/** An engine under test with its own index. */
 export interface TestedEngine {
   readonly writer: WritingEngine;
   readonly reader: ReadingEngine;
-  /** What was written can be found. */
+  /** Resolves when written sessions can be found. */
   settled(): Promise<void> | void;
   close(): Promise<void> | void;
 }
@@ -53,7 +53,7 @@ export async function putAll(writer: WritingEngine, sessions: readonly CompleteS
   return writer.flush();
 }
 
-/** How the tests ask an engine. */
+/** Test access to an engine. */
 class TestedIndex {
   readonly engine: TestedEngine;
 
@@ -430,7 +430,7 @@ function indexTests(): readonly IndexTest[] {
       expect(counted).toBe(ids.length);
       if (!ids.includes('n_2')) expect(JSON.stringify(user)).not.toContain('bob');
     }
-    // a cursor of somebody else shows no more
+    // another viewer's cursor shows no hidden session
     const { next } = await index.find('', 'everything', 1);
     expect(idsOf(await index.find('', [{ kind: 'user', value: 'alice@example.com' }], 5, next))).toEqual([
       'n_1',
@@ -523,7 +523,7 @@ function indexTests(): readonly IndexTest[] {
     expect(found.hits.map(({ at }) => at)).toEqual([0, 2, 4, 6, 8]);
     expect(found.more).toBe(true);
     expect((await reader.within('n_4', query('needle'), ALICE, 100)).hits).toHaveLength(15);
-    // a condition on the session says nothing of where in it
+    // a condition on the session does not select positions in it
     expect(await reader.within('n_4', query('exit:77'), 'everything', 5)).toEqual({ hits: [], more: false });
     for (const [id, text, may] of [
       ['n_4', 'needle', []],
@@ -678,7 +678,7 @@ function indexTests(): readonly IndexTest[] {
   });
 
   test('lists the oldest, the longest and the largest first, page by page, to whom may see them', async (index) => {
-    // lengths and sizes that several have, one that has no length, and several that begin in one millisecond
+    // equal lengths and sizes, a missing length, and equal start times
     const made = [
       { seconds: 30, bytes: 7, user: 'alice@example.com' },
       { seconds: 5, bytes: 900, user: 'bob@example.com' },
@@ -704,7 +704,7 @@ function indexTests(): readonly IndexTest[] {
       };
       await index.put({ ...doc(`n_${at}`, given), listing }, [], false);
     }
-    // it grows: it is looked at elsewhere
+    // the session grows, and a new query is made
     await index.put(doc('n_9', { user: 'alice@example.com', durationSeconds: 99 }), [], false);
     const all = async (ask: Parameters<TestedIndex['list']>[0]): Promise<readonly string[]> => {
       const ids: string[] = [];
@@ -751,7 +751,7 @@ function indexTests(): readonly IndexTest[] {
   return tests;
 }
 
-/** The most first, what has none last; of equals the newest. */
+/** Sorts descending with missing values last, and equal values newest first. */
 function byMade<Name extends 'seconds' | 'bytes'>(
   made: readonly Readonly<Record<Name, number | undefined>>[],
   name: Name,

@@ -7,13 +7,13 @@ import { QueryError } from '../../../src/search/query.ts';
 import { readWrites } from '../../support/search-text.ts';
 import { doc, moment, query, type TestedEngine, putAll } from './engine-suite.ts';
 
-/** What was printed on a screen, what finds it, and what does not. Each stands alone on a row of its session. */
+/** Text on a screen, queries that find it, and queries that do not. Each text is on its own row of its session. */
 const PRINTED: readonly {
   readonly what: string;
   readonly output: string;
   readonly finds: readonly string[];
   readonly misses: readonly string[];
-  /** The row as it was read. */
+  /** The row as the reader returns it. */
   readonly row?: string;
 }[] = [
   {
@@ -97,7 +97,7 @@ const PRINTED: readonly {
   },
 ];
 
-/** Everything of ASCII that is no letter, digit or space of a query, and more that a language of queries may know. */
+/** All ASCII characters except letters, digits and spaces, and other characters with a meaning in query languages. */
 const SIGNS = [
   ...Array.from({ length: 0x80 }, (_, code) => String.fromCharCode(code)).filter((sign) =>
     /[^\w\s"\\]/.test(sign),
@@ -110,7 +110,7 @@ const SIGNS = [
   '\u200d',
 ];
 
-/** What is a word of a language of queries, or looks like a piece of one. */
+/** Words of query languages, and text that looks like syntax. */
 const PIECES = [
   'alpha AND beta',
   'alpha NOT beta',
@@ -132,7 +132,7 @@ const PIECES = [
   '<alpha>beta</alpha>',
 ];
 
-/** Quotes it, as it must be written to be read back as this text. */
+/** Quotes a text so that the parser returns the same text. */
 const quoted = (text: string): string => `"${text.replaceAll(/["\\]/g, '\\$&')}"`;
 
 export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
@@ -166,7 +166,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         for (const text of finds) expect(await find(text), `${what}: ${text}`).toContain(`n_${at}`);
         for (const text of misses) expect(await find(text), `${what}: ${text}`).not.toContain(`n_${at}`);
       }
-      // and shows them whole
+      // and returns the complete rows
       expect(rows[6]).toBe(PRINTED[6]!.output);
     });
   });
@@ -179,7 +179,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
         const text = `left${at}${sign}right${at}`;
         expect(await find(quoted(text)), name).toEqual([`n_${at}`]);
         expect(await find(quoted(`right${at}${sign}left${at}`)), name).toEqual([]);
-        // as somebody types it: it is refused with a sentence, or it is the text
+        // unquoted, the query is rejected with a message or finds the text
         const typed = await find(text).catch((error: unknown) => {
           expect(error, name).toBeInstanceOf(QueryError);
           return [`n_${at}`];
@@ -190,7 +190,7 @@ export function engineTextSuite(makeEngine: () => Promise<TestedEngine>): void {
             expect(error, name).toBeInstanceOf(QueryError);
             return [];
           });
-          // never another one: but for `!`, which is the language's, and what is nothing but a space to it
+          // never another text, except `!`, which is an operator, and whitespace
           if (sign !== '!' && alone.trim() !== '')
             expect(
               found.filter((id) => id !== `n_${at}`),

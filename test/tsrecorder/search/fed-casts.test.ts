@@ -1,4 +1,4 @@
-/** What the process of an index makes of the bytes of a cast, wherever they are cut: from the bytes to what is found. */
+/** The index process reads casts in arbitrary pieces: from bytes to search results. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** `tailcast index`, over a recorder and its real index: what it says is wrong, and a new index beside the old one. */
+/** `tailcast index` with a recorder and its real index: reported faults, and a rebuild. */
 import { mkdir, readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -60,7 +60,7 @@ describe('tailcast index', () => {
     const rebuilt = run('index', 'rebuild', ...recorder);
     for (let count = 0; count < 20; count += 1) {
       const { status, body } = await rig.get('/api/v1/search?q=needle');
-      // a query that takes too long on a busy machine is ended, index or not
+      // a slow query is cancelled on a busy machine, with and without an index
       if (status === 503) expect(body).toContain('took longer than');
       else expect(JSON.parse(body).sessions.length).toBeGreaterThan(0);
     }
@@ -70,7 +70,7 @@ describe('tailcast index', () => {
     expect((await run('search', 'needle', ...recorder)).out.match(/needle/g)).toHaveLength(4);
     expect(await readdir(join(directory, '..'))).toEqual([basename(directory)]);
     await rig.recorder.close();
-    // a query that took too long may have left one that is still about to end
+    // a cancelled query may leave a process that is still exiting
     const processes = () => process.getActiveResourcesInfo().filter((each) => each === 'ProcessWrap');
     await expect.poll(processes).toEqual([]);
   });

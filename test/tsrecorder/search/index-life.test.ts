@@ -1,4 +1,4 @@
-/** An index over its life: two recorders, parts that come late, files that are lost or spoiled, and what it answers then. */
+/** Lifetime of an index: two recorders, late parts, lost or damaged files, and search results afterwards. */
 import { copyFile, mkdir, open, readdir, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -13,7 +13,7 @@ function cast(text: string, user = 'a@example.com'): string {
   return `${HEADER.replace('a@example.com', user)}${JSON.stringify([1.5, 'o', `$ ls ${text}\r\n`])}\n`;
 }
 
-/** Puts a recording of another day beside the others, as another recorder would. */
+/** Stores a recording of another day, as another recorder does. */
 async function place(rig: Rig, day: string, content: string): Promise<string> {
   await mkdir(join(rig.directory, 'nOTHER'), { recursive: true });
   const path = join(rig.directory, 'nOTHER', `${day}T00:00:00.000000000Z.cast`);
@@ -31,7 +31,7 @@ async function search(rig: Rig, query: string): Promise<Answered | undefined> {
   return status === 200 ? (JSON.parse(body) as Answered) : undefined;
 }
 
-/** Once as many sessions are found, and none has to be read any more. */
+/** Resolves when the query finds `count` sessions and no recording is left to read. */
 async function found(rig: Rig, query: string, count: number): Promise<Answered> {
   return until(async () => {
     const { status, body } = await rig.get(`/api/v1/search?q=${encodeURIComponent(query)}`);
@@ -57,7 +57,7 @@ function withoutTrust(name: string, value: unknown): unknown {
   return name === 'trust' || name === 'trustReason' ? undefined : value;
 }
 
-/** Everything that can be asked, byte for byte, without how large the index is. */
+/** Responses to all queries, byte for byte, without the size of the index. */
 async function answers(rig: Rig): Promise<readonly string[]> {
   const all: string[] = [];
   const ask = async (path: string): Promise<string> => {
@@ -128,7 +128,7 @@ describe('the index of an archive', () => {
       place(one, '2026-01-02', cast('old needle gamma')),
     ]);
     await Promise.all([found(one, 'needle', 3), found(two, 'needle', 3)]);
-    // each may have found a cast of the other before its sidecar was there, and reads it once more then
+    // each may have found a cast of the other before its sidecar, and reads it again
     await until(async () => (isDeepStrictEqual(await answers(two), await answers(one)) ? true : undefined));
     const [left, right] = [await found(one, 'needle', 3), await found(two, 'needle', 3)];
     const plain = (value: unknown): unknown => JSON.parse(JSON.stringify(value), withoutTrust);
@@ -187,7 +187,7 @@ describe('the index of an archive', () => {
 });
 
 async function spoil(path: string): Promise<void> {
-  // what the process that ended has left beside it is put into it first
+  // files that the exited process left are merged first
   const whole = new DatabaseSync(path);
   whole.exec('PRAGMA wal_checkpoint(TRUNCATE)');
   whole.close();
@@ -209,7 +209,7 @@ describe('an index whose files are not what they were', () => {
     await rig.recorder.close();
     await spoil(join(rig.spool, 'search', LAYOUT, '2026-01.db'));
     const current = await createRig(SEARCHING, rig.directory);
-    // whoever looks at the old month is told once that it cannot be done
+    // a query of the old month fails once with a message
     expect((await found(current, 'needle', 6)).sessions.at(-1)?.hits).toHaveLength(1);
     await current.recorder.close();
   });
@@ -236,7 +236,7 @@ describe('an index whose files are not what they were', () => {
     await rig.recorder.close();
     const path = join(rig.spool, 'search', LAYOUT, 'sessions.db');
     await rm(join(rig.spool, 'search'), { recursive: true });
-    // a folder where the file has to be: as a disk that is full or read-only, nothing can be written there
+    // a folder in place of the file, so that writes fail as on a full or read-only disk
     await mkdir(path, { recursive: true });
     const current = await createRig(SEARCHING, rig.directory);
     await uploadWhole(current.recorder, cast('needle two'));

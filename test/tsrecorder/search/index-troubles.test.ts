@@ -1,4 +1,7 @@
-/** What goes wrong below an index: recording goes on, the search says why, and what was missed is read when it is well again. */
+/**
+ * Faults below an index: recording continues, the search reports the reason, and missed recordings are read after the
+ * repair.
+ */
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
@@ -26,7 +29,7 @@ interface RecorderProcess {
   get(path: string): Promise<Told>;
 }
 
-/** @param before what a shell does in a name space of its own before it becomes the recorder */
+/** @param before shell commands in a new mount namespace before the recorder starts */
 async function start(directory: string, before?: string, preload?: string): Promise<RecorderProcess> {
   const program = [join(import.meta.dirname, 'search-recorder-process.ts'), directory];
   const env = { ...process.env, ...(preload === undefined ? {} : { NODE_OPTIONS: `--import=${preload}` }) };
@@ -63,7 +66,7 @@ async function start(directory: string, before?: string, preload?: string): Prom
 async function newDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-troubles-'));
   onTestFinished(async () => {
-    // the index process of a recorder that was killed writes until it sees that
+    // the index process of a killed recorder writes until it notices
     for (const path of [directory, `${directory}.spool`])
       await rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   });
@@ -78,7 +81,7 @@ const found = async ({ get }: RecorderProcess, query: string): Promise<number> =
   return status === 200 ? (JSON.parse(body) as { sessions: unknown[] }).sessions.length : -1;
 };
 
-/** Why there is no index, once there is none. */
+/** The reason why the index is missing, once it is reported. */
 const problemOf = (recorder: RecorderProcess): Promise<string> =>
   until(async () => {
     const { body } = await recorder.get('index');
@@ -87,7 +90,7 @@ const problemOf = (recorder: RecorderProcess): Promise<string> =>
   });
 
 const FULL = /disk is full|no space left/i;
-/** Sessions that no disk of a test has room for. */
+/** More sessions than fit on the test's disk. */
 const MOST = 60;
 
 const { status } = spawnSync('unshare', ['-rm', 'mount', '-t', 'tmpfs', 'tmpfs', tmpdir()]);
@@ -130,7 +133,7 @@ describe('an index below which something is wrong', () => {
       expect(await listed(recorder)).toBe(sessions);
       const { status: answered, body } = await recorder.get('search?q=later');
       expect([answered, body]).toEqual([503, expect.stringMatching(FULL)]);
-      // as it is seen from there
+      // the path inside the namespace
       await rm(join('/proc', String(recorder.child.pid), 'root', ballast));
       const isWell = async (): Promise<true | undefined> =>
         (await found(recorder, 'later')) === 1 ? true : undefined;
@@ -155,7 +158,7 @@ describe('an index below which something is wrong', () => {
     expect(await listed(recorder)).toBe(2);
     expect(await problemOf(recorder)).toMatch(/read-?only|readonly/i);
     const { status: answered, body } = await recorder.get('search?q=second');
-    // who reads says what SQLite says of a log of changes that it may not open there
+    // the reader returns SQLite's message about a WAL file that it may not open
     const why = /read-?only|unable to open database file/i;
     expect([answered, body]).toEqual([503, expect.stringMatching(why)]);
   });
@@ -207,7 +210,7 @@ describe('an index below which something is wrong', () => {
     const rig = await createRig({ searchText: 'all' });
     onTestFinished(() => rig[Symbol.asyncDispose]());
     const wide = HEADER.replace('"width":80', '"width":1000');
-    // one character changes a row of a thousand, and each is a row of its own
+    // one character changes one of a thousand rows
     const bomb = Array.from({ length: 4000 }, (_, at) => `[${at},"o","\\rw${at}"]\n`).join('');
     const filled = JSON.stringify([0, 'o', `${'f'.repeat(900)} \r\n${'y'.repeat(990)}`]);
     const running = openUpload(rig.recorder);

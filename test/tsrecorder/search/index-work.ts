@@ -1,4 +1,4 @@
-/** What an index goes through in its life, in a few sessions. Repeated after a kill it leaves what it leaves at once. */
+/** Operations of an index with a few sessions. A repetition after a kill gives the same index as one run. */
 import type { IndexWriter } from '../../../src/tsrecorder/search/sqlite/writer.ts';
 import { doc, moment, names } from './engine-suite.ts';
 

@@ -1,4 +1,6 @@
-/** What the indexer asks of its index, in which order, and what it does when that fails: over a store and an index that is none. */
+/**
+ * Requests of the indexer to its index, their order, and its reaction to errors, with a fake store and a fake index.
+ */
 import { afterEach, describe, expect, it } from 'vitest';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EXTRACTOR } from '../../../src/search/search-index.ts';
@@ -15,10 +17,10 @@ import { createRig, HEADER, uploadWhole, type Rig } from '../recorder-rig.ts';
 
 type Asked = readonly [operation: string, ask: Record<string, unknown>];
 
-/** An index in this process that remembers what it was asked. */
+/** A fake index that records its requests. */
 class FakeIndex {
   readonly asked: Asked[] = [];
-  /** By operation: what it answers, or throws, instead. */
+  /** By operation: the response or exception that replaces the normal one. */
   readonly answers = new Map<string, () => unknown>();
   isGone = false;
   killed = 0;
@@ -51,7 +53,7 @@ class FakeIndex {
     return this.asked.filter(([name]) => name === operation).map(([, ask]) => ask);
   }
 
-  /** Which recordings were begun, in order. */
+  /** Started recordings in order. */
   begun(): readonly string[] {
     return this.of('begin').map(({ doc }) => (doc as { names: { id: string } }).names.id);
   }
@@ -365,7 +367,7 @@ describe('an indexer', () => {
     await expect.poll(() => ill.of('commit').length).toBe(2);
     nowMs = 7000;
     expect(await lag()).toBe(7);
-    // what has come since waits as well, and began to when it came
+    // new data waits as well, since its arrival
     stuck.resolve([]);
     await expect.poll(lag).toBe(0);
     ill.answers.set('remove', () => removing.promise);

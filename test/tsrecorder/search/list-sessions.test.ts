@@ -1,4 +1,4 @@
-/** What a list by names and a text costs: in how many sessions the text itself is looked for. */
+/** Cost of a list by names and a text: the number of sessions in which the text is searched. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
