@@ -1,6 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
+import { request } from 'node:https';
 import { homedir } from 'node:os';
+import { z } from 'zod';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorReason, errorText } from '../errors.ts';
 import { kubeconfigPaths } from '../kube/kubeconfig.ts';
@@ -13,6 +15,7 @@ import {
 import { readExtraRecords } from '../tailnet/extra-records.ts';
 import { findHost, type FoundHost } from '../tailnet/find-host.ts';
 import { createLocalApi } from '../tailnet/local-api.ts';
+import { jsonOrUndefined } from '../wire/json-value.ts';
 import { print } from './output.ts';
 
 const DEFAULT_SOCKET = '/var/run/tailscale/tailscaled.sock';
@@ -35,7 +38,8 @@ export async function writeGatewayKubeconfig(
   options: Readonly<Record<string, unknown>>,
   context: CommandContext,
 ): Promise<void> {
-  const entries = await entriesOf(hosts, options);
+  const isAll = options['all'] === true;
+  const entries = await (isAll ? clusterEntries(hosts, options) : entriesOf(hosts, options));
   if (options['print'] === true) {
     await print(context.stdout, mergeKubeconfigs(undefined, entries, 'kubeconfig') ?? '');
     return;
@@ -44,7 +48,15 @@ export async function writeGatewayKubeconfig(
   const paths =
     file === undefined ? kubeconfigPaths(context.environment.get('KUBECONFIG'), homedir()) : [file];
   const path = await chooseKubeconfigPath(paths);
-  const { changed } = await writeKubeconfig(path, entries, { force: options['force'] === true });
+  const { changed } = await writeKubeconfig(path, entries, {
+    force: options['force'] === true,
+    keepCurrent: isAll,
+  });
+  if (isAll) {
+    const lines = entries.map(({ name, server }) => `${name}  ${server}\n`);
+    await print(context.stdout, `${path} ${changed ? 'now has' : 'already has'}\n${lines.join('')}`);
+    return;
+  }
   const [current, ...others] = entries.map(({ name }) => name);
   const named =
     others.length === 0 ? `context ${current} is` : `contexts ${[current, ...others].join(', ')} are`;
@@ -54,6 +66,83 @@ export async function writeGatewayKubeconfig(
       ? `${named} now in ${path}${others.length === 0 ? '' : `, ${current} is the current one`}\n`
       : `${path} already has ${[current, ...others].join(', ')}\n`,
   );
+}
+
+/**
+ * Returns an entry for each cluster of a gateway that the caller may use.
+ *
+ * @throws TailcastError `USAGE` if the gateway does not respond or the caller may use no cluster
+ */
+async function clusterEntries(
+  hosts: readonly string[],
+  options: Readonly<Record<string, unknown>>,
+): Promise<readonly KubeconfigEntry[]> {
+  const [host = '', ...others] = hosts;
+  if (others.length > 0) throw new TailcastError('USAGE', '--all is for one host');
+  const gateway = await serverUrl(host, options);
+  const ca = textOf(options['certificateAuthority']);
+  const caPem = ca === undefined ? undefined : await readAuthority(ca);
+  const template = textOf(options['name']) ?? '{name}@{host}';
+  const entries = (await listClusters(gateway, caPem)).map(({ name, hosts: [own], path }) => ({
+    name: template.replaceAll('{name}', name).replaceAll('{host}', nameOf(gateway)),
+    server: own === undefined ? `${gateway.origin}${path}` : withHost(gateway, own),
+    caPem,
+    userName: USER_NAME,
+    token: USER_TOKEN,
+  }));
+  if (entries.length === 0) {
+    throw new TailcastError('USAGE', `no grant of yours names a cluster of ${gateway.host}`);
+  }
+  if (new Set(entries.map(({ name }) => name)).size < entries.length) {
+    throw new TailcastError('USAGE', '--name needs {name}, because the gateway has several clusters');
+  }
+  return entries;
+}
+
+const CLUSTERS = z.object({
+  clusters: z
+    .array(
+      z.object({
+        name: z.string().regex(/^[a-z0-9-]{1,63}$/),
+        hosts: z.array(z.string().regex(/^[a-z0-9.-]{1,253}$/)),
+        path: z.string().regex(/^\/clusters\/[a-z0-9-]{1,63}$/),
+      }),
+    )
+    .max(10_000),
+});
+const MAX_LIST_BYTES = 4 * 1024 * 1024;
+
+function listClusters(
+  gateway: URL,
+  caPem: string | undefined,
+): Promise<z.infer<typeof CLUSTERS>['clusters']> {
+  const fail = (problem: string, cause?: unknown): TailcastError =>
+    new TailcastError('USAGE', `${gateway.host} did not return its clusters: ${problem}`, { cause });
+  return new Promise((resolve, reject) => {
+    const url = new URL('/-/clusters', gateway);
+    const asked = request(url, { ca: caPem, timeout: LOOKUP_MS * 2 }, (response) => {
+      let text = '';
+      response.setEncoding('utf8').on('data', (chunk: string) => {
+        text += chunk;
+        if (text.length > MAX_LIST_BYTES) asked.destroy(new Error('the response is too large'));
+      });
+      response.on('end', () => {
+        const found = CLUSTERS.safeParse(jsonOrUndefined(text));
+        if (response.statusCode === 200 && found.success) resolve(found.data.clusters);
+        else if (response.statusCode === 404) reject(fail('it serves one cluster; leave out --all'));
+        else reject(fail(`it returned ${response.statusCode ?? 0}`));
+      });
+    });
+    asked.on('timeout', () => asked.destroy(new Error('no response in time')));
+    asked.on('error', (error) => reject(fail(errorText(error), error)));
+    asked.end();
+  });
+}
+
+function withHost(gateway: URL, host: string): string {
+  const url = new URL(gateway);
+  url.hostname = host;
+  return url.origin;
 }
 
 async function entriesOf(

@@ -217,8 +217,9 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--certificate-authority <file>', 'CA of the gateway’s certificate; default: public CAs')
     .option(
       '--name <name>',
-      'name of the cluster and context, for one host; default: the host, and the port if it is not 443',
+      'name of cluster and context, for one host; default: the host; with --all a template, default {name}@{host}',
     )
+    .option('--all', 'add every cluster of a gateway that you may use; keeps the current context')
     .option('--file <file>', 'kubeconfig to change; default: the file that kubectl uses')
     .option('--kubeconfig <file>', 'same as --file')
     .option('--force', 'replace entries with this name that another program created')

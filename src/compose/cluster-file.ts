@@ -83,6 +83,11 @@ export function parseClusterFile(text: string, path: string): ClusterFile {
   if (!result.success) {
     throw new TailcastError('CONFIG_INVALID', `${path}:\n${z.prettifyError(result.error)}`);
   }
+  const names = result.data.clusters.map((entry) => entry.name);
+  const twice = names.find((entry, index) => names.indexOf(entry) < index);
+  if (twice !== undefined) {
+    throw new TailcastError('CONFIG_INVALID', `${path}: the name ${twice} occurs twice`);
+  }
   for (const { name: entry, kubeconfig, inCluster } of result.data.clusters) {
     if ((kubeconfig === undefined) === (inCluster === undefined)) {
       const detail = `${path}: cluster ${entry} needs either kubeconfig or inCluster`;

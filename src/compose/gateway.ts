@@ -24,6 +24,7 @@ import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
 import { createSessionCounts } from '../proxy/session/session-counts.ts';
 import { createSessionRegistry } from '../proxy/session/session-registry.ts';
 import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
+import { createClusterList } from '../portal/cluster-list.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
 import { findRecorders } from '../recording/find-recorders.ts';
 import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
@@ -216,7 +217,7 @@ async function openServer(parts: {
   const { stateDirectory, stack, signal, options } = parts;
   const { config, log } = options;
   const monotonicMs = (): number => performance.now();
-  const { gate, basePath, accountRefusals } = upstream;
+  const { gate, basePath, accountRefusals, clusters } = upstream;
   const sessions = createSessionRegistry();
   const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
   stack.defer(() => rechecks.close());
@@ -263,8 +264,11 @@ async function openServer(parts: {
     metrics,
     log,
     users: limits.users,
-    upstreamSize: upstream.clusters && (() => upstream.clusters?.size() ?? upstream.pool.size),
-    own: await openPortal(config, tailnet, { ...common, signal, access }),
+    upstreamSize: clusters && (() => clusters.size()),
+    own: [
+      await openPortal(config, tailnet, { ...common, signal, access }),
+      clusters && createClusterList({ ...common, clusters: () => clusters.current().byName.values() }),
+    ].filter((service) => service !== undefined),
   });
 }
 

@@ -6,7 +6,7 @@ import { constants } from 'node:fs';
 import { access, open, readFile, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { Document, YAMLMap, YAMLSeq, isMap, isSeq, parseDocument } from 'yaml';
+import { Document, YAMLMap, YAMLSeq, isMap, isScalar, isSeq, parseDocument, stringify } from 'yaml';
 import { makeDirectories } from '../directories.ts';
 import { TailcastError, errorReason } from '../errors.ts';
 
@@ -41,17 +41,18 @@ export async function chooseKubeconfigPath(paths: readonly string[]): Promise<st
  * directory 0755; the write is atomic. `<path>.lock` prevents concurrent writes of kubectl.
  *
  * @param options.force replaces entries of other programs, see {@link foreignEntries}
+ * @param options.keepCurrent true to leave the current context unchanged, if there is one
  * @returns true if the file changed
  * @throws TailcastError `CONFIG_INVALID`; `USAGE` if an entry of another program has one of the names
  */
 export function writeKubeconfig(
   path: string,
   entries: readonly KubeconfigEntry[],
-  options: { readonly force?: boolean } = {},
+  options: { readonly force?: boolean; readonly keepCurrent?: boolean } = {},
 ): Promise<{ readonly changed: boolean }> {
   return replaceKubeconfig(path, (text) => {
     if (options.force !== true) refuseForeign(text, entries, path);
-    return mergeKubeconfigs(text, entries, path);
+    return mergeKubeconfigs(text, entries, path, options.keepCurrent);
   });
 }
 
@@ -192,23 +193,82 @@ function valueOf(
  * @param path only for errors
  * @throws TailcastError `CONFIG_INVALID`
  */
-export function mergeKubeconfig(text: string | undefined, entry: KubeconfigEntry, path: string): string {
+export function mergeKubeconfig(
+  text: string | undefined,
+  entry: KubeconfigEntry,
+  path: string,
+  keepCurrent = false,
+): string {
   const document = parseOrCreate(text, path);
   const chosen = valueOf(document, 'contexts', 'context', entry.name);
   const isOurs = chosen?.['cluster'] === entry.name && chosen['user'] === entry.userName;
   const namespace = entry.namespace ?? (isOurs ? chosen['namespace'] : undefined);
+  const { name, userName } = entry;
+  const context = {
+    cluster: name,
+    user: userName,
+    ...(typeof namespace === 'string' ? { namespace } : {}),
+  };
+  const edits: readonly Edit[] = [
+    { list: 'clusters', kind: 'cluster', name, value: clusterOf(entry) },
+    { list: 'users', kind: 'user', name: userName, value: { token: entry.token } },
+    { list: 'contexts', kind: 'context', name, value: context },
+  ];
+  const isCurrentKept = keepCurrent && typeof document.get('current-context') === 'string';
   const changes = [
-    upsert(document, 'clusters', 'cluster', entry.name, clusterOf(entry)),
-    upsert(document, 'users', 'user', entry.userName, { token: entry.token }),
-    upsert(document, 'contexts', 'context', entry.name, {
-      cluster: entry.name,
-      user: entry.userName,
-      ...(typeof namespace === 'string' ? { namespace } : {}),
-    }),
-    set(document, 'current-context', entry.name),
+    ...edits.map((edit) => upsert(document, edit)),
+    isCurrentKept ? false : set(document, 'current-context', name),
   ];
   if (text !== undefined && !changes.includes(true)) return text;
-  return document.toString({ lineWidth: 0 });
+  const spliced =
+    text === undefined || text.trim() === ''
+      ? undefined
+      : spliceEdits(text, edits, isCurrentKept ? undefined : name);
+  return spliced ?? document.toString({ lineWidth: 0 });
+}
+
+interface Edit {
+  readonly list: string;
+  readonly kind: string;
+  readonly name: string;
+  readonly value: Readonly<Record<string, string>>;
+}
+
+/**
+ * Changes only the lines of our entries, so that all others stay unchanged byte for byte. Undefined if the file is in
+ * flow style, such as JSON, or has an empty list.
+ */
+function spliceEdits(text: string, edits: readonly Edit[], current: string | undefined): string | undefined {
+  let changed: string | undefined = text.endsWith('\n') ? text : `${text}\n`;
+  for (const edit of edits) changed = changed === undefined ? undefined : spliceEntry(changed, edit);
+  if (changed === undefined || current === undefined) return changed;
+  const document: Document = parseDocument(changed);
+  const scalar: unknown = document.get('current-context', true);
+  if (!isScalar(scalar)) return `${changed}current-context: ${stringify(current).trimEnd()}\n`;
+  if (scalar.value === current) return changed;
+  const [from, to] = scalar.range ?? [0, 0];
+  return `${changed.slice(0, from)}${stringify(current).trimEnd()}${changed.slice(to)}`;
+}
+
+function spliceEntry(text: string, { list, kind, name, value }: Edit): string | undefined {
+  const document = parseDocument(text);
+  if (!isMap(document.contents) || document.contents.flow === true) return undefined;
+  const entries: unknown = document.get(list);
+  const item = stringify([{ [kind]: value, name }], { lineWidth: 0 });
+  if (!document.has(list)) return `${text}${list}:\n${item}`;
+  if (!isSeq(entries) || entries.flow === true) return undefined;
+  const items = entries.items.filter(isMap);
+  const known = findByName(entries, name);
+  const from = (known ?? items.at(-1))?.range;
+  if (from === undefined || from === null) return undefined;
+  if (known !== undefined && isDeepStrictEqual(known.toJS(document), { [kind]: value, name })) return text;
+  const lineStart = text.lastIndexOf('\n', from[0] - 1) + 1;
+  const [indent] = /^ *(?=- *$)/.exec(text.slice(lineStart, from[0])) ?? [];
+  if (indent === undefined) return undefined;
+  const indented = item.replaceAll(/^(?=.)/gm, indent);
+  if (known === undefined) return `${text.slice(0, from[2])}${indented}${text.slice(from[2])}`;
+  const isWhole = text[from[1] - 1] === '\n';
+  return `${text.slice(0, lineStart)}${isWhole ? indented : indented.trimEnd()}${text.slice(from[1])}`;
 }
 
 /**
@@ -220,11 +280,15 @@ export function mergeKubeconfigs(
   text: string | undefined,
   entries: readonly KubeconfigEntry[],
   path: string,
+  keepCurrent = false,
 ): string | undefined {
-  const merged = entries.reduce<string | undefined>((so, entry) => mergeKubeconfig(so, entry, path), text);
+  const merged = entries.reduce<string | undefined>(
+    (so, entry) => mergeKubeconfig(so, entry, path, keepCurrent),
+    text,
+  );
   const [first] = entries;
   // Merging an existing entry again only makes it current.
-  return first === undefined ? text : mergeKubeconfig(merged, first, path);
+  return first === undefined ? text : mergeKubeconfig(merged, first, path, keepCurrent);
 }
 
 function clusterOf({ server, caPem, tlsServerName }: KubeconfigEntry): Record<string, string> {
@@ -257,13 +321,7 @@ function parseOrCreate(text: string | undefined, path: string): Document {
   return document;
 }
 
-function upsert(
-  document: Document,
-  list: string,
-  kind: string,
-  name: string,
-  value: Record<string, string>,
-): boolean {
+function upsert(document: Document, { list, kind, name, value }: Edit): boolean {
   let entries = document.get(list);
   if (!isSeq(entries)) {
     entries = new YAMLSeq();

@@ -139,11 +139,13 @@ it('the portal ends a client that is slow in the body of a request that needs no
   const { dial } = await gateway({
     server: {
       limits: { headersTimeoutMs: 300 },
-      own: {
-        prefix: '/-/recordings/',
-        request: (_request, response) => void response.end('page'),
-        upgrade: (_request, socket) => void socket.destroy(),
-      },
+      own: [
+        {
+          prefix: '/-/recordings/',
+          request: (_request, response) => void response.end('page'),
+          upgrade: (_request, socket) => void socket.destroy(),
+        },
+      ],
     },
   });
   const begin = 'GET /-/recordings/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Slow: ';

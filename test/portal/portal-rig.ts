@@ -110,7 +110,7 @@ export async function openPortalRig(
     signal: over.signal,
     limits,
   });
-  const rig = await openRig({ upstream: () => undefined, server: { own } });
+  const rig = await openRig({ upstream: () => undefined, server: { own: [own] } });
   stack.push(async () => {
     over.abort(new Error('the test is over'));
     await rig.close();

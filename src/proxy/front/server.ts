@@ -65,7 +65,7 @@ export interface ProxyServerOptions {
     readonly events: Pick<Events, 'drainStarted' | 'drainEnded'>;
   };
   readonly upgrade: UpgradeHandler;
-  readonly own?: OwnService | undefined;
+  readonly own?: readonly OwnService[] | undefined;
   /** Interactive sessions, for the drain. */
   readonly sessions?: Pick<SessionRegistry, 'size' | 'endAll'>;
   /** Late deliveries, for the drain. */
@@ -275,13 +275,14 @@ function createPlainFront(
     const connection = connections.get(request.socket);
     if (connection === undefined) return void request.socket.destroy();
     connection.arrived(request);
-    if (!isFor(options.own, request.url) || surplus.has(request.socket))
+    const own = ownService(options, request.url);
+    if (own === undefined || surplus.has(request.socket))
       return connection.request(request, response, expectsContinue);
     if (isLong(request.url, request.rawHeaders)) return connection.malformed(TOO_LONG_FOR_OWN, request);
     if (!connection.occupy(response)) return;
     if (state.draining) response.shouldKeepAlive = false;
     countWhileOpen(response, load);
-    options.own.request(limitBody(request, limits.headersTimeoutMs), response, connection.peer);
+    own.request(limitBody(request, limits.headersTimeoutMs), response, connection.peer);
   };
   const onRequest = (request: IncomingMessage, response: RelayResponse, expectsContinue: boolean): void =>
     guard(options.log, request.socket, () => serve(request, response, expectsContinue));
@@ -295,10 +296,11 @@ function createPlainFront(
     connection.switched();
     if (connection.busy) return connection.drop(BEHIND_ANOTHER, request);
     if (surplus.has(socket)) return connection.malformed(TOO_MANY, request);
-    if (isFor(options.own, request.url) && isLong(request.url, request.rawHeaders))
+    const own = ownService(options, request.url);
+    if (own !== undefined && isLong(request.url, request.rawHeaders))
       return connection.malformed(TOO_LONG_FOR_OWN, request);
     state.plain.delete(connection);
-    if (isFor(options.own, request.url)) return options.own.upgrade(request, socket, head, connection.peer);
+    if (own !== undefined) return own.upgrade(request, socket, head, connection.peer);
     options.upgrade(request, socket, head, connection.peer).catch((error: unknown) => {
       options.log.error({ error: errorText(error) }, 'upgrade handler failed');
       socket.destroy();
@@ -338,8 +340,8 @@ function isLong(target: string | undefined, rawHeaders: readonly string[]): bool
   return headBytes({ target: target ?? '', rawHeaders }) > USUAL_HEAD_BYTES;
 }
 
-function isFor(own: OwnService | undefined, url: string | undefined): own is OwnService {
-  return own !== undefined && url?.startsWith(own.prefix) === true;
+function ownService({ own }: ProxyServerOptions, url: string | undefined): OwnService | undefined {
+  return own?.find(({ prefix }) => url?.startsWith(prefix) === true);
 }
 
 /** Counts a request, so that the drain waits for it. */
@@ -402,7 +404,8 @@ function createHttp2Front(parts: {
       const bytes = headBytes({ target: '', rawHeaders });
       const refusal = rate.take(bytes);
       if (rate.isExcessive) return unread.end(session, TOO_MANY_LONG_HEADS);
-      if (!isFor(options.own, path) || surplus || refusal !== undefined)
+      const own = ownService(options, path);
+      if (own === undefined || surplus || refusal !== undefined)
         return serveStream(stream, rawHeaders, { ...context, refusal });
       if (bytes > USUAL_HEAD_BYTES)
         return serveStream(stream, rawHeaders, { ...context, refusal: TOO_LONG_FOR_OWN });
@@ -411,7 +414,7 @@ function createHttp2Front(parts: {
       const request = new Http2ServerRequest(stream, headers, {}, rawHeaders);
       const response = new Http2ServerResponse(stream);
       countWhileOpen(response, load);
-      options.own.request(request, response, peer);
+      own.request(request, response, peer);
     };
     session.on('stream', (...event: StreamEvent) => {
       try {

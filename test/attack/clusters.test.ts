@@ -1,0 +1,129 @@
+/**
+ * Requests that try to cross from one cluster to another, over HTTP/1.1 and HTTP/2, as requests and as upgrades. Each
+ * API server records what it received, so a crossing is seen at its destination.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  askHttp2,
+  kubeconfigOf,
+  openClusterRig,
+  startScripted,
+  type ClusterRig,
+  type ScriptedServer,
+} from '../support/cluster-rig.ts';
+
+const RULES = [
+  { clusters: ['a'], impersonate: { groups: ['admins-of-a'] } },
+  { clusters: ['b'], impersonate: { groups: ['viewers-of-b'] } },
+];
+const UPGRADE = ['Connection', 'Upgrade', 'Upgrade', 'SPDY/3.1'];
+const EXEC = '/api/v1/namespaces/n/pods/p/exec?command=sh';
+
+describe('requests for another cluster', () => {
+  let [a, b, c]: ScriptedServer[] = [];
+  let rig: ClusterRig;
+  beforeAll(async () => {
+    [a, b, c] = await Promise.all(['a', 'b', 'c'].map((name) => startScripted(name)));
+    rig = await openClusterRig({
+      content: {
+        clusters: ['a', 'b', 'c'].map((name) => ({
+          name,
+          hosts: [`${name}.test`],
+          kubeconfig: { file: `DIR/${name}.yaml` },
+        })),
+      },
+      files: {
+        'a.yaml': kubeconfigOf(a!),
+        'b.yaml': kubeconfigOf(b!),
+        'c.yaml': kubeconfigOf(c!),
+      },
+      rules: RULES,
+    });
+  });
+  afterAll(async () => {
+    await rig.close();
+    await Promise.all([a, b, c].map((server) => server?.close()));
+  });
+
+  /** Everything that a server received, as one text. */
+  const seenBy = (server: ScriptedServer | undefined): string =>
+    JSON.stringify([...(server?.asked ?? []), ...(server?.upgrades ?? [])]);
+  const received = (): number =>
+    [a, b, c].reduce((sum, one) => sum + one!.asked.length + one!.upgrades.length, 0);
+
+  it.each([
+    ['another Host than SNI', '/api', { serverName: 'a.test', host: 'b.test' }, 421],
+    ['a shared Host after the SNI of a cluster', '/api', { serverName: 'a.test' }, 421],
+    ['a path of another cluster', '/clusters/b/api', { serverName: 'a.test', host: 'a.test' }, 421],
+    ['a dot segment', '/clusters/a/../b/api', {}, 400],
+    ['an encoded dot segment', '/clusters/a/%2e%2e/b/api', {}, 400],
+    ['an encoded slash', '/clusters/a%2fb/api', {}, 400],
+    ['a double slash', '//clusters/b/api', {}, 400],
+    ['two names', '/clusters/a/clusters/b/api', {}, 400],
+    ['an absolute target', 'https://b.test/api', { host: 'a.test' }, 400],
+    ['another letter case', '/clusters/B/api', {}, 403],
+    ['an encoded name', '/clusters/%62/api', {}, 403],
+    ['no name', '/api', {}, 404],
+    ['a foreign Host', '/api', { host: 'evil.test' }, 400],
+    ['a cluster without a rule', '/clusters/c/api', {}, 403],
+    ['the host of a cluster without a rule', '/api', { host: 'c.test' }, 403],
+    ['two Host headers', '/api', { host: 'a.test', headers: ['Host', 'b.test'] }, 400],
+  ] as const)('are refused: %s', async (_, target, options, status) => {
+    const before = received();
+    expect((await rig.get(target, options)).status).toBe(status);
+    const upgrade = [...('headers' in options ? options.headers : []), ...UPGRADE];
+    const path = target.replace(/\/api$/, EXEC);
+    expect((await rig.get(path, { ...options, headers: upgrade })).status).toBe(status);
+    expect(received()).toBe(before);
+  });
+
+  it('are refused with one text for a missing rule and a missing cluster', async () => {
+    const bodies = await Promise.all(
+      ['/clusters/c/api', '/clusters/nowhere/api'].map(async (path) => (await rig.get(path)).body),
+    );
+    expect(bodies[0]).toBe(bodies[1]);
+  });
+
+  it('over one HTTP/2 connection are refused when the authority changes', async () => {
+    const session = rig.http2('a.test');
+    try {
+      expect((await askHttp2(session, 'a.test', '/api')).body).toBe('a');
+      const before = b!.asked.length;
+      expect((await askHttp2(session, 'b.test', '/api')).status).toBe(421);
+      expect((await askHttp2(session, 'gateway.test', '/clusters/b/api')).status).toBe(421);
+      expect((await askHttp2(session, 'a.test', '/clusters/b/api')).status).toBe(421);
+      expect(b!.asked.length).toBe(before);
+      expect((await askHttp2(session, 'a.test', '/api')).body).toBe('a');
+    } finally {
+      session.close();
+    }
+  });
+
+  it('keep the groups, credentials, warnings and connections of their own cluster', async () => {
+    const session = rig.http2('gateway.test');
+    try {
+      const answers = await Promise.all(
+        Array.from({ length: 40 }, async (_, index) => {
+          const name = index % 2 === 0 ? 'a' : 'b';
+          const path = `/clusters/${name}/api?n=${index}`;
+          const answer = await (index % 4 < 2 ? rig.get(path) : askHttp2(session, 'gateway.test', path));
+          return { name, answer };
+        }),
+      );
+      for (const { name, answer } of answers) {
+        expect(answer.body).toBe(name);
+        expect(String(answer.headers['warning'])).toContain(`"${name}"`);
+      }
+    } finally {
+      session.close();
+    }
+    await rig.get(`/clusters/a${EXEC}`, { headers: UPGRADE });
+    await rig.get(`/clusters/b${EXEC}`, { headers: UPGRADE });
+    expect(seenBy(a)).toContain('admins-of-a');
+    expect(seenBy(a)).not.toMatch(/viewers-of-b|token-of-b|clusters/);
+    expect(seenBy(b)).toContain('viewers-of-b');
+    expect(seenBy(b)).not.toMatch(/admins-of-a|token-of-a|clusters/);
+    expect(b!.upgrades.at(-1)?.path).toBe(EXEC);
+    expect(seenBy(c)).toBe('[]');
+  });
+});

@@ -1,0 +1,186 @@
+/** Sources, reload, failover and isolation of the clusters of one gateway. */
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import {
+  createServerCa,
+  kubeconfigOf,
+  openClusterRig,
+  startScripted,
+  type ClusterRig,
+  type ScriptedServer,
+} from '../support/cluster-rig.ts';
+
+const closers: (() => Promise<unknown>)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).toReversed()) await close();
+});
+
+async function scripted(...options: Parameters<typeof startScripted>): Promise<ScriptedServer> {
+  const server = await startScripted(...options);
+  closers.push(() => server.close().catch(() => {}));
+  return server;
+}
+
+async function open(options: Parameters<typeof openClusterRig>[0]): Promise<ClusterRig> {
+  const rig = await openClusterRig(options);
+  closers.push(() => rig.close());
+  return rig;
+}
+
+const eventually = { timeout: 15_000, interval: 50 };
+const entry = (name: string, extra: object = {}): object => ({
+  name,
+  kubeconfig: { file: `DIR/${name}.yaml` },
+  ...extra,
+});
+
+describe('the clusters of a gateway', () => {
+  it('reload without a restart, and keep the last good state', async () => {
+    const [a, b] = [await scripted('a'), await scripted('b')];
+    const rig = await open({
+      content: { clusters: [entry('a')], discover: [{ directory: 'DIR/d' }] },
+      files: { 'a.yaml': kubeconfigOf(a) },
+    });
+    const read = async (name: string): Promise<string> => (await rig.get(`/clusters/${name}/api`)).body;
+    expect(await read('a')).toBe('a');
+    expect((await rig.get('/clusters/b/api')).status).toBe(403);
+
+    const file = join(rig.directory, 'd', 'b.yaml');
+    await writeFile(file, kubeconfigOf(b));
+    await vi.waitFor(async () => expect(await read('b')).toBe('b'), eventually);
+
+    await writeFile(file, 'clusters: [');
+    await vi.waitFor(async () => expect(await rig.readiness()).toContain('b.yaml'), eventually);
+    expect(await rig.readiness()).toMatch(/^ok\n/);
+    expect(await rig.metrics()).toContain('tailcast_cluster_problems 1');
+    expect(await read('b')).toBe('b');
+
+    await rig.configure({ clusters: 'nonsense' });
+    await vi.waitFor(
+      async () => expect(await rig.metrics()).toContain('tailcast_cluster_problems 2'),
+      eventually,
+    );
+    expect([await read('a'), await read('b')]).toEqual(['a', 'b']);
+
+    await rm(file);
+    await vi.waitFor(async () => expect((await rig.get('/clusters/b/api')).status).toBe(403), eventually);
+    expect(await read('a')).toBe('a');
+  });
+
+  it('never give the name of a cluster to another one', async () => {
+    const [a, other] = [await scripted('a'), await scripted('other')];
+    const rig = await open({
+      content: { discover: [{ directory: 'DIR/d' }] },
+      files: { 'd/a.yaml': kubeconfigOf(a) },
+    });
+    const file = join(rig.directory, 'd', 'a.yaml');
+    await writeFile(file, kubeconfigOf(other));
+    await vi.waitFor(
+      async () => expect(await rig.readiness()).toContain('belonged to another cluster'),
+      eventually,
+    );
+    expect((await rig.get('/clusters/a/api')).body).toBe('a');
+    // the same CA, another port
+    const moved = await scripted('moved', await createServerCa());
+    await writeFile(file, kubeconfigOf({ ...moved, ca: a.ca }));
+    await vi.waitFor(
+      async () => expect(await rig.metrics()).toContain('tailcast_cluster_problems 0'),
+      eventually,
+    );
+    // its certificate is of another CA, so the gateway connects to the new server and refuses it
+    await vi.waitFor(async () => expect((await rig.get('/clusters/a/api')).status).toBe(502), eventually);
+    expect(other.asked).toEqual([]);
+  });
+
+  it('do not replace each other if two sources describe one name', async () => {
+    const [a, other] = [await scripted('a'), await scripted('other')];
+    const rig = await open({
+      content: { clusters: [entry('a')], discover: [{ directory: 'DIR/d' }] },
+      files: { 'a.yaml': kubeconfigOf(a), 'd/a.yaml': kubeconfigOf(other) },
+    });
+    expect(await rig.readiness()).toContain('the name a is already used');
+    expect((await rig.get('/clusters/a/api')).body).toBe('a');
+  });
+
+  it('lose no request while they reload', async () => {
+    const a = await scripted('a');
+    const rig = await open({
+      content: { clusters: [entry('a')], discover: [{ directory: 'DIR/d' }] },
+      files: { 'a.yaml': kubeconfigOf(a) },
+    });
+    let answered = 0;
+    let done = false;
+    const client = async (): Promise<void> => {
+      while (!done) {
+        expect((await rig.get('/clusters/a/api')).status).toBe(200);
+        answered += 1;
+      }
+    };
+    const clients = Promise.all([client(), client(), client()]);
+    for (const round of [1, 2, 3]) {
+      await writeFile(join(rig.directory, 'a.yaml'), kubeconfigOf(a, {}, { token: `round-${round}` }));
+      await vi.waitFor(
+        () => expect(JSON.stringify(a.asked.at(-1)?.headers)).toContain(`round-${round}`),
+        eventually,
+      );
+    }
+    done = true;
+    await clients;
+    expect(answered).toBeGreaterThan(3);
+  });
+
+  it('fail over to another API server, without a second request', async () => {
+    const ca = await createServerCa();
+    const servers = await Promise.all(['one', 'two', 'three'].map((name) => scripted(name, ca)));
+    const [one, two, three] = servers;
+    const endpoints = servers.map(({ port }) => `127.0.0.1:${port}`);
+    const rig = await open({
+      content: { clusters: [entry('a', { endpoints })] },
+      files: { 'a.yaml': kubeconfigOf(one!) },
+    });
+    const ask = async (): Promise<string> =>
+      (await rig.get('/clusters/a/api', { method: 'POST', headers: ['Content-Length', '0'] })).body;
+    await vi.waitFor(async () => expect(['one', 'two', 'three']).toContain(await ask()), eventually);
+    await one!.close();
+    for (let count = 0; count < 12; count++) expect(['two', 'three']).toContain(await ask());
+    two!.ready = 503;
+    const label = `tailcast_cluster_endpoint_up{cluster="a",endpoint="127.0.0.1:${two!.port}"} 0`;
+    await vi.waitFor(async () => expect(await rig.metrics()).toContain(label), eventually);
+    const before = two!.asked.length;
+    for (let count = 0; count < 6; count++) expect(await ask()).toBe('three');
+    expect(two!.asked.length).toBe(before);
+    const posts = servers.flatMap(({ asked }) => asked).filter(({ method }) => method === 'POST');
+    const ids = posts.map(({ headers }) => headers[headers.indexOf('Audit-ID') + 1]);
+    expect(new Set(ids).size).toBe(posts.length);
+    three!.ready = 401;
+    await vi.waitFor(async () => expect(await ask()).toBe('three'), eventually);
+  });
+
+  it('do not block each other', async () => {
+    const [a, b] = [await scripted('a'), await scripted('b')];
+    const rig = await open({
+      content: { clusters: [entry('a'), entry('b')] },
+      files: { 'a.yaml': kubeconfigOf(a), 'b.yaml': kubeconfigOf(b) },
+      settings: { maxRequests: 8, requestsPerUser: 8 },
+    });
+    const hanging = Array.from({ length: 8 }, () => rig.get('/clusters/a/hang').then(({ status }) => status));
+    await vi.waitFor(() => expect(a.asked).toHaveLength(4), eventually);
+    expect((await rig.get('/clusters/b/api')).body).toBe('b');
+    await a.close();
+    const statuses = await Promise.all(hanging);
+    expect(statuses.filter((status) => status === 429)).toHaveLength(4);
+  });
+
+  it('need a file with at least one usable cluster at the start', async () => {
+    const a = await scripted('a');
+    const files = { 'a.yaml': kubeconfigOf(a) };
+    await expect(openClusterRig({ content: {} })).rejects.toThrow('no cluster can be used');
+    await expect(openClusterRig({ content: { clusters: [entry('A')] }, files })).rejects.toThrow('DNS label');
+    await expect(openClusterRig({ content: { clusters: [entry('a'), entry('a')] }, files })).rejects.toThrow(
+      'twice',
+    );
+    const service = { clusters: [entry('a', { service: 'svc:a' })] };
+    await expect(openClusterRig({ content: service, files })).rejects.toThrow('identity=tailscale');
+  });
+});
