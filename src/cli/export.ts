@@ -10,7 +10,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError, errorReason } from '../errors.ts';
 import { isSystemError } from '../tsrecorder/files/durable-files.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
-import { hiddenText } from '../search/transcript-document.ts';
+import { hiddenText, PARTIAL_TEXT } from '../search/transcript-document.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { exactOutput } from '../tsrecorder/library/exact-output.ts';
@@ -24,6 +24,7 @@ const ROWS = z.array(z.tuple([z.number(), z.string()]));
 const TRANSCRIPT = z.object({
   rows: ROWS,
   hidden: z.object({ characters: z.number(), rows: ROWS }),
+  isPartial: z.boolean(),
   stoppedAt: z.number().optional(),
 });
 
@@ -135,8 +136,9 @@ function* transcriptText(document: Uint8Array | undefined, problems: Problems): 
   const { data } = TRANSCRIPT.safeParse(jsonOrUndefined(Buffer.from(document).toString()));
   if (data === undefined)
     throw new TailcastError('RECORDING_MALFORMED', 'the transcript has an unknown format');
-  const { rows, hidden, stoppedAt } = data;
+  const { rows, hidden, stoppedAt, isPartial } = data;
   if (stoppedAt !== undefined) problems.add(stoppedText(stoppedAt));
+  else if (isPartial) problems.add(PARTIAL_TEXT);
   for (const [at, row] of rows) yield `${clockText(at, true)}\t${plain(row)}\n`;
   if (hidden.characters === 0) return;
   yield `\n${hiddenText(hidden.characters)}:\n`;

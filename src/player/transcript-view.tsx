@@ -2,7 +2,7 @@
 import type { JSX } from 'preact';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { TranscriptDocument, TranscriptRows } from '../search/transcript-document.ts';
+import { PARTIAL_TEXT, type TranscriptDocument, type TranscriptRows } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
 import { saveFile } from './save-file.ts';
 import { Recorder } from './recorder-context.ts';
@@ -219,7 +219,7 @@ function stateText(loaded: Loaded): string {
   if (loaded === 'none') return 'There is no transcript of this recording.';
   if (loaded.stoppedAt !== undefined) return stoppedText(loaded.stoppedAt);
   if (loaded.rows.length === 0) return 'Nothing could be read on the screen.';
-  return loaded.isPartial ? 'This is not all: only so much text is kept, or some could not be read.' : '';
+  return loaded.isPartial ? PARTIAL_TEXT : '';
 }
 
 /** Saves a text file with one line for each row, which starts with its time. */
@@ -227,6 +227,7 @@ function saveText(id: string, rows: Rows, loaded: Loaded): void {
   const lines = rows.map(([at, row]) => `${clockText(at, true)}\t${row}\n`);
   if (typeof loaded === 'object' && loaded.stoppedAt !== undefined)
     lines.push(`${stoppedText(loaded.stoppedAt)}\n`);
+  else if (typeof loaded === 'object' && loaded.isPartial) lines.push(`${PARTIAL_TEXT}\n`);
   const text = lines.join('');
   saveFile(recordingFileName(id, '.txt'), new Blob([text], { type: 'text/plain' }));
 }

@@ -149,7 +149,9 @@ function hidesValue(operation: unknown, shape: Shape): boolean {
 /** Returns true if the event lacks a word that an operation of a JSON patch writes. */
 function hidesWord(operation: unknown, shape: Shape): boolean {
   if (typeof operation !== 'object' || operation === null) return false;
-  const [op, path, value]: unknown[] = ['op', 'path', 'value'].map((name) => Reflect.get(operation, name));
+  const op: unknown = Reflect.get(operation, 'op');
+  const path: unknown = Reflect.get(operation, 'path');
+  const value: unknown = Reflect.get(operation, 'value');
   if (op === 'remove' || op === 'test' || !isString(path) || !isString(value)) return false;
   return shapeAt(shape, path) === 'words' && isLoneWord(value);
 }

@@ -75,7 +75,7 @@ export class LineJournal implements TerminalActions, TextJournal {
   }
 
   print(text: string, start: number, end: number): void {
-    this.#written.print(text, start, end, this.#pen.isInvisible ? 'invisible' : 'plain');
+    this.#written.print(this.#seconds, text, start, end, this.#pen.isInvisible ? 'invisible' : 'plain');
     this.#changedAt = this.#seconds;
     this.#line += text.slice(start, end);
     while (this.#line.length > MAX_LINE) {
@@ -99,10 +99,12 @@ export class LineJournal implements TerminalActions, TextJournal {
 
   csi(name: string, parameters: readonly number[], text: string): void {
     if (name === 'm') this.#pen.take(text);
-    else if (name === '$x') this.#written.fill(this.#seconds, parameters, UNKNOWN_SIZE.columns);
+    else this.#written.sequence(this.#seconds, name, parameters, UNKNOWN_SIZE.columns);
   }
 
-  escape(): void {}
+  escape(name: string): void {
+    this.#written.escape(this.#seconds, name);
+  }
 
   /** Treats a control string as output, because no terminal executes it. */
   string(_kind: StringKind, text: string): void {

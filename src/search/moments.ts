@@ -3,7 +3,7 @@
  * Pure.
  */
 import type { JournalCommand } from './shell-marks.ts';
-import type { JournalRow } from './text-journal.ts';
+import { ROW_SLACK, type JournalRow } from './text-journal.ts';
 import { createSecretFilter, replaceSecrets } from '../secrets.ts';
 import { createSeenRows } from './seen-rows.ts';
 import type { WrittenRow } from './written-text.ts';
@@ -41,9 +41,6 @@ const MOMENT_LIMITS: MomentLimits = {
 
 const MAX_MOMENT = 2048;
 const MAX_MOMENT_SECONDS = 10;
-/** Characters that the rows of the screen may have in addition to twice the output of the session. */
-const SLACK = 65_536;
-
 export interface MomentOptions {
   readonly text: IndexedText;
   readonly limits?: Partial<MomentLimits>;
@@ -85,13 +82,10 @@ export class Moments {
     this.#printed += characters;
   }
 
-  /**
-   * Adds a row of the screen. A program can make a long row appear again and again with a few characters. Therefore
-   * rows have a limit of their own, and cannot displace the written lines.
-   */
+  /** Adds a row of the screen. Rows have a limit of their own, and cannot displace the written lines. */
   row({ at, text }: JournalRow): void {
     if (this.#options.text !== 'all') return;
-    if (this.#rowText + text.length > 2 * this.#printed + SLACK) {
+    if (this.#rowText + text.length > 2 * this.#printed + ROW_SLACK) {
       this.#isPartial = true;
       return;
     }

@@ -7,6 +7,7 @@
  */
 import { cellWidth, CLUSTER, joinCluster, type Cluster } from '../terminal/cell-width.ts';
 import { TextAllowance, WorkBudget } from '../work-budget.ts';
+import { changedPart } from './terminal/changed-part.ts';
 import { CONTROL_SEQUENCES, ESCAPES, LINE_DRAWING, parameter } from './terminal/controls.ts';
 import { EscapeParser, type StringKind, type TerminalActions } from '../terminal/escape-parser.ts';
 import { Pen } from './pen.ts';
@@ -128,11 +129,11 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   print(text: string, start: number, end: number): void {
     this.#returned = false;
     if (!this.#budget.spend(SEQUENCE_WORK + (end - start) * CHARACTER_WORK)) {
-      this.#written.printUnrendered(this.#seconds, text.slice(start, end), this.#pen.isInvisible);
+      this.#written.print(this.#seconds, text, start, end, this.#pen.isInvisible ? 'invisible' : 'plain');
       return;
     }
     this.#written.continueAt(this.#seconds, this.screen);
-    this.#written.print(text, start, end, this.#howShown(text, start, end));
+    this.#written.print(this.#seconds, text, start, end, this.#howShown(text, start, end));
     this.#print(text, start, end);
     this.#written.endAt(this.screen);
   }
@@ -207,8 +208,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   csi(name: string, parameters: readonly number[], text: string): void {
     this.#returned = false;
     if (name === 'm') this.#pen.take(text);
-    else if (name !== 'b') this.#written.move(this.#seconds);
-    if (name === '$x') this.#written.fill(this.#seconds, parameters, this.screen.columns);
+    else this.#written.sequence(this.#seconds, name, parameters, this.screen.columns);
     if (!this.#budget.spend(SEQUENCE_WORK)) return;
     if (name === 'b') this.#repeat(parameter(parameters, 0));
     else CONTROL_SEQUENCES.get(name)?.(this, parameters);
@@ -217,7 +217,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   escape(name: string): void {
     this.#returned = false;
-    if (!/^[()*+\-./%no|}~\\]/.test(name)) this.#written.move(this.#seconds);
+    this.#written.escape(this.#seconds, name);
     if (!this.#budget.spend(SEQUENCE_WORK)) return;
     if (name === 'c') this.#reset();
     else ESCAPES.get(name)?.(this);
@@ -270,7 +270,10 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     if (!row.isFresh) return;
     this.#budget.spent += Math.min(to, row.end) - Math.min(from, row.end);
     const wasSeen = this.#seconds - row.changedAt >= SEEN_SECONDS && row.hasText(from, to);
-    if (wasSeen || row.hasFresh(from, to)) this.#keepLine(y);
+    if (!wasSeen && !row.hasFresh(from, to)) return;
+    const changed = changedPart(this.screen, y);
+    if (changed === undefined) this.#keepLine(y);
+    else this.#give(row.changedAt, changed);
   }
 
   leaving(y: number): void {
@@ -478,8 +481,9 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   #howShown(text: string, start: number, end: number): 'plain' | 'altered' | 'invisible' {
     if (this.#pen.isInvisible) return 'invisible';
     if (this.#charset === undefined) return 'plain';
-    // Drawings do not use these letters, whose symbols represent controls.
-    const isDrawing = this.#charset !== LINE_DRAWING || !/[b-ehi]/.test(text.slice(start, end));
+    // Drawings contain neither symbols of controls nor words.
+    const isDrawing =
+      this.#charset !== LINE_DRAWING || !/[b-ehi]|[fgj-pr-wyz]{3}/.test(text.slice(start, end));
     return isDrawing ? 'altered' : 'invisible';
   }
 

@@ -28,6 +28,12 @@ export const SETTLE_SECONDS = 0.5;
 /** Maximum length of an emitted line, in characters. */
 export const MAX_LINE = 16_384;
 
+/**
+ * Characters that rows of the screen may have in addition to twice the output of the session. A program can make a long
+ * row appear again and again with a few characters. Such rows must not displace other text.
+ */
+export const ROW_SLACK = 65_536;
+
 /** Reads the output of a session. */
 export interface TextJournal {
   /** True if rows are missing because the budget is exhausted. */

@@ -17,6 +17,10 @@ export interface TranscriptDocument {
   readonly stoppedAt?: number;
 }
 
+/** Explains `isPartial`. */
+export const PARTIAL_TEXT =
+  'The transcript is incomplete. It leaves out rows beyond its maximum size, rows that were overwritten many times, and damaged lines.';
+
 /** Returns the notice about characters that never became visible. */
 export function hiddenText(characters: number): string {
   const count = characters.toLocaleString('en-US');

@@ -6,6 +6,7 @@ import type { WorkBudget } from '../work-budget.ts';
 import { CastText } from './cast-text.ts';
 import type { JournalCommand } from './shell-marks.ts';
 import { createSeenRows } from './seen-rows.ts';
+import { ROW_SLACK } from './text-journal.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from './transcript-document.ts';
 
 export interface TranscriptOptions {
@@ -30,6 +31,8 @@ export class Transcript {
   readonly #hiddenRows: (readonly [number, string])[] = [];
   #hiddenText = 0;
   #text = 0;
+  #printed = 0;
+  #isPartial = false;
   #isFull = false;
 
   constructor({ maxText, maxRows, onCommand, budget }: TranscriptOptions) {
@@ -37,9 +40,16 @@ export class Transcript {
     this.#cast = new CastText({
       onRow: ({ at, text }) => {
         if (this.#isFull || wasSeen(at, text)) return;
+        if (this.#text + text.length > 2 * this.#printed + ROW_SLACK) {
+          this.#isPartial = true;
+          return;
+        }
         this.#text += text.length;
         this.#isFull = this.#text > maxText || this.#rows.length >= maxRows;
         if (!this.#isFull) this.#rows.push([at, text]);
+      },
+      onOutput: (characters) => {
+        this.#printed += characters;
       },
       onWritten: ({ at, text, hidden }) => {
         if (hidden === 0 || this.#hiddenText + text.length > MAX_HIDDEN_TEXT) return;
@@ -53,13 +63,13 @@ export class Transcript {
 
   /** Reads the next line of the cast. The first line is the header. */
   line(line: string): void {
-    // Lines after the limit are not read.
-    if (!this.#isFull) this.#cast.line(line);
+    // After the limit, lines are read because of their invisible characters.
+    this.#cast.line(line);
   }
 
   /** Ends the recording and returns the transcript. */
   end(): TranscriptDocument {
-    if (!this.#isFull) this.#cast.end();
+    this.#cast.end();
     // Rows are emitted when they disappear, so they are sorted by time here.
     const rows = this.#rows.toSorted(([left], [right]) => left - right);
     this.#rows = [];
@@ -67,7 +77,7 @@ export class Transcript {
     return {
       version: TRANSCRIPT_VERSION,
       rows,
-      isPartial: this.#isFull || this.#cast.isPartial,
+      isPartial: this.#isFull || this.#isPartial || this.#cast.isPartial,
       hidden: { characters: this.#cast.hidden, rows: this.#hiddenRows },
       ...(stoppedAt === undefined ? {} : { stoppedAt }),
     };

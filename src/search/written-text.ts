@@ -6,6 +6,7 @@
  */
 import type { WorkBudget } from '../work-budget.ts';
 import type { StringKind } from '../terminal/escape-parser.ts';
+import { isKnownEscape, isKnownSequence } from './terminal/controls.ts';
 
 /** The part of a screen that tells where characters appear. */
 interface Screen {
@@ -45,81 +46,72 @@ const UNSEEN = new RegExp(
 );
 /** UTF-16 code units before a piece that decide whether its characters are {@link UNSEEN}. */
 const CONTEXT = 32;
-const PRINTABLE = /[\p{L}\p{N}\p{P}\p{S}]/gu;
+/** Characters except blanks and controls. */
+const PRINTABLE = /[^\s\p{Cc}]/gu;
 /** Letters that represent lines in the drawing character set. */
 const DRAWING = /^[jklmnqtuvwxa`~ ]+$/;
+/** The most frequent of them. Boxes contain no word without them. */
+const LINES = /[qx`~]+/g;
 /** Pieces up to this length may be parts of one word. */
 const SHORT_PIECE = 16;
 /** Maximum length of a piece of a word whose letters are spread over the screen. */
 const MAX_SPREAD_PIECE = 2;
-/** Maximum length of a line, in UTF-16 code units. */
+/** Length after which a line is emitted in parts, in UTF-16 code units. */
 const MAX_ROW = 2048;
+/** Maximum end of a part that the next part repeats, because a word or a secret may be divided. */
+const OVERLAP = 128;
 /** Work units per character of an emitted line. */
 const ROW_CHARACTER_WORK = 4;
-/** Minimum length of a meaningful control string. Many shorter ones may spell a text. */
+/** Control strings with fewer characters are fragments, because many of them may spell a text. */
 const MIN_STRING = 4;
 /** Numbers, colour queries and shell marks in an OSC string, which contain no text. */
-const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|[1-9]\d+)(?:;[\d;?]*)?|[16]33;[A-D](?:;\d{1,3})?)$/;
-/** Longer control strings that are neither title nor link count in full. So do longer titles of `ESC k`. */
-const SHORT_STRING = 64;
-/** A window title, an icon name, or both (OSC 0, 1 and 2). */
-const WINDOW_TITLE = /^[012];/;
-/** Maximum number of characters of different window titles that count as visible in one recording. */
-const MAX_TITLE_CHARACTERS = 65_536;
-/** Maximum length of a remembered window title. */
-const MAX_KNOWN_TITLE = 256;
-/** Maximum number of remembered titles. */
+const OSC_WITHOUT_TEXT = /^(?:(?:[4-9]|1\d{1,2})(?:;(?:\d{1,3}|\?)){0,3}|[16]33;[A-D](?:;\d{1,3})?)$/;
+/** Part of an OSC string before its text. */
+const OSC_BEGIN = /^\d*;*(?:C;cmdline(?:_url)?=)?/;
+/** Maximum length of a control string whose text may be visible in a line, and of the part of the line that is read. */
+const MAX_TITLE = 256;
+/** Maximum number of remembered control strings, and of titles whose line is not complete. */
 const MAX_TITLES = 16;
-
 /**
- * Normal sessions write some invisible text. An allowance of it counts as visible; visible output refills the
- * allowance.
+ * Characters of control strings that are not counted in one recording, because normal programs send links and requests
+ * to the terminal. Nothing refills this allowance.
  */
-class Allowance {
-  #left: number;
-  readonly #perVisible: number;
-  readonly #most: number;
+const FREE_CHARACTERS = 512;
+/** Characters of fragments that are not counted. */
+const FREE_FRAGMENTS = 16;
+/** Longer control strings that are neither window titles nor links always count. */
+const SHORT_STRING = 64;
 
-  /** @param perVisible refill for each visible character. */
-  constructor({ start, perVisible, most }: { start: number; perVisible: number; most: number }) {
-    this.#left = start;
-    this.#perVisible = perVisible;
-    this.#most = most;
-  }
-
-  refill(visible: number): void {
-    this.#left = Math.min(this.#most, this.#left + visible * this.#perVisible);
-  }
-
-  /** Returns how many of the wanted ones are allowed. */
-  take(wanted: number): number {
-    const taken = Math.min(Math.floor(this.#left), wanted);
-    this.#left -= taken;
-    return taken;
-  }
+interface Title {
+  readonly at: number;
+  readonly payload: string;
+  readonly text: string;
+  /** True if the allowance applies. */
+  readonly isFree: boolean;
 }
 
 /** Written text of one session. */
 export class WrittenText {
   readonly #onRow: ((row: WrittenRow) => void) | undefined;
   #hidden = 0;
-  /** Characters of links and requests. */
-  readonly #freeCharacters = new Allowance({ start: 512, perVisible: 8, most: 1024 });
-  /** Characters of control strings shorter than {@link MIN_STRING}. */
-  readonly #freeFragments = new Allowance({ start: 8, perVisible: 0.5, most: 16 });
-  /** Characters of different window titles: shells repeat their prompt and the command in them. */
-  readonly #freeTitleCharacters = new Allowance({ start: 512, perVisible: 1, most: 512 });
-  #titleCharactersLeft = MAX_TITLE_CHARACTERS;
-  readonly #windowTitles = new Set<string>();
-  /** Different titles of `ESC k`: a few for each screenful. */
-  readonly #freeTitles = new Allowance({ start: 4, perVisible: 1 / 240, most: 4 });
-  readonly #titles = new Set<string>();
+  /** Characters of control strings that are not counted yet. */
+  #free = FREE_CHARACTERS;
+  #freeFragments = FREE_FRAGMENTS;
+  /** Control strings that were emitted or visible. Shells repeat their titles. */
+  readonly #known = new Set<string>();
+  /** Titles that may be visible in the current line. */
+  #titles: Title[] = [];
+  /** The last fragment, and the last one before the current line. */
+  #fragment = '';
+  #fragmentBefore = '';
   /** The line before this one, if all of it was visible: a shell repeats its command in the title. */
   #lineBefore = '';
   /** Short control strings and text in rectangles, which are not part of a line. */
   #fragments = '';
   #fragmentsHidden = 0;
   #drawnRow = 0;
+  /** Last letters that were drawn as lines. */
+  #drawn = '';
   /** Pieces of the line before that one. */
   #row = '';
   #wasShort = false;
@@ -154,30 +146,36 @@ export class WrittenText {
    *
    * @param how `altered`: the screen shows other characters; `invisible`: it shows none.
    */
-  print(text: string, start: number, end: number, how: 'plain' | 'altered' | 'invisible'): void {
-    const piece = text.slice(start, end);
-    if (how === 'altered' && DRAWING.test(piece)) {
-      this.#piece += ' ';
-      return;
+  print(
+    seconds: number,
+    text: string,
+    start: number,
+    end: number,
+    how: 'plain' | 'altered' | 'invisible',
+  ): void {
+    for (let at = start; at < end; at += MAX_ROW) {
+      this.#print(text.slice(at, Math.min(end, at + MAX_ROW)), how);
+      if (this.#piece.length < MAX_ROW) continue;
+      const isPlain = this.#row === '' && !this.#isAltered && !this.#isUnrendered;
+      this.#piece = isPlain ? endOf(this.#piece) : this.#givePart(seconds);
     }
-    if (how !== 'plain') this.#isAltered = true;
-    if (NON_ASCII.test(piece)) {
-      if (HAS_WITHOUT_WIDTH.test(piece)) this.#isAltered = true;
-      this.hide(unseenLength(this.#piece.slice(-CONTEXT), piece));
-    }
-    if (how === 'invisible') this.hide(printableLength(piece));
-    else this.#refill(piece.trim().length);
-    if (this.#piece.length < MAX_ROW) this.#piece += piece;
   }
 
-  /** Takes printed characters that the screen does not show because the budget is exhausted. */
-  printUnrendered(seconds: number, text: string, isInvisible: boolean): void {
-    for (let at = 0; at < text.length; at += MAX_ROW) {
-      this.print(text, at, Math.min(text.length, at + MAX_ROW), isInvisible ? 'invisible' : 'plain');
-      if (this.#piece.length < MAX_ROW) continue;
-      this.move(seconds);
-      this.#give(seconds);
+  #print(piece: string, how: 'plain' | 'altered' | 'invisible'): void {
+    if (how === 'altered' && DRAWING.test(piece)) {
+      const drawn = piece.replaceAll(LINES, ' ');
+      this.#drawn = (this.#drawn + drawn).slice(-CONTEXT);
+      if (/[a-w]{3}/.test(this.#drawn)) this.#isAltered = true;
+      this.#piece += drawn;
+      return;
     }
+    this.#drawn = '';
+    if (how !== 'plain') this.#isAltered = true;
+    const isAscii = !NON_ASCII.test(piece);
+    if (!isAscii && HAS_WITHOUT_WIDTH.test(piece)) this.#isAltered = true;
+    if (how === 'invisible') this.hide(printableLength(piece));
+    else if (!isAscii) this.hide(unseenLength(this.#piece.slice(-CONTEXT), piece));
+    this.#piece += piece;
   }
 
   /** Counts characters of the current line that never became visible. */
@@ -201,13 +199,13 @@ export class WrittenText {
     if (this.#isUnrendered) this.#spaced += `${piece} `;
     this.#wasShort = isShort;
     this.#lastLength = piece.length;
-    if (this.#row.length > MAX_ROW) this.#give(seconds);
+    if (this.#row.length > MAX_ROW) this.#row = this.#givePart(seconds);
   }
 
   /** Takes a control character. A tab is a space. */
   control(seconds: number, code: number): void {
     if (code === 0x0d || code === 0x08) this.move(seconds);
-    else if (code === 0x09) this.print(' ', 0, 1, 'plain');
+    else if (code === 0x09) this.print(seconds, ' ', 0, 1, 'plain');
     else if (code === 0x85 || (code > 0x09 && code < 0x0d)) this.endLine(seconds);
   }
 
@@ -234,6 +232,8 @@ export class WrittenText {
   /** Ends the line. */
   endLine(seconds: number): void {
     this.#lineBefore = this.#rowHidden === 0 ? this.#row + this.#piece : '';
+    this.#fragmentBefore = this.#fragment;
+    if (this.#titles.length > 0) this.#endTitles();
     // Most lines are one plain piece, which is a row of the screen.
     if (this.#row === '' && !this.#isAltered && !this.#isUnrendered) {
       this.#piece = '';
@@ -246,33 +246,53 @@ export class WrittenText {
   /** Takes the text of a control string. */
   string(seconds: number, kind: StringKind, payload: string): void {
     if (kind === 'osc' && OSC_WITHOUT_TEXT.test(payload)) return;
-    const fragment = kind === 'osc' ? payload.replace(/^\d+;*/, '') : payload;
-    const fragmentLength = printableLength(fragment);
-    if (fragmentLength < MIN_STRING) {
-      this.#addFragment(seconds, fragment, fragmentLength - this.#freeFragments.take(fragmentLength));
+    const text = kind === 'osc' ? payload.replace(OSC_BEGIN, '') : payload;
+    const characters = printableLength(text);
+    if (characters < MIN_STRING) {
+      // An equal title in the next line is not a letter of a text.
+      const isRepeated = payload === this.#fragmentBefore;
+      if (characters > 0) this.#fragment = payload;
+      this.#fragmentBefore = '';
+      const hidden = isRepeated ? 0 : Math.max(0, characters - this.#freeFragments);
+      if (!isRepeated) this.#freeFragments -= characters - hidden;
+      this.#addFragment(seconds, text, hidden);
       return;
     }
-    const characters = printableLength(payload);
-    let hidden = characters;
-    if (kind === 'title') hidden = this.#isFreeTitle(payload) ? 0 : characters;
-    else if (kind === 'osc' && WINDOW_TITLE.test(payload))
-      hidden -= this.#takeWindowTitle(fragment, characters);
-    else if (kind === 'osc' || payload.length <= SHORT_STRING)
-      hidden -= this.#freeCharacters.take(characters);
-    this.#hidden += hidden;
-    for (const line of decoded(payload).split(/[\r\n]+/)) {
-      const text = cleaned(line);
-      this.#emit({ at: seconds, text, hidden: Math.min(hidden, text.length) });
+    const title = { at: seconds, payload, text, isFree: kind === 'osc' || payload.length <= SHORT_STRING };
+    if (payload.length > MAX_TITLE || kind === 'csi') {
+      this.#hideTitle(title);
+      return;
     }
+    const isKnown = this.#known.delete(payload);
+    remember(this.#known, payload);
+    if (isKnown || this.#isVisible(text)) return;
+    this.#titles.push(title);
+    if (this.#titles.length > MAX_TITLES) this.#hideTitle(this.#titles.shift() ?? title);
+  }
+
+  /**
+   * Takes a control sequence other than SGR.
+   *
+   * @param columns columns of the screen
+   */
+  sequence(seconds: number, name: string, parameters: readonly number[], columns: number): void {
+    if (name !== 'b') this.move(seconds);
+    if (name === '$x') this.#fill(seconds, parameters, columns);
+    else if (!isKnownSequence(name)) this.string(seconds, 'csi', name.slice(-1));
+  }
+
+  /** Takes an escape. */
+  escape(seconds: number, name: string): void {
+    if (!/^[()*+\-./%no|}~\\]/.test(name)) this.move(seconds);
+    // Many unknown escapes may spell a text.
+    if (!isKnownEscape(name)) this.string(seconds, 'csi', name.slice(-1));
   }
 
   /**
    * Reads the parameters of DECFRA (`CSI … $ x`): a character, and top, left, bottom and right of a rectangle to fill.
    * Terminals other than the player draw the rectangle.
-   *
-   * @param columns columns of the screen
    */
-  fill(
+  #fill(
     seconds: number,
     [code = 0, top = 1, left = 1, , right = 0]: readonly number[],
     columns: number,
@@ -299,31 +319,29 @@ export class WrittenText {
     this.#giveFragments(seconds);
   }
 
-  #refill(visible: number): void {
-    this.#freeCharacters.refill(visible);
-    this.#freeFragments.refill(visible);
-    this.#freeTitles.refill(visible);
-    this.#freeTitleCharacters.refill(visible);
+  /** Returns true if the line before or the current line shows the text, with other blanks. */
+  #isVisible(text: string): boolean {
+    const title = withoutBlanks(decoded(text));
+    const line = this.#rowHidden === 0 ? this.#row + this.#piece : '';
+    return [this.#lineBefore, line].some((shown) => withoutBlanks(shown.slice(-MAX_TITLE)).includes(title));
   }
 
-  /** Returns how many characters of a window title count as visible. The player shows no titles, so a program could hide text in them. */
-  #takeWindowTitle(title: string, characters: number): number {
-    if (title.length <= MAX_KNOWN_TITLE) {
-      const isKnown = this.#windowTitles.delete(title);
-      remember(this.#windowTitles, title);
-      if (isKnown) return characters;
+  /** Reads titles at the end of their line: a prompt often repeats the title before it. */
+  #endTitles(): void {
+    const titles = this.#titles;
+    this.#titles = [];
+    for (const title of titles) if (!this.#isVisible(title.text)) this.#hideTitle(title);
+  }
+
+  #hideTitle({ at, payload, isFree }: Title): void {
+    const characters = printableLength(payload);
+    const free = isFree ? Math.min(this.#free, characters) : 0;
+    this.#free -= free;
+    this.#hidden += characters - free;
+    for (const line of decoded(payload).split(/[\r\n]+/)) {
+      const text = cleaned(line);
+      this.#emit({ at, text, hidden: Math.min(characters, text.length) });
     }
-    const taken = this.#freeTitleCharacters.take(Math.min(characters, this.#titleCharactersLeft));
-    this.#titleCharactersLeft -= taken;
-    return taken;
-  }
-
-  /** Terminals other than screen and tmux print the title of `ESC k`, so a user may have read it. */
-  #isFreeTitle(title: string): boolean {
-    if (title.length > SHORT_STRING) return false;
-    const isKnown = this.#titles.delete(title) || this.#lineBefore.includes(title);
-    remember(this.#titles, title);
-    return isKnown || this.#freeTitles.take(1) === 1;
   }
 
   #addFragment(seconds: number, text: string, hidden: number): void {
@@ -350,6 +368,18 @@ export class WrittenText {
     if (row.text === '') return;
     if (this.#budget !== undefined) this.#budget.spent += row.text.length * ROW_CHARACTER_WORK;
     this.#onRow?.(row);
+  }
+
+  /** Emits the pending part of a long line. @returns its end, which is part of the next part too */
+  #givePart(seconds: number): string {
+    const row = this.#row + this.#piece;
+    const [isSplit, isAltered] = [this.#isSplit, this.#isAltered];
+    this.#row = row;
+    this.#piece = '';
+    this.#give(seconds);
+    this.#row = '';
+    [this.#isSplit, this.#isAltered] = [isSplit, isAltered];
+    return endOf(row);
   }
 
   #give(seconds: number): void {
@@ -399,8 +429,18 @@ function cleaned(text: string): string {
     .trim();
 }
 
-function remember(titles: Set<string>, title: string): void {
-  const [oldest] = titles;
-  if (oldest !== undefined && titles.size >= MAX_TITLES) titles.delete(oldest);
-  titles.add(title);
+function remember(known: Set<string>, text: string): void {
+  const [oldest] = known;
+  if (oldest !== undefined && known.size >= MAX_TITLES) known.delete(oldest);
+  known.add(text);
+}
+
+function withoutBlanks(text: string): string {
+  return text.replaceAll(/\s+/g, '');
+}
+
+/** Returns the last words of a line. */
+function endOf(row: string): string {
+  const end = row.slice(-OVERLAP).toWellFormed();
+  return end.slice(Math.max(0, end.search(/\s/)));
 }

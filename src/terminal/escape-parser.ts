@@ -85,9 +85,9 @@ export class EscapeParser {
     return this.#state === 'ground';
   }
 
-  /** The session has ended: an incomplete control string is text. */
+  /** The session has ended: an incomplete control string or control sequence is text. */
   end(): void {
-    if (this.#state === 'string' || this.#state === 'csiIgnore') this.#reveal();
+    if (this.#state !== 'ground') this.#reveal();
     this.#state = 'ground';
   }
 
@@ -198,7 +198,7 @@ export class EscapeParser {
       if (this.#state === 'csiIgnore') this.#endIgnored();
       this.#leave(code);
     } else if (code >= 0x40) {
-      if (this.#state === 'csiIgnore') this.#endIgnored();
+      if (this.#state === 'csiIgnore') this.#endIgnored(String.fromCharCode(code));
       else this.#endCsi(code);
     } else if (this.#state === 'csiIgnore') this.#ignore(code);
     else if (code < 0x30) {
@@ -272,9 +272,9 @@ export class EscapeParser {
     if (this.#parameterText.length > MAX_STRING) this.#reveal();
   }
 
-  #endIgnored(): void {
+  #endIgnored(final = ''): void {
     this.#state = 'ground';
-    this.#actions.string('csi', this.#parameterText);
+    this.#actions.string('csi', this.#parameterText + final);
   }
 
   #collect(code: number): void {
@@ -303,7 +303,7 @@ export class EscapeParser {
 
   /** Reads an incomplete control string or control sequence as text. It holds neither an escape nor a C1 control. */
   #reveal(): void {
-    const text = this.#state === 'string' ? this.#string : this.#parameterText;
+    const text = this.#state === 'string' ? this.#string : this.#collected + this.#parameterText;
     this.#string = '';
     this.#state = 'ground';
     this.push(text);

@@ -311,6 +311,22 @@ describe('text that no view of the player shows', () => {
     ['the default background as RGB', `\x1b[38;2;16;20;24m${text}`],
     ['the default foreground as background', `\x1b[48;2;214;219;224m${text}`],
     ['tag characters', `hi${letters.map(tag).join('')}`],
+    ['a long line of concealed text', `\x1b[8m${'x'.repeat(5000)} ${text} ${'x'.repeat(5000)}`],
+    [
+      'many pieces of concealed text',
+      `\x1b[8m${'x'.repeat(3000)}${letters.map((l) => `\x1b[8m${l}`).join('')}`,
+    ],
+    ['a long line of concealed text without a terminal', `\x1b[8m${'x'.repeat(5000)} ${text}\n`, noTerminal],
+    ['strings after strings that are not counted', `\x1b_${'.'.repeat(600)}\x1b\\\x1b_${text}\x1b\\`],
+    [
+      'strings between dots that are overwritten',
+      Array.from({ length: 20 }, (_, at) => `${'.\b'.repeat(400)}\x1b_${text} ${at}\x1b\\`).join(''),
+    ],
+    [
+      'different strings between dots',
+      Array.from({ length: 30 }, (_, at) => `${'.'.repeat(50)}\r\x1bP${text} ${at}\x1b\\`).join(''),
+    ],
+    ['tag characters in strings', `\x1b_${text}${letters.map(tag).join('').repeat(20)}\x1b\\`],
   ])('by %s is counted, shown on request, and searched', async (_how, output, size) => {
     const views = await viewsOf(['$ id\r\n', output], size);
     expect(views.index.hidden).toBeGreaterThan(0);
@@ -333,6 +349,34 @@ describe('text that no view of the player shows', () => {
     expect(views.alerts('hidden:>0')).toBe(true);
   });
 
+  it.each([
+    ['digits in a sequence without an end', [`\x1b[${'1;'.repeat(200)}`, '\x1b[m'.repeat(3)], 400],
+    ['digits in strings', [`\x1b_${'0123456789'.repeat(100)}\x1b\\`], 1000],
+    ['tag characters in strings', [`\x1b_${tag('a').repeat(1000)}\x1b\\`], 1000],
+    ['final bytes of long sequences', [`\x1b[${'1;'.repeat(600)}kestrel`], 1201],
+    [
+      'final bytes of unknown sequences',
+      Array.from('kestrel'.repeat(20), (letter) => `\x1b[?!${letter}`),
+      124,
+    ],
+    ['final bytes of unknown escapes', Array.from('fastbytes'.repeat(20), (letter) => `\x1b${letter}`), 164],
+    ['words in drawings', ['\x1b(0vault null mutual\x1b(B'], 15],
+  ])('by %s is counted exactly', async (_how, writes, hidden) => {
+    const views = await viewsOf(['$ id\r\n', ...writes]);
+    expect(views.index.hidden).toBeGreaterThanOrEqual(hidden);
+    expect(views.index.hidden).toBeLessThanOrEqual(hidden + 20);
+  });
+
+  it('is shown in the transcript although some of it is not counted', async () => {
+    const views = await viewsOf([
+      `\x1b_${text}\x1b\\`,
+      ...Array.from({ length: 60 }, (_, at) => `\x1b_more text ${at}\x1b\\`),
+    ]);
+    const rows = views.transcript.hidden.rows.map(([, row]) => row);
+    expect(rows).toContain(text);
+    expect(rows).toContain('more text 59');
+  });
+
   it('is not counted in an honest session', async () => {
     const shell = Array.from(
       { length: 40 },
@@ -341,6 +385,11 @@ describe('text that no view of the player shows', () => {
     );
     const views = await viewsOf([
       ...shell,
+      ...Array.from(
+        { length: 200 },
+        (_, at) =>
+          `\x1b]7;file://web-0/srv\x07\x1b]0;alice@web-0: /srv/${at}\x07alice@web-0:/srv/${at}$ \r\n`,
+      ),
       '\x1b]8;;http://a/b\x07link\x1b]8;;\x07 \x1b]11;?\x07\x1b]104\x07\x1b]112\x07\x1bP$qm\x1b\\',
       '\x1b[32;1;1;24;80$x\x1b[1;1;23;80;1;2;1;1$v',
       '👨\u200d👩\u200d👧 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3 葛\u{e0100} \u{1f3f4}\u{e0067}\u{e0062}\u{e0073}\u{e0063}\u{e0074}\u{e007f} e\u0301',
@@ -415,6 +464,31 @@ describe('a flood', () => {
       expect(user / 1e6).toBeLessThan(5);
     },
   );
+
+  it('of overwritten characters at the end of a long line displaces no text of the transcript', async () => {
+    const overwritten = Array.from({ length: 20_000 }, (_, at) => `${String.fromCharCode(97 + (at % 26))}\b`);
+    const started = process.cpuUsage();
+    const views = await viewsOf([`\x1b[H${'wxyz '.repeat(380)}`, overwritten.join(''), '\r\n', SECRET]);
+    expect(process.cpuUsage(started).user / 1e6).toBeLessThan(5);
+    expect(views.transcript.stoppedAt).toBeUndefined();
+    expect(views.transcript.rows.map(([, text]) => text)).toContain('root:kestrel:19000');
+    expect(views.finds('"root kestrel"')).toBe(true);
+    expect(views.transcript.isPartial).toBe(false);
+    expect(JSON.stringify(views.transcript.rows).length).toBeLessThan(400_000);
+  });
+
+  it('of visible text hides no invisible text behind it', async () => {
+    const flood = Array.from(
+      { length: 900 },
+      (_, at) =>
+        `${Array.from({ length: 1100 }, (__, word) => String(at * 1100 + word).padStart(9, '0')).join('')}\r\n`,
+    );
+    const views = await viewsOf([...flood, `\x1b[8m${SECRET}\x1b[m`]);
+    expect(views.transcript.isPartial).toBe(true);
+    expect(views.index.hidden).toBeGreaterThan(20);
+    expect(views.transcript.hidden.rows.map(([, row]) => row)).toContain('root:kestrel:19000');
+    expect(views.alerts('hidden:>0')).toBe(true);
+  });
 
   it('of DEL bytes writes nothing to the console', async () => {
     const views = await viewsOf(['\x7f'.repeat(10_000), 'end\r\n']);

@@ -27,7 +27,7 @@ export const COSTLY_PROGRAMS: readonly (readonly [name: string, events: string])
   ['switches screens', events(repeated('', '\x1b[?1049h\x1b#8\x1b[?1049l'))],
   ['scrolls a region', events(repeated('\x1b[2;499r\x1b#8', '\x1b[400S\x1b[400T'))],
   ['moves columns', events(repeated('\x1b#8', '\x1b[ @'))],
-  ['overwrites a long line', events(repeated('x'.repeat(20_000), '\x1b[Ha\x1b[Hb'))],
+  ['overwrites a long line', events(repeated('x'.repeat(20_000), '\x1b[Ha\x1b[2Ha\x1b[Hb\x1b[2Hb'))],
   ['resets', events(repeated('', '\x1b#8\x1bc'))],
   ['resizes', `${events('\x1b#8')}${resizes}\n${events('end', 20)}`],
 ];

@@ -228,3 +228,17 @@ for (const [level, names] of ['(', ')-', '*.', '+'].entries()) {
 
 /** Escapes by intermediates and final byte. */
 export const ESCAPES: ReadonlyMap<string, (terminal: Controlled) => void> = new Map(ESCAPE_LIST);
+
+const OTHER_SEQUENCES =
+  /^(?:[<=>?]?[bchilmnpqrstu]|\??\$[pw]|[!"]p|[ "]q| [tu]|\$[rtuvxz{|}~]|\*[xyz]|#[pqPQ{}])$/;
+const OTHER_ESCAPES = /^(?:[=>6-9VWXZNOFlmc\\]|#[3-6]| [FGLMN]|%8)$/;
+
+/** Returns true if normal programs send the control sequence. */
+export function isKnownSequence(name: string): boolean {
+  return CONTROL_SEQUENCES.has(name) || OTHER_SEQUENCES.test(name);
+}
+
+/** Returns true if normal programs send the escape. */
+export function isKnownEscape(name: string): boolean {
+  return ESCAPES.has(name) || OTHER_ESCAPES.test(name);
+}

@@ -67,6 +67,16 @@ export class ScreenRow {
     return this.#freshTo > this.#freshFrom;
   }
 
+  /** First cell that was not emitted. */
+  get freshFrom(): number {
+    return this.#freshFrom;
+  }
+
+  /** Index after the last cell that was not emitted. */
+  get freshTo(): number {
+    return this.#freshTo;
+  }
+
   /** Index after the last non-empty cell. */
   get end(): number {
     return this.#end;
