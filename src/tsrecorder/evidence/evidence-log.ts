@@ -63,6 +63,8 @@ const COMPARE_LIMIT_MS = 5000;
 const MAX_RETRY_MS = 60_000;
 /** Maximum number of segments of another log that are read to find the newest signed one. */
 const MAX_WITNESSED_SEGMENTS = 20;
+/** Maximum number of segments of other logs that are read at one time, because publishing waits for them. */
+const MAX_WITNESS_READS = 500;
 /** Minimum interval between two announcements, in milliseconds. Sessions that start within it share a segment. */
 const ANNOUNCE_PAUSE_MS = 100;
 
@@ -82,6 +84,9 @@ export class EvidenceLog {
   #tail: Promise<void> | undefined;
   #tailedAtMs = -Infinity;
   #tailWanted = false;
+  /** Segments of other logs without a trusted signature, and number of segments that may still be read. */
+  readonly #unsigned = new Set<string>();
+  #readsLeft = 0;
   readonly #closing = new AbortController();
 
   private constructor(options: EvidenceLogOptions, journal: LogJournal) {
@@ -351,11 +356,13 @@ export class EvidenceLog {
     this.#witnessedAtMs = nowMs();
     const segments = (await store.listDocuments(segmentPrefix())).flatMap((name) => {
       const segment = parseSegmentName(name);
-      return segment === undefined || segment.log === this.id ? [] : [{ ...segment, name }];
+      if (segment === undefined || segment.log === this.id || this.#unsigned.has(name)) return [];
+      return segment.first <= (this.witnessed(segment.log)?.n ?? -1) ? [] : [{ ...segment, name }];
     });
+    this.#readsLeft = MAX_WITNESS_READS;
     for (const [log, ofLog] of Map.groupBy(segments, (segment) => segment.log)) {
       const head = await this.#newestHead(ofLog);
-      if (head?.log !== log || head.n <= (this.witnessed(log)?.n ?? -1)) continue;
+      if (head === undefined || head.n <= (this.witnessed(log)?.n ?? -1)) continue;
       this.#journal.append(new Date(nowMs()).toISOString(), { kind: 'witness', head });
     }
     await this.sync();
@@ -363,17 +370,19 @@ export class EvidenceLog {
 
   /** Returns the end of the newest segment with a trusted signature. An attacker can write segments behind it. */
   async #newestHead(
-    segments: readonly { readonly name: string; readonly first: number }[],
+    segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],
   ): Promise<LogHead | undefined> {
     const { key, trusted = [] } = this.#options;
     const keys = new Map([...trusted, key.public].map((each) => [each.id, each] as const));
     const newest = segments.toSorted((left, right) => right.first - left.first);
-    for (const { name } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
-      const signature = await this.#headIn(name);
-      if (signature === undefined) continue;
-      const { log, n, hash } = signature;
-      if (keys.get(signature.key)?.verifies(headMessage({ log, n, hash }), signature.ed25519) === true)
-        return { log, n, hash };
+    for (const { name, log, first } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
+      if (this.#readsLeft === 0) break;
+      this.#readsLeft -= 1;
+      const { key: id = '', ed25519 = '', ...head } = (await this.#headIn(name)) ?? {};
+      // A copy of another segment must not hide newer segments.
+      const isOwn = 'log' in head && head.log === log && head.n >= first;
+      if (isOwn && keys.get(id)?.verifies(headMessage(head), ed25519) === true) return head;
+      this.#unsigned.add(name);
     }
     return undefined;
   }

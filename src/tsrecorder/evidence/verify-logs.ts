@@ -120,8 +120,11 @@ export async function readLogFrom(
   const parsedTail = tail === undefined ? undefined : parseSegment(tail);
   const tailFirst = parseEntry(parsedTail?.lines[0] ?? '')?.n;
   const reader = new LogReader(log, keys, findings, begin ?? tailFirst ?? n);
-  for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin))
+  for (const first of begin === undefined ? [] : firsts.filter((each) => each >= begin)) {
+    // One fault is sufficient for distrust. Other writers can add any number of segments.
+    if (findings.length > 0) break;
     reader.take(first, parseSegment((await readText(store, logSegmentName(log, first), findings)) ?? ''));
+  }
   if (parsedTail !== undefined) reader.takeTail(parsedTail);
   const read = reader.finish();
   return { log: read.signed.has(n) ? read : { ...read, entries: new Map() }, findings };

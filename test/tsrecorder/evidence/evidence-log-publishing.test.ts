@@ -5,7 +5,12 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { TailcastError } from '../../../src/errors.ts';
 import { createSilentLogger } from '../../../src/observe/logger.ts';
 import { EvidenceLog, type EvidenceLogOptions } from '../../../src/tsrecorder/evidence/evidence-log.ts';
-import { parseSegment, parseEntry, segmentPrefix } from '../../../src/tsrecorder/evidence/log-entry.ts';
+import {
+  logSegmentName,
+  parseSegment,
+  parseEntry,
+  segmentPrefix,
+} from '../../../src/tsrecorder/evidence/log-entry.ts';
 import { generateSigningKey } from '../../../src/tsrecorder/evidence/signing-key.ts';
 import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
 import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
@@ -63,6 +68,45 @@ describe('an evidence log', () => {
     await expect.poll(() => log.unpublished).toBe(0);
     expect(bench.failures()).toBe(1);
     expect(await bench.published(log.id)).toEqual(['open', 'documentRemoved']);
+  });
+
+  it('reads a bounded number of segments of unknown logs before it publishes, and each of them once', async () => {
+    const bench = await createBench();
+    for (let count = 0; count < 700; count++)
+      await bench.store.putDocument(
+        logSegmentName(count.toString(16).padStart(32, '0'), 0),
+        Buffer.from('x'),
+      );
+    const reads: string[] = [];
+    const store: RecordingStore = {
+      ...bench.store,
+      readDocument(name, maxBytes) {
+        reads.push(name);
+        return bench.store.readDocument(name, maxBytes);
+      },
+    };
+    const log = await bench.open('a', { store });
+    await log.publish();
+    await log.publish();
+    await log.publish();
+    expect(reads).toHaveLength(700);
+    expect(new Set(reads).size).toBe(700);
+  });
+
+  it('sees the newest entry of another log behind copies of earlier segments', async () => {
+    const bench = await createBench();
+    const other = await bench.open('b');
+    await expect.poll(() => other.unpublished).toBe(0);
+    const [first = ''] = await bench.store.listDocuments(segmentPrefix(other.id));
+    const old = (await bench.store.readDocument(first))!;
+    for (const number of [500, 501]) await bench.store.putDocument(logSegmentName(other.id, number), old);
+    await bench.store.putDocument(logSegmentName('c'.repeat(32), 0), old);
+    other.append(removed('x'));
+    await expect.poll(() => other.unpublished).toBe(0);
+    const log = await bench.open('a');
+    await log.publish();
+    expect(log.witnessed(other.id)).toMatchObject({ log: other.id, n: 1 });
+    expect(log.witnessed('c'.repeat(32))).toBeUndefined();
   });
 
   it('knows after a crash what the store has already', async () => {
