@@ -8,7 +8,7 @@ import type { EchoedRequest } from './echo-api-server.ts';
 import { send, type Ask, type Transport } from './transports.ts';
 
 let arena: Arena;
-// an arena of its own for each test: the gateway remembers the API server's response for a second
+// one arena per test, because the gateway caches the API server's response for a second
 beforeEach(async () => {
   arena = await openArena();
 });
@@ -40,7 +40,7 @@ const FORBIDDEN = response(statusBody('pods is forbidden: User "alice" cannot li
 const REVIEWED = JSON.stringify({ kind: 'SelfSubjectAccessReview', status: { allowed: false } });
 const ALLOWED = `HTTP/1.1 201 Created\r\nContent-Length: ${REVIEWED.length}\r\n\r\n${REVIEWED}`;
 
-/** Sends one request; the API server responds to it with `answer`, and to the gateway's own request with `own`. */
+/** Sends one request. The API server responds with `answer`, and to the gateway's own request with `own`. */
 async function ask(
   transport: Transport,
   answer: string,

@@ -25,21 +25,21 @@ export const CAPABILITY = 'tailscale.com/cap/kubernetes';
 export const GATEWAY_HOST = 'gateway.lab.ts.net';
 export const GATEWAY_TOKEN = 'token-of-the-gateway';
 
-/** Whoever connects with this tailnet address. */
+/** A client with this tailnet address. */
 export interface Caller {
   readonly address: string;
   readonly login: string;
   readonly groups: readonly string[];
 }
 
-/** Nothing is recorded. */
+/** A caller without recording. */
 export const ALICE: Caller = { address: '100.64.0.4', login: 'alice@example.com', groups: ['devs', 'ops'] };
 /** Everything must be recorded, and there is a recorder. */
 export const BOB: Caller = { address: '100.64.0.5', login: 'bob@example.com', groups: ['devs'] };
-/** Everything must be recorded, and no recorder answers. */
+/** A caller with enforced recording and no available recorder. */
 export const CAROL: Caller = { address: '100.64.0.6', login: 'carol@example.com', groups: ['devs'] };
 
-/** Whatever can be recorded is recorded; nothing must be. */
+/** A caller with recording that is not enforced. */
 export const ERIN: Caller = { address: '100.64.0.8', login: 'erin@example.com', groups: ['devs'] };
 
 export interface Arena {
@@ -48,7 +48,7 @@ export interface Arena {
   readonly localApi: LocalApiDouble;
   readonly apiServer: EchoApiServer;
   readonly recorder: RecorderDouble;
-  /** What the gateway logged and wrote to its access log. */
+  /** Log and access log of the gateway. */
   readonly logged: () => string;
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -103,9 +103,9 @@ export async function openArena(
         ['tls', 'self-signed'],
         ['tlsNames', GATEWAY_HOST],
         ['opsListen', 'off'],
-        // the API server here is to hear of attacks and of nothing else
+        // without check requests, so that the API server receives only the attacks
         ['checkRights', false],
-        // what goes on is compared byte by byte; translated-sessions.test.ts has the other way
+        // bytes are compared, so nothing is translated; translated-sessions.test.ts covers translation
         ['execUpstream', 'same'],
         ...(policy === undefined ? [] : ([['policy', policyFile]] as const)),
         ...Object.entries(settings),
@@ -175,7 +175,7 @@ export type Outcome =
   | { readonly kind: 'response'; readonly status: number; readonly head: string; readonly body: string }
   | { readonly kind: 'closed' };
 
-/** Sends bytes over HTTP/1.1 and reads one answer; after a 101 the connection is left to `keep` or closed. */
+/** Sends bytes over HTTP/1.1 and reads one response. After a 101 the connection is passed to `keep` or closed. */
 export async function sendHttp1(
   arena: Pick<Arena, 'port' | 'caPem'>,
   caller: Pick<Caller, 'address'>,

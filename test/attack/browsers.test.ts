@@ -24,7 +24,7 @@ const PROGRAMS = [
   '/apis/cluster.karmada.io/v1alpha1/clusters/c/proxy/',
   '/apis/x.example/v1/machines/m/screen/index.html',
 ];
-/** What a program might say to a browser to get more than to be shown. */
+/** Response headers with which a program may try to get more rights in a browser. */
 const GREEDY = [
   'Set-Cookie: a=b; Path=/',
   'Set-Cookie2: a=b',

@@ -13,18 +13,18 @@ export interface EchoedRequest {
   /** In order and as spelled. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly body: string;
-  /** Bytes that came after an upgrade, so far. */
+  /** Bytes after an upgrade, so far. */
   readonly tunnelled: () => Buffer;
   readonly socket: TLSSocket;
 }
 
-/** What to answer instead of the echo; `undefined`: the echo. A function gets the connection, which it keeps. */
+/** Response instead of the echo; `undefined`: the echo. A function takes over the connection. */
 export type AnswerScript = (request: EchoedRequest) => string | ((socket: TLSSocket) => void) | undefined;
 
 export interface EchoApiServer {
   readonly port: number;
   readonly requests: EchoedRequest[];
-  /** Bytes received on all connections, heads and bodies and what was no HTTP at all. */
+  /** Received bytes of all connections, including invalid HTTP. */
   readonly receivedBytes: number;
   script: AnswerScript | undefined;
   close(): Promise<void>;

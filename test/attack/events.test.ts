@@ -7,7 +7,7 @@ import { introduce, openArena, type Arena, type Caller } from './arena.ts';
 import { honest, send, type Ask } from './transports.ts';
 import { expectForwarded, MARK, observe } from './verdict.ts';
 
-/** Every request of theirs is an event, and goes on only after it was taken. */
+/** Each request of this caller is an event, and is forwarded after the recorder has accepted it. */
 const DAVE: Caller = { address: '100.64.0.7', login: 'dave@example.com', groups: ['devs'] };
 
 let arena: Arena;
@@ -30,7 +30,7 @@ interface Told {
 
 const TRANSPORTS = ['h1 request', 'h2 request'] as const;
 
-/** Sends it, wants it to arrive whole, and returns the event with its body as text. */
+/** Sends a request, checks that it arrives unchanged, and returns its event with the body as text. */
 async function tell(
   transport: (typeof TRANSPORTS)[number],
   ask: Ask,
@@ -121,7 +121,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
     json({ spec: { user: 'a', extra: { token: [MARK] } } }),
   ],
   ['POST', '/apis/client.authentication.k8s.io/v1/execcredentials', json({ status: { token: MARK } })],
-  // who serves what
+  // API group and its server
   [
     'POST',
     '/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations',
@@ -190,7 +190,7 @@ const SECRETS: readonly (readonly [string, string, string])[] = [
     `${CORE}/pods/p/ephemeralcontainers`,
     json({ spec: { ephemeralContainers: [{ env: [{ name: 'A', value: MARK }] }] } }),
   ],
-  // whatever nobody here knows
+  // an unknown API
   ['POST', '/apis/x.example/v1/databases', json({ kind: 'Database', spec: { password: MARK } })],
   ['PATCH', '/apis/x.example/v1/databases/d', json([{ op: 'add', path: '/spec/password', value: MARK }])],
   ['POST', '/apis/x.example/v1/secrets', json({ stringData: { a: MARK } })],

@@ -140,7 +140,7 @@ describe('HTTP/1.1 messages', () => {
     const bytes = `POST ${LIST} HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${body}`;
     const { outcome, requests } = await observe(arena, () => sendHttp1(arena, ALICE, bytes));
     if (outcome.kind === 'response') expect(outcome.status).toBeGreaterThanOrEqual(400);
-    // the head may be on its way before the body turns out to be broken, but no whole request ever is
+    // the head may be forwarded before the body is known to be invalid, but never a complete request
     expect(requests).toEqual([]);
   });
 
@@ -162,7 +162,7 @@ describe('HTTP/1.1 messages', () => {
   });
 
   it('C3 behind an upgrade that was refused go nowhere', async () => {
-    // as the API server does behind priority and fairness: about any other 403 the gateway sends a request of its own
+    // like the API server with priority and fairness: for other 403 responses the gateway sends its own request
     const late = 'X-Kubernetes-PF-FlowSchema-UID: f\r\n';
     arena.apiServer.script = () =>
       `HTTP/1.1 403 Forbidden\r\n${late}Content-Length: 2\r\nConnection: keep-alive\r\n\r\nno`;
@@ -246,7 +246,7 @@ describe('HTTP/2 messages', () => {
   it.each(['\r\n', '\0', '\n'])('C7 keep a value with %j from being two lines', async (breaking) => {
     const fields: readonly Field[] = [...request, ['x-a', `b${breaking}impersonate-user: ${MARK}`]];
     const observed = await observe(arena, () => sendHttp2(arena, ALICE, fields));
-    // nghttp2 drops a field that is none
+    // nghttp2 drops an invalid header
     if (observed.bytes > 0) expectStripped(observed, honest('h2 request'));
     else expectDenied(observed);
   });
@@ -355,7 +355,7 @@ describe('what an API server answers', () => {
     ['a folded line', 'HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 0\r\n\r\n', false],
   ])('C10 is an error when it is %s', async (_what, script, upgrade) => {
     const { status } = await answering(script, upgrade);
-    // a subprotocol nobody offered is only looked at where the session is recorded
+    // an unexpected subprotocol is checked only in recorded sessions
     expect([502, ...(script.includes('evil') ? [101] : [])]).toContain(status);
   });
 

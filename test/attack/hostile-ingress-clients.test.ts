@@ -42,7 +42,7 @@ afterEach(async () => {
   await rig.close();
 });
 
-/** All that comes back until the connection ends, which the last request asks for or causes. */
+/** All responses until the connection closes, which the last request causes. */
 async function send(...pieces: readonly string[]): Promise<string> {
   const socket = await rig.connect('h1');
   for (const piece of pieces) {
@@ -354,7 +354,7 @@ describe('one caller', () => {
   it('whose streams fill what a Service of HTTP/2 takes on a connection keeps nobody waiting', async () => {
     let count = 0;
     rig.script = (socket, id) => {
-      // the first says how many it takes, and answers none of the streams it has
+      // the first connection announces its limit and does not respond to its streams
       if (id === 1 && count++ === 0)
         socket.write(encodeFrame(FRAME.settings, 0, 0, Buffer.of(0, 3, 0, 0, 0, 1)));
       else socket.write(SHAPES[0]!.answer(id) as Buffer);

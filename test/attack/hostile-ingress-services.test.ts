@@ -91,7 +91,7 @@ async function askHttp2(host: string): Promise<Seen> {
   return { ...seen, body, whole: stream.rstCode === 0 };
 }
 
-/** A status that is delivered with its body, `refused`: 502; `cut`: what was begun ends as broken. */
+/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
 type Verdict = number | 'refused' | 'cut';
 interface Shape {
   readonly what: string;
@@ -264,7 +264,7 @@ describe.each(['h1', 'h2'] as const)('a Service of HTTP/2 that answers a client 
       else socket.write(said);
     };
     const seen = await ask(protocol, HOSTILE_RPC);
-    // whatever it is, it is one of these: nothing waits for ever, and nothing is whole that is not
+    // always one of these: no request hangs, and no incomplete response looks complete
     if (seen.whole && seen.status !== 502) expectVerdict({ ...seen }, seen.status);
     else if (seen.whole) expectVerdict(seen, 'refused');
     expectClean(seen, protocol);

@@ -27,13 +27,13 @@ const WITNESS: Caller = { address: '100.64.0.20', login: 'witness@example.com', 
 const ATTACKED = '/api/v1/namespaces/default/services/s/proxy/x';
 
 type Script = string | ((socket: TLSSocket) => void);
-/** A status that is delivered; `refused`: 502; `cut`: what was begun ends as broken. */
+/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
 type Verdict = number | 'refused' | 'cut';
 interface Shape {
   readonly what: string;
   readonly script: Script;
   readonly request: Verdict;
-  /** Of an upgrade over HTTP/1.1, where Node's parser reads the answer. Default: as `request`. */
+  /** Verdict of an upgrade over HTTP/1.1, where Node parses the response. Default: as `request`. */
   readonly upgrade?: Verdict;
 }
 
@@ -42,7 +42,7 @@ const ok = (fields: string, body = 'body'): string =>
 const chunked = (fields: string, rest: string): string =>
   `HTTP/1.1 200 OK\r\n${fields}Transfer-Encoding: chunked\r\n\r\n${rest}`;
 
-/** The pieces one after the other, each as something of its own to the gateway. */
+/** Sends the pieces separately. */
 const inPieces =
   (...pieces: readonly string[]) =>
   (socket: TLSSocket): void => {
@@ -56,7 +56,7 @@ const inPieces =
 const later = (fields: string): Script =>
   inPieces(`HTTP/1.1 200 OK\r\n${fields}Content-Length: 4\r\n\r\n`, 'bo', 'dy');
 
-/** What the crash of a server looks like. */
+/** Simulates the crash of a server. */
 function reset(socket: TLSSocket): void {
   (socket as unknown as { readonly _parent: Socket })._parent.resetAndDestroy();
 }
@@ -276,7 +276,7 @@ interface Road {
   readonly ask: (arena: Arena, road: Road) => Promise<Seen>;
 }
 
-/** HTTP/2 has no upgrade here: there a shell is asked for without one. */
+/** HTTP/2 does not support upgrades here, so these requests have none. */
 const ROADS: readonly Road[] = [
   { name: 'h1 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp1 },
   { name: 'h2 request', method: 'GET', target: ATTACKED, upgrade: false, ask: askHttp2 },
@@ -333,7 +333,7 @@ let arena: Arena;
 let witness: Session;
 let script: Script | undefined;
 
-/** A session of somebody else, as its user and its pod see it. */
+/** A session of another user, as its user and its pod see it. */
 interface Session {
   readonly user: TLSSocket;
   readonly heard: ByteReader;
@@ -377,7 +377,7 @@ async function expectUndisturbed({ user, heard, pod }: Session, round: number): 
   await expect.poll(() => pod.tunnelled().subarray(before), { interval: 2 }).toEqual(input);
 }
 
-/** The next request of the same user is answered with itself. */
+/** The next request of the same user gets the correct response. */
 async function expectServed(at: Arena, round: number): Promise<void> {
   const target = `/api/v1/namespaces/default/pods/honest-${round}`;
   const bytes = `GET ${target} HTTP/1.1\r\nHost: ${GATEWAY_HOST}\r\n\r\n`;

@@ -1,17 +1,17 @@
-/** Answers of a hostile API server on an HTTP/2 connection, frame by frame. */
+/** Responses of a hostile API server on an HTTP/2 connection, frame by frame. */
 import type { Socket } from 'node:net';
 import { encodeBlock, encodeFields, encodeFrame, FLAG, FRAME, type Field } from './raw-http2.ts';
 
 export const EMPTY = Buffer.alloc(0);
 
-/** A status that is delivered with its body, `refused`: 502; `cut`: what was begun ends as broken. */
+/** Status of a delivered response; `refused`: 502; `cut`: the started response ends with an error. */
 export type Verdict = number | 'refused' | 'cut';
 export type Script = Buffer | ((id: number, socket: Socket) => void);
 export interface Shape {
   readonly what: string;
   readonly answer: (id: number) => Script;
   readonly verdict: Verdict;
-  /** With HTTP/1.1 the client takes what it was promised, and looks no further. Default: as `verdict`. */
+  /** Verdict for a client with HTTP/1.1, which reads only the announced length. Default: as `verdict`. */
   readonly overHttp1?: Verdict;
   /** The connection is broken, and with it its other watches. */
   readonly breaks?: true;
@@ -35,7 +35,7 @@ export const times = (count: number, frame: Buffer): Buffer =>
   Buffer.concat(Array.from({ length: count }, () => frame));
 export const OK: Field = [':status', '200'];
 const end = (id: number): Buffer => data(id, 'body', FLAG.endStream);
-/** A whole answer with more fields. */
+/** A complete response with additional headers. */
 export const answer = (id: number, fields: readonly Field[], body = end(id)): Buffer =>
   Buffer.concat([head(id, [OK, ...fields]), body]);
 export const withFields =
@@ -46,7 +46,7 @@ const withHead =
   (...fields: readonly Field[]) =>
   (id: number): Buffer =>
     Buffer.concat([head(id, fields), end(id)]);
-/** The parts one after the other, each as something of its own. */
+/** Sends the parts separately. */
 const inParts =
   (...parts: readonly ((id: number) => Buffer)[]) =>
   () =>
@@ -583,7 +583,7 @@ export const SHAPES: readonly Shape[] = [
   },
 ];
 
-/** What the crash of a server looks like. */
+/** Simulates the crash of a server. */
 function crash(socket: Socket): void {
   ((socket as unknown as { readonly _parent?: Socket })._parent ?? socket).resetAndDestroy();
 }

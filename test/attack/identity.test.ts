@@ -1,4 +1,4 @@
-/** Attack corpus A: who somebody is, and what they were granted, as a hostile or broken tailnet would tell it. */
+/** Attack corpus A: identities and grants from a hostile or broken tailnet. */
 import { connect as connectTls } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { userNode, taggedNode } from '../support/local-api-double.ts';
@@ -24,7 +24,7 @@ const LEGACY = 'https://tailscale.com/cap/kubernetes';
 interface WhoisAttack {
   readonly id: string;
   readonly what: string;
-  /** A whois body; text is sent as it is, `undefined`: not known. */
+  /** Body of a whois response; text is sent unchanged, `undefined`: unknown. */
   readonly answer: unknown;
 }
 

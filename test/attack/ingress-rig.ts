@@ -1,4 +1,4 @@
-/** The server of Ingresses between clients and Services of which either may be hostile: without TLS, by HTTP/1.1 and HTTP/2. */
+/** The server of Ingresses between hostile clients and hostile Services, without TLS, with HTTP/1.1 and HTTP/2. */
 import { once } from 'node:events';
 import { createServer as createService, request as ask, type IncomingMessage } from 'node:http';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
@@ -11,7 +11,7 @@ import { createSilentLogger } from '../../src/observe/logger.ts';
 import { FRAME, PREFACE, encodeFrame, readFrames } from './raw-http2.ts';
 
 export const HONEST = 'honest.example.org';
-/** Services that answer what a test says: by HTTP/1.1, and by HTTP/2. */
+/** Services with scripted responses: HTTP/1.1 and HTTP/2. */
 export const HOSTILE = 'hostile.example.org';
 export const HOSTILE_RPC = 'rpc.example.org';
 
@@ -28,22 +28,22 @@ export const ALICE: Identity = {
 
 export interface IngressRig {
   readonly server: IngressServer;
-  /** What the honest Service was asked. */
+  /** Requests to the honest Service. */
   readonly seen: IncomingMessage[];
   readonly ended: RequestOutcome[];
   /** Connections that the hostile Service has had. */
   readonly services: Set<Socket>;
   identity: () => Promise<Identity>;
-  /** What the hostile Service does with a request, or with a stream. */
+  /** Handles a request or a stream at the hostile Service. */
   script: (socket: Socket, streamId: number) => void;
   connect(protocol: 'h1' | 'h2'): Promise<Socket>;
-  /** Somebody else's request, which is under way until this is closed. */
+  /** A request of another user that stays open until the witness is closed. */
   witness(): Promise<Witness>;
   close(): Promise<void>;
 }
 
 export interface Witness {
-  /** Rejects when the request does not go on. */
+  /** Rejects if the request was interrupted. */
   goesOn(): Promise<void>;
   end(): void;
 }

@@ -1,4 +1,6 @@
-/** Heads of any size: those within the limit arrive complete, every other one is refused by a Status, logged and counted. */
+/**
+ * Heads of any size: heads within the limit arrive complete, all others are refused with a Status, logged and counted.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   ALICE,

@@ -25,7 +25,7 @@ const POD = '/api/v1/namespaces/n/pods/p';
 const HOST = `Host: ${GATEWAY_HOST}\r\n`;
 const UPGRADE = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
 
-/** A connection on which something has been asked, with the head of the answer read. */
+/** A connection with a request whose response head was read. */
 async function begin(
   arena: Arena,
   caller: Caller,
@@ -237,7 +237,7 @@ sessions:
       await observe(arena, () => send(arena, 'h2 request')),
       honest('h2 request'),
     );
-    // nothing that would be different each time: authorizers keep their answers by it
+    // only constant values, because authorizers cache decisions by them
     const extras = (name: string): boolean => name.startsWith('impersonate-extra-tailcast');
     expect(plain.headers.filter(([name]) => extras(name.toLowerCase()))).toEqual([
       [expect.stringMatching(/^impersonate-extra-tailcast\.dev%2fnode$/i), 'nAlice'],

@@ -1,4 +1,4 @@
-/** In noauth mode a request reaches the API server as on a direct connection, but for what docs/threat-model.md names. */
+/** In mode `noauth` a request reaches the API server unchanged, with the exceptions in docs/threat-model.md. */
 import { once } from 'node:events';
 import { connect } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -27,7 +27,7 @@ const HOST: Field = ['Host', 'kubernetes.test'];
 const bytesOf = (fields: readonly Field[], target = LIST): string =>
   `GET ${target} HTTP/1.1\r\n${[HOST, ...fields].map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`;
 
-/** What the API server gets without a gateway. */
+/** The request that the API server receives without a gateway. */
 async function sendDirectly(fields: readonly Field[], target = LIST): Promise<readonly Field[]> {
   const socket = connect({ port: arena.apiServer.port, host: '127.0.0.1', rejectUnauthorized: false });
   await once(socket, 'secureConnect');
@@ -114,7 +114,7 @@ it('passes the same on over HTTP/2, whose names are in lower case', async () => 
 });
 
 describe('a session', () => {
-  /** What the API server gets of an upgrade through the gateway and without it. */
+  /** Compares an upgrade through the gateway with an upgrade without it. */
   async function compare(caller: Caller, fields: readonly Field[]): Promise<readonly (readonly Field[])[]> {
     const sent = [...WEBSOCKET.slice(0, 4), ...fields];
     const direct = await sendDirectly(sent, EXEC);

@@ -1,4 +1,4 @@
-/** One user who takes all there is: refused at a limit of their own, while another user is served. */
+/** A user who uses every slot is refused at the limit per user, while another user is served. */
 import { once } from 'node:events';
 import type { TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -52,7 +52,7 @@ const get = (target: string): string => `GET ${target} HTTP/1.1\r\n${HOST}\r\n`;
 const LIST = '/api/v1/namespaces/default/pods';
 const ask = (caller: Caller): ReturnType<typeof sendHttp1> => sendHttp1(arena, caller, get(LIST));
 
-/** A watch that says nothing, once it has begun. */
+/** An idle watch after its response head. */
 async function watch(caller: Caller): Promise<TLSSocket> {
   const socket = await connectAs(arena, caller, 'http/1.1');
   const reader = new ByteReader(socket);
@@ -78,7 +78,7 @@ describe('a user who takes', () => {
     await expectRefused(GREEDY, /40 requests in flight/);
     await expectRefused(GREEDY_TOO, /40 requests in flight/);
     expect(await ask(ALICE)).toMatchObject({ status: 200 });
-    // a place that is given back can be taken again
+    // a released slot can be used again
     watches[0]?.destroy();
     await expect.poll(() => ask(GREEDY)).toMatchObject({ status: 200 });
     for (const socket of watches) socket.destroy();

@@ -1,4 +1,4 @@
-/** Attacks on the portal: on who is looking, on what can be reached through it, and by web pages. */
+/** Attacks on the portal: on the viewer's identity, on the reachable routes, and by web pages. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startRecorderSpy, type RecorderSpy } from '../support/recorder-spy.ts';
 import { ALICE, GATEWAY_HOST, openArena, sendHttp1, sendHttp2, type Arena, type Outcome } from './arena.ts';
@@ -39,7 +39,7 @@ beforeEach(() => {
 
 type Ask = Parameters<typeof send>[2];
 
-/** The road a transport takes into the portal. */
+/** Path of a transport into the portal. */
 function ask(transport: (typeof TRANSPORTS)[number], more: Ask = {}): Promise<Outcome> {
   const upgrade = transport === 'h1 upgrade';
   return send(arena, transport, {
@@ -177,7 +177,7 @@ describe('a recorder that does not take the gateway’s word', () => {
   });
 });
 
-/** Nothing of these is there, for nobody. */
+/** These paths are unavailable for all viewers. */
 const ESCAPES = [
   '/-/recordings/v2/record',
   '/-/recordings/record',

@@ -1,4 +1,4 @@
-/** The gateway of an arena in a process of its own, so that its memory can be looked at. */
+/** The gateway of an arena in its own process, to measure its memory. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ export type ProcessArena = Pick<Arena, 'port' | 'caPem' | 'localApi' | 'apiServe
   readonly pid: number;
 };
 
-/** @param flags of the gateway, besides those it needs */
+/** @param flags additional flags of the gateway */
 export async function openProcessArena(
   flags: readonly string[],
   environment: Readonly<Record<string, string>>,

@@ -1,6 +1,6 @@
 /**
- * The least HTTP/2 that can ask one question: frames and literal HPACK written by hand, so that a request may break every
- * rule. RFC 9113 section 4 for frames, RFC 7541 section 6.2 for literals.
+ * Minimal HTTP/2 client for one request: frames and literal HPACK, so that a request may violate every rule. RFC 9113
+ * section 4 for frames, RFC 7541 section 6.2 for literals.
  */
 import type { Duplex } from 'node:stream';
 
@@ -47,7 +47,7 @@ export function encodeRequest(
   return Buffer.concat(parts);
 }
 
-/** HEADERS, and CONTINUATION as often as it takes. */
+/** HEADERS, followed by as many CONTINUATION frames as needed. */
 export function encodeBlock(
   fields: readonly Field[],
   flags: number,
@@ -87,7 +87,7 @@ export type Http2Outcome =
   /** RST_STREAM, GOAWAY or the end of the connection instead of a response. */
   | { readonly kind: 'closed' };
 
-/** Sends bytes and waits for what becomes of stream 1. */
+/** Sends bytes and returns the result of stream 1. */
 export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2Outcome> {
   const { promise, resolve } = Promise.withResolvers<Http2Outcome>();
   const stream = createStreamReader();
@@ -105,7 +105,7 @@ export function exchangeHttp2(socket: Duplex, bytes: Uint8Array): Promise<Http2O
   return promise;
 }
 
-/** Tells of each frame that comes, and acknowledges settings. */
+/** Calls back for each frame, and acknowledges settings. */
 export function readFrames(socket: Duplex, take: (frame: Frame) => void): void {
   let buffered = Buffer.alloc(0);
   socket.on('data', (chunk: Buffer) => {

@@ -1,4 +1,4 @@
-/** Programs that try to hide their output from the people who watch, read and search the recording. */
+/** Programs that try to hide output from viewers, readers and searches. */
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -129,7 +129,7 @@ async function lastScreen(cast: string): Promise<string> {
   return text;
 }
 
-/** The rules that are asked of every recording. */
+/** Search rules that every recording is checked with. */
 const RULES = ['text:kestrel', 'kestrel', 'text:shadow', 'fivesix', 'hidden:>0', 'hidden:>=100'];
 
 /** Indexes a recording. */

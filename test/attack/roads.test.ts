@@ -1,4 +1,4 @@
-/** Attack corpus E: every road to a shell, for a caller whose sessions must be recorded. */
+/** Attack corpus E: every path to a shell, for a caller with enforced recording. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   ALICE,
@@ -37,7 +37,7 @@ beforeAll(async () => {
 });
 afterAll(() => arena.close());
 
-/** The session runs, and the recorder has been told before. */
+/** The session runs, and the recorder received its header first. */
 async function expectRecorded(ask: Ask): Promise<void> {
   const before = arena.recorder.uploads.length;
   const full = { caller: BOB, ...ask };
@@ -184,7 +184,7 @@ describe('exec and attach', () => {
     const lines = [HOST, ...WEBSOCKET].map(([name, value]) => `${name}: ${value}\r\n`).join('');
     const bytes = `GET ${POD}/exec?command=sh HTTP/1.0\r\n${lines}\r\n`;
     const { outcome, requests } = await observe(arena, () => sendHttp1(arena, BOB, bytes));
-    // either no upgrade at all, or none that is served
+    // without an upgrade, or with an unsupported one
     for (const request of requests) expect(request.head.toLowerCase()).not.toContain('upgrade');
     if (requests.length === 0) expect(outcome).toMatchObject({ status: 400 });
   });

@@ -11,7 +11,7 @@ import { encodeFrame, FRAME, PREFACE } from './raw-http2.ts';
 const MAX_BYTES = 400;
 const EVERY_MS = 10;
 
-/** Sends a byte again and again, until the other side ends the connection. @returns what came back */
+/** Sends single bytes until the peer closes the connection. @returns the response */
 async function trickle(
   socket: Socket,
   begin: Uint8Array | string,

@@ -1,6 +1,6 @@
 /**
- * Attack corpus F: inside the stream of a session that must be recorded. What breaks the rules of its protocol ends the
- * session, and the recording says that it was violated.
+ * Attack corpus F: streams of a session with enforced recording. A protocol violation ends the session, and the
+ * recording reports it.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ByteReader } from '../support/byte-reader.ts';
@@ -62,7 +62,7 @@ const shownIn = (upload: DoubleUpload): string =>
     .map((line) => (JSON.parse(line) as string[])[2])
     .join('');
 
-/** Ends as violated; nothing of the offending chunk has been delivered. */
+/** Ends as a violation without delivering the invalid chunk. */
 async function expectViolated({ upload, reader, server }: Session, hostile: string): Promise<void> {
   await reader.untilClosed();
   await arena.recorder.until(() => endOf(upload) !== undefined);
@@ -75,7 +75,7 @@ const HOSTILE = 'rm -rf';
 const hostile = utf8(HOSTILE);
 const concat = (...parts: readonly Uint8Array[]): Buffer => Buffer.concat(parts);
 
-/** A WebSocket frame with every bit ours to choose. */
+/** A WebSocket frame with arbitrary header bits. */
 function frame(first: number, payload: Uint8Array, mask: boolean): Buffer {
   const bytes = mask ? payload.map((byte, index) => byte ^ (MASK[index % 4] ?? 0)) : payload;
   return concat(Buffer.of(first, payload.length | (mask ? 0x80 : 0)), mask ? MASK : Buffer.alloc(0), bytes);
@@ -156,7 +156,7 @@ describe('WebSocket sessions', () => {
 });
 
 describe('SPDY sessions', () => {
-  /** error 1, stdin 3, stdout 5 from the client, and the answers of the server. */
+  /** error 1, stdin 3, stdout 5 from the client, and the responses of the server */
   async function opened(session: Session) {
     const client = createSpdyPeer();
     const server = createSpdyPeer();

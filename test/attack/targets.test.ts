@@ -7,7 +7,7 @@ import { expectDenied, expectForwarded, observe } from './verdict.ts';
 const TRANSPORTS = ['h1 request', 'h1 upgrade', 'h2 request'] as const satisfies readonly Transport[];
 const POD = '/api/v1/namespaces/n/pods/p';
 
-/** Refused for everybody, before anybody is asked who calls. */
+/** Refused for all callers, before the caller is identified. */
 const AMBIGUOUS: readonly (readonly [string, string])[] = [
   ['D1', `//api/v1/namespaces/n/pods/p/exec`],
   ['D1', '/api//v1/namespaces/n/pods/p/exec'],

@@ -29,7 +29,7 @@ interface Session {
 const TARGET = `${EXEC}&stderr=true`;
 const STREAMS = { error: 1, stdin: 3, stdout: 5, stderr: 7 } as const;
 
-/** With all streams answered, and a first output that came through. */
+/** All streams are accepted, and the first output was delivered. */
 async function inSession(act: (session: Session) => Promise<void>): Promise<void> {
   const lines = WEBSOCKET.map(([name, value]) => `${name}: ${value}\r\n`).join('');
   const before = arena.recorder.uploads.length;
@@ -70,7 +70,7 @@ async function expectNotWhole({ upload, reader, asked }: Session): Promise<void>
   expect(asked.tunnelled().toString('latin1')).not.toContain(HOSTILE);
 }
 
-/** A masked WebSocket frame with every bit ours to choose. */
+/** A masked WebSocket frame with arbitrary header bits. */
 function frame(first: number, payload: Uint8Array): Buffer {
   const masked = payload.map((byte, index) => byte ^ (MASK[index % 4] ?? 0));
   return concat(Buffer.of(first, payload.length | 0x80), MASK, masked);

@@ -1,4 +1,4 @@
-/** One attack made of header fields, on every road a request can come in by. */
+/** Sends one attack with headers over every transport. */
 import { ALICE, GATEWAY_HOST, sendHttp1, sendHttp2, type Arena, type Caller, type Outcome } from './arena.ts';
 import type { Field } from './raw-http2.ts';
 import type { Sent } from './verdict.ts';
@@ -29,14 +29,14 @@ export interface Ask {
   readonly caller?: Caller;
   readonly method?: string;
   readonly target?: string;
-  /** Instead of Host (or `:authority`) and what every client sends. */
+  /** Replaces Host (or `:authority`) and the common headers of all clients. */
   readonly base?: readonly Field[];
   readonly fields?: readonly Field[];
   readonly placement?: Placement;
   readonly body?: string;
 }
 
-/** What an honest request on this transport looks like to the API server. */
+/** A valid request on this transport as the API server receives it. */
 export function honest(transport: Transport, ask: Ask = {}): Sent {
   const upgrade = transport === 'h1 upgrade';
   const { caller = ALICE, method = 'GET', target = upgrade ? EXEC : LIST } = ask;

@@ -1,13 +1,13 @@
-/** What must be true of every request that reached the API server, and what an attack may lead to. */
+/** Required properties of every request at the API server, and allowed results of an attack. */
 import { expect } from 'vitest';
 import type { Arena, Caller, Outcome } from './arena.ts';
 import { GATEWAY_TOKEN } from './arena.ts';
 import { valuesOf, type EchoedRequest } from './echo-api-server.ts';
 
-/** Hostile values carry it, so that it can be looked for in the bytes of the request that went on. */
+/** Part of hostile values, to find them in the bytes of forwarded requests. */
 export const MARK = 'attacker';
 
-/** Names that never reach the API server in auth mode; ours are checked one by one. Written apart from `src/`. */
+/** Headers that never reach the API server in mode `auth`. Written independently of `src/`. */
 const NEVER =
   /^(impersonate(?!-(user|group|extra-tailcast\.dev%2f(request|session|node))$)|x-remote|x-forwarded|forwarded$|x-real-ip$|tailscale|cookie|proxy-|te$|trailer$|keep-alive$|http2-settings$|traceparent$|tracestate$|baggage$|b3$|x-b3-|x-request-id$|x-correlation-id$)/i;
 
@@ -18,7 +18,7 @@ export interface Sent {
   readonly upgrade: boolean;
 }
 
-/** The request runs as the caller and as nobody else, is framed once and says what was asked. */
+/** The request runs as the caller only, has one framing, and has the requested target. */
 export function expectFaithful(request: EchoedRequest, sent: Sent): void {
   const { caller, method, target, upgrade } = sent;
   expect(request.requestLine).toBe(`${method} ${target} HTTP/1.1`);
@@ -38,14 +38,14 @@ export function expectFaithful(request: EchoedRequest, sent: Sent): void {
   expect(request.headers.map(([name]) => name).filter((name) => NEVER.test(name))).toEqual([]);
 }
 
-/** One exchange: what came of it, and what the API server got meanwhile. */
+/** The result of one exchange, and the bytes at the API server. */
 export interface Observed {
   readonly outcome: Outcome;
   readonly requests: readonly EchoedRequest[];
   readonly bytes: number;
 }
 
-/** Runs one attack; nothing else may run at the same time. */
+/** Runs one attack. No other attack may run at the same time. */
 export async function observe(arena: Arena, attack: () => Promise<Outcome>): Promise<Observed> {
   const { apiServer } = arena;
   const before = { requests: apiServer.requests.length, bytes: apiServer.receivedBytes };
@@ -57,7 +57,7 @@ export async function observe(arena: Arena, attack: () => Promise<Outcome>): Pro
   };
 }
 
-/** Refused, by a Status where there is HTTP to say it in, and the API server has seen nothing. */
+/** Refused, with a Status if HTTP is possible, and nothing reached the API server. */
 export function expectDenied({ outcome, bytes }: Observed, statuses?: readonly number[]): void {
   expect(bytes).toBe(0);
   if (outcome.kind === 'closed') {
@@ -70,13 +70,13 @@ export function expectDenied({ outcome, bytes }: Observed, statuses?: readonly n
   expect(JSON.parse(outcome.body)).toMatchObject({ kind: 'Status', status: 'Failure', code: outcome.status });
 }
 
-/** Went on once, as the caller, without a trace of the attack. */
+/** Forwarded once as the caller, without the attack. */
 export function expectStripped(observed: Observed, sent: Sent): void {
   const request = expectForwarded(observed, sent);
   expect(request.head.toLowerCase()).not.toContain(MARK);
 }
 
-/** Went on once, as the caller. */
+/** Forwarded once as the caller. */
 export function expectForwarded({ outcome, requests }: Observed, sent: Sent): EchoedRequest {
   expect(outcome).toMatchObject({ kind: 'response', status: sent.upgrade ? 101 : 200 });
   expect(requests).toHaveLength(1);

@@ -1,4 +1,4 @@
-/** Attacks of a viewer with few rights on what is hidden from them: by filters, counts, cursors, ids and differences. */
+/** Attacks of a restricted viewer on hidden recordings: by filters, counts, cursors, ids and differences. */
 import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { WebSocket } from 'ws';
@@ -56,7 +56,7 @@ afterAll(async () => {
   await rig[Symbol.asyncDispose]();
 });
 
-/** Both roads on which eve comes: her own node, and the portal of a gateway. */
+/** Both paths of eve: her own node, and the portal of a gateway. */
 const ROADS: readonly (readonly [string, Viewer, Record<string, string>])[] = [
   ['at the recorder', EVE, {}],
   ['through the portal', GATEWAY, AS_EVE],
@@ -68,7 +68,7 @@ describe.each(ROADS)('%s', (_road, viewer, fields) => {
     return rig.get(path, { ...fields, ...headers }, method);
   };
 
-  /** One bit for each question: whether the answer is another one than that to a question about nothing. */
+  /** One bit per query: true if the response differs from that to a query without a match. */
   async function differs(query: string, reference: string): Promise<boolean> {
     const [asked, nothing] = [
       await ask(`/api/v1/recordings?${query}`),

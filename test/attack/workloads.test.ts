@@ -30,7 +30,7 @@ interface Told {
   readonly request: { readonly body: string; readonly bodyUnread?: string };
 }
 
-/** Sends a request with a body, framed as the transport says. */
+/** Sends a request with a body in the framing of the transport. */
 function put(to: Arena, transport: Transport, ask: Ask & { readonly body: string }): Promise<Outcome> {
   const { body, fields = [] } = ask;
   const length = Buffer.byteLength(body, 'latin1');
@@ -48,7 +48,7 @@ function put(to: Arena, transport: Transport, ask: Ask & { readonly body: string
   }
 }
 
-/** What the recorder was told of one request, and what the API server got. */
+/** The event of one request, and the request at the API server. */
 async function tell(
   to: Arena,
   transport: Transport,

@@ -20,7 +20,10 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** Copies the file, and takes its recording away. @returns that, its cast, and the size of cast and notes as they were stored */
+/**
+ * Copies the file, and removes its recording.
+ * @returns the recording, its cast, and the stored sizes of cast and notes
+ */
 async function copy(): Promise<{
   readonly recording: Recording;
   readonly shown: string;
@@ -48,6 +51,6 @@ it('are kept once but for their beginning', async () => {
   expect(recording.problem).toBe(undefined);
   expect(shown).toContain('[not text: ');
   expect(stored).toBeGreaterThan(BYTES.length);
-  // the first 512 KiB are kept twice; base64 takes a third more
+  // the first 512 KiB are stored twice; base64 needs a third more
   expect(stored).toBeLessThan(1.65 * BYTES.length);
 });

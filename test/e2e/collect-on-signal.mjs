@@ -1,4 +1,4 @@
-// Loaded into a role under test: collects its garbage when told to, and says so when it has.
+// Preloaded into a role under test: collects garbage on a signal, and reports its end.
 process.on('SIGUSR2', () => {
   globalThis.gc();
   process.stderr.write('collected\n');

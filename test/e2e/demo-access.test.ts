@@ -1,4 +1,4 @@
-/** Who can use the demo: the person who started it, and nobody else on the machine. */
+/** Only the user who started the demo can use it. */
 import { execFile, spawn, type ChildProcessByStdio } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { request } from 'node:https';
@@ -144,7 +144,7 @@ describe('the recorder of the demo', () => {
         fetch('${player}record', { method: 'POST', body: 'x' }),
         fetch('${player}v2/event', { method: 'POST', body: '{}' }),
       ]).then((all) => console.log(all.map((response) => response.status).join()))`;
-      // a Node of the system: the user may not reach the folders of this one
+      // the Node of the OS, because the other user may not access this user's folders
       const { stdout: statuses } = await promisify(execFile)('node', ['-e', script], {
         uid: NOBODY,
         gid: NOBODY,

@@ -17,7 +17,7 @@ beforeAll(async () => {
 
 afterAll(() => site.close());
 
-/** What the only recording says the shell has written. */
+/** Output of the shell in the only recording. */
 async function recordedOutput(recorder: RoleProcess): Promise<string> {
   const only = await eventually(
     'the recording is in the store',
@@ -57,7 +57,7 @@ describe('a gateway that shows only what is durable', () => {
 
 /** Bursts: many lines are under way at any moment. */
 const BURSTS = 'i=0; while :; do i=$((i+1)); echo "line-$i-"; [ $((i % 40)) = 0 ] && sleep 0.01; done';
-/** As much as the pipe takes: most of it is at the recorder before it is on disk here. */
+/** Fills the pipe: the recorder has most of it before the gateway's disk. */
 const FLOOD = 'seq -f "line-%.0f-" 1 100000000';
 
 describe('a gateway that shows what it has on disk, or its recorder has', () => {

@@ -1,4 +1,4 @@
-/** An exception that reached the top of a process: what the users of the sessions there see, and those who come after. */
+/** An uncaught exception in a process: its effect on users of running sessions and on later users. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -11,7 +11,7 @@ let environment: Readonly<Record<string, string>>;
 beforeAll(async () => {
   site = await startSite();
   const trap = join(site.directory, 'trap.mjs');
-  // a defect of ours, at a signal
+  // throws an uncaught exception on a signal
   await writeFile(
     trap,
     `process.on('SIGUSR2', () => setImmediate(() => { throw new Error('a defect'); }));

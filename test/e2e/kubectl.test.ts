@@ -107,17 +107,17 @@ describe.skipIf(cases.length === 0)('kubectl through the gateway', () => {
             const command = ['exec', '-it', 'shell', '--', 'env', 'TERMINAL=yes', 'sh'];
             const terminal = (await openKubectlTerminal(options(), command, { columns: 91, rows: 33 }))!;
             terminal.type('stty size\r');
-            // What is typed before the shell is back is echoed before its prompt: that stands between the echo and the answer then.
+            // Input before the shell is back is echoed before its prompt, between the echo and the output.
             await terminal.waitFor(/33 91\r\n[\s\S]*\$ $/);
             terminal.resize(120, 40);
-            // Only a program that has read from the terminal is sure to be in the foreground when Ctrl-C comes.
+            // A program that has read from the terminal is certainly in the foreground when Ctrl-C arrives.
             terminal.type('cat\r');
             terminal.type('mirror\r');
             await terminal.waitFor(/mirror\r\nmirror/);
             terminal.type('\x03');
-            // What is typed before the shell is back may be dropped with the interrupt: wait for the prompt.
+            // The interrupt may discard earlier input, so wait for the prompt.
             await terminal.waitFor(/\^C[\s\S]*\$ $/);
-            // kubectl sends the new size beside what is typed, in no order, and misses a change before it looks for them
+            // kubectl sends the new size in parallel with the input, and misses a change before it watches for changes
             const again = setInterval(() => {
               terminal.resize(119, 40);
               terminal.resize(120, 40);

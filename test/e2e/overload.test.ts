@@ -1,4 +1,7 @@
-/** A gateway under clients and an API server that misbehave: it says no clearly, stays small, and serves the others. */
+/**
+ * A gateway with misbehaving clients and a misbehaving API server: it refuses clearly, keeps its memory small, and
+ * serves other users.
+ */
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, get, type Agent } from 'node:https';
@@ -15,7 +18,7 @@ import { eventually, startRole, type RoleProcess } from '../support/role-process
 
 const CONNECTIONS = 50;
 const MEBIBYTE = 1024 ** 2;
-/** What may be held more, whatever is done to the gateway. */
+/** Maximum growth of the gateway's memory. */
 const MAX_GROWTH = 120 * MEBIBYTE;
 /** Loaded into the gateway. */
 const COLLECTOR = fileURLToPath(new URL('collect-on-signal.mjs', import.meta.url));
@@ -44,7 +47,7 @@ beforeAll(async () => {
       return;
     }
     if (path !== BIG) return void response.end('{"kind":"ConfigMap"}');
-    // without end, as fast as it is taken
+    // endless data, as fast as it is read
     const more = (): void => {
       while (!response.destroyed && response.write(block));
     };
@@ -148,7 +151,7 @@ function drained(socket: TLSSocket): Promise<void> {
   });
 }
 
-/** Memory of the gateway without what waits to be collected: how much that is depends on the machine, not on the gateway. */
+/** Memory of the gateway after a garbage collection, because the amount of garbage depends on the machine. */
 async function heldMemory(): Promise<number> {
   const collected = (): number => gateway.lines.filter(({ msg }) => msg === 'collected').length;
   const before = collected();
@@ -157,7 +160,7 @@ async function heldMemory(): Promise<number> {
   return gateway.metric('process_resident_memory_bytes');
 }
 
-/** Pages go back to the system a moment after they are free. */
+/** Freed pages return to the OS after a delay. */
 async function keepsItsSize(before: number): Promise<void> {
   await eventually('it has its size', async () =>
     (await heldMemory()) - before < MAX_GROWTH ? true : undefined,
@@ -183,7 +186,7 @@ describe('a gateway', () => {
         return said;
       }),
     );
-    // a client that goes on writing may lose the answer to the reset that follows
+    // a client that keeps writing may lose the response because of the following reset
     const told = answers.filter((said) => said !== '');
     expect(told.length).toBeGreaterThan(0);
     for (const said of told) expect(said).toMatch(/^HTTP\/1\.1 431 [^]*"kind":"Status"/);

@@ -25,12 +25,12 @@ const LIST = `${PORTAL}/api/v1/recordings`;
 
 const stack = new AsyncDisposableStack();
 let directory: string;
-/** Whom the recorder's tailscaled takes the gateways for. */
+/** Node of the gateways according to the recorder's tailscaled. */
 let gatewayNode: Record<string, unknown> | undefined;
 let recorder: RoleProcess;
-/** Everybody who reaches it is alice; kubectl sessions go through here. */
+/** All callers are alice; kubectl sessions use this gateway. */
 let forAlice: RoleProcess;
-/** Callers as their tailnet addresses say; in noauth mode. */
+/** Callers by tailnet address; in mode `noauth`. */
 let forAll: RoleProcess;
 
 beforeAll(async () => {
@@ -126,7 +126,7 @@ async function listed(): Promise<readonly Recording[]> {
   return (JSON.parse(body.toString()) as { recordings: Recording[] }).recordings;
 }
 
-/** A request of somebody at the gateway for everybody, over either protocol. */
+/** A request of a caller at the second gateway, over both protocols. */
 async function by(caller: typeof ALICE, path: string, protocol: 'h1' | 'h2'): Promise<Outcome> {
   const gateway = { port: forAll.port, caPem: await caPem() };
   if (protocol === 'h1') {
@@ -192,7 +192,7 @@ describe('a recording', () => {
 
   it('leaves events that name who looked and through which gateway', async () => {
     await by(BOB, LIST, 'h1');
-    // the recorder's disk knows; asking it would need somebody who may see everything
+    // read from the recorder's disk, because the API would need an unrestricted viewer
     const events = await eventually('the events are on disk', async () => {
       const answer = await fetch(`http://127.0.0.1:${recorder.port}/api/v1/events`, {
         headers: {
@@ -248,7 +248,7 @@ describe('a gateway that the recorder does not name', () => {
     const trusted = gatewayNode;
     gatewayNode = taggedNode(['tag:somebody-else']);
     try {
-      // what the recorder's whois knew of the last seconds was for other ports
+      // the recorder's whois cache of the last seconds had other ports
       const answer = await asAlice(LIST);
       expect(answer.status).toBe(502);
       expect(answer.body.toString()).toContain('does not trust this gateway to name viewers');

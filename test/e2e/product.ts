@@ -36,7 +36,7 @@ export interface Product {
   readonly cast: (id: string) => Promise<readonly (readonly unknown[])[]>;
   readonly header: (id: string) => Promise<Record<string, unknown>>;
   readonly notes: (id: string) => Promise<string>;
-  /** The exact output bytes, rebuilt from cast and notes: text lines as they stand, the others from their raw note. */
+  /** The exact output bytes from cast and notes: text lines unchanged, other lines from their notes. */
   readonly bytes: (id: string) => Promise<Buffer>;
   close(): Promise<void>;
 }
@@ -125,7 +125,7 @@ export async function startProduct(
   });
   stack.defer(() => gateway.close(500));
   const url = `https://127.0.0.1:${gateway.port}`;
-  // As `tailcast kubeconfig` writes it: without any token kubectl would ask for a user name.
+  // As `tailcast kubeconfig` writes it. Without a token kubectl asks for a user name.
   const kubeconfig = await writeKubeconfig({ directory, url, caPem: gateway.caPem ?? '', token: 'unused' });
   const directKubeconfig = await writeKubeconfig({
     directory,
@@ -154,7 +154,7 @@ export async function startProduct(
     async recorded(session, work) {
       const before = new Set((await recordings()).map(({ id }) => id));
       const result = await work();
-      // The client may be told of the end before the recorder has seen the first byte, or has put the file in its place.
+      // The client may exit before the recorder has received the first byte or has stored the file.
       for (;;) {
         const found = (await recordings()).find(
           ({ id, kind, state, command = '', kubernetes }) =>

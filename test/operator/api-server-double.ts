@@ -40,7 +40,7 @@ export interface SeenRequest {
   readonly body: unknown;
 }
 
-/** What a test wants a request to end with instead of its normal answer. */
+/** Result of a request instead of its normal response. */
 export type Interference = (request: SeenRequest) => { status: number; body: object } | 'cut' | undefined;
 
 export interface ApiServerDouble {

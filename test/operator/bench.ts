@@ -38,14 +38,14 @@ export interface Bench {
   events(): readonly string[];
   /** Of a Secret. */
   data(path: string, key: string): string | undefined;
-  /** Plays a pod that has started: it says who it is, as containerboot does. */
+  /** Simulates a started pod, which reports its device like containerboot. */
   startPod(name: string, uid?: string): void;
   /** Plays its tailscaled, which has joined with its rules in. */
   join(
     name: string,
     node?: { readonly id?: string; readonly fqdn?: string; readonly addresses?: string[] },
   ): void;
-  /** Plays one that registers and ends before it has said so: its Secret has the key of its machine alone. */
+  /** Simulates a pod that registers and exits before its report, so its Secret contains only the machine key. */
   joinAndDie(name: string): void;
   close(): Promise<void>;
 }
@@ -56,7 +56,7 @@ export const MACHINE = {
   publicKey: 'mkey:50d20b455ecf12bc453f83c2cfdb2a24925d06cf2598dcaa54e91af82ce9f765',
 } as const;
 
-/** Thrown where a process ends in the middle. */
+/** Thrown to simulate the crash of a process. */
 export class Killed extends Error {}
 
 export async function createBench(): Promise<Bench> {
@@ -201,7 +201,7 @@ export async function createBench(): Promise<Bench> {
   };
 }
 
-/** Runs a reconciler as its queue does, until it asks for nothing more. */
+/** Runs a reconciler like its queue, until it requests no further pass. */
 export async function settle(run: () => Promise<number | undefined>): Promise<void> {
   for (let pass = 0; pass < 20; pass += 1) {
     if ((await run()) === undefined) return;

@@ -33,7 +33,7 @@ function connectOnce(kubeconfig: readonly string[]): string {
   return connection.server;
 }
 
-/** A kubeconfig in a folder of its own. */
+/** Writes a kubeconfig into its own folder. */
 function write(name: string, config: object): string {
   mkdirSync(join(folder, name));
   writeFileSync(join(folder, name, 'config'), JSON.stringify(config));
@@ -44,7 +44,7 @@ function clusters(): object {
   return { clusters: [{ name: 'k', cluster: { server, 'insecure-skip-tls-verify': true } }] };
 }
 
-/** Which credentials the API server saw. */
+/** The authorization header that the API server received. */
 async function authorizationFrom(
   kubeconfig: readonly string[],
   context?: string,
@@ -120,7 +120,7 @@ it('a request gets through however many watches there are', { timeout: 60_000 },
   const { certificatePem: cert, keyPem: key } = await (await createTestAuthority()).issue(['127.0.0.1']);
   const secure = createServer({ cert, key }, (request, response) => {
     response.writeHead(200);
-    // A watch that has nothing to say.
+    // An idle watch.
     if (request.url?.includes('watch') === true) response.flushHeaders();
     else response.end('{}');
   });

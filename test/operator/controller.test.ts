@@ -164,7 +164,7 @@ describe('the operator', () => {
     await Promise.race([running, until(() => expected.every((kind) => kinds().includes(kind)))]);
     abort.abort();
     await running;
-    // the double sees them end a moment later
+    // the double notices their end later
     await until(() => api.watches === 0);
     return kinds();
   }

@@ -3,7 +3,7 @@ import { createDryRunClient } from '../../src/operator/dry-run.ts';
 import type { KubeClient } from '../../src/operator/kube-client.ts';
 import { KINDS } from '../../src/operator/kube-object.ts';
 
-/** What is printed of a status that would be written; nothing else may be asked of the API server. */
+/** Output for a status write. No other request may reach the API server. */
 async function printed(status: object): Promise<string> {
   let text = '';
   const client = createDryRunClient({} as KubeClient, (more) => {

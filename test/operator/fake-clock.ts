@@ -1,10 +1,10 @@
-/** A clock that stands still until a test moves it. */
+/** A clock that only tests advance. */
 import type { Clock } from '../../src/operator/clock.ts';
 
 export interface FakeClock extends Clock {
-  /** Moves time on and runs what is due, in order, letting promises settle in between. */
+  /** Advances the time and runs due timers in order, with turns for promises in between. */
   advance(ms: number): Promise<void>;
-  /** How long until the next thing that is due; undefined when nothing is. */
+  /** Time until the next timer; undefined without timers. */
   readonly nextInMs: number | undefined;
 }
 
@@ -42,7 +42,7 @@ export function createFakeClock(startMs = Date.UTC(2026, 10, 21, 9)): FakeClock 
   };
 }
 
-/** Lets everything that waits for promises only go on. */
+/** Waits until all pending promises have settled. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await new Promise((done) => setImmediate(done));
 }

@@ -77,7 +77,7 @@ export const PROXY_GROUP = {
   },
 };
 
-/** What the operator makes of them, with a uid that no API server gave. */
+/** Objects of the operator, with a fixed uid. */
 export function goldens(): Readonly<Record<'recorder' | 'proxy-group', DesiredStatefulSet>> {
   const named = <T extends { metadata: { name: string } }>(object: T) => ({
     ...object,

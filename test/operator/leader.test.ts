@@ -9,12 +9,12 @@ const TIMING = { leaseMs: 15_000, renewDeadlineMs: 10_000, retryMs: 2_000 };
 
 type LeaseClient = Pick<KubeClient, 'get' | 'create' | 'patch'>;
 
-/** One Lease in memory, with the API server's rule that whoever writes must have seen the newest version. */
+/** A Lease in memory. A write must contain the newest version, as at the API server. */
 interface LeaseStore extends LeaseClient {
   spec: Record<string, unknown> | undefined;
   /** Runs before the next write. */
   beforeWrite: (() => void) | undefined;
-  /** Nobody reaches the API server. */
+  /** True if the API server is unreachable. */
   away: boolean;
 }
 
@@ -71,7 +71,7 @@ interface Candidate {
   readonly abort: AbortController;
   leading: boolean;
   terms: number;
-  /** Lets the work end by itself. */
+  /** Ends the work. */
   finish(): void;
   done: Promise<void>;
 }
@@ -154,7 +154,7 @@ describe('leader election', () => {
     await clock.advance(9_000);
     expect([first.leading, second.leading]).toEqual([true, false]);
     await clock.advance(2_000);
-    // It stopped by itself before anybody else may start.
+    // The first leader stopped itself before another one may start.
     expect([first.leading, second.leading]).toEqual([false, false]);
     await clock.advance(7_000);
     expect([first.leading, second.leading]).toEqual([false, true]);

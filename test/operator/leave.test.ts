@@ -99,14 +99,14 @@ async function everything(): Promise<void> {
     const pod = /\/secrets\/(.+-0)$/.exec(path)?.[1];
     if (pod === undefined || pod.endsWith('-auth-0')) continue;
     bench.startPod(pod);
-    // One ends before it has said which node it is.
+    // One pod exits before its report.
     if (pod === 'keep-0') bench.joinAndDie(pod);
     else bench.join(pod);
   }
   for (const [name, key] of keys) await specs.get(name)?.reconciler.reconcile(key, bench.signal);
 }
 
-/** Runs it as a process does; the pods end when their StatefulSets are gone. */
+/** Runs it like a process. The pods stop after their StatefulSets are removed. */
 async function goes(limit?: number): Promise<void> {
   const deps = { ...bench.deps(limit), leaving: true };
   const running = leave(

@@ -39,7 +39,7 @@ interface Metadata {
   readonly uid?: string;
 }
 
-/** As a person writes it, over what is there. */
+/** Writes a resource like a user, over the existing one. */
 function put(kind: ResourceKind, metadata: Metadata, spec: object): void {
   const path = pathOf(kind, metadata);
   const before = bench.object(path);
@@ -80,7 +80,7 @@ async function runGroup(name: string): Promise<number | undefined> {
   return createIngressGroupReconciler(bench.deps(), CHOICES).reconcile(name, bench.signal);
 }
 
-/** What is said about a resource: its conditions and events. */
+/** Conditions and events of a resource. */
 function said(kind: ResourceKind, reference: { namespace?: string; name: string }): string {
   const status = bench.object(pathOf(kind, reference))?.['status'];
   return JSON.stringify([status, ...bench.events()]);
@@ -183,7 +183,7 @@ describe('the name of a Tailscale Service', () => {
     putGroup('in');
     putService('prod', 'web', ofGroup('in'), { uid: 'first' });
     await runGroup('in');
-    // Somebody removes it together with the finalizer, so that nobody hears of it.
+    // A user removes it together with the finalizer, so the operator gets no event.
     const path = pathOf(KINDS.service, { namespace: 'prod', name: 'web' });
     bench.api.remove(path);
     putService('prod', 'web', ofGroup('in'), { uid: 'second' });
@@ -217,7 +217,7 @@ describe('the name of a Tailscale Service', () => {
   });
 });
 
-/** A resource that asks for the name `shop`, and a pass over it. */
+/** A resource with the requested name `shop`, and its reconcile function. */
 const KIND_OF_OWNER: readonly [string, (namespace: string) => Promise<unknown>][] = [
   [
     'Service',

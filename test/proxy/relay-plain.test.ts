@@ -32,7 +32,7 @@ function clientOf(name: 'h1' | 'h2', rig: Rig): Client {
   return client;
 }
 
-/** An upstream that answers every request head (without a body) with these bytes. */
+/** An upstream that responds to every request head (without a body) with these bytes. */
 function answering(...answers: readonly string[]): RigOptions['upstream'] {
   return (connection) => {
     let answered = 0;
@@ -46,7 +46,7 @@ function answering(...answers: readonly string[]): RigOptions['upstream'] {
   };
 }
 
-/** The socket has room again, or is gone. */
+/** Resolves when the socket has space or is closed. */
 function drained({ socket, closed }: UpstreamSocket): Promise<void> {
   return Promise.race([new Promise<void>((resolve) => socket.once('drain', resolve)), closed]);
 }
@@ -233,7 +233,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     });
     const answer = await askExpecting(name, rig);
     expect(answer).toEqual({ status: 201, interim: [100] });
-    // Node's h1 client holds the body back until the 100; its h2 client sends it at once, which the protocol allows
+    // Node's h1 client holds the body until the 100; its h2 client sends it immediately, as the protocol allows
     expect(order).toEqual([name === 'h1' ? 'head alone' : order[0], 'body']);
   });
 
@@ -311,7 +311,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     const hash = createHash('sha256');
     let length = 0;
     const rig = await rigWith((connection) => {
-      // counts payload bytes by the framing it was told
+      // counts payload bytes according to the framing
       let head = '';
       let chunkedBody = '';
       connection.socket.removeAllListeners('data');
@@ -400,7 +400,7 @@ describe.each(['h1', 'h2'] as const)('a plain request over %s', (name) => {
     });
     const answer = await clientOf(name, rig).open({ path: '/api/v1/pods' });
     answer.body.pause();
-    // the flow stands still once every buffer on the way is full
+    // the flow stops after every buffer on the path is full
     let before = -1;
     await expect
       .poll(

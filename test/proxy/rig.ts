@@ -65,7 +65,7 @@ export function person(rules: readonly unknown[] = [{ impersonate: { groups: ['d
   };
 }
 
-/** One connection to the scripted API server, with every byte that came over it. */
+/** One connection to the scripted API server, with all received bytes. */
 export interface UpstreamSocket {
   readonly socket: TLSSocket;
   /** All bytes received so far, latin1. */
@@ -85,7 +85,7 @@ export interface Rig {
   readonly records: ApiRequestRecord[];
   /** Connections made to the scripted upstream, in order. */
   readonly upstreams: UpstreamSocket[];
-  /** What connections to the upstream are opened with from now on. */
+  /** TLS options of later connections to the upstream. */
   rotate(tls: ConnectionOptions): void;
   close(): Promise<void>;
 }
@@ -291,11 +291,11 @@ export interface Ask {
   readonly signal?: AbortSignal;
 }
 
-/** One client of each protocol that asks and gives the whole answer; rejects when the answer is cut. */
+/** A client of each protocol that returns the complete response; rejects if the response is cut. */
 export interface Client {
   readonly name: 'h1' | 'h2';
   ask(ask: Ask): Promise<Answer>;
-  /** Resolves at the head; the body goes on. */
+  /** Resolves at the head of the response. */
   open(ask: Ask): Promise<OpenAnswer>;
   close(): void;
 }

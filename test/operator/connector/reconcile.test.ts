@@ -160,7 +160,7 @@ describe('a Connector', () => {
     await settle(run);
     expect(bench.control.deleted).toEqual([`node-${NAME}-1`]);
     expect(bench.object(`${OWN}/secrets/${NAME}-1`)).toBeUndefined();
-    // From 3 to 4 the template is the same, so that nothing restarts.
+    // Scaling from 3 to 4 does not change the template, so no pod restarts.
     put({ exitNode: true, replicas: 3, hostnamePrefix: 'out' });
     await run();
     expect(JSON.stringify((bench.object(`${SETS}/${NAME}`)!['spec'] as { template: object }).template)).toBe(

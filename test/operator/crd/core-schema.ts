@@ -1,11 +1,11 @@
-/** Kubernetes' core types as structural schemas for a CRD, from the OpenAPI v3 document that an API server publishes. */
+/** Kubernetes' core types as structural schemas for a CRD, from the OpenAPI v3 document of an API server. */
 export type Schema = { [key: string]: unknown };
 export type OpenApiSchemas = Readonly<Record<string, Schema>>;
 
 const QUANTITY = 'io.k8s.apimachinery.pkg.api.resource.Quantity';
 const INT_OR_STRING = 'io.k8s.apimachinery.pkg.util.intstr.IntOrString';
 
-/** What a structural schema keeps; descriptions of core types would be two thirds of the file. */
+/** Keywords of structural schemas. Descriptions of core types would be two thirds of the file. */
 const KEPT = new Set([
   'type',
   'format',

@@ -1,4 +1,4 @@
-/** What the resources of several kinds may say of pods and containers. */
+/** Fields for pods and containers that several kinds share. */
 import { coreSchema, type OpenApiSchemas, type Schema } from './core-schema.ts';
 import { list, text } from './schema-parts.ts';
 
@@ -7,7 +7,7 @@ export function core(openApi: OpenApiSchemas, name: string, description: string)
   return { description, ...coreSchema(openApi, `io.k8s.api.core.v1.${name}`) };
 }
 
-/** The fields of a container that people may set. `docs`: what differs between the containers. */
+/** The fields of a container that users may set. `docs`: descriptions that differ between containers. */
 export function containerFields(
   openApi: OpenApiSchemas,
   docs: { readonly env: string; readonly image: string; readonly securityContext: string },

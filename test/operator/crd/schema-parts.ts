@@ -18,7 +18,7 @@ export const textMap = (description: string): Schema => ({
   type: 'object',
   additionalProperties: { type: 'string' },
 });
-/** Labels, whose values are limited. */
+/** Labels with limited values. */
 export const labelMap = (description: string): Schema => ({
   description,
   type: 'object',
@@ -62,7 +62,7 @@ export function conditionsSchema(types: string, whichType: string): Schema {
   );
 }
 
-/** Devices as a list in which a name may come twice. */
+/** Devices as a list that may contain duplicate names. */
 export function plainDevicesSchema(more: Schema = {}): Schema {
   return list('The nodes that have joined the tailnet.', {
     type: 'object',

@@ -65,14 +65,14 @@ function putGroup(spec: object = {}, name = 'out'): void {
     spec: { type: 'egress', ...spec },
   });
 }
-/** Everything that would be looked at. */
+/** All pending passes. */
 async function passes(): Promise<void> {
   await nodes.reconcile('out', bench.signal);
   for (const group of ['out', 'other']) await services.reconcile(group, bench.signal);
   const names = [...bench.api.objects.keys()].flatMap(
     (one) => /^\/api\/v1\/namespaces\/prod\/services\/(.+)$/.exec(one)?.[1] ?? [],
   );
-  // A key that waits for its node is looked at again much later.
+  // Keys that wait for a node are checked much later.
   for (const name of names)
     for (let pass = 0; pass < 4; pass += 1) await single.reconcile(`prod/${name}`, bench.signal);
   for (const group of ['out', 'other']) await services.reconcile(group, bench.signal);
@@ -304,7 +304,7 @@ describe('a Service of a group', () => {
       });
     }
     expect(front('db').spec.ports[0]!.targetPort).not.toBe(front('web').spec.ports[0]!.targetPort);
-    // What stands for a Service asks for nothing itself.
+    // The Service in the operator's namespace requests nothing itself.
     for (const { metadata } of fronts()) await single.reconcile(`tailcast/${metadata.name}`, bench.signal);
     expect([...bench.api.objects.keys()].filter((one) => one.startsWith(SETS))).toEqual([`${SETS}/out`]);
   });
@@ -378,7 +378,7 @@ describe('a Service of a group', () => {
     pod(1, { uid: 'next-1', ip: '10.0.0.78' });
     start(bench.deps());
     await passes();
-    // What the second one's place says is still the old pod's.
+    // The entry for the second pod still belongs to the old pod.
     expect(addresses('db')).toEqual(['10.0.0.77']);
     expect([gate('out-0'), gate('out-1')]).toEqual(['True', undefined]);
     report(1, { ip: '10.0.0.78' });

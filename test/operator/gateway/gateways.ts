@@ -48,13 +48,13 @@ export function routeObject(spec: object, metadata: object = {}): object {
 export const routeWith = (spec: object, metadata: object = {}): HttpRoute =>
   parseHttpRoute(routeObject(spec, metadata));
 
-/** A rule with one path, or with none. */
+/** A rule with at most one path. */
 export function rule(value: string | undefined, name = 'web', type = 'PathPrefix', port = 80): object {
   const matches = value === undefined ? {} : { matches: [{ path: { type, value } }] };
   return { ...matches, backendRefs: [{ name, port }] };
 }
 
-/** Services by name, each with an address of its own. */
+/** Services by name, each with its own address. */
 export function servicesNamed(...names: readonly string[]): ReadonlyMap<string, KubeObject> {
   return new Map(
     names.map((name, index) => [

@@ -337,7 +337,7 @@ interface Claim {
   readonly service: string;
 }
 
-/** The Gateway API's own order: a host without wildcard, then the longest host, then exact paths, then the longest prefix, then the oldest route. */
+/** Order of the Gateway API: exact host, longest host, exact path, longest prefix, oldest route. */
 function expected(claims: readonly Claim[], host: string, path: string): string | undefined {
   const fits = claims.filter((claim) => {
     const below = claim.path === '/' || path === claim.path || path.startsWith(`${claim.path}/`);
@@ -377,7 +377,7 @@ describe('requests', () => {
             { name: `r${String(index).padStart(2, '0')}` },
           ),
         );
-        // A wildcard makes it a server of ours, whatever else there is.
+        // A wildcard requires `tailcast ingress`.
         const wild = routeWith({ hostnames: ['*.none.example'], rules: [rule('/')] }, { name: 'z' });
         const table = parseTable(JSON.stringify(plan(gatewayWith(HTTP), [...routes, wild]).table));
         for (const authority of [

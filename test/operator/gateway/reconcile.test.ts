@@ -22,7 +22,7 @@ const WEB = '/api/v1/namespaces/prod/services/web';
 const TLS = '/api/v1/namespaces/prod/secrets/own';
 const HOST = 'own.example.org';
 const CHOICES = { defaultClass: '' };
-/** What another controller has said of a route. */
+/** Another controller's status of a route. */
 const FOREIGN = {
   parentRef: { name: 'other', group: 'gateway.networking.k8s.io', kind: 'Gateway' },
   controllerName: 'example.com/other',
@@ -74,7 +74,7 @@ function putClass(controllerName = 'tailcast.dev/gateway', spec: object = {}): v
     spec: { controllerName, ...spec },
   });
 }
-/** As somebody writes it: status and finalizers stay. */
+/** Writes an object like a user: status and finalizers stay. */
 function put(path: string, wanted: object): void {
   const before = bench.object(path);
   const { metadata, ...rest } = wanted as { metadata: { uid?: string } };
@@ -256,7 +256,7 @@ describe('a Gateway', () => {
       });
       return certificatePem;
     }
-    // It is never settled: Secrets are looked at again and again.
+    // It never settles, because Secrets are polled.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);
@@ -376,7 +376,7 @@ describe('a Gateway that leaves', () => {
     await up();
   });
   async function expectGone(): Promise<void> {
-    // The pod ends when its StatefulSet is gone.
+    // The pod stops after its StatefulSet is removed.
     await run();
     await run();
     bench.api.remove(`${OWN}/pods/${POD}`);

@@ -35,7 +35,7 @@ const servicePath = (name: string): string => `/api/v1/namespaces/prod/services/
 const ingressPath = (name: string): string => `/apis/networking.k8s.io/v1/namespaces/prod/ingresses/${name}`;
 const groupPath = (name: string): string => `${TAILSCALE}/proxygroups/${name}`;
 
-/** As a person writes it, over what is there. */
+/** Writes an object like a user, over the existing one. */
 function put(path: string, kind: string, apiVersion: string, metadata: object, spec: object): void {
   const before = bench.object(path);
   bench.api.put(path, {
@@ -67,7 +67,7 @@ function putService(
     },
   );
 }
-/** What stands behind a Service: whether each of its endpoints is ready; undefined: nobody says. */
+/** Readiness of each endpoint of a Service; undefined: unknown. */
 function putEndpoints(service: string, ready: readonly (boolean | undefined)[]): void {
   bench.api.put(`/apis/discovery.k8s.io/v1/namespaces/prod/endpointslices/${service}-x`, {
     apiVersion: 'discovery.k8s.io/v1',
@@ -135,7 +135,7 @@ function pod(ordinal: number, more: { going?: boolean; uid?: string } = {}): voi
     },
   });
 }
-/** Plays its container, which does what it is told. */
+/** Simulates its container, which follows its configuration. */
 function obey(ordinal: number, ip = `10.0.0.${ordinal + 1}`): void {
   const path = `${OWN}/secrets/in-${ordinal}`;
   const secret = structuredClone(bench.object(path))!;
@@ -149,7 +149,7 @@ function obey(ordinal: number, ip = `10.0.0.${ordinal + 1}`): void {
     (secret['data'] as Record<string, string>)[key] = Buffer.from(value).toString('base64');
   bench.api.put(path, secret);
 }
-/** Until nothing moves any more. */
+/** Runs until nothing changes. */
 async function up(rounds = 4): Promise<void> {
   await run();
   for (const ordinal of [0, 1]) if (bench.object(`${OWN}/pods/in-${ordinal}`) === undefined) pod(ordinal);
@@ -215,7 +215,7 @@ describe('a group where the control server has no Tailscale Services', () => {
     await up();
     expect([gate(0), gate(1)]).toEqual(['True', 'True']);
     const before = offer(1).AdvertiseRoutes;
-    // Its container takes back what the one before has said, before it is ready.
+    // Its container withdraws the earlier report before it is ready.
     const path = `${OWN}/secrets/in-1`;
     const secret = structuredClone(bench.object(path))!;
     delete (secret['data'] as Record<string, string>)['ingress-config.json'];
@@ -455,13 +455,13 @@ describe('a group where the control server has Tailscale Services', () => {
         reason: 'IngressSvcNoBackendsConfigured',
         message: '0/2 proxy backends ready and advertising; no endpoint of the Service is ready',
       });
-      // It is where it was, and others may answer for it; the group has nothing to wait for.
+      // The route is unchanged, other nodes may serve it, and the group waits for nothing.
       expect([rules(), status(servicePath('web')).loadBalancer]).toEqual([
         { 'svc:prod-web': { IPv4Mapping: { TailscaleServiceIP: ip, ClusterIP: '10.96.0.10' } } },
         shown,
       ]);
       expect(condition(groupPath('in'), 'ProxyGroupReady')).toMatchObject({ status: 'True' });
-      // What is not said to be unready counts.
+      // Endpoints without a reported state count as ready.
       putEndpoints('web', [false, undefined]);
       await up();
       expect(offer().AdvertiseServices).toEqual(['svc:prod-web']);

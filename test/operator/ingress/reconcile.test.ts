@@ -198,7 +198,7 @@ describe('an Ingress', () => {
       });
       return certificatePem;
     }
-    // It is never settled: Secrets are looked at again and again.
+    // It never settles, because Secrets are polled.
     async function started(): Promise<void> {
       await run();
       bench.startPod(POD);
@@ -313,7 +313,7 @@ describe('an Ingress that leaves', () => {
     await up();
   });
   async function expectGone(): Promise<void> {
-    // The pod ends when its StatefulSet is gone.
+    // The pod stops after its StatefulSet is removed.
     await run();
     await run();
     bench.api.remove(`${OWN}/pods/${POD}`);

@@ -40,7 +40,7 @@ function plan(spec: object, node = CERTIFIED, choices: object = {}) {
     problems: [...problems, ...made.problems].map(({ reason, message }) => `${reason}: ${message}`),
   };
 }
-/** What tailscaled makes of a path: `getServeHandler` and the proxy behind it in its ipn/ipnlocal/serve.go. */
+/** Resolves a path like tailscaled: `getServeHandler` and its proxy in ipn/ipnlocal/serve.go. */
 function answer({ config }: Pick<ServePlan, 'config'>, key: string, asked: string): string {
   const handlers = new Map(Object.entries(config.Web?.[key]?.Handlers ?? {}));
   const serve = (mount: string): string => {

@@ -16,7 +16,7 @@ export interface ControlDouble extends TailnetControl {
   readonly deleted: string[];
   readonly tags: Map<string, readonly string[]>;
   readonly routes: Map<string, readonly string[]>;
-  /** Taken away, it is a control server without Services. */
+  /** Without it, a control server without Tailscale Services. */
   services?: TailnetServices;
   readonly known: Map<string, TailnetService>;
   /** Makes every call fail. */

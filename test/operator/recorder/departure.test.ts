@@ -1,4 +1,4 @@
-/** Nodes of pods that registered and ended before they had said which node they are. */
+/** Nodes of pods that registered and exited before their report. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ReconcilerDeps } from '../../../src/operator/workload/reconciler.ts';
 import { createRecorderReconciler } from '../../../src/operator/recorder/reconcile.ts';
@@ -160,7 +160,10 @@ describe('a Recorder that stays', () => {
 });
 
 describe('an operator that is killed between any two writes', () => {
-  /** One replica joins, the other one registers and dies; then both go. The first process lives for so many writes. */
+  /**
+   * One replica joins, and the other one registers and exits. Then both are removed. The first process exits after a
+   * number of writes.
+   */
   async function life(limit: number): Promise<{ readonly survived: boolean }> {
     await bench.close();
     bench = await createBench();

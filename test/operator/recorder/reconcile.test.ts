@@ -470,7 +470,7 @@ describe('a pod that cannot log in', () => {
     ask('tskey-1');
     await run();
     ask('tskey-2');
-    // The reissue that is under way is over when the pod has taken its request back.
+    // The reissue is complete when the pod has removed its request.
     const secret = structuredClone(stored(`${SECRETS}/test-0`)!);
     delete (secret['data'] as Record<string, string>)['reissue_authkey'];
     api.put(`${SECRETS}/test-0`, secret);
@@ -539,7 +539,7 @@ describe('a failure', () => {
       put({ replicas: 2, storage: S3 });
       control.keys.clear();
       let left = crash;
-      // After a crash nothing more arrives.
+      // After a crash no request arrives.
       api.interfere = ({ method }) => (method !== 'GET' && (left -= 1) < 0 ? 'cut' : undefined);
       await run().catch(() => undefined);
       api.interfere = undefined;

@@ -1,4 +1,4 @@
-/** What the reference operator makes for a Recorder with one replica: the form in which it leaves objects behind. */
+/** Objects of the reference operator for a Recorder with one replica, in the form in which it leaves them. */
 const NAMESPACE = 'tailcast';
 
 interface Owner {

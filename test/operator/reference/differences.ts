@@ -1,6 +1,6 @@
-/** Compares what the operator has made with what is written down of the reference, field by field. */
+/** Compares objects of the operator with those of the reference, field by field. */
 
-/** Stands for a field that is not there, or is an empty list: the reference leaves empty lists out. */
+/** A missing field or an empty list, because the reference omits empty lists. */
 export const NOTHING = Symbol('nothing');
 
 /**

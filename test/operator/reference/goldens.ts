@@ -6,7 +6,7 @@
 import { NOTHING } from './differences.ts';
 
 export interface SingleProxy {
-  /** What its objects are called, by which they are tied to each other. */
+  /** Common name of its objects. */
   readonly name: string;
   readonly parent: string;
   readonly namespace: string;
@@ -14,7 +14,7 @@ export interface SingleProxy {
   readonly uid: string;
   readonly replicas?: number;
   readonly isKernel: boolean;
-  /** Besides those that all have. */
+  /** Additional environment variables. */
   readonly env: Readonly<Record<string, string>>;
   /** By the end of their names. */
   readonly lastSet?: Readonly<Record<string, string>>;
@@ -115,12 +115,12 @@ export interface NodeConfig {
   readonly hostname: string;
   readonly routes?: readonly string[];
   readonly appConnector?: boolean;
-  /** It has joined: its key is gone. */
+  /** True if the node has joined and its key is removed. */
   readonly joined?: boolean;
   readonly serveConfig?: object;
 }
 
-/** The Secret of a replica: what the files say is parsed. */
+/** Secret of a replica with parsed files. */
 export function configSecret(proxy: SingleProxy, ordinal: number, config: NodeConfig): object {
   const { routes = [], joined = false } = config;
   const both = {
@@ -131,7 +131,7 @@ export function configSecret(proxy: SingleProxy, ordinal: number, config: NodeCo
     AuthKey: joined ? NOTHING : /^tskey-/,
     acceptDNS: false,
     acceptRoutes: false,
-    // Their order is not known, and says nothing.
+    // The order is unknown and has no meaning.
     AdvertiseRoutes: routes.length === 0 ? NOTHING : routes.toSorted(),
     AdvertiseServices: NOTHING,
     StaticEndpoints: NOTHING,

@@ -36,7 +36,7 @@ import {
 const ON_PURPOSE = {
   // Its account reads its own Secret, instead of one for all that reads all.
   web: ['spec.template.spec.serviceAccountName'],
-  // It asks for no certificate.
+  // Without a certificate.
   kernel: [
     'spec.template.spec.containers[tailscale].env[TS_DEBUG_ACME_FORCE_RENEWAL]',
     'spec.template.spec.serviceAccountName',
@@ -63,7 +63,7 @@ const pathOf = ({ kind, metadata: { name } }: Manifest): string => {
     ? `/apis/networking.k8s.io/v1/namespaces/default/ingresses/${name}`
     : `${TAILSCALE}/${plural.toLowerCase()}/${name}`;
 };
-/** As kubectl does, and what the API server adds of its own. */
+/** Applies like kubectl, with the fields that the API server adds. */
 function apply(manifest: Manifest): void {
   const { kind, metadata, spec } = manifest;
   const isCluster = kind !== 'Service' && kind !== 'Ingress';
@@ -81,7 +81,7 @@ function apply(manifest: Manifest): void {
 }
 const said = (manifest: Manifest): object => bench.object(pathOf(manifest))!;
 
-/** What the objects of a parent are called: found by its labels, as the reference finds them. */
+/** Name of the objects of a parent, found by its labels like in the reference. */
 function nameFor(parent: Pick<SingleProxy, 'parent' | 'namespace' | 'type'>): string {
   const wanted = labelsOf(parent);
   const found = [...bench.api.objects.values()].filter(

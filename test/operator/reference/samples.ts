@@ -1,4 +1,4 @@
-/** Manifests as the reference's documentation has them: its names, its fields, and what an API server adds. */
+/** Manifests of the reference's documentation, with the fields that an API server adds. */
 import { parse } from 'yaml';
 
 export interface Manifest {
@@ -157,7 +157,7 @@ spec:
   nameserver: {}
 `);
 
-/** The second one of the DNSConfig’s documentation: where its pods run, and with what. */
+/** The second sample of the DNSConfig documentation: placement and resources of its pods. */
 export const DNS_CONFIG_PODS = manifest(`
 apiVersion: tailscale.com/v1alpha1
 kind: DNSConfig

@@ -306,7 +306,7 @@ describe('a Service that is exposed', () => {
     expect(bench.object(`${SETS}/${NAME}`)).toMatchObject({
       spec: { template: { spec: { nodeSelector: { disk: 'none' } } } },
     });
-    // What it says no longer goes.
+    // Its report does not count.
     bench.api.put(`${TAILSCALE}/proxyclasses/small`, {
       ...proxyClass,
       spec: {},
@@ -317,7 +317,7 @@ describe('a Service that is exposed', () => {
     const stated = bench.api.requests.findLast(
       ({ method, path }) => method === 'PATCH' && path === `${SETS}/${NAME}`,
     );
-    // Server-side apply takes away what is stated no longer.
+    // Server-side apply removes fields that are not in the new manifest.
     expect(stated?.contentType).toBe('application/apply-patch+yaml');
     const { spec } = stated!.body as { spec: { template: { spec: object } } };
     expect(spec.template.spec).not.toHaveProperty('nodeSelector');
@@ -510,9 +510,8 @@ describe('an operator that is killed between any two writes', () => {
   }
 
   /**
-   * From nothing to a proxy that works, and to nothing again; the first process lives for so many writes.
-   *
-   * @param pod.dies as soon as its node is registered, so that no proxy ever works.
+   * Creates a proxy, waits until it works, and removes it. The first process exits after a number of writes.
+   * @param pod.dies exits after the registration of its node, so no proxy ever works.
    */
   async function life(
     kind: Kind,

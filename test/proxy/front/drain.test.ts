@@ -6,7 +6,7 @@ afterEach(() => void vi.useRealTimers());
 
 const LIMIT_MS = 30_000;
 
-/** Of a gateway whose connections are all gone but for these requests. */
+/** Drains a gateway without connections except these requests. */
 function drain(load: { inFlight: number }): ReturnType<typeof drainConnections> {
   return drainConnections({
     plain: new Set(),

@@ -1,4 +1,4 @@
-/** Heads that are incomplete, or whose request nobody has admitted: they are bounded in bytes and in time. */
+/** Incomplete heads, and heads of requests that were not admitted: they have limits in bytes and in time. */
 import { once } from 'node:events';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { PassThrough } from 'node:stream';

@@ -33,7 +33,7 @@ async function sessionOf(rig: Rig): Promise<ClientHttp2Session> {
   return session;
 }
 
-/** What a crash of the API server's machine looks like: a reset instead of an orderly end. */
+/** Simulates a crash of the API server's machine: a reset instead of an orderly end. */
 function breakOff(socket: TLSSocket): void {
   const raw = (socket as unknown as { _parent: Socket })._parent;
   raw.resetAndDestroy();
@@ -74,7 +74,7 @@ describe('the fields of a stream', () => {
   const peer = { address: '100.64.0.4', port: 1, source: 'socket' } as const;
   const base = [':method', 'GET', ':path', '/api', ':scheme', 'https'];
 
-  // nghttp2 turns these away today; who is asked for must not hang on that
+  // nghttp2 rejects these today, but the gateway must not depend on that
   it.each([
     ['two hosts', ['host', 'a', 'host', 'a']],
     ['two hosts beside an authority', [':authority', 'a', 'host', 'a', 'host', 'a']],
@@ -98,7 +98,7 @@ describe('the framing of a stream', () => {
     [[], { kind: 'chunked' }],
     [['content-length', '0'], { kind: 'length', bytes: 0 }],
     [['content-length', '42'], { kind: 'length', bytes: 42 }],
-    // a value is never taken for a name
+    // a value is never treated as a name
     [['x-a', 'content-length', '0x10', '0x10'], { kind: 'chunked' }],
     [['x-a', 'content-length', 'x-b', '7'], { kind: 'chunked' }],
     [['x-a', 'expect', 'content-length', '7'], { kind: 'length', bytes: 7 }],
@@ -256,7 +256,7 @@ describe('HTTP/2 sessions', () => {
   ])('refuse a stream with %s', async (_, fields, status) => {
     const rig = await rigWith(okOnce);
     const session = await sessionOf(rig);
-    // nghttp2 itself may turn a stream away (then it is reset); what it lets through gets a Status from the gate
+    // nghttp2 may reset such a stream; otherwise the gate sends a Status
     expect([status, 0]).toContain(await statusOf(session, fields));
     expect(rig.upstreams).toHaveLength(0);
     expect(
@@ -441,7 +441,7 @@ describe('HTTP/2 sessions', () => {
     };
     flooder.on('drain', flood);
     flood();
-    // an ended connection shows to a client that does not read as a failing write
+    // a client that does not read notices a closed connection by a failed write
     await gone;
     expect(sent).toBeLessThan(3_000_000);
     const session = await sessionOf(rig);

@@ -19,7 +19,7 @@ async function connectTo(rig: Rig): Promise<UpstreamSocket> {
   return client;
 }
 
-/** Answers each request on a connection with the request's own head, as raw as it came. */
+/** Responds to each request with the raw bytes of its head. */
 const echo: RigOptions['upstream'] = (connection) => {
   let from = 0;
   connection.socket.on('data', () => {
@@ -51,7 +51,7 @@ describe('HTTP/1.1 connections', () => {
       void connection.until(headEnd).then((text) => {
         const name = /GET \/(\w+)/.exec(text)?.[1] ?? '';
         const answer = `HTTP/1.1 200 OK\r\nContent-Length: ${name.length}\r\nConnection: close\r\n\r\n${name}`;
-        // the first answer comes last
+        // the first response comes last
         setTimeout(() => connection.socket.end(answer), name === 'first' ? 60 : 0);
       });
     });
@@ -62,7 +62,7 @@ describe('HTTP/1.1 connections', () => {
     const text = await client.until((received) => received.includes('third'));
     expect(text.indexOf('first')).toBeLessThan(text.indexOf('second'));
     expect(text.indexOf('second')).toBeLessThan(text.indexOf('third'));
-    // a request is not even sent upstream before the one in front of it has been answered
+    // a request is sent upstream only after the response to the previous one
     expect(rig.upstreams[0]!.received()).toContain('/first');
   });
 

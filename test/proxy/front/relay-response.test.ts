@@ -9,7 +9,10 @@ afterEach(() => {
   for (const server of servers.splice(0)) server.close();
 });
 
-/** A connection that has asked once, and writes down what it is given; each write is over a turn of the event loop later, as that of a TLS socket. */
+/**
+ * A connection with one request that records its writes. Each write completes one event-loop turn later, as on a TLS
+ * socket.
+ */
 function connection(written: string[]): Duplex {
   return new Duplex({
     read() {},
@@ -20,7 +23,7 @@ function connection(written: string[]): Duplex {
   });
 }
 
-/** Answers a request with `answer`, through the socket, and gives back what was written once the next request has come. */
+/** Responds to a request with `answer`. Returns the writes until the next request. */
 async function writesFor(answer: string): Promise<readonly string[]> {
   const server = createServer({ ServerResponse: RelayResponse });
   servers.push(server);

@@ -18,7 +18,7 @@ async function rigWith(upstream: RigOptions['upstream'], options: Partial<RigOpt
 const HOST = 'Host: gateway.test\r\n';
 const headEnd = (text: string): boolean => text.includes('\r\n\r\n');
 
-/** Answers when told to. */
+/** Responds on request. */
 function onDemand(): { upstream: RigOptions['upstream']; answer: () => void; asked: () => number } {
   const waiting: (() => void)[] = [];
   return {
@@ -42,7 +42,7 @@ describe('a connection', () => {
     far.write(`CONNECT kubernetes:443 HTTP/1.1\r\n${HOST}\r\n`);
     const [answer] = (await once(far, 'data')) as [Buffer];
     expect(answer.toString()).toMatch(/^HTTP\/1\.1 405 /);
-    // throws when nobody listens, as it would in the middle of everything
+    // throws without a listener
     expect(() => near.emit('error', new Error('read ECONNRESET'))).not.toThrow();
     expect(near.destroyed).toBe(true);
   });
@@ -267,7 +267,7 @@ describe('the front', () => {
   });
 });
 
-/** Listeners on pooled connections: what leaks first when something is added per request. */
+/** Number of listeners on pooled connections, which grows if a request leaks one. */
 function listenersOf(rig: Rig): number[] {
   return rig.upstreams
     .slice(-1)

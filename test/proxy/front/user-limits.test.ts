@@ -9,7 +9,7 @@ const peerFrom = (address: string): Peer => ({ address, port: 1, source: 'socket
 const limitsOf = (values: Partial<Parameters<typeof createUserLimits>[0]>): UserLimits =>
   createUserLimits({ requests: 100, connections: 100, bytes: 1000, headBytes: 100_000, ...values });
 
-/** An open connection of somebody. */
+/** An open connection of a user. */
 function connect(limits: UserLimits, address = '100.64.0.1'): Peer {
   const peer = peerFrom(address);
   expect(limits.connected(peer)).toBe(true);
@@ -78,7 +78,7 @@ describe('what one user may have at a time', () => {
     place.hold(2000);
     expect(refusalOf(() => limits.enter(ALICE, peer))).not.toBe('');
     place.leave();
-    // what is over holds nothing
+    // a released slot has no effect
     place.hold(5000);
     limits.enter(ALICE, peer);
   });

@@ -8,7 +8,7 @@ const info = parseRequestInfo('GET', parseTarget('/api/v1/pods'));
 const caller = (user: string): ImpersonationTarget => ({ user, groups: [], extra: [] });
 const admission = (user: string) => ({ info, impersonation: caller(user) });
 
-/** Answers `sentence` and counts the requests. */
+/** Responds with `sentence` and counts the requests. */
 function counting(sentence: string | undefined) {
   let nowMs = 0;
   const asked: string[] = [];

@@ -22,7 +22,7 @@ interface Seen {
   ended: boolean;
 }
 
-/** Reads a response in the given pieces with our reader. */
+/** Parses a response in the given pieces. */
 function read(
   pieces: readonly Buffer[],
   method: string,
@@ -189,7 +189,7 @@ describe('response reader', () => {
     ['a 204 in chunks', 'HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na'],
     ['a signed length', 'HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na'],
-    // whole answers, so that nothing else is wrong with them
+    // complete responses without other errors
     [
       'a length and chunks',
       'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n',
@@ -223,7 +223,7 @@ describe('response reader', () => {
   ])('refuses %s', (_, text) => {
     const pieces = text === '' ? [] : [Buffer.from(text, 'latin1')];
     expect(() => read(pieces, 'GET', true)).toThrow(TailcastError);
-    // and nothing changes when it comes byte by byte
+    // and with the same result byte by byte
     expect(() =>
       read(
         [...Buffer.from(text, 'latin1')].map((byte) => Buffer.from([byte])),

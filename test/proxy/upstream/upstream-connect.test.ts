@@ -17,7 +17,7 @@ async function listening(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port;
 }
 
-/** Carries bytes; what the server says after the handshake, such as the session, it keeps until it is told. */
+/** Relays bytes, and holds back the server's data after the handshake, such as the session ticket, until released. */
 async function startSlowRoad(port: number) {
   const held: (() => void)[] = [];
   const ready = Promise.withResolvers<void>();

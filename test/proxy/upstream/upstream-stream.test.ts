@@ -103,7 +103,7 @@ describe('a connection to the API server as a stream', () => {
     server.write(sent);
     server.end();
     await once(stream, 'readable');
-    // until the two ends have nothing to do for many turns
+    // until both ends have been idle for many turns
     for (let before = -1, same = 0; same < 200; same += 1, await turn()) {
       if (stream.readableLength + server.bytesWritten !== before) same = 0;
       before = stream.readableLength + server.bytesWritten;

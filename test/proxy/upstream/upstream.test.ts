@@ -31,7 +31,9 @@ async function rigWith(
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
 const requestsIn = (text: string): number => text.match(/^[A-Z]+ \S+ HTTP\/1\.1\r$/gm)?.length ?? 0;
 
-/** Answers the first request of the first connection, and closes that connection when the second one arrives. */
+/**
+ * Responds to the first request of the first connection, and closes that connection when the second request arrives.
+ */
 function staleAfterFirst(): RigOptions['upstream'] {
   let connections = 0;
   return (connection) => {
@@ -118,7 +120,7 @@ describe('the head of a request', () => {
 });
 
 describe('a body that is not as long as it was said to be', () => {
-  /** What the API server reads of a request for which five bytes were announced, and how the exchange ends. */
+  /** The request at the API server if only five bytes of a body were announced, and the result of the exchange. */
   async function send(
     pieces: readonly string[],
     connects: 'before' | 'after' = 'before',
