@@ -1,7 +1,7 @@
 /** The archive of `--store`: the directory or bucket of a recorder, read without the recorder. Never writes to it. */
 import { TailcastError } from '../errors.ts';
 import type { CatalogQuery } from '../tsrecorder/library/catalog-query.ts';
-import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
+import type { RemoteRecording } from '../tsrecorder/library/sessions.ts';
 import { createCatalog, remoteCandidates } from '../tsrecorder/library/catalog.ts';
 import type { TrustOf } from '../tsrecorder/library/describe-stored.ts';
 import type { CatalogEntry } from '../tsrecorder/library/catalog-entry.ts';

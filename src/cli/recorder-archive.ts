@@ -16,7 +16,7 @@ import {
 import { readTextLines } from '../wire/lines.ts';
 import { plain } from './output.ts';
 import type { ByteRange } from '../tsrecorder/files/file-range.ts';
-import type { RemoteRecording } from '../tsrecorder/library/candidates.ts';
+import type { RemoteRecording } from '../tsrecorder/library/sessions.ts';
 import type { DescribedPart } from '../tsrecorder/library/join-parts.ts';
 import { RECORDING_SCHEMA } from '../tsrecorder/library/sidecar.ts';
 import { parseRecordingId, type RecordingKey } from '../tsrecorder/store/key.ts';

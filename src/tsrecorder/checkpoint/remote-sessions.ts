@@ -8,7 +8,7 @@ import type { PublicKey } from '../evidence/signing-key.ts';
 import { MAX_HEADER_LENGTH } from '../../wire/asciicast/header.ts';
 import { parseHead, type CastHead } from '../library/cast-head.ts';
 import type { PartFiles } from '../library/cast-pieces.ts';
-import type { RemoteRecording } from '../library/candidates.ts';
+import type { RemoteRecording } from '../library/sessions.ts';
 import { describeHead } from '../library/describe-head.ts';
 import { describePart } from '../intake/finisher.ts';
 import type { DescribedPart } from '../library/join-parts.ts';

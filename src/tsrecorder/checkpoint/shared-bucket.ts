@@ -2,7 +2,7 @@
 import { settledWithin } from '../../async/with-timeout.ts';
 import { errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import type { RemoteRecording } from '../library/candidates.ts';
+import type { RemoteRecording } from '../library/sessions.ts';
 import type { LiveRecording } from '../library/live-recording.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';

@@ -2,50 +2,47 @@
  * The catalogue of recordings. Every response derives from the store and the spools. Memory holds only the data of
  * lists, up to the size of the cache. An index makes responses faster and does not change them.
  */
+import { z } from 'zod';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
-import {
-  describeCandidate,
-  isNamed,
-  liveCandidate,
-  withoutCopies,
-  type Candidate,
-  type RemoteRecording,
-} from './candidates.ts';
+import type { ListPosition, ListSort } from '../../search/search-index.ts';
+import { jsonOrUndefined } from '../../wire/json-value.ts';
 import { matches, type CatalogQuery } from './catalog-query.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { createDescriber, storedVersion, type Describe, type TrustOf } from './describe-stored.ts';
 import {
+  askOf,
   outsideIndex,
+  indexRows,
   isFound,
-  listIndexed,
+  positionOf,
   storedSession,
-  type IndexedListOptions,
   type IndexedState,
-} from './indexed-list.ts';
-import { listSorted } from './sorted-list.ts';
+  type IndexOptions,
+  type ListedRow,
+} from './index-rows.ts';
 import { createCandidateScopes, createListings, type Listings } from './listing.ts';
 import type { LiveRecording } from './live-recording.ts';
-import {
-  additionalUploads,
-  findNamed,
-  namedSessions,
-  rangeOf,
-  sessionWith,
-  visibleUploads,
-} from './named-list.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import { isWithin, type Scope } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
-import { parseRecordingId } from '../store/key.ts';
+import {
+  describeCandidate,
+  isNamed,
+  liveCandidate,
+  uploadsByMark,
+  withoutCopies,
+  type Candidate,
+  type RemoteRecording,
+} from './sessions.ts';
+import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './uploads.ts';
+import { formatTime, parseRecordingId } from '../store/key.ts';
 import type { ReadableStore, StoredRecording } from '../store/store.ts';
 
 export interface CatalogPage {
   /** Newest first, or in the requested order. May have fewer than `limit` entries although `next` is set. */
   readonly recordings: readonly Recording[];
-  /**
-   * Cursor of the next page: the id of a recording within the scope, or a position in a list with another sort order.
-   */
+  /** Cursor of the next page: the position of a recording within the scope. */
   readonly next?: string;
 }
 
@@ -73,11 +70,8 @@ export interface Catalog {
   shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]>;
   /** Returns the most recent listing of the store. */
   stored(): Promise<readonly StoredRecording[]>;
-  /**
-   * Lists the store in advance, so that the first request is fast. With `scopes`, also reads the marks that determine
-   * the access of viewers.
-   */
-  prepare(options: { readonly scopes: boolean; readonly log: Pick<Logger, 'warn'> }): void;
+  /** Lists the store in advance, so that the first request is fast. */
+  prepare(log: Pick<Logger, 'warn'>): void;
   /** Called when this process has added a recording to the store. */
   changed(): void;
 }
@@ -112,7 +106,7 @@ class StoreCatalog implements Catalog {
   readonly #options: CatalogOptions;
   readonly #describe: Describe;
   readonly #listings: Listings;
-  readonly #unindexed: IndexedListOptions;
+  readonly #index: IndexOptions;
 
   constructor(options: CatalogOptions) {
     const { store } = options;
@@ -124,7 +118,7 @@ class StoreCatalog implements Catalog {
       describe: this.#describe,
       onChanged: (ids) => options.index?.()?.changed(ids),
     });
-    this.#unindexed = {
+    this.#index = {
       readScopes: createCandidateScopes(),
       version: (stored) => storedVersion(store, stored),
     };
@@ -133,21 +127,25 @@ class StoreCatalog implements Catalog {
   async list(query: CatalogQuery, scope: Scope = 'everything'): Promise<CatalogPage> {
     const state = await this.#indexed(scope);
     const { sort = 'newest' } = query;
-    if (sort !== 'newest') {
-      if (state !== undefined) return listSorted(state, { ...query, sort }, scope, this.#unindexed);
-      const hasIndex = this.#options.index?.() !== undefined;
-      throw new TailcastError(
-        'USAGE',
-        hasIndex
-          ? `sort=${sort} takes the search index, which is being built: ask again later, or for the newest`
-          : `sort=${sort} takes a search index, which this recorder does not keep: start it with --search true, or ask for the newest`,
-      );
+    const ask = askOf(query, scope);
+    const begin = query.cursor === undefined ? undefined : parseCursor(query.cursor);
+    if (state !== undefined && ask !== undefined) {
+      const read = await unindexedRows(state.unindexed, { ...query, sort }, begin);
+      const rows = indexRows(state, { ...ask, sort }, begin, scope, this.#index);
+      const page = readPage(query, sort, read, rows);
+      if (sort !== 'newest') return page;
+      const found = await page.catch(unlessBusy);
+      if (found !== undefined) return found;
     }
-    const found =
-      state === undefined
-        ? undefined
-        : await listIndexed(state, query, scope, this.#unindexed).catch(unlessBusy);
-    return found ?? scan(await this.#named(query, scope), query);
+    if (sort !== 'newest') {
+      const reason =
+        state === undefined
+          ? 'takes the index, which is not ready: ask again later, or for the newest'
+          : 'takes names that are not empty';
+      throw new TailcastError('USAGE', `sort=${sort} ${reason}`);
+    }
+    const uploads = await this.#uploads(scope);
+    return readPage(query, sort, describeAhead(sessionsOf(uploads, rangeOf(query, begin))), noRows());
   }
 
   async find(id: string, scope: Scope = 'everything'): Promise<CatalogEntry | undefined> {
@@ -157,7 +155,7 @@ class StoreCatalog implements Catalog {
       const visible = await this.#candidateWithin(id, scope);
       return visible === undefined ? undefined : describeCandidate(visible);
     }
-    const known = await this.#candidateOfId(id);
+    const known = await sessionWith(await this.#uploads(scope), id);
     if (known !== undefined) return describeCandidate(known);
     // The recording is newer than the listing.
     const hasSidecar = (await this.#options.store.stat(key, 'sidecar')) !== undefined;
@@ -166,12 +164,12 @@ class StoreCatalog implements Catalog {
 
   async shown(ids: readonly string[], scope: Scope): Promise<readonly (Recording | undefined)[]> {
     const state = await this.#indexed(scope);
+    const uploads = state ?? (await this.#uploads(scope));
     const candidateOf = async (id: string): Promise<Candidate | undefined> => {
-      if (state === undefined)
-        return scope === 'everything' ? this.#candidateOfId(id) : this.#candidateWithin(id, scope);
-      return state.covered.has(id)
-        ? state.unindexed.find((candidate) => candidate.id === id)
-        : storedSession(state.listing, id, scope);
+      if (!('covered' in uploads)) return sessionWith(uploads, id);
+      return uploads.covered.has(id)
+        ? uploads.unindexed.find((candidate) => candidate.id === id)
+        : storedSession(uploads.uploads, id, scope);
     };
     return Promise.all(
       ids.map(async (id) => {
@@ -183,16 +181,12 @@ class StoreCatalog implements Catalog {
   }
 
   async stored(): Promise<readonly StoredRecording[]> {
-    return (await this.#listings.recent()).stored;
+    return (await this.#listings.recent()).all;
   }
 
-  prepare({ scopes: wantsScopes, log }: Parameters<Catalog['prepare']>[0]): void {
+  prepare(log: Pick<Logger, 'warn'>): void {
     this.#listings
       .prepare()
-      .then(async ({ scopes }) => {
-        // With an index, the marks come from the index.
-        if (wantsScopes && this.#options.index === undefined) await scopes();
-      })
       .catch((error: unknown) => log.warn({ error: errorText(error) }, 'recordings could not be listed'));
   }
 
@@ -208,7 +202,7 @@ class StoreCatalog implements Catalog {
     // neither.
     const live = this.#live('everything');
     const listing = await this.#listings.recent();
-    return outsideIndex(index, live, listing, scope, this.#unindexed);
+    return outsideIndex(index, live, listing, scope, this.#index);
   }
 
   #live(scope: Scope): readonly Candidate[] {
@@ -218,48 +212,25 @@ class StoreCatalog implements Catalog {
       .map((recording) => liveCandidate(store, recording));
   }
 
-  /** Returns the candidates of one page plus one more, newest first, each session once. */
-  async #named(query: CatalogQuery, scope: Scope): Promise<readonly Candidate[]> {
+  /** Returns all uploads within the scope. */
+  async #uploads(scope: Scope): Promise<MergedUploads> {
     // NOTE: live recordings come first. A recording that moves into the store meanwhile appears in both lists, and
     // never in neither.
     const live = this.#live(scope);
     const listing = await this.#listings.recent();
-    const range = { ...rangeOf(query), limit: MAX_SCANNED + 1 };
-    if (scope !== 'everything') {
-      const visible = await visibleUploads(await listing.scopes(), scope);
-      return namedSessions(visible, await additionalUploads(live, visible.byMark), range);
-    }
-    const { stored: all, candidate, byMark, remote } = listing;
-    const unindexed = await (live.length === 0
-      ? listing.additional()
-      : additionalUploads(withoutCopies(live, remote), byMark));
-    return namedSessions({ all, candidate, byMark }, unindexed, range);
+    if (scope === 'everything') return mergeUploads(withoutCopies(live, listing.remote), listing);
+    const all = await (await listing.scopes()).within(scope);
+    return mergeUploads(live, { all, candidate: (upload) => upload, byMark: await uploadsByMark(all) });
   }
 
-  /**
-   * Finds the session of which `id` names an upload, without a scope. Most requests to large stores use this function.
-   */
-  async #candidateOfId(id: string): Promise<Candidate | undefined> {
-    const live = this.#live('everything');
-    const listing = await this.#listings.recent();
-    const hasId = (candidate: Candidate): boolean => candidate.id === id;
-    const named = live.find(hasId) ?? listing.find(id) ?? listing.remote.find(hasId);
-    return sessionWith(named, live, listing.byMark);
-  }
-
-  /** Finds the same within a scope. Hidden and missing recordings give the same result. */
+  /** Finds a session within a scope. Hidden and missing recordings give the same result. */
   async #candidateWithin(id: string, scope: readonly string[]): Promise<Candidate | undefined> {
     const state = await this.#indexed(scope);
     const isVisible = state === undefined ? undefined : await isFound(state, id, scope).catch(unlessBusy);
-    if (state === undefined || isVisible === undefined) {
-      const live = this.#live(scope);
-      const visible = await visibleUploads(await (await this.#listings.recent()).scopes(), scope);
-      const named = live.find((candidate) => candidate.id === id) ?? findNamed(visible.all, id);
-      return sessionWith(named, live, visible.byMark);
-    }
+    if (state === undefined || isVisible === undefined) return sessionWith(await this.#uploads(scope), id);
     const unindexed = state.unindexed.find((session) => isNamed(session, id));
     if (unindexed !== undefined || !isVisible || state.covered.has(id)) return unindexed;
-    return storedSession(state.listing, id, scope);
+    return storedSession(state.uploads, id, scope);
   }
 }
 
@@ -269,29 +240,113 @@ function unlessBusy(error: unknown): undefined {
   throw error;
 }
 
-/**
- * Describes candidates until the page is full.
- *
- * @param all newest first, one more than the maximum if there are more
- */
-async function scan(all: readonly Candidate[], query: CatalogQuery): Promise<CatalogPage> {
-  const recordings: Recording[] = [];
-  const scannable = all.slice(0, MAX_SCANNED);
-  for (let start = 0; start < scannable.length; start += SCAN_BATCH) {
-    const batch = scannable.slice(start, start + SCAN_BATCH);
-    const described = await Promise.all(batch.map(describeCandidate));
-    for (const [index, entry] of described.entries()) {
-      if (entry === undefined || !matches(entry.recording, query)) continue;
-      recordings.push(entry.recording);
-      const isLast = start + index + 1 >= all.length;
-      if (recordings.length >= query.limit)
-        return isLast ? { recordings } : { recordings, next: entry.recording.id };
-    }
+const POSITION = z.strictObject({ order: z.string(), value: z.number().exactOptional() });
+
+/** @throws TailcastError `USAGE` for an invalid position */
+function parseCursor(cursor: string): ListPosition {
+  const position = POSITION.safeParse(jsonOrUndefined(cursor)).data;
+  if (position === undefined) throw new TailcastError('USAGE', 'the cursor does not belong to this list');
+  return position;
+}
+
+/** Returns the range of a page of the newest recordings. */
+function rangeOf(
+  { from, to }: CatalogQuery,
+  begin: ListPosition | undefined,
+): { readonly before?: string; readonly from?: string } {
+  const [before] = [
+    ...(to === undefined ? [] : [formatTime(to)]),
+    ...(begin === undefined ? [] : [begin.order]),
+  ].toSorted();
+  return {
+    ...(before === undefined ? {} : { before }),
+    ...(from === undefined ? {} : { from: formatTime(from) }),
+  };
+}
+
+/** Returns sessions that are read in addition to the index, in the order of the list. */
+async function unindexedRows(
+  sessions: readonly Candidate[],
+  query: CatalogQuery & { readonly sort: ListSort },
+  begin: ListPosition | undefined,
+): Promise<AsyncIterable<ListedRow>> {
+  const { sort } = query;
+  const { before, from = '' } = rangeOf(query, sort === 'newest' ? begin : undefined);
+  const wanted = sessions.filter(({ order }) => order >= from && (before === undefined || order < before));
+  if (sort === 'newest') return describeAhead(wanted);
+  const rows: ListedRow[] = [];
+  for await (const row of describeAhead(wanted)) {
+    const recording = await row.recording();
+    if (recording === undefined) continue;
+    const value = sort === 'longest' ? recording.durationSeconds : recording.bytes;
+    const at = positionOf(sort, row.at.order, value);
+    if (begin === undefined || compare(sort, at, begin) > 0) rows.push({ at, recording: row.recording });
   }
-  const scanned = all[MAX_SCANNED - 1];
-  return scanned === undefined || all.length <= MAX_SCANNED
-    ? { recordings }
-    : { recordings, next: scanned.id };
+  return fromRows(rows.toSorted((left, right) => compare(sort, left.at, right.at)));
+}
+
+/** Describes sessions in batches. */
+async function* describeAhead(
+  sessions: Iterable<Candidate> | AsyncIterable<Candidate>,
+): AsyncGenerator<ListedRow> {
+  let batch: ListedRow[] = [];
+  for await (const session of sessions) {
+    const described = describeCandidate(session);
+    // The consumer reads the error.
+    described.catch(() => undefined);
+    const recording = async (): Promise<Recording | undefined> => (await described)?.recording;
+    batch.push({ at: { order: session.order }, recording });
+    if (batch.length < SCAN_BATCH) continue;
+    yield* batch;
+    batch = [];
+  }
+  yield* batch;
+}
+
+async function* fromRows(rows: readonly ListedRow[]): AsyncGenerator<ListedRow> {
+  yield* rows;
+}
+
+function noRows(): AsyncGenerator<ListedRow> {
+  return fromRows([]);
+}
+
+/** Merges two sorted lists into a page. */
+async function readPage(
+  query: CatalogQuery,
+  sort: ListSort,
+  read: AsyncIterable<ListedRow>,
+  rows: AsyncIterable<ListedRow>,
+): Promise<CatalogPage> {
+  const found: { readonly at: ListPosition; readonly recording: Recording }[] = [];
+  const [left, right] = [read[Symbol.asyncIterator](), rows[Symbol.asyncIterator]()];
+  let [first, second] = [await left.next(), await right.next()];
+  let last: ListPosition | undefined;
+  for (let scanned = 0; found.length <= query.limit; scanned += 1) {
+    const isFirst =
+      second.done === true || (first.done !== true && compare(sort, first.value.at, second.value.at) < 0);
+    const next = isFirst ? first : second;
+    if (next.done === true) return { recordings: found.map(({ recording }) => recording) };
+    if (scanned === MAX_SCANNED && last !== undefined)
+      return { recordings: found.map(({ recording }) => recording), next: JSON.stringify(last) };
+    last = next.value.at;
+    const recording = await next.value.recording();
+    if (recording !== undefined && matches(recording, query)) found.push({ at: last, recording });
+    if (isFirst) first = await left.next();
+    else second = await right.next();
+  }
+  const page = found.slice(0, query.limit);
+  return { recordings: page.map(({ recording }) => recording), next: JSON.stringify(page.at(-1)?.at) };
+}
+
+/** Returns a negative number if the left position comes first. */
+function compare(sort: ListSort, left: ListPosition, right: ListPosition): number {
+  if (left.value !== right.value) {
+    if (left.value === undefined) return 1;
+    return right.value === undefined ? -1 : right.value - left.value;
+  }
+  if (left.order === right.order) return 0;
+  return left.order < right.order === (sort === 'oldest') ? -1 : 1;
 }
 
 /**

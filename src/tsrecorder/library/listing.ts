@@ -1,38 +1,28 @@
 /**
- * Listings of the store and of other recorders. A listing is renewed when it is too old, and reused if nothing changed.
+ * The scan of a catalogue: what the store and other recorders contain at one moment. A scan is repeated when it is too
+ * old, and reused if nothing changed.
  */
 import { createLoopTurns, sortInTurns, type LoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
+import type { Describe } from './describe-stored.ts';
+import { createScopes, type ScopeIndex } from './scope.ts';
 import {
-  addUpload,
   newestFirst,
   remoteCandidate,
   storedCandidate,
+  uploadsByMark,
   type Candidate,
   type RemoteRecording,
-} from './candidates.ts';
-import type { Describe } from './describe-stored.ts';
-import { arrange, indexOfId, type Arranged } from './newest.ts';
-import { additionalUploads, type AdditionalUploads } from './named-list.ts';
-import { createScopes, type ScopeIndex } from './scope.ts';
+} from './sessions.ts';
+import { indexOfId, newestStored, type ListedUploads } from './uploads.ts';
 import { recordingId } from '../store/key.ts';
 import { isSameObject, type ReadableStore, type StoredRecording } from '../store/store.ts';
 
 /** Contents of the store and of other recorders at one moment. */
-export interface Listing {
-  /** Recordings of the store, newest first. */
-  readonly stored: readonly StoredRecording[];
-  /** Returns the candidate of a stored recording. */
-  readonly candidate: (stored: StoredRecording) => Candidate;
-  /** Finds a stored recording by its id. */
-  find(id: string): Candidate | undefined;
+export interface Listing extends ListedUploads<StoredRecording> {
   /** Recordings that only other recorders have, newest first. */
   readonly remote: readonly Candidate[];
-  /** Uploads of each session with a mark, newest first. */
-  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
-  /** Sessions with recordings of other recorders. Computed at the first call. */
-  readonly additional: () => Promise<AdditionalUploads>;
-  /** Index of recordings by their access marks. Computed at the first call. */
+  /** Index of all recordings by their access marks. Computed at the first call. */
   readonly scopes: () => Promise<ScopeIndex<Candidate>>;
 }
 
@@ -61,9 +51,9 @@ const CHANGED_PAGE = 500;
 
 /** Creates the listings of a store. */
 export function createListings(options: ListingsOptions): Listings {
-  const { store, remote, refreshMs, now } = options;
+  const { store, remote, refreshMs, now, onChanged } = options;
   const readScopes = createCandidateScopes();
-  let arranged: Arranged | undefined;
+  let scanned: readonly StoredRecording[] | undefined;
   let listing: Listing | undefined;
   let last: { readonly at: number; readonly found: Promise<Listing> } | undefined;
 
@@ -72,21 +62,14 @@ export function createListings(options: ListingsOptions): Listings {
     // NOTE: open sessions come first, for the same reason as live sessions of this recorder.
     const open = (await remote?.()) ?? [];
     const stored = await store.list();
-    if (
-      listing !== undefined &&
-      open.length === 0 &&
-      listing.remote.length === 0 &&
-      arranged?.listed === stored
-    )
-      return listing;
+    const isSame = scanned === stored;
+    if (isSame && listing?.remote.length === 0 && open.length === 0) return listing;
     const turns = createLoopTurns();
-    if (arranged?.listed !== stored) {
-      const isFirst = arranged === undefined;
-      const next = await arrange(stored, arranged, turns);
-      if (!isFirst) await reportChanges(next, options.onChanged, turns);
-      arranged = next;
-    }
-    listing = await createListing(arranged, open, options.describe, readScopes, turns);
+    const all =
+      isSame && listing !== undefined ? listing.all : await sortInTurns(stored, newestStored, turns);
+    if (listing !== undefined && all !== listing.all) await reportChanged(listing.all, all, onChanged, turns);
+    scanned = stored;
+    listing = await createListing(all, open, options.describe, readScopes, turns);
     return listing;
   }
 
@@ -121,7 +104,7 @@ export function createCandidateScopes(): (all: readonly Candidate[]) => Promise<
 }
 
 async function createListing(
-  { newest, marked }: Arranged,
+  all: readonly StoredRecording[],
   open: readonly RemoteRecording[],
   describe: Describe,
   readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>,
@@ -129,30 +112,22 @@ async function createListing(
 ): Promise<Listing> {
   const candidate = (stored: StoredRecording): Candidate => storedCandidate(stored, describe);
   const remote = open
-    .filter(({ key }) => indexOfId(newest, recordingId(key)) < 0)
+    .filter(({ key }) => indexOfId(all, recordingId(key)) < 0)
     .map(remoteCandidate)
     .toSorted(newestFirst);
-  const byMark = await uploadsOf(marked.map(candidate), remote, turns);
-  let additional: Promise<AdditionalUploads> | undefined;
+  const marked: Candidate[] = remote.filter(({ mark }) => mark !== undefined);
+  for (const stored of all) {
+    if (turns.isDue()) await turns.turn();
+    if (stored.sessionMark !== undefined) marked.push(candidate(stored));
+  }
   let scopes: Promise<ScopeIndex<Candidate>> | undefined;
   return {
-    stored: newest,
+    all,
     candidate,
-    find(id) {
-      const stored = newest[indexOfId(newest, id)];
-      return stored === undefined ? undefined : candidate(stored);
-    },
     remote,
-    byMark,
-    additional() {
-      additional ??= additionalUploads(remote, byMark).catch((error: unknown) => {
-        additional = undefined;
-        throw error;
-      });
-      return additional;
-    },
+    byMark: await uploadsByMark(await sortInTurns(marked, newestFirst, turns), turns),
     scopes() {
-      scopes ??= allOf(newest, remote, candidate)
+      scopes ??= candidatesOf(all, remote, candidate)
         .then(readScopes)
         .catch((error: unknown) => {
           scopes = undefined;
@@ -164,64 +139,53 @@ async function createListing(
 }
 
 /** Returns all candidates, newest first. */
-async function allOf(
-  newest: readonly StoredRecording[],
+async function candidatesOf(
+  stored: readonly StoredRecording[],
   remote: readonly Candidate[],
   candidate: Listing['candidate'],
 ): Promise<readonly Candidate[]> {
   const turns = createLoopTurns();
   const all: Candidate[] = [...remote];
-  for (const stored of newest) {
+  for (const recording of stored) {
     if (turns.isDue()) await turns.turn();
-    all.push(candidate(stored));
+    all.push(candidate(recording));
   }
   return remote.length === 0 ? all : sortInTurns(all, newestFirst, turns);
 }
 
-/** Groups the uploads of each session with a mark, newest first. */
-async function uploadsOf(
-  marked: readonly Candidate[],
-  remote: readonly Candidate[],
-  turns: LoopTurns,
-): Promise<ReadonlyMap<string, readonly Candidate[]>> {
-  const sessions = new Map<string, Candidate[]>();
-  const uploads = [...marked, ...remote.filter(({ mark }) => mark !== undefined)];
-  for (const upload of await sortInTurns(uploads, newestFirst, turns)) {
-    if (turns.isDue()) await turns.turn();
-    addUpload(sessions, upload);
-  }
-  return sessions;
-}
-
-async function reportChanges(
-  { added, removed }: Arranged,
-  onChanged: (ids: readonly string[]) => void,
+/** Reports the ids of recordings that are new or changed. Both lists are newest first. */
+async function reportChanged(
+  before: readonly StoredRecording[],
+  now: readonly StoredRecording[],
+  report: (ids: readonly string[]) => void,
   turns: LoopTurns,
 ): Promise<void> {
-  if (added.length === 0) return;
-  const before = new Map<string, StoredRecording>();
-  for (const recording of removed) {
-    if (turns.isDue()) await turns.turn();
-    before.set(recordingId(recording.key), recording);
-  }
   let ids: string[] = [];
-  for (const recording of added) {
-    const id = recordingId(recording.key);
-    const known = before.get(id);
-    if (known === undefined || !isSame(known, recording)) ids.push(id);
+  let at = 0;
+  for (const recording of now) {
     if (turns.isDue()) await turns.turn();
+    let known = before[at];
+    for (; known !== undefined && newestStored(known, recording) < 0; known = before[at]) at += 1;
+    if (known !== undefined && isSame(known, recording)) {
+      at += 1;
+      continue;
+    }
+    ids.push(recordingId(recording.key));
     if (ids.length < CHANGED_PAGE) continue;
-    onChanged(ids);
+    report(ids);
     ids = [];
     await turns.turn();
   }
-  if (ids.length > 0) onChanged(ids);
+  if (ids.length > 0) report(ids);
 }
 
 function isSame(left: StoredRecording, right: StoredRecording): boolean {
   return (
-    left.hasSidecar === right.hasSidecar &&
-    left.sessionMark === right.sessionMark &&
-    isSameObject(left.stat, right.stat)
+    left === right ||
+    (left.key.time === right.key.time &&
+      left.key.nodeId === right.key.nodeId &&
+      left.hasSidecar === right.hasSidecar &&
+      left.sessionMark === right.sessionMark &&
+      isSameObject(left.stat, right.stat))
   );
 }

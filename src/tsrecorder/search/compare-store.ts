@@ -1,7 +1,7 @@
 /** Compares store and index in steps, so that uploads continue while a million recordings are compared. */
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
 import { listedVersion } from '../library/describe-stored.ts';
-import { indexOfId, newestStored } from '../library/newest.ts';
+import { indexOfId, newestStored } from '../library/uploads.ts';
 import type { StoredRecording } from '../store/store.ts';
 import type { IndexClient } from './index-client.ts';
 import { indexedPages } from './indexed-ids.ts';
@@ -26,18 +26,16 @@ export async function compareWithStore(
   /** 1 for each listed recording whose version is in the index. */
   const isIndexed = new Uint8Array(newest.length);
   const unlisted: string[] = [];
-  let at = 0;
   for await (const page of indexedPages(index, 'ids')) {
     signal.throwIfAborted();
     for (const { id, version } of page) {
       if (turns.isDue()) await turns.turn();
-      const found = indexOfId(newest, id, at);
+      const found = indexOfId(newest, id);
       const recording = newest[found];
       if (recording === undefined) {
         unlisted.push(id);
         continue;
       }
-      at = found;
       if (version.endsWith(revision) && isOf(version, listedVersion(recording))) isIndexed[found] = 1;
     }
   }

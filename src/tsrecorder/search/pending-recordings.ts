@@ -2,7 +2,7 @@
  * Recordings whose current version is not in the index: the rest of the last comparison, which may be a million, and
  * later or current ones. A recording in both groups counts twice, which only makes a list read it from the store.
  */
-import { indexOfId } from '../library/newest.ts';
+import { indexOfId } from '../library/uploads.ts';
 import type { PendingIds } from '../library/session-index.ts';
 import { recordingId } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';

@@ -6,7 +6,7 @@ import type { Catalog } from '../library/catalog.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { castBytes } from '../library/replay.ts';
 import { recordingId } from '../store/key.ts';
-import { indexOfId, newestStored } from '../library/newest.ts';
+import { indexOfId, newestStored } from '../library/uploads.ts';
 import type { PendingIds } from '../library/session-index.ts';
 import type { StoredRecording } from '../store/store.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
@@ -101,12 +101,9 @@ async function heldAgainst(
   for await (const page of indexedPages(index, 'versions')) for (const { id } of page) indexed.push(id);
   const newest = await sortInTurns(await catalog.stored(), newestStored, turns);
   const unlisted: string[] = [];
-  let near = 0;
   for (const id of indexed) {
     if (turns.isDue()) await turns.turn();
-    const at = indexOfId(newest, id, near);
-    if (at < 0) unlisted.push(id);
-    else near = at;
+    if (indexOfId(newest, id) < 0) unlisted.push(id);
   }
   return { newest, unlisted };
 }

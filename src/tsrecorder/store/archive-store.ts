@@ -87,13 +87,13 @@ export function createArchiveStore(
   });
   const forget = (key: RecordingKey): void => {
     known.forget(key);
-    listing.changed(key);
+    listing.changed();
   };
 
   async function examine(key: RecordingKey, kind: ArchivedKind, stored: ObjectStat): Promise<Known> {
     const found = { stored, ...(await readTable(store, keys, key, kind, stored.bytes)) };
     known.keep(key, kind, found);
-    listing.changed(key);
+    listing.changed();
     return found;
   }
 

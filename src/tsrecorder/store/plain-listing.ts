@@ -1,17 +1,17 @@
 /**
  * The list of an archive store. The store below it lists compressed sizes; the uncompressed size of a recording is
- * added once it was read. Unchanged recordings and lists keep their object identity.
+ * added once it was read. A list without changes is the same array.
  */
-import { compareLists, createLoopTurns, type LoopTurns } from '../../async/loop-turns.ts';
+import { createLoopTurns } from '../../async/loop-turns.ts';
 import { createSequence, createSharedStep } from '../../async/sequence.ts';
 import type { RecordingKey } from './key.ts';
-import { isSameObject, type ObjectStat, type StoredRecording } from './store.ts';
+import type { ObjectStat, StoredRecording } from './store.ts';
 
 /** Lister of an archive store. */
 export interface PlainListing {
   list(): Promise<readonly StoredRecording[]>;
-  /** Reports that the known size of a recording changed. */
-  changed(key: RecordingKey): void;
+  /** Reports that a known size changed. */
+  changed(): void;
 }
 
 export interface PlainListingOptions {
@@ -21,75 +21,35 @@ export interface PlainListingOptions {
 }
 
 export function createPlainListing({ list, known }: PlainListingOptions): PlainListing {
-  let stored: readonly StoredRecording[] = [];
+  let stored: readonly StoredRecording[] | undefined;
   let plain: readonly StoredRecording[] = [];
-  /** Times of recordings whose size changed since the last list. */
-  let changed = new Set<string>();
-
-  function plainOf(recording: StoredRecording): StoredRecording {
-    if (recording.stat === undefined) return recording;
-    const { stat, ...rest } = recording;
-    const found = known(recording.key, stat);
-    return found === undefined ? rest : { ...rest, stat: found };
-  }
-
-  function again(recording: StoredRecording, before: StoredRecording | undefined): StoredRecording {
-    const now = plainOf(recording);
-    return before !== undefined && isSameObject(before.stat, now.stat) ? before : now;
-  }
+  let isChanged = false;
+  let hasSizes = false;
 
   async function listAgain(): Promise<readonly StoredRecording[]> {
     const listed = await list();
-    if (listed === stored && changed.size === 0) return plain;
+    if (listed === stored && !(isChanged && hasSizes)) return plain;
     const turns = createLoopTurns();
     // NOTE: later changes belong to the next list.
-    const isChanged = changed;
-    changed = new Set();
-    plain = (await hasSizes(listed, turns)) ? await plainList(listed, isChanged, turns) : listed;
-    stored = listed;
-    return plain;
-  }
-
-  async function plainList(
-    listed: readonly StoredRecording[],
-    isChanged: ReadonlySet<string>,
-    turns: LoopTurns,
-  ): Promise<readonly StoredRecording[]> {
-    const gone = new Set((await compareLists(stored, listed, turns)).removed);
+    isChanged = false;
+    hasSizes = false;
     const all: StoredRecording[] = [];
-    let isSame = stored === listed;
-    let at = 0;
     for (const recording of listed) {
       if (turns.isDue()) await turns.turn();
-      at = skip(stored, gone, at);
-      const known = stored[at] === recording ? plain[at] : undefined;
-      if (known !== undefined) at += 1;
-      const isKept = known !== undefined && !isChanged.has(recording.key.time);
-      const now = isKept ? known : again(recording, known);
-      isSame &&= now === known;
-      all.push(now);
+      const { stat, ...rest } = recording;
+      hasSizes ||= stat !== undefined;
+      const found = stat === undefined ? undefined : known(recording.key, stat);
+      all.push(stat === undefined ? recording : found === undefined ? rest : { ...rest, stat: found });
     }
-    return isSame ? plain : all;
+    stored = listed;
+    plain = all;
+    return plain;
   }
 
   return {
     list: createSharedStep(createSequence(), listAgain),
-    changed: (key) => void changed.add(key.time),
+    changed() {
+      isChanged = true;
+    },
   };
-}
-
-/** Returns the index of the first recording from `at` on that still exists. */
-function skip(list: readonly StoredRecording[], gone: ReadonlySet<StoredRecording>, at: number): number {
-  let next = at;
-  if (gone.size > 0)
-    for (let item = list[next]; item !== undefined && gone.has(item); item = list[next]) next += 1;
-  return next;
-}
-
-async function hasSizes(listed: readonly StoredRecording[], turns: LoopTurns): Promise<boolean> {
-  for (const { stat } of listed) {
-    if (stat !== undefined) return true;
-    if (turns.isDue()) await turns.turn();
-  }
-  return false;
 }

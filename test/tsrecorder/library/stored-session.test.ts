@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { Candidate } from '../../../src/tsrecorder/library/candidates.ts';
-import { storedSession } from '../../../src/tsrecorder/library/indexed-list.ts';
-import type { Listing } from '../../../src/tsrecorder/library/listing.ts';
+import type { Candidate } from '../../../src/tsrecorder/library/sessions.ts';
+import { storedSession } from '../../../src/tsrecorder/library/index-rows.ts';
+import type { MergedUploads } from '../../../src/tsrecorder/library/uploads.ts';
 import { parseRecordingId } from '../../../src/tsrecorder/store/key.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 
@@ -9,7 +9,7 @@ const ID = 'nA_2026-02-03T04:05:06Z';
 const SCOPE = ['user:alice@example.com'];
 
 /** A store with one recording in this state; undefined: it was removed after the listing. */
-function listingOf(state: Recording['state'] | undefined): Listing {
+function uploadsWith(state: Recording['state'] | undefined): MergedUploads {
   const recording = { id: ID, state, source: { user: 'alice@example.com', tags: [] } };
   const candidate = {
     key: parseRecordingId(ID),
@@ -20,10 +20,7 @@ function listingOf(state: Recording['state'] | undefined): Listing {
     stored: undefined,
     others: [],
   } as unknown as Candidate;
-  return {
-    find: (id) => (id === ID ? candidate : undefined),
-    byMark: new Map(),
-  } as Partial<Listing> as Listing;
+  return { find: (id) => (id === ID ? candidate : undefined), ofMark: () => [], after: () => [candidate] };
 }
 
 describe('the session of an upload, for somebody who may see some', () => {
@@ -32,9 +29,9 @@ describe('the session of an upload, for somebody who may see some', () => {
     ['damaged', undefined],
     [undefined, undefined],
   ] as const)('that is %s is %s', async (state, id) => {
-    const listing = listingOf(state);
-    expect((await storedSession(listing, ID, SCOPE))?.id).toBe(id);
-    expect((await storedSession(listing, ID, ['user:bob@example.com']))?.id).toBeUndefined();
-    expect((await storedSession(listing, ID, 'everything'))?.id).toBe(ID);
+    const uploads = uploadsWith(state);
+    expect((await storedSession(uploads, ID, SCOPE))?.id).toBe(id);
+    expect((await storedSession(uploads, ID, ['user:bob@example.com']))?.id).toBeUndefined();
+    expect((await storedSession(uploads, ID, 'everything'))?.id).toBe(ID);
   });
 });

@@ -8,7 +8,7 @@ import type { RuleMatch, WatchedRule } from '../../../search/match.ts';
 import { printQuery, type Query } from '../../../search/query.ts';
 import type { Hit } from '../../../search/search-index.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
-import { termsOf } from '../../library/indexed-list.ts';
+import { termsOf } from '../../library/index-rows.ts';
 import { isWithin, marksOf } from '../../library/scope.ts';
 import { alertIdOf, ruleIdOf, type Alert } from './alert.ts';
 import { AlertJournal } from './alert-journal.ts';

@@ -1,23 +1,25 @@
-/**
- * Compares pages with sorting, joining and cutting the complete list, for random names, sessions, pages and changes.
- */
+/** The sessions of a page are those of all uploads, sorted and joined: over random names, sessions, pages and changes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createLoopTurns } from '../../../src/async/loop-turns.ts';
 import {
-  groupSessions,
+  createPartFinder,
   newestFirst,
+  sessionOf,
   storedCandidate,
   uploadsByMark,
   withoutCopies,
   type Candidate,
-} from '../../../src/tsrecorder/library/candidates.ts';
+} from '../../../src/tsrecorder/library/sessions.ts';
 import { createCatalog } from '../../../src/tsrecorder/library/catalog.ts';
-import { additionalUploads, namedSessions } from '../../../src/tsrecorder/library/named-list.ts';
-import { arrange, indexOfId, newestStored, type Arranged } from '../../../src/tsrecorder/library/newest.ts';
+import {
+  indexOfId,
+  mergeUploads,
+  newestStored,
+  sessionsOf,
+} from '../../../src/tsrecorder/library/uploads.ts';
 import type { DescribedPart } from '../../../src/tsrecorder/library/join-parts.ts';
 import { sessionMark } from '../../../src/tsrecorder/library/session-part.ts';
-import { formatTime, orderOf, recordingId, recordingKey } from '../../../src/tsrecorder/store/key.ts';
+import { formatTime, recordingId, recordingKey } from '../../../src/tsrecorder/store/key.ts';
 import type { ReadableStore, StoredRecording } from '../../../src/tsrecorder/store/store.ts';
 import type { Recording } from '../../../src/wire/recorder-api/recording.ts';
 import { turnsDuring } from '../../support/loop-turns.ts';
@@ -100,14 +102,15 @@ describe('the sessions of a page', () => {
             return candidateOf({ ...one, sessionMark: there?.sessionMark ?? own });
           });
           const before = to === undefined ? undefined : orderAt(to);
-          const range = { before, from: from === undefined ? '' : orderAt(from), limit };
-          const byMark = uploadsByMark(uploads);
-          const found = await namedSessions(
-            { all: stored, candidate: candidateOf, byMark },
-            await additionalUploads(beside, byMark),
-            range,
-          );
-          const whole = await groupSessions(withoutCopies(beside, uploads).toSorted(newestFirst));
+          const range = { before, from: from === undefined ? '' : orderAt(from) };
+          const byMark = await uploadsByMark(uploads);
+          const merged = mergeUploads(beside, { all: stored, candidate: candidateOf, byMark });
+          const found = (await Array.fromAsync(sessionsOf(merged, range))).slice(0, limit);
+          const sorted = withoutCopies(beside, uploads).toSorted(newestFirst);
+          const known = await uploadsByMark(sorted);
+          const findParts = createPartFinder({ ofMark: (mark) => known.get(mark) ?? [] });
+          const sessions = await Promise.all(sorted.map((upload) => sessionOf(upload, findParts)));
+          const whole = sessions.filter((session) => session !== undefined);
           const within = whole.filter(
             ({ order }) => order >= range.from && (before === undefined || order < before),
           );
@@ -122,47 +125,14 @@ describe('the sessions of a page', () => {
   });
 });
 
-describe('a list that changes', () => {
-  it('is sorted, and says what has come and gone, whatever has', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.array(recordings, { minLength: 1, maxLength: 4 }), async (lists) => {
-        const known = new Map<string, StoredRecording>();
-        let before: Arranged | undefined;
-        for (const list of lists) {
-          // unchanged recordings are the same objects
-          const listed = list.map((made) => {
-            const name = JSON.stringify(made);
-            const there = known.get(name) ?? made;
-            known.set(name, there);
-            return there;
-          });
-          const arranged = await arrange(listed, before, createLoopTurns());
-          expect(arranged.newest.map(({ key }) => orderOf(key))).toEqual(
-            listed
-              .map(({ key }) => orderOf(key))
-              .toSorted()
-              .toReversed(),
-          );
-          expect(new Set(arranged.newest)).toEqual(new Set(listed));
-          expect(new Set(arranged.marked)).toEqual(
-            new Set(listed.filter(({ sessionMark }) => sessionMark !== undefined)),
-          );
-          const there: readonly StoredRecording[] = before?.listed ?? [];
-          expect(new Set(arranged.added)).toEqual(new Set(listed.filter((one) => !there.includes(one))));
-          expect(new Set(arranged.removed)).toEqual(new Set(there.filter((one) => !listed.includes(one))));
-          before = arranged;
-        }
-      }),
-    );
-  });
-
-  it('finds each recording by its name, wherever it begins to look, and nothing else', () => {
+describe('a sorted listing', () => {
+  it('finds each recording by its id, and nothing else', () => {
     fc.assert(
-      fc.property(recordings, recordings, fc.integer({ min: -3, max: 60 }), (all, others, near) => {
+      fc.property(recordings, recordings, (all, others) => {
         const newest = all.toSorted(newestStored);
         for (const { key } of [...all, ...others]) {
           const id = recordingId(key);
-          const found = newest[indexOfId(newest, id, near)];
+          const found = newest[indexOfId(newest, id)];
           expect(found).toBe(all.find((one) => recordingId(one.key) === id));
         }
         for (const id of ['', 'nA', 'nA_', '_2026', 'nA_no time', '/_x'])

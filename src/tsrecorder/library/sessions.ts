@@ -1,4 +1,5 @@
-/** Candidates for a list: uploads and their sessions, identified by name before any content is read. */
+/** Sessions and their uploads, identified by name before any content is read. */
+import { createLoopTurns } from '../../async/loop-turns.ts';
 import { spooledFiles } from './cast-pieces.ts';
 import type { CatalogEntry } from './catalog-entry.ts';
 import { isContinued, joinParts, type DescribedPart } from './join-parts.ts';
@@ -93,23 +94,6 @@ class StoredCandidate implements Candidate {
   }
 }
 
-/**
- * Joins the uploads of each session. The first upload represents the session.
- * @param sorted candidates, newest first
- * @returns sessions in the same order
- */
-export async function groupSessions(sorted: readonly Candidate[]): Promise<readonly Candidate[]> {
-  const uploads = uploadsByMark(sorted);
-  if (uploads.size === 0) return sorted;
-  const findParts = createPartFinder(uploads);
-  const sessions: Candidate[] = [];
-  for (const candidate of sorted) {
-    const session = await sessionOf(candidate, findParts);
-    if (session !== undefined) sessions.push(session);
-  }
-  return sessions;
-}
-
 /** Returns the proven uploads of the session that an upload is assigned to, in the order of the uploads. */
 export type FindParts = (upload: Candidate) => Promise<readonly Candidate[]>;
 
@@ -119,10 +103,14 @@ const MAX_PARTS = 1000;
 const PARTS_BATCH = 32;
 
 /** Returns a function that reads the uploads of each session once. */
-export function createPartFinder(byMark: ReadonlyMap<string, readonly Candidate[]>): FindParts {
+export function createPartFinder({
+  ofMark,
+}: {
+  readonly ofMark: (mark: string) => readonly Candidate[];
+}): FindParts {
   const known = new Map<string, Promise<readonly Candidate[]>>();
   return async ({ mark }) => {
-    const uploads = mark === undefined ? [] : (byMark.get(mark) ?? []);
+    const uploads = mark === undefined ? [] : ofMark(mark);
     if (mark === undefined || uploads.length <= 1 || uploads.length > MAX_PARTS) return [];
     const parts = known.get(mark) ?? provenParts(uploads);
     known.set(mark, parts);
@@ -166,19 +154,21 @@ export function isNamed({ id: own, others }: Candidate, id: string): boolean {
   return own === id || others.some((other) => other.id === id);
 }
 
-/** Groups uploads by session mark, in the given order. */
-export function uploadsByMark(sorted: readonly Candidate[]): ReadonlyMap<string, readonly Candidate[]> {
+/** Groups uploads by session mark, in the given order. Uploads without a mark are omitted. */
+export async function uploadsByMark(
+  sorted: Iterable<Candidate>,
+  turns = createLoopTurns(),
+): Promise<ReadonlyMap<string, readonly Candidate[]>> {
   const sessions = new Map<string, Candidate[]>();
-  for (const candidate of sorted) addUpload(sessions, candidate);
+  for (const upload of sorted) {
+    if (turns.isDue()) await turns.turn();
+    const { mark } = upload;
+    if (mark === undefined) continue;
+    const known = sessions.get(mark);
+    if (known === undefined) sessions.set(mark, [upload]);
+    else known.push(upload);
+  }
   return sessions;
-}
-
-/** Adds an upload to the group of its mark. */
-export function addUpload(sessions: Map<string, Candidate[]>, upload: Candidate): void {
-  if (upload.mark === undefined) return;
-  const known = sessions.get(upload.mark);
-  if (known === undefined) sessions.set(upload.mark, [upload]);
-  else known.push(upload);
 }
 
 /** Describes a session and joins its uploads. Returns undefined if it was removed. */

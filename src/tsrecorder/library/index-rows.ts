@@ -1,47 +1,53 @@
 /**
- * Lists recordings with an index. The index names the matches. Sessions that the index lacks are read directly. The
- * result is the same as without an index.
+ * Rows of an index. The index names the matches. Sessions that are not in the index are read directly. The result is the
+ * same as without an index.
  */
-import { z } from 'zod';
 import type { FieldTerm, Term } from '../../search/query.ts';
-import type { ListAsk, ListedSession } from '../../search/search-index.ts';
+import type { ListAsk, ListedSession, ListPosition, ListSort } from '../../search/search-index.ts';
 import type { ViewerTerm, ViewerTerms } from '../../search/viewer-terms.ts';
 import { decodeRecording, type Recording } from '../../wire/recorder-api/recording.ts';
+import { z } from 'zod';
 import { jsonOrUndefined } from '../../wire/json-value.ts';
-import {
-  createPartFinder,
-  describeCandidate,
-  groupSessions,
-  isNamed,
-  newestFirst,
-  withoutCopies,
-  type Candidate,
-} from './candidates.ts';
-import { matches, type CatalogQuery } from './catalog-query.ts';
+import type { CatalogQuery } from './catalog-query.ts';
 import type { Listing } from './listing.ts';
 import { isWithin, type Scope, type ScopeIndex } from './scope.ts';
 import type { SessionIndex } from './session-index.ts';
-import { formatTime, orderOf, parseRecordingId } from '../store/key.ts';
+import {
+  describeCandidate,
+  isNamed,
+  newestFirst,
+  uploadsByMark,
+  withoutCopies,
+  type Candidate,
+} from './sessions.ts';
+import { mergeUploads, sessionsOf, sessionWith, type MergedUploads } from './uploads.ts';
+import { formatTime } from '../store/key.ts';
 import type { StoredRecording } from '../store/store.ts';
 
 /** Maximum number of recordings that are read in addition to the index. With more, the index has no benefit. */
 const MAX_UNINDEXED = 2000;
-/** Maximum number of index queries for one page. Several are necessary only if many results no longer exist. */
-export const MAX_ASKED = 50;
 
-/** Snapshot of the index and the listings. */
+/** Snapshot of the index and the uploads. */
 export interface IndexedState {
   readonly index: SessionIndex;
-  readonly listing: Listing;
+  /** Uploads of the store and of other recorders. */
+  readonly uploads: MergedUploads;
   /** Sessions within the scope that are read in addition to the index, newest first. */
   readonly unindexed: readonly Candidate[];
   /** Ids of all uploads of sessions that are read in addition to the index, independent of the scope. */
   readonly covered: ReadonlySet<string>;
 }
 
-export interface IndexedListOptions {
+export interface IndexOptions {
   readonly readScopes: (all: readonly Candidate[]) => Promise<ScopeIndex<Candidate>>;
   readonly version: (stored: StoredRecording) => Promise<string | undefined>;
+}
+
+/** A session in a list. */
+export interface ListedRow {
+  readonly at: ListPosition;
+  /** Returns undefined if the recording was removed or is not part of the list. */
+  readonly recording: () => Promise<Recording | undefined>;
 }
 
 /**
@@ -55,69 +61,59 @@ export async function outsideIndex(
   live: readonly Candidate[],
   listing: Listing,
   scope: Scope,
-  { readScopes }: IndexedListOptions,
+  { readScopes }: IndexOptions,
 ): Promise<IndexedState | undefined> {
   const pending = index.pending();
   if (pending === undefined || pending.size + live.length + listing.remote.length > MAX_UNINDEXED)
     return undefined;
-  const named = [...pending].map((id) => listing.find(id)).filter((found) => found !== undefined);
-  const uploads = withoutCopies(live, [...listing.remote, ...named]);
-  const marks = new Set(uploads.map(({ mark }) => mark).filter((mark) => mark !== undefined));
-  const others = [...marks].flatMap((mark) => listing.byMark.get(mark) ?? []);
-  const all = [...new Map([...others, ...uploads].map((upload) => [upload.id, upload])).values()];
+  const uploads = mergeUploads([], listing);
+  const named = [...pending].map((id) => uploads.find(id)).filter((found) => found !== undefined);
+  const few = withoutCopies(live, [...listing.remote, ...named]);
+  const marks = new Set(few.map(({ mark }) => mark).filter((mark) => mark !== undefined));
+  const all = withoutCopies(
+    few,
+    [...marks].flatMap((mark) => uploads.ofMark(mark)),
+  );
   const covered = new Set(all.map(({ id }) => id));
   const sorted = all.toSorted(newestFirst);
   const visible = scope === 'everything' ? sorted : await (await readScopes(sorted)).within(scope);
-  return { index, listing, covered, unindexed: await groupSessions(visible.toSorted(newestFirst)) };
+  return { index, uploads, covered, unindexed: await joinSessions(visible) };
 }
 
-/** Returns a page, or undefined if the query requires a list without the index. */
-export async function listIndexed(
+/** Joins the uploads of each session, newest first. */
+async function joinSessions(uploads: readonly Candidate[]): Promise<readonly Candidate[]> {
+  const all = uploads.toSorted(newestFirst);
+  const byMark = await uploadsByMark(all);
+  return Array.fromAsync(sessionsOf(mergeUploads([], { all, candidate: (upload) => upload, byMark })));
+}
+
+/** Returns the sessions of the index after `begin`, in the order of the list. */
+export async function* indexRows(
   state: IndexedState,
-  query: CatalogQuery,
+  ask: ListAsk & { readonly sort: ListSort },
+  begin: ListPosition | undefined,
   scope: Scope,
-  options: IndexedListOptions,
-): Promise<{ readonly recordings: readonly Recording[]; readonly next?: string } | undefined> {
-  const ask = askOf(query, scope);
-  if (ask === undefined) return undefined;
-  const { from = '', before = '' } = ask;
-  const unindexed = state.unindexed
-    .filter(({ order }) => order >= from && (before === '' || order < before))
-    .toReversed();
-  const found: Recording[] = [];
-  const add = (recording: Recording | undefined): void => {
-    if (recording !== undefined && matches(recording, query)) found.push(recording);
-  };
-  /** Adds the sessions outside the index that are newer than `order`. */
-  const addUnindexed = async (order: string): Promise<void> => {
-    for (
-      let next = unindexed.at(-1);
-      next !== undefined && next.order > order && found.length <= query.limit;
-      next = unindexed.at(-1)
-    ) {
-      unindexed.pop();
-      add((await describeCandidate(next))?.recording);
-    }
-  };
-  let position: string | undefined = before;
-  for (let asked = 0; position !== undefined && found.length <= query.limit; asked += 1) {
-    if (asked === MAX_ASKED) return undefined;
-    const { sessions, more } = await state.index.list({
-      ...ask,
-      before: position,
-      limit: query.limit + 1 - found.length,
-    });
+  options: IndexOptions,
+): AsyncGenerator<ListedRow> {
+  const { sort } = ask;
+  for (let after = begin, isMore = true; isMore;) {
+    const { sessions, more } = await state.index.list({ ...ask, ...positionIn(ask, after) });
     for (const session of sessions) {
-      await addUnindexed(session.order);
-      if (found.length > query.limit) break;
-      add(await recordingOf(state, session, scope, options));
+      after = positionOf(sort, session.order, session.value);
+      yield { at: after, recording: () => recordingOf(state, session, scope, options) };
     }
-    position = more ? sessions.at(-1)?.order : undefined;
+    isMore = more && sessions.length > 0;
   }
-  await addUnindexed('');
-  const recordings = found.slice(0, query.limit);
-  const last = recordings.at(-1);
-  return found.length <= query.limit || last === undefined ? { recordings } : { recordings, next: last.id };
+}
+
+function positionIn({ sort, before = '' }: ListAsk, after: ListPosition | undefined): Partial<ListAsk> {
+  if (after === undefined || sort !== 'newest') return after === undefined ? {} : { after };
+  return { before: before === '' || after.order < before ? after.order : before };
+}
+
+/** Returns the position of a session in a list. */
+export function positionOf(sort: ListSort, order: string, value: number | undefined): ListPosition {
+  return sort === 'newest' || sort === 'oldest' || value === undefined ? { order } : { order, value };
 }
 
 /**
@@ -125,13 +121,11 @@ export async function listIndexed(
  * sessions.
  */
 export async function isFound(
-  { index, listing }: IndexedState,
+  { index, uploads }: IndexedState,
   id: string,
   scope: readonly string[],
 ): Promise<boolean> {
-  const named = listing.find(id);
-  const parts = named === undefined ? [] : await createPartFinder(listing.byMark)(named);
-  const session = parts.some((part) => part.id === id) ? (parts.at(-1)?.id ?? id) : id;
+  const session = (await sessionWith(uploads, id))?.id ?? id;
   const clauses = [[termOf('id', session)]];
   const { sessions } = await index.list({ query: { clauses }, may: termsOf(scope), limit: 1 });
   return sessions.some((found) => found.id === session);
@@ -142,15 +136,15 @@ export async function isFound(
  * recordings.
  */
 export async function storedSession(
-  listing: Listing,
+  uploads: MergedUploads,
   id: string,
   scope: Scope,
 ): Promise<Candidate | undefined> {
-  const named = listing.find(id);
+  if (scope === 'everything') return sessionWith(uploads, id);
+  const named = uploads.find(id);
   if (named === undefined) return undefined;
-  const uploads = named.mark === undefined ? [named] : (listing.byMark.get(named.mark) ?? [named]);
-  const visible = scope === 'everything' ? uploads : await onlyWithin(scope, uploads);
-  const sessions = await groupSessions(visible);
+  const ofSession = named.mark === undefined ? [named] : uploads.ofMark(named.mark);
+  const sessions = await joinSessions(await onlyWithin(scope, ofSession));
   return sessions.find((session) => isNamed(session, id));
 }
 
@@ -169,22 +163,22 @@ async function onlyWithin(scope: Scope, uploads: readonly Candidate[]): Promise<
  * - covered by a read outside the index
  * - outside the scope
  */
-export async function recordingOf(
-  { listing, covered }: IndexedState,
+async function recordingOf(
+  { uploads, covered }: IndexedState,
   { id, version, recording }: ListedSession,
   scope: Scope,
-  options: IndexedListOptions,
+  options: IndexOptions,
 ): Promise<Recording | undefined> {
-  const candidate = listing.find(id);
+  const candidate = uploads.find(id);
   if (candidate === undefined || covered.has(id)) return undefined;
   const { mark, stored } = candidate;
-  const isSingle = mark === undefined || listing.byMark.get(mark)?.length === 1;
+  const isSingle = mark === undefined || uploads.ofMark(mark).length === 1;
   if (isSingle && stored !== undefined && (await options.version(stored)) === version) {
     const known = RECORDING.safeParse(jsonOrUndefined(recording)).data;
     const isVisible = known !== undefined && (scope === 'everything' || known.state !== 'damaged');
     if (isVisible) return isWithin(scope, known) ? known : undefined;
   }
-  const session = await storedSession(listing, id, scope);
+  const session = await storedSession(uploads, id, scope);
   return session?.id === id ? (await describeCandidate(session))?.recording : undefined;
 }
 
@@ -192,7 +186,7 @@ const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== unde
 
 /** Returns the index query, or undefined if the index cannot represent it. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
-  const { node, user, tag, namespace: ns, pod, container, kind, text = '', from, to, limit } = query;
+  const { node, user, tag, namespace: ns, pod, container, kind, text = '', from, to } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
     ['node', node],
     ['user', user],
@@ -207,18 +201,13 @@ export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
   ];
   if (fields.some(([, value]) => value === '')) return undefined;
   const clauses = fields.flatMap(([name, value]) => (value === undefined ? [] : [[termOf(name, value)]]));
-  const after = query.cursor === undefined ? undefined : parseRecordingId(query.cursor);
-  const ends = [
-    ...(to === undefined ? [] : [formatTime(to)]),
-    ...(after === undefined ? [] : [orderOf(after)]),
-  ].toSorted();
   return {
     query: { clauses },
     may: termsOf(scope),
     text: text.toLowerCase(),
     from: from === undefined ? '' : formatTime(from),
-    before: ends[0] ?? '',
-    limit,
+    before: to === undefined ? '' : formatTime(to),
+    limit: query.limit + 1,
   };
 }
 

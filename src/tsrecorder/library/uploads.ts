@@ -1,0 +1,121 @@
+/** Uploads of all sources in one order: running ones, and those in the store or at other recorders. */
+import { createLoopTurns } from '../../async/loop-turns.ts';
+import { createPartFinder, newestFirst, sessionOf, withoutCopies, type Candidate } from './sessions.ts';
+import { newestKeyFirst, orderOf, splitRecordingId, type RecordingKey } from '../store/key.ts';
+import type { StoredRecording } from '../store/store.ts';
+
+/** Sorted uploads of a listing. */
+export interface ListedUploads<T extends { readonly key: RecordingKey }> {
+  /** Newest first. May contain a million uploads, so candidates are created on demand. */
+  readonly all: readonly T[];
+  readonly candidate: (upload: T) => Candidate;
+  /** Uploads of each session with a mark, newest first. */
+  readonly byMark: ReadonlyMap<string, readonly Candidate[]>;
+}
+
+export interface MergedUploads {
+  /** Returns uploads with an order before `before`, newest first. Default: all uploads. */
+  after(before: string | undefined): Iterable<Candidate>;
+  /** Returns the uploads with a session mark, newest first. */
+  ofMark(mark: string): readonly Candidate[];
+  /** Finds an upload by its id. */
+  find(id: string): Candidate | undefined;
+}
+
+/**
+ * Merges uploads with a listing.
+ *
+ * @param few uploads that replace listed uploads with the same id, in any order
+ */
+export function mergeUploads<T extends { readonly key: RecordingKey }>(
+  few: readonly Candidate[],
+  { all, candidate, byMark }: ListedUploads<T>,
+): MergedUploads {
+  const byId = new Map(few.map((upload) => [upload.id, upload]));
+  const sorted = few.toSorted(newestFirst);
+  const startOf = <U extends object>(
+    list: readonly U[],
+    orderAt: (item: U) => string,
+    before: string | undefined,
+  ): number => (before === undefined ? 0 : firstOf(list, (item) => orderAt(item) < before));
+  return {
+    *after(before) {
+      let next = startOf(sorted, ({ order }) => order, before);
+      for (let at = startOf(all, ({ key }) => orderOf(key), before); ; at += 1) {
+        const listed = all[at];
+        const upload = listed === undefined ? undefined : candidate(listed);
+        for (let other = sorted[next]; other !== undefined; other = sorted[next]) {
+          if (upload !== undefined && other.order < upload.order) break;
+          yield other;
+          next += 1;
+        }
+        if (upload === undefined) return;
+        if (!byId.has(upload.id)) yield upload;
+      }
+    },
+    ofMark(mark) {
+      const others = sorted.filter((upload) => upload.mark === mark);
+      const listed = byMark.get(mark) ?? [];
+      return others.length === 0 ? listed : withoutCopies(others, listed).toSorted(newestFirst);
+    },
+    find(id) {
+      const listed = all[indexOfId(all, id)];
+      return byId.get(id) ?? (listed === undefined ? undefined : candidate(listed));
+    },
+  };
+}
+
+/** Returns the sessions with an order from `from` to before `before`, newest first. */
+export async function* sessionsOf(
+  uploads: MergedUploads,
+  { before, from = '' }: { readonly before?: string | undefined; readonly from?: string } = {},
+): AsyncGenerator<Candidate> {
+  const turns = createLoopTurns();
+  const findParts = createPartFinder(uploads);
+  for (const upload of uploads.after(before)) {
+    if (upload.order < from) return;
+    if (turns.isDue()) await turns.turn();
+    const session = await sessionOf(upload, findParts);
+    if (session !== undefined) yield session;
+  }
+}
+
+/** Returns the session of an upload, or undefined for an unknown id. */
+export async function sessionWith(uploads: MergedUploads, id: string): Promise<Candidate | undefined> {
+  const upload = uploads.find(id);
+  if (upload === undefined) return undefined;
+  const findParts = createPartFinder(uploads);
+  const parts = await findParts(upload);
+  const first = parts.some((part) => part.id === id) ? parts.at(-1) : upload;
+  return first === undefined ? undefined : sessionOf(first, findParts);
+}
+
+/** Compares stored recordings for sorting, newest first. */
+export function newestStored(left: StoredRecording, right: StoredRecording): number {
+  return newestKeyFirst(left.key, right.key);
+}
+
+/** Returns the index of an upload, or -1 for an unknown or invalid `id`. @param newest newest first */
+export function indexOfId(newest: readonly { readonly key: RecordingKey }[], id: string): number {
+  const key = splitRecordingId(id);
+  if (key === undefined) return -1;
+  // One time has several spellings.
+  for (let at = firstOf(newest, (other) => newestKeyFirst(other.key, key) >= 0); ; at += 1) {
+    const found = newest[at]?.key;
+    if (found === undefined || newestKeyFirst(found, key) !== 0) return -1;
+    if (found.time === key.time && found.nodeId === key.nodeId) return at;
+  }
+}
+
+/** Returns the index of the first item after the place, or the length. All later items must be after it, too. */
+function firstOf<T extends object>(list: readonly T[], isAfter: (item: T) => boolean): number {
+  let low = 0;
+  let high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const item = list[middle];
+    if (item === undefined || isAfter(item)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
