@@ -26,7 +26,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
   role('gateway', 'check tailscaled, certificate, API server, grants and recorders', GATEWAY_SETTINGS)
     .option('--caller <node>', 'check only the grants of this node (name or tailnet address)')
     .action(async ({ json, caller, ...options }: Record<string, unknown>) => {
-      const { gatewayChecks } = await import('../compose/doctor.ts');
+      const { gatewayChecks } = await import('../compose/doctor-gateway.ts');
       await examine('gateway', json === true, async (signal) => {
         const { GATEWAY_CHECKS } = await import('../compose/gateway-checks.ts');
         const config = readRoleSettings(GATEWAY_SETTINGS, options, context.environment, GATEWAY_CHECKS);
@@ -36,7 +36,7 @@ export function addDoctor(program: Command, context: CommandContext, outcome: { 
     });
   role('recorder', 'check tailscaled, uploaders, the store and the disk', RECORDER_SETTINGS).action(
     async ({ json, ...options }: Record<string, unknown>) => {
-      const { recorderChecks } = await import('../compose/doctor.ts');
+      const { recorderChecks } = await import('../compose/doctor-recorder.ts');
       await examine('recorder', json === true, async (signal) => {
         const { RECORDER_CHECKS } = await import('../compose/recorder-checks.ts');
         const named = withReferenceNames(context.environment);

@@ -1,4 +1,5 @@
 /** Reads a search index like a recorder does, for the doctor. */
+import { existsSync } from 'node:fs';
 import { z } from 'zod';
 import { startIndexClient } from '../tsrecorder/search/index-client.ts';
 import { createSearchServer } from '../tsrecorder/search/opensearch/client.ts';
@@ -12,6 +13,7 @@ import { readServerAccess, type ServerIndex } from '../tsrecorder/search/opensea
  * @throws Error with a sentence if this Node has no SQLite, or the index is damaged
  */
 export async function checkIndexDirectory(directory: string): Promise<boolean> {
+  if (!existsSync(directory)) return false;
   const index = await startIndexClient({ directory, mayWrite: false });
   try {
     return (await index.ask('versions', { after: '', limit: 1 })).length > 0;

@@ -5,7 +5,7 @@ import { openEvidence } from '../tsrecorder/evidence/open-evidence.ts';
 import { resultKind } from '../wire/recorder-api/recording-status.ts';
 import { trustOf } from '../tsrecorder/evidence/trust.ts';
 import type { SessionEvidence } from '../tsrecorder/evidence/session-evidence.ts';
-import type { PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import { keysById, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
 import { createCommits } from '../tsrecorder/intake/commits.ts';
 import { createFinisher, type Finisher } from '../tsrecorder/intake/finisher.ts';
 import type { GroupCommit } from '../tsrecorder/intake/group-commit.ts';
@@ -115,7 +115,7 @@ export async function openIntake(options: SettledOptions, store: RecordingStore)
   const catalog = openCatalog(options, store, { live: () => ingest.live(), shared, listeners, trusted });
   await ingest.recover();
   shared?.start();
-  catalog.prepare({ scopes: options.viewers.length > 0, log });
+  catalog.prepare(log);
   const freeBytes = async (): Promise<number | undefined> => {
     const free = await freeSpaceOf(store, spoolDirectory);
     return listeners.isOverQuota === true ? 0 : free;
@@ -129,7 +129,7 @@ function trustedKeys(
   { recorderKeys = [] }: SettledOptions,
   { key }: SessionEvidence,
 ): ReadonlyMap<string, PublicKey> {
-  return new Map([...recorderKeys, key.public].map((each) => [each.id, each] as const));
+  return keysById([...recorderKeys, key.public]);
 }
 
 function openCatalog(

@@ -51,8 +51,10 @@ export interface RecorderOptions {
   readonly trustedGateways?: readonly string[];
   /** Retention policy. Default: keep everything. */
   readonly retention?: RetentionPolicy;
-  /** Searchable text of recordings. Default: no index. */
+  /** Searchable text of recordings in the catalogue. Default: no catalogue, so that each list scans the store. */
   readonly searchText?: RecorderSearchOptions['text'];
+  /** True if viewers may search. Default: true if there is a catalogue. */
+  readonly isSearchable?: boolean;
   /** Server of the search index. Default: files in the spool. */
   readonly searchServer?: Omit<ServerIndex, 'which' | 'owner'>;
   /** Alert rules for incoming sessions. They need an index. Default: none. */

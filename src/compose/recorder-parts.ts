@@ -132,18 +132,16 @@ async function serve(
     viewers: {
       routes: (app) =>
         addApi(app, {
+          ...parts,
           access,
           hosts,
-          catalog,
           store,
           search: events.search,
-          sessionSearch: search,
-          playIndexes,
+          index: search,
+          isSearchable: options.isSearchable ?? true,
           ownKey: evidence.key.public,
-          trusted: parts.trusted,
           nowMs,
           cursors: createCursors(evidence.key.secret('cursors')),
-          freeBytes,
           log,
           playerDirectory: options.playerDirectory,
         }),

@@ -1,6 +1,7 @@
 /** Builds the recorder role. */
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
 import { Registry, collectDefaultMetrics } from 'prom-client';
 import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
@@ -24,6 +25,8 @@ const START_CHECK_MS = 5000;
 
 /** `tailcast recorder`: runs until the signal, then completes pending work within its grace period. */
 export async function runRecorder(config: RecorderConfig, context: CommandContext): Promise<void> {
+  if (config.searchUrl === undefined && !isBuiltin('node:sqlite'))
+    throw new TailcastError('CONFIG_INVALID', 'the recorder needs a Node with node:sqlite for its catalogue');
   const log = createLogger({ level: config.logLevel });
   collectEarly(true);
   const registry = new Registry();
@@ -110,7 +113,8 @@ export async function startRecorder(
       viewers,
       trustedGateways,
       eventLayout: config.eventLayout,
-      ...(config.search ? { searchText: config.searchText } : {}),
+      searchText: config.search ? config.searchText : 'off',
+      isSearchable: config.search,
       ...(server === undefined ? {} : { searchServer: server }),
       ...alerts,
       retention: {

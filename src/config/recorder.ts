@@ -116,7 +116,7 @@ export const RECORDER_SETTINGS = {
     'file with public evidence keys (PEM) of the other recorders of the store; the recorder trusts only these keys and its own',
     '<file>',
   ),
-  search: setting('build a search index of names and screen text', flag, false),
+  search: setting('let viewers search names and screen text', flag, false),
   searchText: setting(
     'indexed text in addition to names: all screen text, commands, or off',
     oneOf('off', 'commands', 'all'),

@@ -3,7 +3,7 @@ import { errorText } from '../errors.ts';
 import { failed, ok, skipped, type Check } from './checks.ts';
 
 export interface SearchFacts {
-  /** Location of the index for messages; undefined if search is disabled. */
+  /** Location of the index for messages; undefined if no spool directory is known. */
   readonly place: string | undefined;
   /** Reads the index like the recorder does. @returns true if it has content */
   readonly read: (place: string) => Promise<boolean>;
@@ -20,7 +20,7 @@ export function searchCheck({ place, read, remedy = FILES }: SearchFacts): Check
     title: 'search index',
     remedy,
     async run() {
-      if (place === undefined) return skipped('off; enable it with --search true');
+      if (place === undefined) return skipped('no spool directory is named');
       try {
         return ok((await read(place)) ? `${place} is readable` : `${place} has no session yet`);
       } catch (error) {

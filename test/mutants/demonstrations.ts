@@ -112,7 +112,7 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
     rule: 'The recorder applies viewer rules before matching, counting and paging. Cursors are sealed.',
     checks: [
       {
-        file: 'src/tsrecorder/serving/api.ts',
+        file: 'src/tsrecorder/serving/api-lists.ts',
         find: 'catalog.list(query, access.scope(viewer))',
         replace: "catalog.list(query, 'everything')",
         testFile: 'test/attack/viewers.test.ts',

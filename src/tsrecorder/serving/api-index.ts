@@ -25,14 +25,14 @@ export interface IndexApiOptions {
   readonly access: ViewerAccess;
   readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
   readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
-  /** Returns the search. @throws TailcastError `SEARCH_UNAVAILABLE` if there is no index */
-  readonly searching: () => RecorderSearch;
+  /** Returns the index. @throws TailcastError `SEARCH_UNAVAILABLE` if there is no index */
+  readonly indexed: () => RecorderSearch;
 }
 
 /** Adds the routes to `app`. */
 export function addIndexApi(
   app: FastifyInstance,
-  { access, viewerOf, parse, searching }: IndexApiOptions,
+  { access, viewerOf, parse, indexed }: IndexApiOptions,
 ): void {
   let isVerified = false;
 
@@ -45,21 +45,21 @@ export function addIndexApi(
 
   app.get('/api/v1/index', async (request, reply) => {
     await seesAll(request, reply);
-    return searching().progress();
+    return indexed().progress();
   });
   app.post(REBUILD_PATH, async (request, reply) => {
     await seesAll(request, reply);
     if (request.headers[ACTION_HEADER] !== 'rebuild')
       throw new TailcastError('USAGE', `${ACTION_HEADER}: rebuild is missing`);
-    searching().rebuild();
-    return reply.code(202).send(await searching().progress());
+    indexed().rebuild();
+    return reply.code(202).send(await indexed().progress());
   });
   app.get('/api/v1/index/verify', async (request, reply) => {
     await seesAll(request, reply);
     const { text } = parse(verifyQuery, request.query);
     if (isVerified) throw new TailcastError('SEARCH_BUSY', 'the index is being verified; try again later');
     const gone = new AbortController();
-    const lines = searching().verify(text, gone.signal);
+    const lines = indexed().verify(text, gone.signal);
     isVerified = true;
     reply.raw.once('close', () => {
       gone.abort();

@@ -18,7 +18,7 @@ import { TailcastError } from '../../errors.ts';
 import { MAX_QUERY, parseQuery, printQuery, QueryError, type Query } from '../../search/query.ts';
 import type { FoundSession } from '../../search/search-index.ts';
 import type { Catalog } from '../library/catalog.ts';
-import { termsOf } from '../library/indexed-list.ts';
+import { termsOf } from '../library/index-rows.ts';
 import type { Scope } from '../library/scope.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexProgress } from '../search/index-progress.ts';
@@ -28,7 +28,8 @@ import type { ViewerAccess } from './viewer-access.ts';
 import { ownerOf, type Viewer } from './viewing.ts';
 
 export interface SearchApiOptions {
-  readonly sessionSearch: RecorderSearch | undefined;
+  readonly index: RecorderSearch | undefined;
+  readonly isSearchable: boolean;
   readonly catalog: Pick<Catalog, 'find' | 'shown'>;
   readonly access: ViewerAccess;
   /** Returns the time in milliseconds since the epoch. */
@@ -59,16 +60,25 @@ const facetQuery = z.strictObject({ q, view });
 const withinQuery = z.strictObject({ q, view, limit: z.coerce.number().int().min(1).max(1000).default(100) });
 const parameters = z.object({ id: z.string() });
 
+/** @throws TailcastError `SEARCH_UNAVAILABLE` */
+function requireIndex({ index }: SearchApiOptions): RecorderSearch {
+  if (index === undefined) throw new TailcastError('SEARCH_UNAVAILABLE', 'this recorder has no index');
+  return index;
+}
+
+/** @throws TailcastError `SEARCH_UNAVAILABLE` */
+function requireSearch(options: SearchApiOptions): RecorderSearch {
+  if (options.isSearchable) return requireIndex(options);
+  throw new TailcastError('SEARCH_UNAVAILABLE', 'search is disabled; start the recorder with --search true');
+}
+
 /** Adds the routes to `app`. */
 export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): void {
   const { access, catalog, parse, viewerOf, steps = createTimeSteps({ stepMs: STEP_MS }) } = options;
   const answer = <T>(viewer: Viewer, act: () => Promise<T>): Promise<T> =>
     access.scope(viewer) === 'everything' ? act() : steps.run(act);
-  const searching = (): RecorderSearch => {
-    if (options.sessionSearch === undefined)
-      throw new TailcastError('SEARCH_UNAVAILABLE', 'this recorder has no index');
-    return options.sessionSearch;
-  };
+  const indexed = (): RecorderSearch => requireIndex(options);
+  const searching = (): RecorderSearch => requireSearch(options);
 
   async function indexFor(viewer: Viewer): Promise<ShownIndex> {
     const { state, problem, ...counted } = await searching().progress();
@@ -118,7 +128,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       return { ...facets, index };
     });
   });
-  addIndexApi(app, { ...options, searching });
+  addIndexApi(app, { ...options, indexed });
   app.get('/api/v1/recordings/:id/search', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const viewer = await viewerOf(request, reply);

@@ -30,47 +30,31 @@ import { gunzip } from 'node:zlib';
 import fastifyStatic from '@fastify/static';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
-import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
-import { RESULT_SCHEMA } from '../library/sidecar.ts';
-import { createLimiter } from '../../async/limiter.ts';
 import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { parseRange } from './byte-range.ts';
-import type { CatalogQuery } from '../library/catalog-query.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
-import type { Catalog } from '../library/catalog.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, acceptsGzip } from './compression.ts';
-import type { RecorderSearch } from '../search/recorder-search.ts';
-import type { EventQuery, EventSearch } from '../events/event-query.ts';
-import type { Cursors } from './cursors.ts';
-import { LIST_SORTS } from '../../search/search-index.ts';
 import type { Hosts } from './hosts.ts';
 import type { PublicKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
 import { STORED_WAIT_MS } from '../library/cast-pieces.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
-import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
-import { parseTime } from '../store/key.ts';
 import type { ObjectKind, RecordingStore } from '../store/store.ts';
-import type { AccessAction, ViewerAccess } from './viewer-access.ts';
-import { ownerOf, type Viewer } from './viewing.ts';
+import type { AccessAction } from './viewer-access.ts';
+import { type ListsApiOptions, addLists } from './api-lists.ts';
+import { viewerOf, parse } from './api-requests.ts';
 
-export interface ApiOptions {
-  readonly catalog: Catalog;
+export interface ApiOptions extends ListsApiOptions {
   readonly store: RecordingStore;
   /** Returns the free bytes. Rejects if the store is unusable. */
   readonly freeBytes: () => Promise<number | undefined>;
-  readonly access: ViewerAccess;
-  readonly search: EventSearch;
-  /** Search; undefined if it is disabled. */
-  readonly sessionSearch: RecorderSearch | undefined;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
-  readonly cursors: Cursors;
   readonly playIndexes: PlayIndexes;
   /** Public key of this recorder. */
   readonly ownKey: PublicKey;
@@ -107,59 +91,20 @@ export const SECURITY_HEADERS = {
 } as const;
 
 const HEALTH = ['/healthz', '/readyz'];
+
 const CAST_TYPE = 'application/x-asciicast';
 
-const text = z.string().max(1000).exactOptional();
-const time = z
-  .string()
-  .transform((value, context) => {
-    const nanoseconds = parseTime(value);
-    if (nanoseconds !== undefined) return nanoseconds;
-    context.addIssue('is not an RFC 3339 time in UTC');
-    return z.NEVER;
-  })
-  .exactOptional();
-const listQuery = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(500).default(50),
-  cursor: text,
-  text,
-  node: text,
-  user: text,
-  tag: text,
-  namespace: text,
-  pod: text,
-  container: text,
-  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
-  state: z.enum(RECORDING_STATES).exactOptional(),
-  result: RESULT_SCHEMA.exactOptional(),
-  trust: z.enum(TRUST_LEVELS).exactOptional(),
-  from: time,
-  to: time,
-  sort: z.enum(LIST_SORTS).exactOptional(),
-}) satisfies z.ZodType<CatalogQuery>;
 const flag = z.enum(['0', '1']).default('0');
+
 const castQuery = z.strictObject({ follow: flag, normalise: flag, view: flag });
+
 const playbackQuery = z.strictObject({
   view: flag,
   frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
 });
+
 const RETRY_AFTER_SECONDS = 1;
-/** Limits of event searches, which read batches from the store. */
-const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
-const eventQuery = z.strictObject({
-  limit: z.coerce.number().int().min(1).max(500).default(50),
-  cursor: text,
-  text,
-  type: text,
-  user: text,
-  node: text,
-  namespace: text,
-  resource: text,
-  verb: text,
-  name: text,
-  from: time,
-  to: time,
-}) satisfies z.ZodType<EventQuery>;
+
 const parameters = z.object({ id: z.string() });
 
 /** Adds the health checks of each listener: whether the process is alive and the store is usable. */
@@ -263,68 +208,6 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   }
 }
 
-/** Adds the lists of recordings and events. */
-function addLists(
-  app: FastifyInstance,
-  { catalog, access, search, sessionSearch, cursors }: ApiOptions,
-): void {
-  function openCursor<T extends { readonly cursor?: string }>(list: string, query: T): T {
-    const { cursor } = query;
-    if (cursor === undefined) return query;
-    const opened = cursors.open(list, cursor);
-    if (opened === undefined)
-      throw new TailcastError('USAGE', 'cursor is none of this recorder’s: begin again without one');
-    return { ...query, cursor: opened };
-  }
-
-  const eventShares = createLimiter({
-    ...EVENT_LIMITS,
-    full: () => new TailcastError('SEARCH_BUSY'),
-  });
-  app.get('/api/v1/recordings', async (request, reply) => {
-    reply.header('cache-control', 'no-store');
-    const viewer = await viewerOf(access, request, reply);
-    const asked = parse(listQuery, request.query);
-    const { sort = 'newest' } = asked;
-    // A cursor is valid for one order only.
-    const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
-    const query = openCursor(list, asked);
-    const page = await catalog.list(query, access.scope(viewer));
-    await access.saw(viewer, 'list', request.url);
-    return {
-      ...page,
-      ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
-      // The page shows search only if it is available.
-      ...(sessionSearch === undefined ? {} : { search: true }),
-    };
-  });
-  app.get('/api/v1/events', async (request, reply) => {
-    const viewer = await viewerOf(access, request, reply);
-    if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
-    const query = openCursor('events', parse(eventQuery, request.query));
-    const { events, next, skipped } = await eventShares.run(
-      () => search.find(query),
-      undefined,
-      ownerOf(viewer),
-    );
-    await access.saw(viewer, 'events', request.url);
-    const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
-    const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
-    // Sent as stored, because JSON.parse would round their 64-bit integers.
-    return reply
-      .header('cache-control', 'no-store')
-      .type('application/json')
-      .send(`{"events":[${events.join(',')}]${more}${missing}}`);
-  });
-}
-
-/** Identifies the viewer. The response tells a gateway that its named viewer was accepted. */
-async function viewerOf(access: ViewerAccess, request: FastifyRequest, reply: FastifyReply): Promise<Viewer> {
-  const viewer = await access.viewer(request.raw);
-  if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
-  return viewer;
-}
-
 /** Returns true for a request of a player, false for a request of a tool that needs the file. */
 function isPlayed({ query }: FastifyRequest): boolean {
   const { normalise, follow, view } = castQuery.safeParse(query).data ?? {};
@@ -425,13 +308,6 @@ function rangeOf(entry: CatalogEntry): { readonly start: number; readonly end: n
 
 function streamOf(chunks: AsyncIterable<Uint8Array>): Readable {
   return Readable.from(chunks, { objectMode: false });
-}
-
-function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
-  const result = schema.safeParse(value);
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  throw new TailcastError('USAGE', `${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`.trim());
 }
 
 function answerError(

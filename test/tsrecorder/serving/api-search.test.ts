@@ -73,7 +73,8 @@ function openApi(
   } as unknown as RecorderSearch;
   const app = Fastify();
   addSearchApi(app, {
-    sessionSearch: search,
+    index: search,
+    isSearchable: true,
     catalog: {
       find: async (id) => entryOf(id),
       shown: async (ids) => ids.map((id) => entryOf(id).recording),

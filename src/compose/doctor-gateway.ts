@@ -1,0 +1,157 @@
+/** The checks of `tailcast doctor gateway`. */
+import { join } from 'node:path';
+import { defaultStateDirectory } from '../config/environment.ts';
+import type { GatewayConfig } from '../config/gateway.ts';
+import { TailcastError } from '../errors.ts';
+import { apiServerChecks } from '../doctor/api-server-checks.ts';
+import { certificateCheck, type CertificatePlan } from '../doctor/certificate-check.ts';
+import type { Check } from '../doctor/checks.ts';
+import { formatCheck } from '../doctor/format-check.ts';
+import { journalCheck } from '../doctor/journal-check.ts';
+import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
+import { permissionChecks } from '../doctor/permission-checks.ts';
+import { recordersCheck } from '../doctor/recorder-checks.ts';
+import { storageChecks } from '../doctor/storage-checks.ts';
+import { tailnetChecks } from '../doctor/tailnet-checks.ts';
+import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
+import { createSilentLogger } from '../observe/logger.ts';
+import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
+import type { LocalApi } from '../tailnet/local-api.ts';
+import { findJournalKey } from '../recording/journal/journal-key.ts';
+import { openApiServer } from './gateway-upstream.ts';
+import { journalPlace } from './journals.ts';
+import { readStaticIdentity } from './static-identity-file.ts';
+import {
+  assertPrivateProxyListener,
+  createLocalTailnet,
+  createStaticTailnet,
+  type Tailnet,
+  tlsKindOf,
+} from './tailnet.ts';
+import { type DoctorOptions, MIB, type LocalStatus, openStatus } from './doctor.ts';
+
+/** Space for certificates and a few drafts. */
+const STATE_BYTES = 8 * MIB;
+
+/** The checks of `tailcast doctor gateway`, in the order of an installation. */
+export async function gatewayChecks(
+  config: GatewayConfig,
+  options: DoctorOptions,
+): Promise<readonly Check[]> {
+  const { environment, unixMs = Date.now } = options;
+  if (config.proxyProtocol === 'require') assertPrivateProxyListener(config.listen.host);
+  const stateDirectory = config.stateDirectory ?? join(defaultStateDirectory(environment), 'gateway');
+  const journals = journalPlace(config, stateDirectory, environment);
+  const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
+  const tailnet = local?.tailnet ?? (await createFixed(config));
+  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
+  const grants = shareLoad(local === undefined ? fixedGrants(config) : callerGrants(local, options));
+  return [
+    ...(local === undefined
+      ? []
+      : tailnetChecks({ ...local, proxyProtocol: config.proxyProtocol === 'require' })),
+    certificateCheck({
+      plan: planCertificate(config, stateDirectory, local?.localApi, options.signal),
+      nodeName: async () => (await local?.status().catch(() => undefined))?.self?.name,
+      unixMs,
+    }),
+    ...api.checks,
+    ...permissionChecks({
+      client: api.client,
+      mode: config.mode,
+      namespace: environment.get('POD_NAMESPACE') ?? 'default',
+      podName: environment.get('POD_NAME') ?? environment.get('HOSTNAME'),
+    }),
+    grantsCheck(grants, { needs: local === undefined ? [] : ['connected'], only: options.caller }),
+    recordersCheck({
+      grants,
+      resolveTags: tailnet.resolveRecorderTags,
+      dial: tailnet.dialRecorder,
+      nodeOf: tailnet.nodeOf,
+    }),
+    ...storageChecks({
+      id: 'state',
+      title: 'state directory',
+      directory: stateDirectory,
+      flag: '--state-directory',
+      minFreeBytes: MIB,
+      wantedBytes: STATE_BYTES,
+    }),
+    formatCheck({
+      id: 'state',
+      title: 'state directory',
+      folder: stateDirectory,
+      read: (folder) => checkFormat(folder, GATEWAY_STATE_FORMAT),
+    }),
+    journalCheck(journals && { ...journals, loadKey: () => findJournalKey(journals.keyFile) }),
+  ];
+}
+
+function createLocal(
+  config: GatewayConfig,
+  { signal }: DoctorOptions,
+): LocalStatus & { readonly tailnet: Tailnet } {
+  const tailnet = createLocalTailnet(config, { log: createSilentLogger(), signal });
+  return { ...openStatus(config.socket, signal), tailnet };
+}
+
+async function createFixed(config: GatewayConfig): Promise<Tailnet> {
+  return createStaticTailnet(await readStaticIdentity(config.staticIdentity), config.listen.host);
+}
+
+function fixedGrants(config: GatewayConfig): () => Promise<readonly CallerGrant[]> {
+  return async () => [grantOf(await readStaticIdentity(config.staticIdentity))];
+}
+
+function callerGrants(
+  { tailnet, status }: LocalStatus & { readonly tailnet: Tailnet },
+  { caller }: DoctorOptions,
+): (signal: AbortSignal) => Promise<readonly CallerGrant[]> {
+  const facts = {
+    only: caller,
+    callers: async () => {
+      const { peers } = await status();
+      return peers
+        .filter(({ online }) => online || caller !== undefined)
+        .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
+    },
+    whois: (address: string, signal: AbortSignal) =>
+      // PROXY headers and kernel networking contain the tailnet address, so the query needs no port
+      tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal),
+  };
+  return (signal) => readGrants(facts, signal);
+}
+
+/** Shares one response between two checks. */
+function shareLoad<T>(load: (signal: AbortSignal) => Promise<T>): (signal: AbortSignal) => Promise<T> {
+  let result: Promise<T> | undefined;
+  return (signal) => (result ??= load(signal));
+}
+
+function planCertificate(
+  config: GatewayConfig,
+  directory: string,
+  localApi: LocalApi | undefined,
+  signal: AbortSignal,
+): CertificatePlan {
+  switch (tlsKindOf(config)) {
+    case 'none':
+      return { kind: 'none' };
+    case 'self-signed':
+      return { kind: 'self-signed', directory };
+    case 'files': {
+      const { tlsCert, tlsKey } = config;
+      if (tlsCert === undefined || tlsKey === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=files needs both tlsCert and tlsKey');
+      }
+      return { kind: 'files', certificatePath: tlsCert, keyPath: tlsKey };
+    }
+    case 'tailscale': {
+      if (localApi === undefined) {
+        throw new TailcastError('CONFIG_INVALID', 'tls=tailscale needs identity=tailscale');
+      }
+      const certificates = createLocalApiCertificates({ localApi, log: createSilentLogger(), signal });
+      return { kind: 'tailscale', load: () => certificates.fallback() };
+    }
+  }
+}

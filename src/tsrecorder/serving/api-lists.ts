@@ -1,0 +1,132 @@
+/** API of the lists of recordings and events. */
+import type { FastifyInstance } from 'fastify';
+import { z } from 'zod';
+import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
+import { RESULT_SCHEMA } from '../library/sidecar.ts';
+import { createLimiter } from '../../async/limiter.ts';
+import { TailcastError } from '../../errors.ts';
+import type { CatalogQuery } from '../library/catalog-query.ts';
+import type { Catalog } from '../library/catalog.ts';
+import type { RecorderSearch } from '../search/recorder-search.ts';
+import type { EventQuery, EventSearch } from '../events/event-query.ts';
+import type { Cursors } from './cursors.ts';
+import { LIST_SORTS } from '../../search/search-index.ts';
+import { parseTime } from '../store/key.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import { ownerOf } from './viewing.ts';
+import { viewerOf, parse } from './api-requests.ts';
+
+const text = z.string().max(1000).exactOptional();
+
+const time = z
+  .string()
+  .transform((value, context) => {
+    const nanoseconds = parseTime(value);
+    if (nanoseconds !== undefined) return nanoseconds;
+    context.addIssue('is not an RFC 3339 time in UTC');
+    return z.NEVER;
+  })
+  .exactOptional();
+
+const listQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  node: text,
+  user: text,
+  tag: text,
+  namespace: text,
+  pod: text,
+  container: text,
+  kind: z.enum(['exec', 'attach', 'ssh', 'unknown']).exactOptional(),
+  state: z.enum(RECORDING_STATES).exactOptional(),
+  result: RESULT_SCHEMA.exactOptional(),
+  trust: z.enum(TRUST_LEVELS).exactOptional(),
+  from: time,
+  to: time,
+  sort: z.enum(LIST_SORTS).exactOptional(),
+}) satisfies z.ZodType<CatalogQuery>;
+
+/** Limits of event searches, which read batches from the store. */
+const EVENT_LIMITS = { maxActive: 4, maxActivePerOwner: 2, maxWaiting: 16 };
+
+const eventQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(500).default(50),
+  cursor: text,
+  text,
+  type: text,
+  user: text,
+  node: text,
+  namespace: text,
+  resource: text,
+  verb: text,
+  name: text,
+  from: time,
+  to: time,
+}) satisfies z.ZodType<EventQuery>;
+
+export interface ListsApiOptions {
+  readonly catalog: Catalog;
+  readonly access: ViewerAccess;
+  readonly search: EventSearch;
+  /** Index of the catalogue; undefined if the recorder has none. */
+  readonly index: RecorderSearch | undefined;
+  /** True if viewers may search the index. */
+  readonly isSearchable: boolean;
+  readonly cursors: Cursors;
+}
+
+/** Adds the lists of recordings and events. */
+export function addLists(
+  app: FastifyInstance,
+  { catalog, access, search, index, isSearchable, cursors }: ListsApiOptions,
+): void {
+  function openCursor<T extends { readonly cursor?: string }>(list: string, query: T): T {
+    const { cursor } = query;
+    if (cursor === undefined) return query;
+    const opened = cursors.open(list, cursor);
+    if (opened === undefined)
+      throw new TailcastError('USAGE', 'cursor is none of this recorder’s: begin again without one');
+    return { ...query, cursor: opened };
+  }
+
+  const eventShares = createLimiter({
+    ...EVENT_LIMITS,
+    full: () => new TailcastError('SEARCH_BUSY'),
+  });
+  app.get('/api/v1/recordings', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(access, request, reply);
+    const asked = parse(listQuery, request.query);
+    const { sort = 'newest' } = asked;
+    // A cursor is valid for one order only.
+    const list = sort === 'newest' ? 'recordings' : `recordings ${sort}`;
+    const query = openCursor(list, asked);
+    const page = await catalog.list(query, access.scope(viewer));
+    await access.saw(viewer, 'list', request.url);
+    return {
+      ...page,
+      ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
+      // The page shows search only if it is available.
+      ...(index !== undefined && isSearchable ? { search: true } : {}),
+    };
+  });
+  app.get('/api/v1/events', async (request, reply) => {
+    const viewer = await viewerOf(access, request, reply);
+    if (access.scope(viewer) !== 'everything') throw new TailcastError('VIEW_REFUSED');
+    const query = openCursor('events', parse(eventQuery, request.query));
+    const { events, next, skipped } = await eventShares.run(
+      () => search.find(query),
+      undefined,
+      ownerOf(viewer),
+    );
+    await access.saw(viewer, 'events', request.url);
+    const more = next === undefined ? '' : `,"next":${JSON.stringify(cursors.seal('events', next))}`;
+    const missing = skipped.length === 0 ? '' : `,"skipped":${JSON.stringify(skipped)}`;
+    // Sent as stored, because JSON.parse would round their 64-bit integers.
+    return reply
+      .header('cache-control', 'no-store')
+      .type('application/json')
+      .send(`{"events":[${events.join(',')}]${more}${missing}}`);
+  });
+}

@@ -1,0 +1,26 @@
+/** Helpers of all routes: the viewer of a request, and its checked parameters. */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import { VIEWER_ACCEPTED_HEADER } from '../../wire/recorder-api/named-viewer.ts';
+import type { ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
+
+/** Identifies the viewer. The response tells a gateway that its named viewer was accepted. */
+export async function viewerOf(
+  access: ViewerAccess,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<Viewer> {
+  const viewer = await access.viewer(request.raw);
+  if (viewer.gateway !== undefined) reply.header(VIEWER_ACCEPTED_HEADER, viewer.nodeId);
+  return viewer;
+}
+
+/** Checks parameters. @throws TailcastError `USAGE` */
+export function parse<T extends z.ZodType>(schema: T, value: unknown): z.output<T> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  throw new TailcastError('USAGE', `${issue?.path.join('.') ?? ''} ${issue?.message ?? ''}`.trim());
+}
