@@ -6,8 +6,7 @@
  *   file    prefix record…                          written once, to its end
  *   file    prefix record… 0 (u32) what stood there written over another one that was not needed any more
  *   prefix  "tcjrnl1\n"  key id (8)  salt (32)        "tcjrnl2\n" of one that was written over another;
- *                                                    of a recording that is frames "tcjrnl5\n" and "tcjrnl6\n",
- *                                                    or of version 1 "tcjrnl3\n" and "tcjrnl4\n"
+ *                                                    of a recording that is frames "tcjrnl3\n" and "tcjrnl4\n"
  *   record  length of the ciphertext (u32)  ciphertext  tag (16)
  *   plain   kind (u8)  at (u64, big endian)  content
  * ```
@@ -28,12 +27,10 @@ import { KEY_ID_BYTES, SALT_BYTES, type JournalKey } from './journal-key.ts';
 const MAGIC_BYTES = 8;
 /** Format number 1 and following. */
 const FORMATS = [
-  { over: false, frames: 0 },
-  { over: true, frames: 0 },
-  { over: false, frames: 1 },
-  { over: true, frames: 1 },
-  { over: false, frames: 2 },
-  { over: true, frames: 2 },
+  { over: false, frames: false },
+  { over: true, frames: false },
+  { over: false, frames: true },
+  { over: true, frames: true },
 ].map((format, index) => ({ ...format, magic: Buffer.from(`tcjrnl${index + 1}\n`, 'latin1') }));
 /** Prefix of files of every format. */
 const ANY_MAGIC = /^tcjrnl(\d+)\n/;
@@ -60,8 +57,8 @@ export type RecordKind = (typeof KINDS)[number];
 export interface JournalFormat {
   /** True if the file was written over another one. */
   readonly over: boolean;
-  /** Version of the frames; 0 for lines. */
-  readonly frames: number;
+  /** True if the recording is frames; false if it is lines. */
+  readonly frames: boolean;
 }
 
 /** Facts for a delivery by another process. */
@@ -114,7 +111,7 @@ export interface JournalSealer {
 export function createSealer(
   key: JournalKey,
   salt: Uint8Array = randomBytes(SALT_BYTES),
-  format: JournalFormat = { over: false, frames: 0 },
+  format: JournalFormat = { over: false, frames: false },
 ): JournalSealer {
   const magic = magicOf(format);
   const fileKey = key.fileKey(salt);
@@ -176,7 +173,7 @@ export function readJournal(file: Uint8Array, key: JournalKey): JournalFile {
     head: readHead(first),
     preamble: Buffer.concat(of('preamble').map(({ content }) => content)),
     lines: of('lines').map(({ at, content }) => ({ offset: at, bytes: content })),
-    frames: format.frames > 0,
+    frames: format.frames,
     over: format.over,
     acknowledged,
     acknowledgedLines: lines,
@@ -294,7 +291,7 @@ function magicOf({ over, frames }: JournalFormat): Buffer {
 
 /** Returns the authenticated data of a record. It includes the format, so that a changed format is detected. */
 function authenticated(length: Buffer, format: JournalFormat): Buffer {
-  return format.frames > 0 ? Buffer.concat([length, magicOf(format)]) : length;
+  return format.frames ? Buffer.concat([length, magicOf(format)]) : length;
 }
 
 function nonceOf(record: number): Buffer {

@@ -19,7 +19,7 @@ import { closeSync, openSync, renameSync, writevSync } from 'node:fs';
 import { unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { passedThrough } from '../../memory/stream-garbage.ts';
-import { FRAMES_VERSION, completeFrames } from '../../wire/recorder-api/upload-frame.ts';
+import { completeFrames } from '../../wire/recorder-api/upload-frame.ts';
 import type { UploadRest } from '../late-end.ts';
 import type { Preamble } from '../preamble.ts';
 import {
@@ -310,7 +310,7 @@ export class SessionJournal {
   #sealer(over: boolean): JournalSealer {
     return createSealer(this.#room.key, randomBytes(SALT_BYTES), {
       over,
-      frames: this.#frames ? FRAMES_VERSION : 0,
+      frames: this.#frames,
     });
   }
 

@@ -11,14 +11,11 @@
  * ```
  *
  * Numbers are big endian. The mapping from frames to lines belongs to the version: positions in a recording count
- * bytes of lines, so all gateways and recorders must create the same lines. Version 1 has the kinds 1 and 2.
+ * bytes of lines, so all gateways and recorders must create the same lines.
  */
 import { GrowingBytes } from '../growing-bytes.ts';
 import { WireError } from '../wire-error.ts';
 import type { OutputForm } from './line-batch.ts';
-
-/** The newest version, which includes the earlier ones. */
-export const FRAMES_VERSION = 2;
 
 const LINES = 1;
 const OUTPUT = 2;

@@ -127,7 +127,7 @@ describe('a file of a journal', () => {
       key,
       Buffer.alloc(SALT_BYTES, 8),
     );
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: 0 });
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
     before.set(sealer.prefix);
     let at = sealer.prefix.length;
     for (const [index, [kind, offset, content]] of PARTS.entries()) {
@@ -157,14 +157,12 @@ describe('a file of a journal', () => {
   });
 
   it.each<JournalFormat>([
-    { over: false, frames: 0 },
-    { over: true, frames: 0 },
-    { over: false, frames: 1 },
-    { over: true, frames: 1 },
-    { over: false, frames: 2 },
-    { over: true, frames: 2 },
+    { over: false, frames: false },
+    { over: true, frames: false },
+    { over: false, frames: true },
+    { over: true, frames: true },
   ])('is never taken for empty when its beginning is damaged: %j', (format) => {
-    const lineBytes = format.frames > 0 ? Buffer.alloc(8) : new Uint8Array();
+    const lineBytes = format.frames ? Buffer.alloc(8) : new Uint8Array();
     const parts = PARTS.map(([kind, at, content]): Part => [
       kind,
       at,
@@ -196,7 +194,7 @@ describe('a file of a journal', () => {
 
   it('is damaged when its writer ended before its head over another file', () => {
     const before = fileOf(PARTS, key, Buffer.alloc(SALT_BYTES, 8));
-    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: 0 });
+    const sealer = createSealer(key, Buffer.alloc(SALT_BYTES, 9), { over: true, frames: false });
     const begun = Buffer.from(before);
     begun.set(Buffer.concat([sealer.prefix, END_MARK]));
     expect(problemOf(begun)).toBe('damaged');
