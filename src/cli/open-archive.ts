@@ -8,7 +8,7 @@ import { defaultStateDirectory } from '../config/environment.ts';
 import { TailcastError } from '../errors.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
 import type { EvidenceStore } from '../tsrecorder/evidence/check-evidence.ts';
-import { loadPublicKeys } from '../tsrecorder/evidence/signing-key.ts';
+import { keysById, loadPublicKeys } from '../tsrecorder/evidence/signing-key.ts';
 import type { Archive } from './archive.ts';
 import type { TrustedKeys } from './directory-archive.ts';
 import type { ContextOptions } from './context-archive.ts';
@@ -142,7 +142,7 @@ async function trustedKeys(
 ): Promise<TrustedKeys> {
   const file = textOf(options['recorderKeys']) ?? environment.get('TAILCAST_RECORDER_KEYS');
   if (file === undefined) return new Map();
-  return new Map((await loadPublicKeys(file)).map((key) => [key.id, key]));
+  return keysById(await loadPublicKeys(file));
 }
 
 async function readableStore(store: string, { environment }: CommandContext): Promise<EvidenceStore> {

@@ -7,7 +7,12 @@ import type { CommandContext } from '../config/command-context.ts';
 import type { RecorderConfig } from '../config/recorder.ts';
 import { TailcastError } from '../errors.ts';
 import { holdRecording, releaseRecording, type HoldSigner } from '../tsrecorder/evidence/holds.ts';
-import { loadPublicKeys, loadSigningKey, type PublicKey } from '../tsrecorder/evidence/signing-key.ts';
+import {
+  keysById,
+  loadPublicKeys,
+  loadSigningKey,
+  type PublicKey,
+} from '../tsrecorder/evidence/signing-key.ts';
 import { planStoreRetention, type ShownRetentionPlan } from '../tsrecorder/retention/retention-run.ts';
 import type { PlannedRemoval } from '../tsrecorder/retention/retention.ts';
 import type { RecordingStore } from '../tsrecorder/store/store.ts';
@@ -53,7 +58,7 @@ async function signerOf(
   const key = evidenceKey === undefined ? undefined : await loadSigningKey(evidenceKey, false);
   const others = recorderKeys === undefined ? [] : await loadPublicKeys(recorderKeys);
   const keys: readonly PublicKey[] = key === undefined ? others : [...others, key.public];
-  return { ...(key === undefined ? {} : { key }), trusted: new Map(keys.map((each) => [each.id, each])) };
+  return { ...(key === undefined ? {} : { key }), trusted: keysById(keys) };
 }
 
 async function manage(

@@ -6,7 +6,7 @@ import { pause } from '../async/pause.ts';
 import type { Logger } from '../observe/logger.ts';
 import type { Clock } from './clock.ts';
 import { createInformer, type Informer } from './informer.ts';
-import { KubeRefusal, type KubeClient } from './kube-client.ts';
+import { KubeRefusal, type KubeClient, type ListOptions } from './kube-client.ts';
 import type { KubeObject, ResourceKind } from './kube-object.ts';
 
 /** Objects of one kind, and the fields of them that are kept. */
@@ -175,13 +175,23 @@ export function viewOf(listed: readonly (readonly [Selection, readonly KubeObjec
 }
 
 /** Returns the objects of a selection; none if the cluster does not know the kind. */
-export async function listOf(
+export function listOf(
   client: Pick<KubeClient, 'list'>,
   selection: Selection,
   signal: AbortSignal,
 ): Promise<readonly KubeObject[]> {
+  return listKnown(client, selection.kind, listOptions(selection), signal);
+}
+
+/** Returns the objects of a kind; none if the cluster does not know the kind. */
+export async function listKnown(
+  client: Pick<KubeClient, 'list'>,
+  kind: ResourceKind,
+  options: ListOptions,
+  signal: AbortSignal,
+): Promise<readonly KubeObject[]> {
   try {
-    return (await client.list(selection.kind, listOptions(selection), signal)).items;
+    return (await client.list(kind, options, signal)).items;
   } catch (error) {
     if (error instanceof KubeRefusal && error.status === 404) return [];
     throw error;

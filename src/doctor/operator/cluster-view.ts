@@ -2,7 +2,8 @@
 import { z } from 'zod';
 import { isGatewayOfInterest, isOurClass } from '../../operator/gateway/resource.ts';
 import { parseIngress, isIngressOfInterest } from '../../operator/ingress/resource.ts';
-import { KubeRefusal, type KubeClient, type ListOptions } from '../../operator/kube-client.ts';
+import type { KubeClient, ListOptions } from '../../operator/kube-client.ts';
+import { listKnown } from '../../operator/object-cache.ts';
 import { KINDS, type KubeObject, type ResourceKind } from '../../operator/kube-object.ts';
 import { conditionSchema } from '../../operator/workload/schema.ts';
 import type { Condition } from '../../operator/workload/status.ts';
@@ -63,7 +64,7 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
     signal: AbortSignal,
   ): Promise<readonly KubeObject[]> {
     const key = `${kind.plural} ${JSON.stringify(options)}`;
-    const found = known.get(key) ?? listOrNone(client, kind, options, signal);
+    const found = known.get(key) ?? listKnown(client, kind, options, signal);
     known.set(key, found);
     return found;
   }
@@ -102,19 +103,4 @@ export function createClusterView({ client, namespace, uses, servesUnclassed }: 
 /** True if the status of an Ingress has an address. */
 export function isShown(object: KubeObject): boolean {
   return parseIngress(object).status.loadBalancer.ingress.length > 0;
-}
-
-/** Returns an empty list if the cluster does not have the kind, because another check reports that. */
-async function listOrNone(
-  client: Pick<KubeClient, 'list'>,
-  kind: ResourceKind,
-  options: ListOptions,
-  signal: AbortSignal,
-): Promise<readonly KubeObject[]> {
-  try {
-    return (await client.list(kind, options, signal)).items;
-  } catch (error) {
-    if (error instanceof KubeRefusal && error.status === 404) return [];
-    throw error;
-  }
 }

@@ -27,7 +27,7 @@ import {
 } from './log-entry.ts';
 import type { LoggedHold } from './holds.ts';
 import { LogJournal, type OpenStart } from './log-journal.ts';
-import type { PublicKey, SigningKey } from './signing-key.ts';
+import { keysById, type PublicKey, type SigningKey } from './signing-key.ts';
 
 export interface EvidenceLogOptions {
   readonly store: DocumentStore;
@@ -373,7 +373,7 @@ export class EvidenceLog {
     segments: readonly { readonly name: string; readonly log: string; readonly first: number }[],
   ): Promise<LogHead | undefined> {
     const { key, trusted = [] } = this.#options;
-    const keys = new Map([...trusted, key.public].map((each) => [each.id, each] as const));
+    const keys = keysById([...trusted, key.public]);
     const newest = segments.toSorted((left, right) => right.first - left.first);
     for (const { name, log, first } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
       if (this.#readsLeft === 0) break;

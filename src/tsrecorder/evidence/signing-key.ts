@@ -95,6 +95,11 @@ export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]
   });
 }
 
+/** Returns public keys by their ids. */
+export function keysById(keys: readonly PublicKey[]): ReadonlyMap<string, PublicKey> {
+  return new Map(keys.map((key) => [key.id, key]));
+}
+
 function asSigningKey(key: KeyObject): SigningKey {
   const publicKey = asPublicKey(createPublicKey(key));
   if (publicKey === undefined) throw new Error('it is not an Ed25519 key');

@@ -22,7 +22,7 @@ import {
   type LogHead,
   type ParsedSegment,
 } from './log-entry.ts';
-import { parsePublicKey, type PublicKey } from './signing-key.ts';
+import { keysById, parsePublicKey, type PublicKey } from './signing-key.ts';
 
 /** Read access to the documents of a store. */
 export type DocumentReader = Pick<DocumentStore, 'listDocuments' | 'readDocument'>;
@@ -65,7 +65,7 @@ export async function readLogs(store: DocumentReader, trusted: readonly PublicKe
   const published = await readKeys(store, findings);
   const keys: KeyRing = {
     trusted: trusted.length > 0,
-    byId: trusted.length > 0 ? new Map(trusted.map((key) => [key.id, key])) : published,
+    byId: trusted.length > 0 ? keysById(trusted) : published,
   };
   // Tails come first, because later segments contain their entries.
   const tails = await readTails(store, findings);

@@ -16,7 +16,7 @@ import {
   type LoggedHolds,
 } from '../evidence/holds.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
-import type { PublicKey } from '../evidence/signing-key.ts';
+import { keysById, type PublicKey } from '../evidence/signing-key.ts';
 import { batchPrefix, batchTime } from '../evidence/signed-batch.ts';
 import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
 import { parseSignedSidecar } from '../evidence/signed-sidecar.ts';
@@ -133,7 +133,7 @@ export async function planStoreRetention(
   keys: readonly PublicKey[] = [],
 ): Promise<ShownRetentionPlan> {
   const recordings = await keptRecordings(store, () => true, new AbortController().signal);
-  const trusted = new Map(keys.map((key) => [key.id, key]));
+  const trusted = keysById(keys);
   const logged = await createLoggedHolds(store, trusted)();
   const { proofs } = await readHolds(store, logged, trusted);
   const findUsers = createUserFinder(store, keys.length === 0 ? undefined : trusted);
