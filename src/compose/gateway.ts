@@ -1,35 +1,20 @@
-/** Builds the gateway role. The only module that knows all parts of it. */
+/** Builds the gateway role. */
 import { join } from 'node:path';
 import type { CommandContext } from '../config/command-context.ts';
 import { defaultStateDirectory } from '../config/environment.ts';
 import type { GatewayConfig } from '../config/gateway.ts';
 import { listenAddress } from '../config/values.ts';
 import type { ListenAddress } from '../listen.ts';
-import type { AccessRequests } from '../access/requests.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
-import { capacityOf, readMemory } from '../memory/capacity.ts';
 import { collectEarly } from '../memory/stream-garbage.ts';
-import { createAccessLog, createNullAccessLog, type LineSink } from '../observe/access-log.ts';
-import { createEvents, type Events } from '../observe/events.ts';
+import { createEvents } from '../observe/events.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
-import { createLogger, type Logger } from '../observe/logger.ts';
+import { createLogger } from '../observe/logger.ts';
 import { createMetrics, type Metrics } from '../observe/metrics.ts';
 import { openOpsServer, type OpsServer } from '../observe/ops-server.ts';
-import { Account } from '../proxy/gate/account.ts';
-import { refusedPort, type Policy } from '../proxy/gate/policy.ts';
-import { createRechecks } from '../proxy/gate/recheck.ts';
-import { createUserLimits, type UserLimits } from '../proxy/front/user-limits.ts';
-import { createProxyServer, MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
-import { translateToSpdy } from '../proxy/session/exec-upstream.ts';
-import { createSessionCounts } from '../proxy/session/session-counts.ts';
-import { createSessionRegistry } from '../proxy/session/session-registry.ts';
-import { createUpgradeHandler } from '../proxy/session/upgrade.ts';
-import { createClusterList } from '../portal/cluster-list.ts';
+import { MAX_CONNECTIONS, type ProxyServer } from '../proxy/front/server.ts';
 import { createEventPoster } from '../recording/event-poster.ts';
-import { findRecorders } from '../recording/find-recorders.ts';
-import { createRecorderClient, type RecorderClient } from '../recording/recorder-client.ts';
-import { createRequestEvents, REQUEST_EVENT_LIMITS, type RequestEvents } from '../recording/request-event.ts';
-import type { Identity } from '../tailnet/identity.ts';
+import { createRequestEvents } from '../recording/request-event.ts';
 import { createTailnetListener, type TailnetListener } from '../tailnet/listener.ts';
 import { assertLoopbackListener } from '../tailnet/static-identity.ts';
 import { openAccess } from './access.ts';
@@ -37,10 +22,7 @@ import { cannotStart } from './cannot-start.ts';
 import { CleanUp } from './clean-up.ts';
 import { loadPolicy } from './gateway-policy.ts';
 import { openUpstream, type GatewayUpstream } from './gateway-upstream.ts';
-import { openJournals } from './journals.ts';
 import { openSettingDirectories } from './setting-directory.ts';
-import { openBuffers } from './output-buffers.ts';
-import { openPortal } from './portal.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
 import {
   assertPrivateProxyListener,
@@ -49,25 +31,10 @@ import {
   openCertificates,
   type Tailnet,
 } from './tailnet.ts';
+import { type GatewayOptions, openServer, requestLimits } from './gateway-server.ts';
 
 /** Connections above the limit that still get a response. */
 const SURPLUS_CONNECTIONS = 256;
-
-export interface GatewayOptions {
-  readonly config: GatewayConfig;
-  readonly environment: ReadonlyMap<string, string>;
-  readonly log: Logger;
-  /** Destination of the access log. */
-  readonly accessSink: LineSink;
-  /** Replacement of the identity file in the settings. */
-  readonly identity?: Identity;
-  /** Token that every request must contain. Default: none. */
-  readonly callerToken?: string;
-  /** Default: a new registry. */
-  readonly metrics?: Metrics;
-  /** Limits per user. Default: derived from the available memory and `requestsPerUser`. */
-  readonly userLimits?: { readonly connections: number; readonly bytes: number };
-}
 
 export interface RunningGateway {
   readonly host: string;
@@ -196,127 +163,6 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
       await Promise.all(closed);
       await stack.disposeAsync();
     },
-  };
-}
-
-async function openServer(parts: {
-  readonly options: GatewayOptions;
-  readonly upstream: GatewayUpstream;
-  readonly access: AccessRequests | undefined;
-  readonly events: Events;
-  readonly requestEvents: RequestEvents;
-  readonly limits: ReturnType<typeof requestLimits>;
-  readonly policy: Policy;
-  readonly tailnet: Tailnet;
-  readonly metrics: Metrics;
-  readonly stateDirectory: string;
-  readonly stack: CleanUp;
-  readonly signal: AbortSignal;
-}): Promise<ProxyServer> {
-  const { upstream, access, events, requestEvents, limits, policy, tailnet, metrics } = parts;
-  const { stateDirectory, stack, signal, options } = parts;
-  const { config, log } = options;
-  const monotonicMs = (): number => performance.now();
-  const { gate, basePath, accountRefusals, clusters } = upstream;
-  const sessions = createSessionRegistry();
-  const rechecks = createRechecks({ gate, monotonicMs, elevations: access });
-  stack.defer(() => rechecks.close());
-  const accessLog = openAccessLog(options, stack);
-  const recorders = await openRecorders({ ...options, stateDirectory, tailnet, events, metrics, stack });
-  const common = {
-    gate,
-    basePath,
-    events,
-    metrics,
-    accessLog,
-    rechecks,
-    accountRefusals,
-    recordApiRequest: requestEvents.record.bind(requestEvents),
-    keepCookies: config.mode === 'noauth',
-    monotonicMs,
-  };
-  return createProxyServer({
-    pump: {
-      ...common,
-      pool: upstream.pool,
-      credentialRefused: upstream.credentialRefused,
-      eventBodyBytes: REQUEST_EVENT_LIMITS.maxBodyBytes,
-      maxInFlight: limits.requests,
-    },
-    upgrade: createUpgradeHandler({
-      ...common,
-      openAccount: (inbound) => new Account('upgrade', inbound, common),
-      connect: upstream.connect,
-      ...(config.execUpstream === 'spdy' ? { translateExec: translateToSpdy } : {}),
-      recorders,
-      findRecorders: (recording, during) => findRecorders(recording, tailnet, during),
-      sessions,
-      buffers: openBuffers(config, metrics),
-      counts: createSessionCounts({ perUser: policy.sessions.perUser, total: policy.sessions.total }),
-      maxDurationMs: policy.sessions.maxDurationMs,
-      idleMs: policy.sessions.idleMs,
-      isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
-      unixMs: Date.now,
-      signal,
-    }),
-    sessions,
-    late: recorders.late,
-    metrics,
-    log,
-    users: limits.users,
-    upstreamSize: clusters && (() => clusters.size()),
-    own: [
-      await openPortal(config, tailnet, { ...common, signal, access }),
-      clusters && createClusterList({ ...common, clusters: () => clusters.current().byName.values() }),
-    ].filter((service) => service !== undefined),
-  });
-}
-
-async function openRecorders(
-  parts: Parameters<typeof openJournals>[0] & { readonly stack: CleanUp },
-): Promise<RecorderClient> {
-  const { config, tailnet, log, stack } = parts;
-  const journals = await openJournals(parts);
-  stack.defer(() => journals?.close());
-  const recorders = createRecorderClient({
-    dial: tailnet.dialRecorder,
-    nowMs: () => performance.now(),
-    log,
-    nodeOf: tailnet.nodeOf,
-    limits: { maxPendingBytes: config.recorderWindow },
-    journals,
-  });
-  stack.defer(() => recorders.close());
-  return recorders;
-}
-
-function openAccessLog(
-  { config, accessSink }: GatewayOptions,
-  stack: CleanUp,
-): ReturnType<typeof createAccessLog> {
-  const accessLog = config.accessLog ? createAccessLog(accessSink) : createNullAccessLog();
-  stack.defer(() => accessLog.close());
-  return accessLog;
-}
-
-/** Derives the limits without a setting from the available memory. */
-function requestLimits({ config, userLimits }: GatewayOptions): {
-  readonly requests: number;
-  readonly users: UserLimits;
-} {
-  const capacity = capacityOf(readMemory());
-  const total = config.maxRequests ?? capacity.requests;
-  const requests =
-    config.requestsPerUser ??
-    (config.maxRequests === undefined ? capacity.requestsPerUser : Math.max(1, Math.floor(total / 3)));
-  return {
-    requests: total,
-    users: createUserLimits({
-      requests,
-      connections: userLimits?.connections ?? requests,
-      bytes: userLimits?.bytes ?? capacity.bytesPerUser,
-      headBytes: capacity.headBytes,
-    }),
   };
 }
 

@@ -2,65 +2,33 @@
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { CommandContext } from '../config/command-context.ts';
-import { reconciledBy, type OperatorConfig } from '../config/operator.ts';
+import type { OperatorConfig } from '../config/operator.ts';
 import { errorText, TailcastError } from '../errors.ts';
 import { keepHeapSmall } from '../memory/small-heap.ts';
 import { openFatalErrors } from '../observe/fatal-errors.ts';
-import { createLogger, type Logger } from '../observe/logger.ts';
+import { createLogger } from '../observe/logger.ts';
 import { openOpsServer } from '../observe/ops-server.ts';
-import type { TailnetControl } from '../operator/auth-keys.ts';
 import { systemClock } from '../operator/clock.ts';
-import { connectCluster, type ClusterConnection } from '../operator/cluster-connection.ts';
-import { createConnectorReconciler } from '../operator/connector/reconcile.ts';
-import { createController, type ControllerSpec } from '../operator/controller.ts';
-import { createDnsReconciler } from '../operator/dns/reconcile.ts';
+import { connectCluster } from '../operator/cluster-connection.ts';
+import { createController } from '../operator/controller.ts';
 import { createDryRunClient, createDryRunControl } from '../operator/dry-run.ts';
-import { createEgressNodesReconciler } from '../operator/egress-group/nodes.ts';
-import { createEgressReconciler } from '../operator/egress-group/reconcile.ts';
-import { createEventRecorder, type EventRecorder } from '../operator/event-recorder.ts';
-import { createGatewayClassReconciler, createGatewayReconciler } from '../operator/gateway/reconcile.ts';
-import { createIngressReconciler } from '../operator/ingress/reconcile.ts';
-import type { IngressGroupChoices } from '../operator/ingress-group/candidates.ts';
-import { createIngressGroupReconciler } from '../operator/ingress-group/reconcile.ts';
-import { createKubeClient, type KubeClient } from '../operator/kube-client.ts';
+import type { EventRecorder } from '../operator/event-recorder.ts';
+import { createKubeClient } from '../operator/kube-client.ts';
 import { KINDS } from '../operator/kube-object.ts';
-import { networkOf, type Network } from '../operator/networks.ts';
 import { leave, namesOf } from '../operator/leave.ts';
 import { runWhileLeading } from '../operator/leader.ts';
-import { createListedObjects, createWatchedObjects, type ObjectCache } from '../operator/object-cache.ts';
-import { createOperatorMetrics, type OperatorMetrics } from '../operator/operator-metrics.ts';
-import { KeyKeeper } from '../operator/workload/keys.ts';
-import type { ReconcilerDeps } from '../operator/workload/reconciler.ts';
+import { createListedObjects, createWatchedObjects } from '../operator/object-cache.ts';
+import { createOperatorMetrics } from '../operator/operator-metrics.ts';
 import type { SpecOptions } from '../operator/workload/workload.ts';
-import { createTagPolicy } from '../operator/workload/tags.ts';
-import { createProxyClassReconciler } from '../operator/proxy-class/reconcile.ts';
-import { createProxyGroupReconciler } from '../operator/proxy-group/reconcile.ts';
-import { createProxyGroupPolicyReconciler } from '../operator/proxy-group-policy/reconcile.ts';
-import { createRecorderReconciler } from '../operator/recorder/reconcile.ts';
-import { createServiceReconciler, type ServiceChoices } from '../operator/service/reconcile.ts';
-import {
-  classController,
-  connectorController,
-  dnsController,
-  egressNodesController,
-  egressServicesController,
-  gatewayClassController,
-  gatewayController,
-  ingressController,
-  ingressGroupController,
-  ownerController,
-  policyController,
-  serviceController,
-  tailnetController,
-} from '../operator/controllers.ts';
-import { createTailnetReconciler } from '../operator/tailnet/reconcile.ts';
-import { createTailnets } from '../operator/tailnet/tailnets.ts';
 import { createControl, kubeconfigOf, TAILSCALE_LOGIN } from './operator-peers.ts';
+import { type OperatorParts, controllersOf } from './operator-controllers.ts';
 
 /** Maximum duration of `--cleanup`. It covers the grace period of pods and retries of the control server. */
 const CLEANUP_LIMIT_MS = 10 * 60_000;
+
 /** Maximum number of resources that are reconciled at the same time. */
 const WORKERS = 16;
+
 /** Time after which an unchanged resource is reconciled again. */
 const RESYNC_MS = 600_000;
 
@@ -94,7 +62,7 @@ export async function runOperator(
       );
     }
     const client = createKubeClient(connection);
-    const parts: Parts = {
+    const parts: OperatorParts = {
       config,
       connection,
       log,
@@ -118,7 +86,7 @@ export async function runOperator(
 /**
  * Warns that recorders accept uploads of all nodes, which is also the default of the reference (Tailscale's operator).
  */
-function warnOfUploads({ config, log }: Pick<Parts, 'config' | 'log'>): void {
+function warnOfUploads({ config, log }: Pick<OperatorParts, 'config' | 'log'>): void {
   if (config.recorderUploaders.length > 0) return;
   log.warn(
     { remedy: 'name the tags of gateways and SSH servers in recorderUploaders' },
@@ -126,19 +94,7 @@ function warnOfUploads({ config, log }: Pick<Parts, 'config' | 'log'>): void {
   );
 }
 
-interface Parts {
-  readonly config: OperatorConfig;
-  readonly connection: ClusterConnection;
-  readonly log: Logger;
-  readonly client: KubeClient;
-  readonly control: TailnetControl;
-  readonly metrics: OperatorMetrics;
-  readonly options: SpecOptions;
-  /** True if reconcilers must delete all their objects. */
-  readonly leaving?: boolean;
-}
-
-async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
+async function serve(parts: OperatorParts, signal: AbortSignal): Promise<void> {
   const { config, client, metrics, log, options, connection } = parts;
   const shared = { clock: systemClock, random: Math.random, log };
   const watches = createWatchedObjects({ client, ...shared });
@@ -187,7 +143,7 @@ async function serve(parts: Parts, signal: AbortSignal): Promise<void> {
 }
 
 function whileLeading(
-  { config, client, options, log }: Parts,
+  { config, client, options, log }: OperatorParts,
   lead: (use: AbortSignal) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
@@ -204,7 +160,7 @@ function whileLeading(
 }
 
 /** Runs `--cleanup`. It needs the Lease, so it waits until any running operator releases it. */
-function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
+function cleanUp(parts: OperatorParts, signal: AbortSignal): Promise<void> {
   const { client, log } = parts;
   const specs = controllersOf({ ...parts, leaving: true }, createListedObjects(client));
   log.info({}, 'waiting for the lease: stop the operator that holds it');
@@ -214,7 +170,11 @@ function cleanUp(parts: Parts, signal: AbortSignal): Promise<void> {
 }
 
 /** Prints the plan for every existing resource. */
-async function printAll(parts: Parts, print: (text: string) => void, signal: AbortSignal): Promise<void> {
+async function printAll(
+  parts: OperatorParts,
+  print: (text: string) => void,
+  signal: AbortSignal,
+): Promise<void> {
   const client = createDryRunClient(parts.client, print);
   const control = createDryRunControl(parts.control, print, Date.now);
   const silent: EventRecorder = { record: () => Promise.resolve() };
@@ -233,123 +193,6 @@ async function printAll(parts: Parts, print: (text: string) => void, signal: Abo
       }
     }
   }
-}
-
-function controllersOf(
-  parts: Parts,
-  cache: ObjectCache,
-  silent?: EventRecorder,
-): ReadonlyMap<string, ControllerSpec> {
-  const { client, control, metrics, options, log, leaving = false } = parts;
-  const clock = systemClock;
-  const deps = {
-    leaving,
-    client,
-    cache,
-    options,
-    metrics,
-    clock,
-    log,
-    tailnets: createTailnets({
-      client,
-      namespace: options.namespace,
-      own: control,
-      defaultLoginServer: TAILSCALE_LOGIN,
-      nowMs: Date.now,
-    }),
-    keys: new KeyKeeper({ metrics, nowMs: Date.now, log }),
-    tags: createTagPolicy({ client, options, clock }),
-    events: silent ?? createEventRecorder({ client, clock, log, createId: () => randomUUID().slice(0, 13) }),
-  };
-  const { config } = parts;
-  const choices = choicesOf(config, options.namespace);
-  const { namespace } = choices;
-  const reconciled = reconciledBy(config);
-  const specs = new Map([
-    ['Recorder', ownerController('Recorder', createRecorderReconciler(deps), namespace)],
-  ]);
-  // Classes come first, because a dry run also prints the objects that depend on them.
-  if (reconciled.services || reconciled.connectors || reconciled.ingresses || reconciled.gateways)
-    specs.set('ProxyClass', classController(createProxyClassReconciler(deps)));
-  if (reconciled.connectors)
-    specs.set('Connector', connectorController(createConnectorReconciler(deps), namespace));
-  if (reconciled.dnsConfigs) specs.set('DNSConfig', dnsController(createDnsReconciler(deps), namespace));
-  if (reconciled.ingresses)
-    specs.set('Ingress', ingressController(createIngressReconciler(deps, choices), choices));
-  if (reconciled.gateways) {
-    specs.set('GatewayClass', gatewayClassController(createGatewayClassReconciler(deps)));
-    specs.set('Gateway', gatewayController(createGatewayReconciler(deps, choices), choices));
-  }
-  specs.set('Tailnet', tailnetController(createTailnetReconciler(deps)));
-  if (reconciled.proxyGroups) {
-    specs.set('ProxyGroupPolicy', policyController(createProxyGroupPolicyReconciler(deps)));
-    for (const [name, spec] of groupControllers(deps, choices)) specs.set(name, spec);
-  }
-  if (reconciled.services)
-    specs.set('Service', serviceController(createServiceReconciler(deps, choices), choices));
-  return specs;
-}
-
-/** Settings of all reconcilers and their watches. */
-type Choices = ServiceChoices &
-  IngressGroupChoices & { readonly namespace: string; readonly tailnetServices: boolean };
-
-function choicesOf(config: OperatorConfig, namespace: string): Choices {
-  const { defaultProxyClass: defaultClass = '', clusterDomain } = config;
-  const { proxyGroups, services, ingresses } = reconciledBy(config);
-  return {
-    namespace,
-    defaultClass,
-    clusterDomain,
-    services,
-    ingresses,
-    servesUnclassed: config.defaultLoadBalancer,
-    servesGroups: proxyGroups,
-    networks: networksOf(config),
-    tailnetServices: config.control === 'tailscale',
-  };
-}
-
-/** Controllers for ProxyGroups of all types. Unsupported groups get a condition with the reason. */
-function groupControllers(
-  deps: ReconcilerDeps,
-  choices: Choices,
-): readonly (readonly [string, ControllerSpec])[] {
-  const { namespace, services, ingresses } = choices;
-  const served = [...(services ? ['egress'] : []), ...(services || ingresses ? ['ingress'] : [])];
-  const specs: (readonly [string, ControllerSpec])[] = [
-    ['ProxyGroup', ownerController('ProxyGroup', createProxyGroupReconciler(deps, { served }), namespace)],
-  ];
-  if (services || ingresses)
-    specs.push([
-      'IngressGroup',
-      ingressGroupController(createIngressGroupReconciler(deps, choices), choices),
-    ]);
-  if (services)
-    specs.push(
-      ['EgressNodes', egressNodesController(createEgressNodesReconciler(deps, choices), choices)],
-      ['EgressServices', egressServicesController(createEgressReconciler(deps, choices), namespace)],
-    );
-  return specs;
-}
-
-/** @throws TailcastError `CONFIG_INVALID` */
-function networksOf({ ingressAddresses }: OperatorConfig): readonly Network[] {
-  const networks = ingressAddresses.map((text) => {
-    const network = networkOf(text);
-    if (network?.isAligned === true) return network;
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      `ingressAddresses: ${JSON.stringify(text)} is not a network such as 10.99.0.0/24, without bits behind its prefix`,
-    );
-  });
-  if (new Set(networks.map(({ family }) => family)).size < networks.length) {
-    throw new TailcastError(
-      'CONFIG_INVALID',
-      'ingressAddresses: name one network of IPv4 and one of IPv6 at most',
-    );
-  }
-  return networks;
 }
 
 function specOptions(config: OperatorConfig, namespace: string, image: string): SpecOptions {

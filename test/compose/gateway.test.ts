@@ -1,6 +1,6 @@
 /** A whole gateway within this process, in front of a double of an API server. */
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { request } from 'node:https';
+import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -66,9 +66,13 @@ async function start(
   return { gateway: await startOne(flags), upstream, log: () => lines.join(''), start: startOne };
 }
 
-async function statusOf({ host, port, caPem }: RunningGateway, path: string): Promise<number | undefined> {
+async function statusOf(
+  { host, port, caPem }: RunningGateway,
+  path: string,
+  agent: Agent | false = false,
+): Promise<number | undefined> {
   const { promise, resolve, reject } = Promise.withResolvers<number | undefined>();
-  const asked = request({ host, port, path, ca: caPem, agent: false }, (response) => {
+  const asked = request({ host, port, path, ca: caPem, agent }, (response) => {
     response.resume();
     response.on('end', () => resolve(response.statusCode));
   });
@@ -86,6 +90,16 @@ describe('a gateway', () => {
     expect(upstream.impersonated[0]).toBe('alice@example.com');
     await gateway.close(1000);
     await expect(statusOf(gateway, '/version')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+  });
+
+  it('responds with 429 to a connection above the limit of its user', async () => {
+    const { gateway, upstream } = await start({ checkRights: false, portal: false, requestsPerUser: 2 });
+    const agents = [1, 2].map(() => new Agent({ keepAlive: true, maxSockets: 1 }));
+    closers.push(() => agents.forEach((agent) => agent.destroy()));
+    for (const agent of agents) expect(await statusOf(gateway, '/version', agent)).toBe(200);
+    expect(await statusOf(gateway, '/version')).toBe(429);
+    expect(await statusOf(gateway, '/version', agents[0])).toBe(200);
+    expect(upstream.requests).toHaveLength(3);
   });
 
   it('that cannot listen is none, and leaves nothing open', async () => {
