@@ -1,6 +1,7 @@
 /**
- * What stands behind Services: answers over HTTP and UDP with its name and who asked, or with as many bytes as are asked for.
- * What is sent it counts, and it sends a body, or lines one after the other, on request. WebSockets are told who asked, too. At the next port it echoes over HTTP/2 without TLS, as a gRPC server would.
+ * The server behind Services. It responds over HTTP and UDP with its name and the address of the caller, or with the
+ * requested number of bytes. It counts received bytes, and sends a body or single lines on request. It reports the
+ * caller over WebSocket, too. The next port echoes over HTTP/2 without TLS, as a gRPC server does.
  *
  *   node web.ts <port>
  */
