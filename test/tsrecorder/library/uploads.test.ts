@@ -1,4 +1,4 @@
-/** The sessions of a page are those of all uploads, sorted and joined: over random names, sessions, pages and changes. */
+/** Compares pages with sorting, joining and cutting all uploads, for random names, sessions and pages. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
@@ -77,7 +77,7 @@ const candidateOf = (stored: StoredRecording): Candidate => {
     session === undefined ? undefined : described(stored, session),
   );
 };
-const told = (list: readonly Candidate[]): readonly string[] =>
+const idsOf = (list: readonly Candidate[]): readonly string[] =>
   list.map(({ id, others }) => [id, ...others.map((other) => other.id)].join(' '));
 
 describe('the sessions of a page', () => {
@@ -117,7 +117,7 @@ describe('the sessions of a page', () => {
           const wanted = within.slice(0, limit);
           // of two that a node stored at one moment, written in two ways, either may be the last of a page
           fc.pre(within[limit] === undefined || within[limit].order !== wanted.at(-1)?.order);
-          expect(told(found).toSorted()).toEqual(told(wanted).toSorted());
+          expect(idsOf(found).toSorted()).toEqual(idsOf(wanted).toSorted());
           expect(found.map(({ order }) => order)).toEqual(wanted.map(({ order }) => order));
         },
       ),

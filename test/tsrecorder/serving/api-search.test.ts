@@ -1,6 +1,6 @@
 /**
- * What the search asks of its index for somebody who may not see everything, and how long that takes. The second look at what is
- * found (`catalog.shown`) lets everything through here: what is hidden must not even be found.
+ * Queries that restricted viewers send to the index, and their response times. The catalogue check (`catalog.shown`)
+ * allows everything in this test, because the index must not return hidden sessions.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
