@@ -139,9 +139,9 @@ export const RECORDER_SETTINGS = {
   ),
   alerts: textSetting('YAML file with alert rules and webhooks; needs search', '<file>'),
   eventLayout: setting(
-    'layout of API request events: one document per minute, or one object per event as in tsrecorder',
+    'layout of API request events: signed documents of one minute, and with reference also one object per event as in tsrecorder',
     oneOf('batch', 'reference'),
-    'batch',
+    'reference',
   ),
   retentionDays: setting('days until recordings and events are removed; 0: never', wholeNumber(0, 36_500), 0),
   maxStoreBytes: setting(

@@ -10,7 +10,7 @@ import type { RecordingStore } from '../store/store.ts';
 import { openEventBatches } from './event-batches.ts';
 import { createEventSearch, type EventSearch } from './event-query.ts';
 
-/** Layout of uploaded events: batches, or one object per event as in the reference. */
+/** Layout of uploaded events: signed batches, and with `reference` also one object per event. */
 export type EventLayout = 'batch' | 'reference';
 
 export interface RecorderEventsOptions {
@@ -57,8 +57,10 @@ export async function openRecorderEvents(options: RecorderEventsOptions): Promis
     onStored: (name, content) => evidence.documented(name, content),
   });
   return {
-    put: (key, content) =>
-      options.layout === 'reference' ? store.putEvent(key, content) : batches.append(key.time, content),
+    async put(key, content) {
+      if (options.layout === 'reference') await store.putEvent(key, content);
+      await batches.append(key.time, content);
+    },
     record: (event) => batches.append(issueTime(), event),
     search: createEventSearch(store, batches, options.trusted, options.nowMs, options.onOversized),
     close: () => batches.close(),

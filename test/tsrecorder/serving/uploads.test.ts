@@ -490,6 +490,9 @@ describe('/v2/event', () => {
       timestamp: '2026-07-29 10:44:42 +0000 UTC',
     });
     expect(await readdir(rig.directory)).toContain('.events-exist');
+    // event search reads the signed batch of the same event
+    const found = await rig.get('/api/v1/events?type=kubernetes-api-request&from=2026-01-01T00:00:00Z');
+    expect(JSON.parse(found.body).events).toMatchObject([{ stableID: UPLOADER.nodeId }]);
     expect(await rig.list()).toEqual([]);
   });
 
