@@ -1,10 +1,10 @@
 /**
  * The client's direction of a tap: heartbeats, terminal sizes, and pings of the gateway.
  *
- * An API server that has finished discards unread output as soon as one more byte reaches it. The relay therefore delays
- * a chunk that contains nothing but heartbeats and terminal sizes, and answers heartbeats itself. kubectl writes a SPDY
- * frame in up to four pieces, so the first bytes of a possible heartbeat or resize message are kept until the frame is
- * complete.
+ * An API server that has finished discards unread output as soon as one more byte reaches it. The relay therefore
+ * delays a chunk that contains nothing but heartbeats and terminal sizes, and answers heartbeats itself. kubectl writes
+ * a SPDY frame in up to four pieces, so the first bytes of a possible heartbeat or resize message are kept until the
+ * frame is complete.
  *
  * A client answers a ping of the gateway after it has read everything before the ping. The responses therefore show how
  * much output the client has read; the OS does not report that.

@@ -56,7 +56,7 @@ export class OutputText {
     return bytes.subarray(count);
   }
 
-  /** Emits an incomplete character as it is, at the end of the stream. */
+  /** Emits the bytes of an incomplete character, at the end of the stream. */
   flush(emit: EmitText): void {
     const tail = this.#tail;
     this.#tail = EMPTY;

@@ -41,7 +41,7 @@ export class Preamble {
     });
   }
 
-  /** Reads complete lines of the recording. */
+  /** Reads complete lines. */
   lines(lines: Uint8Array): void {
     let start = 0;
     while (!this.#complete && start < lines.length) {

@@ -250,7 +250,10 @@ async function moveSession(
   const { limits, candidates } = context;
   const { sessionId, recorders } = request;
   const intent = { sessionId, ...moved, recorders, before: from.address };
-  context.log.warn({ sessionId, recorder: from.address }, 'recorder lost, looking for one that goes on');
+  context.log.warn(
+    { sessionId, recorder: from.address },
+    'recorder lost, looking for one that continues the session',
+  );
   for (const node of candidates.order(request.recorders)) {
     if (node.addresses.includes(from.address)) candidates.failed(node.key);
   }

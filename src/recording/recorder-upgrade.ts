@@ -56,7 +56,7 @@ export async function openUpgraded(
   try {
     const { response, head } = await upgrade(socket, options, signal).catch((error: unknown) => {
       signal.throwIfAborted();
-      throw new NotUpgradedError('no answer to GET /v2/record', { cause: error });
+      throw new NotUpgradedError('no response to GET /v2/record', { cause: error });
     });
     const { statusCode: status = 0, headers } = response;
     if (REFUSALS.has(status)) throw new UploadRefusedError(`GET /v2/record answered ${status}`);

@@ -59,7 +59,7 @@ export async function probeV2(
   try {
     const probe = await ask(session, 'HEAD', options.probeTimeoutMs, signal).catch((error: unknown) => {
       signal.throwIfAborted();
-      throw new NotV2Error('no answer to HEAD /v2/record over HTTP/2', { cause: error });
+      throw new NotV2Error('no response to HEAD /v2/record over HTTP/2', { cause: error });
     });
     if (probe.status !== 200) throw new NotV2Error(`HEAD /v2/record answered ${probe.status}`);
     probe.stream.close();

@@ -8,8 +8,8 @@
  *        └──────────── the sink fails ──► failed ◄──────┘
  * ```
  *
- * State `awaitingSize` exists because the header, the first line, contains the terminal size. The batch of events is not
- * flushed until the client sends its size, for a limited time and a limited number of bytes. In state `failed` each
+ * State `awaitingSize` exists because the header, the first line, contains the terminal size. The batch of events is
+ * not flushed until the client sends its size, for a limited time and a limited number of bytes. In state `failed` each
  * later call throws if recording is enforced; otherwise calls only count the missing bytes. `abandon` ends a recording
  * whose sink is lost.
  *
@@ -40,7 +40,7 @@ export interface SessionOptions {
   readonly tty: boolean;
   /** True if calls throw after the recorder was lost; otherwise they count the missing bytes. */
   readonly enforce: boolean;
-  /** Returns the first line of the recording. */
+  /** Returns the header of the recording. */
   readonly header: (size: TerminalSize) => string;
   readonly about: SessionAnnotation;
   /** Monotonic clock. */
@@ -285,7 +285,7 @@ export class RecordingSession {
 
   #requireRecorder(): void {
     if (this.#state !== 'failed' || !this.#options.enforce) return;
-    throw new TailcastError('RECORDER_LOST', 'nothing may go on unrecorded');
+    throw new TailcastError('RECORDER_LOST', 'the session must not continue unrecorded');
   }
 
   #openWithoutSize(): void {
@@ -327,7 +327,7 @@ export class RecordingSession {
       this.#stream = stream;
     }
     this.#outputLines += 1;
-    this.#batch.output(seconds, bytes, this.#formOf(seconds, bytes));
+    this.#batch.output(seconds, bytes, annotations ? this.#formOf(seconds, bytes) : 'exact');
   }
 
   /** Returns true if these bytes continue a long run of binary output, which is stored without text. */
@@ -366,7 +366,7 @@ export class RecordingSession {
 }
 
 /**
- * Returns true for valid UTF-8. The first bytes are checked alone, because `isUtf8` always reads the complete input.
+ * Returns true for valid UTF-8. The first bytes are checked first, because `isUtf8` always reads the complete input.
  */
 function isText(bytes: Uint8Array): boolean {
   let head = Math.min(bytes.length, PROBED_BYTES);

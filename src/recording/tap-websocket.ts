@@ -221,7 +221,7 @@ function createServerReader(
         closed ||= piece.opcode === OPCODE.close && piece.last;
         return;
       }
-      if (closed) throw violation('the server went on after its close frame');
+      if (closed) throw violation('the server sent data after its close frame');
       checkType(piece, protocol);
       const last = piece.last && piece.fin;
       const taken = message.open(piece.firstByte, last);
@@ -388,7 +388,7 @@ function createBase64Decoder(): (text: Uint8Array, last: boolean) => Uint8Array 
     const whole = last ? all.length : all.length - (all.length % 4);
     rest = whole === all.length ? EMPTY : new Uint8Array(all.subarray(whole));
     if (whole === 0) return EMPTY;
-    if (padded) throw violation('base64 goes on after its padding');
+    if (padded) throw violation('base64 has data after its padding');
     const data = decodeBase64(all.subarray(0, whole));
     padded = data.length < (whole / 4) * 3;
     return data;

@@ -42,7 +42,7 @@ export interface Tap {
 
 /** State of the output at one position of the stream, used when the bytes before the position are delivered. */
 export interface OutputMark {
-  /** Number of bytes before the position that must not be delivered yet: an incomplete frame, an unproved exit status. */
+  /** Number of last bytes that must not be delivered yet: an incomplete frame, an unproved exit status. */
   readonly heldBytes: number;
   /** The same if the gateway had stopped reading from the server, which makes more exit statuses unproved. */
   readonly heldBytesBackpressured: number;
@@ -84,7 +84,7 @@ export interface Probe {
 
 export const NO_BYTES = new Uint8Array(0);
 
-/** Returns input that is forwarded as it came. */
+/** Returns input that is forwarded unchanged. */
 export function urgentInput(chunk: Uint8Array, kept: Uint8Array): ClientInput {
   const bytes = joined(kept, chunk);
   return { kind: 'urgent', bytes, kept: NO_BYTES, responses: [], atBoundary: false, answeredProbe: 0 };
@@ -128,7 +128,7 @@ export function handOver(session: Pick<TappedSession, 'flush'>): void {
   }
 }
 
-/** Translates a codec error into `SESSION_VIOLATED`; other errors stay as they are. */
+/** Translates a codec error into `SESSION_VIOLATED`; other errors are not changed. */
 export function asViolation(error: unknown): unknown {
   return error instanceof WireError
     ? new TailcastError('SESSION_VIOLATED', errorText(error), { cause: error })

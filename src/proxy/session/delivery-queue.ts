@@ -10,7 +10,7 @@
  *   status. A wait covers all bytes that were added before it.
  * - *ready* bytes may be delivered. The sink gets them in rounds; the next round starts when the sink has written the
  *   previous one. A TLS socket joins and encrypts all pending writes before it sends any of them. Without rounds,
- *   megabytes would pass through memory outside of the CPU caches, which costs 0.15 ms of CPU per MB of recorded output.
+ *   megabytes would pass through memory outside of the CPU caches, which costs 0.15 ms of CPU per MB of output.
  */
 import type { Writable } from 'node:stream';
 import { dropBlocks, giveBlock } from '../../memory/block-pool.ts';
@@ -110,7 +110,10 @@ export class DeliveryQueue {
     this.#addReady(pieces);
   }
 
-  /** Writes the next round, if the sink accepts one. @returns true if all ready bytes are written and the sink accepts more */
+  /**
+   * Writes the next round, if the sink accepts one.
+   * @returns true if all ready bytes are written and the sink accepts more
+   */
   goOn(): boolean {
     while (this.#ready.length > 0 && !this.#sink.writableNeedDrain) {
       if (!this.#hand(ROUND_BYTES)) return false;

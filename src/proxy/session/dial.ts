@@ -1,6 +1,6 @@
 /**
  * Sends an upgrade request to the API server. A valid 101 response gives a raw connection; each other response is
- * returned and relayed as it came. Node's HTTP client parses the response.
+ * relayed unchanged. Node's HTTP client parses the response.
  */
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
@@ -64,7 +64,7 @@ export async function dialUpgrade(dial: UpgradeDial, signal: AbortSignal): Promi
     signal.throwIfAborted();
     if (error instanceof TailcastError) throw error;
     const detail = late.aborted
-      ? `no answer to the upgrade in ${dial.responseTimeoutMs} ms`
+      ? `no response to the upgrade in ${dial.responseTimeoutMs} ms`
       : errorText(error);
     throw new TailcastError('UPSTREAM_UNAVAILABLE', detail, { cause: error });
   }
@@ -81,7 +81,7 @@ export interface EarlyConnection {
 /** Opens a connection to the API server and sends nothing on it, so that its handshakes need no time later. */
 export function connectEarly(connect: ConnectUpstream): EarlyConnection {
   let early: Promise<Duplex> | undefined = connect();
-  // The failure is reported to the caller of `connect`; the socket has a listener of its own as soon as it is used.
+  // The failure is reported to the caller of `connect`; a used socket has its own listener.
   early.then(
     (socket) => socket.on('error', () => {}),
     () => {},
@@ -145,7 +145,7 @@ async function shake(dial: UpgradeDial, socket: Duplex, signal: AbortSignal): Pr
   signal.addEventListener('abort', onAbort, { once: true });
   // This listener stays, because the body of a refusal may break off while it is relayed.
   handshake.on('error', answer.reject);
-  handshake.once('close', () => answer.reject(new Error('the connection was closed before an answer')));
+  handshake.once('close', () => answer.reject(new Error('the connection was closed before a response')));
   listen(handshake, dial, answer);
   handshake.end();
   try {
@@ -195,7 +195,7 @@ function listen(
 function findFault(response: IncomingMessage, dial: UpgradeDial): string | undefined {
   if (response.statusCode !== 101) return `an upgrade with status ${response.statusCode}`;
   if (response.headers.upgrade?.toLowerCase() !== dial.protocol.toLowerCase()) {
-    return 'it switched to another protocol than was asked';
+    return 'it switched to a protocol that was not requested';
   }
   const chosen = chosenSubprotocol(response, dial);
   if (chosen !== '' && dial.subprotocol?.offered.includes(chosen) === false) {

@@ -33,7 +33,7 @@ export interface ElasticOptions {
   /** Called when `full` becomes false. */
   readonly room: () => void;
   /** Called when the buffer is full because of its limits, not because the disk is slow. */
-  readonly beyond: () => void;
+  readonly limitReached: () => void;
   /** Called when the file cannot be written. It is not used from then on. */
   readonly fileLost: (error: unknown) => void;
   /** Called when the file cannot be read. Its bytes are lost. */
@@ -62,7 +62,7 @@ export class ElasticBuffer {
   #diskRefused = false;
   #closed = false;
   #full = false;
-  #beyond = false;
+  #limitReached = false;
 
   constructor(options: ElasticOptions) {
     this.#options = options;
@@ -258,7 +258,7 @@ export class ElasticBuffer {
     this.#spill();
   }
 
-  /** Updates `full`, and calls `beyond` or `room`. */
+  /** Updates `full`, and calls `limitReached` or `room`. */
   #judge(): void {
     const before = this.#full;
     const { budget } = this.#options;
@@ -271,10 +271,10 @@ export class ElasticBuffer {
       this.#full = true;
       budget.whenRoom(this.#look);
     }
-    const wasBeyond = this.#beyond;
-    this.#beyond = this.#full && (budget.exhausted || !this.#mayGrow());
+    const wasReached = this.#limitReached;
+    this.#limitReached = this.#full && (budget.exhausted || !this.#mayGrow());
     if (this.#closed) return;
-    if (this.#beyond && !wasBeyond) this.#options.beyond();
+    if (this.#limitReached && !wasReached) this.#options.limitReached();
     if (before && !this.#full) this.#options.room();
   }
 

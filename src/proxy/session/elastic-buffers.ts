@@ -28,7 +28,7 @@ export const BUFFER_SETTINGS: Omit<BufferSettings, 'directory'> = {
  */
 export type BufferDepth = 'deep' | 'brief';
 
-export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'beyond' | 'fileLost' | 'failed'>;
+export type BufferEvents = Pick<ElasticOptions, 'ready' | 'room' | 'limitReached' | 'fileLost' | 'failed'>;
 
 /** A buffer that adapts to the speed of its client. */
 export interface SessionBuffer {
@@ -65,9 +65,9 @@ export function createElasticBuffers(
             diskBytes: 0,
           }
         : { memoryBytes: () => settings.memoryBytes, diskBytes: settings.diskBytes };
-      // A brief buffer is full most of the time, so `beyond` is not reported.
-      const beyond = brief ? (): void => {} : events.beyond;
-      const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, beyond });
+      // A brief buffer is full most of the time, so `limitReached` is not reported.
+      const limitReached = brief ? (): void => {} : events.limitReached;
+      const bytes = new ElasticBuffer({ limits, budget, openFile, ...events, limitReached });
       return { bytes, drained: (count) => rate.note(count) };
     },
   };

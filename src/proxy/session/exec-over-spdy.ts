@@ -50,7 +50,7 @@ export interface ExecOverSpdyOptions {
   readonly socket: Duplex;
   /** Bytes that arrived with the 101 response. */
   readonly head: Uint8Array;
-  /** Protocol version that the client was told. SPDY uses at most version 4. */
+  /** Protocol version of the client. SPDY uses at most version 4. */
   readonly version: ChannelVersion;
   /** Streams of the session, from its query: `parseExecOptions`. A terminal has no stderr. */
   readonly stdin: boolean;

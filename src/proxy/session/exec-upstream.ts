@@ -24,13 +24,13 @@ export interface ExecTranslation {
   answer(switched: Switched): Switched;
 }
 
-/** Translates a request, or returns undefined if it must be sent as it is. */
+/** Translates a request, or returns undefined if it must be sent unchanged. */
 export type TranslateExec = typeof translateToSpdy;
 
 /**
  * Translates a WebSocket request to SPDY.
  * @param dial the client's own request
- * @returns undefined if the session is impossible over SPDY, or in `noauth` mode; the request is then sent as it is
+ * @returns undefined if the session is impossible over SPDY, or in `noauth` mode; the request is then sent unchanged
  */
 export function translateToSpdy(
   {

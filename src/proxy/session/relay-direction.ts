@@ -7,10 +7,10 @@
  * ```
  *
  * With an elastic buffer, the source is read immediately; without one, it is paused while tap or sink are busy. If
- * nothing is queued, the first small chunk in a turn of the event loop goes straight through, because it may be an echo.
- * All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of once
- * per chunk. A tap that waits for the recorder may parse more chunks meanwhile (`mayReadAhead`): acknowledged chunks are
- * delivered while later ones wait.
+ * nothing is queued, the first small chunk in a turn of the event loop goes straight through, because it may be an
+ * echo. All other chunks of the turn are handled together at its end, so that a burst costs once per block instead of
+ * once per chunk. A tap that waits for the recorder may parse more chunks meanwhile (`mayReadAhead`): acknowledged
+ * chunks are delivered while later ones wait.
  */
 import type { Duplex } from 'node:stream';
 import { adoptBlock, dropBlocks, isLent } from '../../memory/block-pool.ts';
@@ -120,7 +120,7 @@ export class Direction {
     this.#buffer = options.openBuffer?.({
       ready: () => this.#pump(),
       room: () => this.#readOn(),
-      beyond: () => {
+      limitReached: () => {
         this.#backpressured = true;
         options.bufferFull?.();
       },

@@ -12,8 +12,8 @@
  * `stream.pipeline` is not used, because it destroys the sink when the source or a stage fails, and the gateway must
  * still send its client the reason. The relay handles errors of both ends, back-pressure, half-close and the abort
  * signal itself. A half-close is forwarded. When one end closes, the other end is closed after all bytes were written,
- * which may take long for a client behind a pager. Then `lingerMs` starts. A broken connection is treated like a closed
- * one, because the bytes before it still count.
+ * which a client behind a pager may delay for hours. Then `lingerMs` starts. A broken connection is treated like a
+ * closed one, because the bytes before it still count.
  */
 import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';

@@ -198,16 +198,29 @@ async function open(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   checkStream(admission, upgrade.protocol);
-  if (admission.event) {
-    await deps.recordApiRequest({
-      admission,
-      method: request.method ?? '',
-      userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
-      body: new Uint8Array(0),
-      bodyTruncated: false,
-    });
-  }
-  return admission.record ? record(attempt, upgrade, admission) : tunnel(attempt, upgrade, admission);
+  if (!admission.event) return connectUpstream(attempt, upgrade, admission, Promise.resolve());
+  const event = deps.recordApiRequest({
+    admission,
+    method: request.method ?? '',
+    userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
+    body: new Uint8Array(0),
+    bodyTruncated: false,
+  });
+  // Another step may fail before the event is awaited.
+  event.catch(() => {});
+  return connectUpstream(attempt, upgrade, admission, event);
+}
+
+/** Sends the request to the API server, after `event` has resolved. */
+async function connectUpstream(
+  attempt: Attempt,
+  upgrade: UpgradeRequest,
+  admission: Admission,
+  event: Promise<void>,
+): Promise<Running | undefined> {
+  if (admission.record) return record(attempt, upgrade, admission, event);
+  await event;
+  return tunnel(attempt, upgrade, admission);
 }
 
 /** Relays a connection without recording it. */
@@ -236,6 +249,7 @@ async function record(
   attempt: Attempt,
   upgrade: UpgradeRequest,
   admission: Admission,
+  event: Promise<void>,
 ): Promise<Running | undefined> {
   const { deps, limits, request } = attempt;
   if (upgrade.protocol === 'other') {
@@ -243,16 +257,19 @@ async function record(
   }
   const { headers, offered } = recordableHeaders(upgrade.protocol, admission.headers);
   const header = SUBPROTOCOL_HEADER[upgrade.protocol];
-  // Both handshakes run at the same time, but the API server gets the request only after a recorder accepted the
-  // session.
+  // All handshakes run at the same time, but the API server gets the request only after the event is stored and a
+  // recorder accepted the session.
   const { connect, basePath } = admission.cluster?.upstream ?? deps;
   const early = connectEarly(connect);
-  const opened = await openRecorder(deps, admission, sessionFields(admission), attempt.signal).catch(
-    (error: unknown) => {
-      early.discard();
-      throw error;
-    },
-  );
+  const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
+  const [opened] = await Promise.all([opening, event]).catch((error: unknown) => {
+    early.discard();
+    opening.then(
+      ({ upload }) => upload?.abort(),
+      () => {},
+    );
+    throw error;
+  });
   try {
     const dial: UpgradeDial = {
       connect: early.connect,

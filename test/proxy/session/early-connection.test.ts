@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { TailcastError } from '../../../src/errors.ts';
 import { startRecorderDouble, type RecorderDouble } from '../../support/recorder-double.ts';
 import { serverMessage, STATUS_SUCCESS } from '../../support/stream-peers.ts';
 import {
@@ -78,4 +79,25 @@ describe('a recorded exec', () => {
     expect((await asked).status).toBe(101);
     expect(apiServer.connections).toBe(2);
   });
+
+  it.each(['stored', 'refused'])(
+    'opens the recorder while the event of the request is stored: %s',
+    async (how) => {
+      const recorderDouble = await recorder();
+      const event = Promise.withResolvers<void>();
+      const { apiServer, rig: gateway } = await rig(
+        switchAndEnd,
+        { mode: 'failClosed', recorders: [recorderDouble.address], recorderTags: [], events: true },
+        { deps: { recordApiRequest: () => event.promise } },
+      );
+      const asked = askUpgrade(gateway.port, { headers: WEBSOCKET_V5 });
+      await expect.poll(() => recorderDouble.uploads.length).toBe(1);
+      expect(apiServer.requests).toHaveLength(0);
+      if (how === 'stored') event.resolve();
+      else event.reject(new TailcastError('RECORDING_REQUIRED'));
+      expect((await asked).status).toBe(how === 'stored' ? 101 : 403);
+      expect(apiServer.requests).toHaveLength(how === 'stored' ? 1 : 0);
+      if (how === 'refused') await recorderDouble.until(() => recorderDouble.uploads[0]!.aborted);
+    },
+  );
 });

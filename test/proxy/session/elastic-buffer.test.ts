@@ -47,7 +47,7 @@ function open(
     openFile: options.openFile ?? (() => openSpillFile(tmpdir())),
     ready: () => tell('ready'),
     room: () => tell('room'),
-    beyond: () => tell('beyond'),
+    limitReached: () => tell('limitReached'),
     fileLost: (error) => tell(`file lost: ${(error as Error).message}`),
     failed: (error) => tell(`failed: ${(error as Error).message}`),
   });
@@ -115,7 +115,7 @@ describe('elastic buffer', () => {
   it('is full when its file is, and has room when some of it was taken', async () => {
     const { buffer, told, takeAll, changed } = open({ diskBytes: 4 * BLOCK_BYTES });
     const given: Buffer[] = [];
-    while (!told.includes('beyond')) {
+    while (!told.includes('limitReached')) {
       if (buffer.full) {
         await changed();
         continue;
@@ -134,7 +134,7 @@ describe('elastic buffer', () => {
     const given = randomBytes(6 * BLOCK_BYTES);
     for (let at = 0; at < given.length; at += 40_000) buffer.push(given.subarray(at, at + 40_000));
     while (!told.includes('file lost: ENOSPC')) await changed();
-    expect(told).toContain('beyond');
+    expect(told).toContain('limitReached');
     expect((await takeAll()).equals(given)).toBe(true);
     expect(buffer.full).toBe(false);
     buffer.push(randomBytes(6 * BLOCK_BYTES));
