@@ -15,7 +15,7 @@ import { readSettings } from '../src/config/settings.ts';
 import { TailcastError, errorText } from '../src/errors.ts';
 import { startDemoCluster } from './cluster.ts';
 import { isOwnSocket } from './local-user.ts';
-import { mergeKubeconfig } from '../src/kube/kubeconfig-write.ts';
+import { mergeKubeconfig, mergeKubeconfigs } from '../src/kube/kubeconfig-write.ts';
 import { openFatalErrors } from '../src/observe/fatal-errors.ts';
 import { createLogger, type Logger } from '../src/observe/logger.ts';
 import { describeProcess } from '../src/process-identity.ts';
@@ -69,7 +69,8 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   const gateway = await openGateway({ config, context, directory, log, upstream, recorder, token });
   stack.defer(() => gateway.close(DRAIN_MS));
   step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${config.login ?? ''}`);
-  const kubeconfig = await writeClientKubeconfig(directory, gateway, token);
+  const names = upstream.clusters?.names ?? [];
+  const kubeconfig = await writeClientKubeconfig(directory, gateway, { token, names });
   const running = {
     recorder: recorder.url,
     store: join(directory, 'recordings'),
@@ -81,10 +82,12 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   if (upstream.pod !== undefined && !signal.aborted) {
     step('recording a sample session');
     const { host, port, caPem = '' } = gateway;
-    const target = { host, port, caPem, token, ...upstream.pod };
-    await recordSampleSession(target, signal).catch((error: unknown) => {
-      if (!signal.aborted) step(`no sample recording: ${errorText(error)}`);
-    });
+    for (const basePath of names.length === 0 ? [''] : names.map((name) => `/clusters/${name}`)) {
+      const target = { host, port, caPem, token, basePath, ...upstream.pod };
+      await recordSampleSession(target, signal).catch((error: unknown) => {
+        if (!signal.aborted) step(`no sample recording: ${errorText(error)}`);
+      });
+    }
   }
   if (signal.aborted) return;
   const pod = upstream.pod === undefined ? '<pod>' : upstream.pod.pod;
@@ -120,6 +123,8 @@ async function refuseSecond(note: string): Promise<void> {
 
 interface Upstream {
   readonly kubeconfig: string;
+  /** File of the setting `clusters`, and the names of the clusters; undefined for one cluster. */
+  readonly clusters: { readonly file: string; readonly names: readonly string[] } | undefined;
   readonly context: string | undefined;
   /** Target of the sample session; undefined for a real cluster. */
   readonly pod: { readonly namespace: string; readonly pod: string } | undefined;
@@ -135,27 +140,25 @@ async function openCluster(parts: {
   const { config, directory, log, step, stack } = parts;
   if (config.kubeconfig !== undefined) {
     step(`using the cluster of ${config.kubeconfig}`);
-    return { kubeconfig: config.kubeconfig, context: config.context, pod: undefined };
+    return { kubeconfig: config.kubeconfig, clusters: undefined, context: config.context, pod: undefined };
   }
-  const cluster = await startDemoCluster({ log });
-  stack.defer(() => cluster.close());
-  step(`embedded cluster on ${cluster.url}; ${cluster.describeTerminal}`);
-  step('shells run on this machine, as you: keep the kubeconfig to yourself');
   const path = join(directory, 'upstream.kubeconfig');
-  const content = mergeKubeconfig(
-    undefined,
-    {
-      name: 'embedded',
-      server: cluster.url,
-      caPem: cluster.caPem,
-      userName: 'admin',
-      token: cluster.adminToken,
-    },
-    path,
-  );
-  await writePrivate(path, content);
+  const names = Array.from({ length: config.clusters }, (_, index) => `cluster-${index + 1}`);
+  let content: string | undefined;
+  for (const name of names) {
+    const cluster = await startDemoCluster({ log });
+    stack.defer(() => cluster.close());
+    step(`embedded cluster on ${cluster.url}; ${cluster.describeTerminal}`);
+    const { url: server, caPem, adminToken: token } = cluster;
+    content = mergeKubeconfig(content, { name, server, caPem, userName: `admin-of-${name}`, token }, path);
+  }
+  step('shells run on this machine, as you: keep the kubeconfig to yourself');
+  await writePrivate(path, content ?? '');
   stack.defer(() => rm(path, { force: true }));
-  return { kubeconfig: path, context: undefined, pod: DEMO_POD };
+  if (names.length === 1) return { kubeconfig: path, clusters: undefined, context: undefined, pod: DEMO_POD };
+  const file = join(directory, 'clusters.yaml');
+  await writePrivate(file, JSON.stringify({ discover: [{ kubeconfig: path }] }));
+  return { kubeconfig: path, clusters: { file, names }, context: undefined, pod: DEMO_POD };
 }
 
 /** Only the user of the demo may upload and view. */
@@ -196,6 +199,7 @@ function openGateway(parts: {
     flags: new Map<string, unknown>([
       ['kubeconfig', upstream.kubeconfig],
       ['context', upstream.context],
+      ['clusters', upstream.clusters?.file],
       ['identity', 'static'],
       ['stateDirectory', join(directory, 'gateway')],
       ['opsListen', 'off'],
@@ -221,6 +225,7 @@ function openGateway(parts: {
 /** Identity of all callers of the demo: this user, with all rights, and recorded. */
 function demoIdentity(login: string, recorder: { readonly host: string; readonly port: number }): Identity {
   const rule = {
+    clusters: ['*'],
     impersonate: { groups: ['system:masters'] },
     recorderAddrs: [`${recorder.host}:${recorder.port}`],
     enforceRecorder: true,
@@ -240,21 +245,23 @@ function demoIdentity(login: string, recorder: { readonly host: string; readonly
 async function writeClientKubeconfig(
   directory: string,
   gateway: RunningGateway,
-  token: string,
+  { token, names }: { readonly token: string; readonly names: readonly string[] },
 ): Promise<string> {
   const path = join(directory, 'kubeconfig');
-  const content = mergeKubeconfig(
-    undefined,
-    {
-      name: 'tailcast-demo',
-      server: `https://${gateway.host}:${gateway.port}`,
-      caPem: gateway.caPem,
-      userName: 'tailcast-demo',
-      token,
-    },
-    path,
-  );
-  await writePrivate(path, content);
+  const url = `https://${gateway.host}:${gateway.port}`;
+  const servers =
+    names.length === 0
+      ? [['tailcast-demo', url] as const]
+      : names.map((name) => [name, `${url}/clusters/${name}`] as const);
+  const { caPem } = gateway;
+  const entries = servers.map(([name, server]) => ({
+    name,
+    server,
+    caPem,
+    userName: 'tailcast-demo',
+    token,
+  }));
+  await writePrivate(path, mergeKubeconfigs(undefined, entries, path) ?? '');
   return path;
 }
 

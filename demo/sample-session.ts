@@ -45,6 +45,8 @@ export interface SampleTarget {
   readonly caPem: string;
   /** Bearer token of the gateway. */
   readonly token: string;
+  /** Path before that of the API; empty for a gateway with one cluster. */
+  readonly basePath: string;
   readonly namespace: string;
   readonly pod: string;
 }
@@ -85,13 +87,13 @@ export async function recordSampleSession(target: SampleTarget, signal: AbortSig
 
 async function upgrade(
   socket: TLSSocket,
-  { host, port, token, namespace, pod }: SampleTarget,
+  { host, port, token, basePath, namespace, pod }: SampleTarget,
   onEditor: () => void,
 ): Promise<void> {
   const query = 'command=sh&stdin=true&stdout=true&tty=true';
   socket.write(
     [
-      `GET /api/v1/namespaces/${namespace}/pods/${pod}/exec?${query} HTTP/1.1`,
+      `GET ${basePath}/api/v1/namespaces/${namespace}/pods/${pod}/exec?${query} HTTP/1.1`,
       `Host: ${host}:${port}`,
       `Authorization: Bearer ${token}`,
       'Connection: Upgrade',

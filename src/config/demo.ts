@@ -1,12 +1,13 @@
 import { logLevelSetting } from './role-settings.ts';
 import { readableFiles } from './readable-files.ts';
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
-import { listenAddress, loopback, optionalText, textSetting } from './values.ts';
+import { listenAddress, loopback, optionalText, textSetting, wholeNumber } from './values.ts';
 
 /** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
 export const DEMO_SETTINGS = {
   kubeconfig: textSetting('kubeconfig of a real cluster instead of the embedded cluster', '<file>'),
   context: textSetting('context of that kubeconfig', '<name>'),
+  clusters: setting('number of embedded clusters behind the gateway', wholeNumber(1, 9), 1),
   listen: setting('address of the gateway', listenAddress, loopback(0)),
   recorderListen: setting('address of the recorder and its player', listenAddress, loopback(0)),
   directory: textSetting(

@@ -25,6 +25,8 @@ export interface AccessEntry {
   readonly method: string;
   /** Path from `loggedPath`. */
   readonly path: string;
+  /** Name of the cluster at a gateway with several clusters. */
+  readonly cluster?: string | undefined;
   /** Status that the client received; `CLIENT_LEFT` if it disconnected before the response. */
   readonly status: number;
   readonly durationMs: number;
@@ -105,9 +107,10 @@ export function createNullAccessLog(): AccessLog {
 
 function formatEntry(entry: AccessEntry, atMs: number): string {
   const error = entry.error === undefined ? '' : `,"error":${quote(entry.error)}`;
+  const cluster = entry.cluster === undefined ? '' : `,"cluster":${quote(entry.cluster)}`;
   return (
     `{"time":"${isoTime(atMs)}","level":"info","msg":"request","id":${quote(entry.id)}` +
-    `,"protocol":"${entry.protocol}","peer":${quote(entry.peer)},"user":${quote(entry.user)}` +
+    `,"protocol":"${entry.protocol}","peer":${quote(entry.peer)},"user":${quote(entry.user)}${cluster}` +
     `,"method":${quote(entry.method)},"path":${quote(entry.path)},"status":${entry.status}` +
     `,"durationMs":${Math.round(entry.durationMs * 1000) / 1000}` +
     `,"requestBytes":${entry.requestBytes},"responseBytes":${entry.responseBytes}${error}}\n`

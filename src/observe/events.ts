@@ -20,6 +20,8 @@ export interface SessionFields {
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
+  /** Name of the cluster at a gateway with several clusters. */
+  readonly cluster?: string;
 }
 
 /** How a session ended. */

@@ -25,6 +25,8 @@ export interface SessionBeginning {
   readonly groups: readonly string[];
   readonly protocol: 'spdy' | 'websocket';
   readonly subprotocol: string;
+  /** Name of the cluster at a gateway with several clusters. */
+  readonly cluster?: string | undefined;
 }
 
 /** Returns the header line. `size` has 0 columns and rows for a session without a terminal. */
@@ -72,5 +74,6 @@ export function sessionAnnotation(facts: SessionBeginning): SessionAnnotation {
     protocol: facts.protocol,
     ...(subprotocol === '' ? {} : { subprotocol }),
     path: facts.info.path,
+    ...(facts.cluster === undefined ? {} : { cluster: facts.cluster }),
   };
 }

@@ -30,6 +30,8 @@ export interface ApiRequest {
     readonly event?: boolean;
     /** True if the request is refused when its event would lack the body. */
     readonly isBodyRequired?: boolean;
+    /** Cluster at a gateway with several clusters. */
+    readonly cluster?: { readonly name: string };
     /** Access on request with which the request runs. */
     readonly elevation?: { readonly id: string; readonly approvers: readonly string[] };
   };
@@ -152,7 +154,7 @@ async function tell(
 }
 
 function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): ApiRequestEvent {
-  const { target, info, identity, elevation } = request.admission;
+  const { target, info, identity, elevation, cluster } = request.admission;
   const begin = request.body.subarray(0, maxBodyBytes);
   const truncated = request.bodyTruncated || begin.length < request.body.length;
   const { body, unread } = redactBody(info, begin, truncated);
@@ -199,6 +201,7 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
       ? { bodyTruncatedFromBytes: request.body.length }
       : {}),
     ...(unread === undefined ? {} : { bodyUnread: unread }),
+    ...(cluster === undefined ? {} : { cluster: cluster.name }),
     ...(elevation === undefined ? {} : { access: { request: elevation.id, approvers: elevation.approvers } }),
   };
 }

@@ -25,7 +25,7 @@ export class Account {
   readonly #inbound: Pick<InboundRequest, 'method' | 'target' | 'peer'>;
   readonly #deps: AccountDeps;
   readonly #startedAtMs: number;
-  #caller: Pick<Caller, 'id' | 'identity'> | undefined;
+  #caller: Pick<Caller, 'id' | 'identity' | 'cluster'> | undefined;
   #status: number | undefined;
   #error: string | undefined;
   #isCounted = false;
@@ -48,7 +48,7 @@ export class Account {
     return this.#status !== undefined;
   }
 
-  recognised(caller: Pick<Caller, 'id' | 'identity'>): void {
+  recognised(caller: Pick<Caller, 'id' | 'identity' | 'cluster'>): void {
     this.#caller = caller;
   }
 
@@ -101,6 +101,7 @@ export class Account {
       id: caller?.id ?? '',
       protocol: this.#protocol,
       user: caller === undefined ? '' : callerName(caller.identity),
+      ...(caller?.cluster === undefined ? {} : { cluster: caller.cluster.name }),
       ...this.#asked(),
       status: this.#status ?? CLIENT_LEFT,
       durationMs: this.#deps.monotonicMs() - this.#startedAtMs,

@@ -329,6 +329,7 @@ function beginRecording(
     groups: impersonation?.groups ?? [],
     protocol,
     subprotocol: answer.subprotocol,
+    cluster: admission.cluster?.name,
   };
   const enforce = admission.recording.mode === 'failClosed';
   const session = new RecordingSession(upload, {
@@ -371,6 +372,7 @@ function sessionFields(admission: Admission): SessionFields {
     ...(info.namespace === '' ? {} : { namespace: info.namespace }),
     ...(info.name === '' ? {} : { pod: info.name }),
     ...(container === undefined ? {} : { container }),
+    ...(admission.cluster === undefined ? {} : { cluster: admission.cluster.name }),
   };
 }
 

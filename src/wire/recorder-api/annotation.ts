@@ -26,6 +26,8 @@ export interface SessionAnnotation {
   readonly subprotocol?: string;
   /** Request path without the query. */
   readonly path: string;
+  /** Name of the cluster at a gateway with several clusters. */
+  readonly cluster?: string;
 }
 
 /** Stream of the following output; initially stdout. */
@@ -101,6 +103,7 @@ const FIELDS: Record<Annotation['kind'], Readonly<Record<string, Field>>> = {
     protocol: required('text'),
     subprotocol: optional('text'),
     path: required('text'),
+    cluster: optional('text'),
   },
   stream: { name: required(['stdout', 'stderr']) },
   raw: { base64: required('base64') },

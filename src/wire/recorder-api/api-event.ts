@@ -53,6 +53,8 @@ export interface ApiRequestEvent {
   readonly bodyTruncatedFromBytes?: number;
   /** Reason why the gateway could not read the body, which is then empty. Readers of the format ignore this key. */
   readonly bodyUnread?: string;
+  /** Name of the cluster at a gateway with several clusters. Readers of the format ignore this key. */
+  readonly cluster?: string | undefined;
   /** Access on request with which the request ran. Readers of the format ignore this key. */
   readonly access?: { readonly request: string; readonly approvers: readonly string[] };
 }
@@ -92,6 +94,7 @@ export function encodeApiRequestEvent(event: ApiRequestEvent): string {
       ...(source.nodeUser === undefined || source.nodeUser === '' ? {} : { nodeUser: source.nodeUser }),
     },
     destination: { node: '', nodeID: '' },
+    ...(event.cluster === undefined ? {} : { cluster: event.cluster }),
     ...(event.access === undefined ? {} : { access: event.access }),
   } satisfies JsonObject;
   return `${encodeJson(json)}\n`;
