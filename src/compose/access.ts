@@ -19,7 +19,8 @@ import type { CleanUp } from './clean-up.ts';
 /**
  * Opens the access requests. They watch the API server after the first caller with a rule.
  *
- * @returns undefined in `noauth` mode, where the gateway does not impersonate
+ * @returns undefined in `noauth` mode, where the gateway does not impersonate, and for several clusters without an API
+ *   server of the gateway itself
  * @throws TailcastError `CONFIG_INVALID` for the key file
  */
 export async function openAccess(parts: {
@@ -33,6 +34,8 @@ export async function openAccess(parts: {
 }): Promise<AccessRequests | undefined> {
   const { config, environment, stateDirectory, requestEvents, log, signal, stack } = parts;
   if (config.mode === 'noauth') return undefined;
+  const isInPod = environment.has('KUBERNETES_SERVICE_HOST') && environment.has('KUBERNETES_SERVICE_PORT');
+  if (config.clusters !== undefined && config.kubeconfig === undefined && !isInPod) return undefined;
   const file = keyFileOf(config, stateDirectory, environment);
   const secret = await makeDirectories(stateDirectory)
     .then(() => loadSecret(file))
@@ -41,7 +44,6 @@ export async function openAccess(parts: {
       log.warn({ file, error: errorText(error) }, 'access requests become invalid when this process stops');
       return randomBytes(KEY_BYTES);
     });
-  const isInPod = environment.has('KUBERNETES_SERVICE_HOST') && environment.has('KUBERNETES_SERVICE_PORT');
   const files = isInPod ? undefined : kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
   const connection = connectCluster({
     kubeconfig: config.kubeconfig === undefined ? files : [config.kubeconfig],
