@@ -51,6 +51,10 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/kubectl.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  clusters: {
+    file: 'suites/clusters.test.ts',
+    peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
+  },
   'exec-upstream': {
     file: 'suites/exec-upstream.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],

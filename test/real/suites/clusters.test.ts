@@ -1,0 +1,211 @@
+/** One gateway in front of two API servers of different versions, one with three addresses, and one kubeconfig. */
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { writeGatewayKubeconfig } from '../../../src/cli/kubeconfig.ts';
+import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import type { Identity } from '../../../src/tailnet/identity.ts';
+import { createPod } from '../cases/case.ts';
+import { findKubectls, runKubectl, type Transport } from '../rig/kubectl.ts';
+import { startKubernetes, type Kubernetes } from '../rig/kubernetes.ts';
+import { createRig, type Rig } from '../rig/rig.ts';
+import { openArchive } from '../support/archive.ts';
+import { startTestRecorder, type TestRecorder } from '../support/product.ts';
+
+/** Another address of an API server, which can be switched off. */
+interface Address {
+  readonly port: number;
+  readonly connections: () => number;
+  close(): void;
+}
+
+async function forwardTo(port: number): Promise<Address> {
+  const open = new Set<Socket>();
+  let connections = 0;
+  const server = createServer((client) => {
+    connections += 1;
+    const upstream = connect(port, '127.0.0.1');
+    for (const socket of [client, upstream]) {
+      open.add(socket);
+      socket.on('error', () => socket.destroy());
+      socket.once('close', () => {
+        client.destroy();
+        upstream.destroy();
+        open.delete(socket);
+      });
+    }
+    client.pipe(upstream).pipe(client);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  return {
+    port: (server.address() as AddressInfo).port,
+    connections: () => connections,
+    close() {
+      server.close();
+      for (const socket of open) socket.destroy();
+    },
+  };
+}
+
+const kubectl = (await findKubectls()).at(-1)!;
+
+describe('two clusters behind one gateway', () => {
+  let rig: Rig;
+  let recorder: TestRecorder;
+  let gateway: RunningGateway;
+  let kubeconfig: string;
+  const clusters = new Map<string, Kubernetes>();
+  const addresses: Address[] = [];
+
+  beforeAll(async () => {
+    rig = createRig();
+    const [current, older] = await Promise.all([
+      startKubernetes(rig, { version: '1.36', node: { webSockets: true } }),
+      startKubernetes(rig, { version: '1.34', node: {} }),
+    ]);
+    clusters.set('current', current);
+    clusters.set('older', older);
+    for (const one of clusters.values()) await createPod(one, 'target', { command: ['sleep', 'infinity'] });
+    for (let count = 0; count < 3; count++) addresses.push(await forwardTo(current.port));
+    const { folder } = rig;
+    recorder = await startTestRecorder(join(folder, 'recorder'), 'gateway.rig.ts.net');
+    const file = join(folder, 'clusters.yaml');
+    writeFileSync(
+      file,
+      JSON.stringify({
+        clusters: [...clusters].map(([name, one]) => ({
+          name,
+          kubeconfig: { file: one.kubeconfig(`gateway-${name}`, { token: one.tokens.impersonator }) },
+          ...(name === 'current' ? { endpoints: addresses.map(({ port }) => `127.0.0.1:${port}`) } : {}),
+        })),
+      }),
+    );
+    gateway = await startGateway({
+      config: readSettings(GATEWAY_SETTINGS, {
+        flags: new Map<string, unknown>(
+          Object.entries({
+            clusters: file,
+            identity: 'static',
+            listen: '127.0.0.1:0',
+            opsListen: 'off',
+            accessLog: false,
+            stateDirectory: join(folder, 'gateway'),
+          }),
+        ),
+        environment: new Map(),
+        file: undefined,
+      }),
+      environment: new Map(),
+      log: createSilentLogger(),
+      accessSink: process.stderr,
+      identity: callerOf(recorder.address),
+    });
+    const ca = join(folder, 'gateway.crt');
+    writeFileSync(ca, gateway.caPem ?? '');
+    kubeconfig = join(folder, 'kubeconfig');
+    await writeGatewayKubeconfig(
+      [`https://127.0.0.1:${gateway.port}`],
+      { all: true, certificateAuthority: ca, file: kubeconfig, name: '{name}' },
+      { environment: new Map(), stdout: process.stderr } as never,
+    );
+  });
+
+  afterAll(async () => {
+    await gateway.close(1000);
+    await recorder.close();
+    for (const address of addresses) address.close();
+    await rig.stop();
+  });
+
+  const run = (context: string, args: readonly string[], transport: Transport = 'websocket') =>
+    runKubectl(kubectl, ['--context', context, ...args], { kubeconfig, transport });
+
+  const textOf = async (context: string, args: readonly string[], transport?: Transport): Promise<string> => {
+    const { code, stdout, stderr } = await run(context, args, transport);
+    expect(stderr.toString()).toBe('');
+    expect(code).toBe(0);
+    return stdout.toString();
+  };
+
+  it('reads and writes in the cluster of the context, as the audit logs prove', async () => {
+    for (const [name, one] of clusters) {
+      const version = JSON.parse(await textOf(name, ['version', '-o', 'json'])) as {
+        readonly serverVersion: { readonly gitVersion: string };
+      };
+      expect(version.serverVersion.gitVersion).toContain(one.version);
+      await textOf(name, ['create', 'configmap', `only-in-${name}`]);
+    }
+    for (const [name, one] of clusters) {
+      expect(await textOf(name, ['get', 'configmaps', '-o', 'name'])).toContain(`only-in-${name}`);
+      const created = one
+        .audit()
+        .filter(({ verb, objectRef }) => verb === 'create' && objectRef?.resource === 'configmaps')
+        .filter(({ impersonatedUser }) => impersonatedUser?.username === 'alice@example.com');
+      expect(created.map(({ requestURI }) => requestURI.split('?')[0])).toEqual([
+        '/api/v1/namespaces/default/configmaps',
+      ]);
+      expect(created[0]?.responseStatus?.code).toBe(201);
+    }
+  });
+
+  it.each(['spdy', 'websocket'] as const)('records exec over %s in both clusters', async (transport) => {
+    const archive = openArchive(recorder.url);
+    for (const name of clusters.keys()) {
+      const word = `said-in-${name}-${transport}`;
+      expect(await textOf(name, ['exec', 'target', '--', 'echo', word], transport)).toBe(`${word}\n`);
+      const found = await rig.until(`a recording of ${name}`, async () =>
+        (await archive.of('target')).find((one) => JSON.stringify(one).includes(word)),
+      );
+      const response = await fetch(`${recorder.url}/api/v1/recordings/${found.id}/notes`);
+      expect(await response.text()).toContain(`"cluster":"${name}"`);
+    }
+  });
+
+  it('reads logs and watches in each cluster', async () => {
+    for (const name of clusters.keys()) {
+      await textOf(name, ['wait', '--for=condition=Ready', 'pod/target', '--timeout=20s']);
+      await textOf(name, ['logs', 'target']);
+    }
+  });
+
+  it('fails over to the next address, and creates each object once', async () => {
+    for (const address of addresses.slice(0, 2)) {
+      address.close();
+      for (let count = 0; count < 4; count++) {
+        await textOf('current', ['create', 'configmap', `after-${address.port}-${count}`]);
+      }
+    }
+    const created = clusters
+      .get('current')!
+      .audit()
+      .filter(({ verb, objectRef }) => verb === 'create' && objectRef?.resource === 'configmaps')
+      .map(({ auditID }) => auditID);
+    expect(new Set(created).size).toBe(created.length);
+    expect(await textOf('older', ['get', 'namespaces', '-o', 'name'])).toContain('namespace/default');
+  });
+});
+
+function callerOf(recorderAddress: string): Identity {
+  const rule = {
+    clusters: ['*'],
+    impersonate: { groups: ['system:masters'] },
+    recorderAddrs: [recorderAddress],
+    enforceRecorder: true,
+  };
+  return {
+    kind: 'user',
+    nodeId: 'nALICE',
+    nodeName: 'laptop.rig.ts.net',
+    addresses: ['100.64.0.1'],
+    userId: 7n,
+    login: 'alice@example.com',
+    displayName: 'Alice',
+    capabilities: new Map([['tailscale.com/cap/kubernetes', [rule]]]),
+  };
+}
