@@ -8,7 +8,7 @@
 
 import { safeLines } from './safe-text.ts';
 
-/** What a code means to a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
+/** Meaning of a code for a client. `status` is an HTTP status, `reason` a `metav1.StatusReason`. */
 export interface ErrorEntry {
   readonly status: number;
   readonly reason: string;
@@ -214,7 +214,7 @@ const REASON_TEXTS: ReadonlyMap<string, string> = new Map([
   ['EROFS', 'the file system is read-only'],
   ['EIO', 'the disk reported an error'],
   ['EMFILE', 'this process has too many open files'],
-  ['ENFILE', 'the system has too many open files'],
+  ['ENFILE', 'the OS has too many open files'],
   ['EADDRINUSE', 'the address is in use'],
   ['EADDRNOTAVAIL', 'this machine does not have the address'],
   ['ECONNREFUSED', 'connection refused'],
@@ -257,7 +257,7 @@ function subjectOf(error: Error): string | undefined {
   return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
 }
 
-/** What to do about what the operating system says to whoever starts or installs something. */
+/** Advice for errors of the OS at the start or during an installation. */
 const ADVICE: ReadonlyMap<string, string> = new Map([
   ['EADDRINUSE', 'another process listens there: stop it (ss -ltnp names it), or choose another port'],
   ['EADDRNOTAVAIL', 'choose an address of this machine'],
@@ -273,7 +273,7 @@ const ADVICE: ReadonlyMap<string, string> = new Map([
   ['EACCES open', 'give the file to the user of this process, or choose another file'],
 ]);
 
-/** How to mend what the operating system refused; undefined: nothing is known of it. */
+/** Returns the advice for an error of the OS, or undefined. */
 export function adviceOn(thrown: unknown): string | undefined {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     const code = 'code' in error ? String(error.code) : '';
@@ -284,12 +284,12 @@ export function adviceOn(thrown: unknown): string | undefined {
   return undefined;
 }
 
-/** What was thrown, as an `Error`. */
+/** Returns the thrown value as an `Error`. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(errorText(thrown));
 }
 
-/** What was thrown, as an error of ours: `INTERNAL` unless it is one already. */
+/** Returns the thrown value as a TailcastError, by default with the code `INTERNAL`. */
 export function asTailcastError(thrown: unknown): TailcastError {
   return thrown instanceof TailcastError
     ? thrown

@@ -84,7 +84,7 @@ async function readMark(path: string): Promise<Mark | undefined> {
   }
   const mark = parseMark(text);
   if (mark === undefined) {
-    throw refusal(`${path} does not say which format the files beside it have: put it back as it was`);
+    throw refusal(`${path} does not contain the format of the files next to it: restore it`);
   }
   return mark;
 }

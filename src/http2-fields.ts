@@ -75,7 +75,7 @@ export function http2Fields(fields: readonly string[]): string[] {
     const value = fields[index + 1] ?? '';
     if (CONNECTION_FIELDS.has(name)) continue;
     if (name.length + value.length > MAX_FIELD_BYTES)
-      throw new TailcastError('UPSTREAM_BROKEN', 'a header field that is too long for HTTP/2');
+      throw new TailcastError('UPSTREAM_BROKEN', 'a header that is too long for HTTP/2');
     if (SINGLE.has(name)) {
       const place = (places ??= new Map<string, number>()).get(name);
       if (place !== undefined) {

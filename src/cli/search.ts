@@ -197,7 +197,7 @@ export async function checkIndex(
 const FAULTS: ReadonlyMap<string, string> = new Map([
   ['missing', 'is not in the index'],
   ['tooMany', 'is in the index and not in the store'],
-  ['version', 'is in the index as it was before'],
+  ['version', 'the index has an older version'],
   ['text', 'has another text in the index'],
   ['unreadable', 'cannot be read'],
 ]);

@@ -335,7 +335,7 @@ class ClusterManager implements Clusters {
     for (const one of due.slice(0, MAX_CHECKS)) {
       one.checkedAtMs = now;
       void one.endpoints.check(CHECK_TIMEOUT_MS);
-      // in noauth mode nobody else reloads the CA
+      // in mode noauth no other component reloads the CA
       one.apiServer.followAuthorities().catch(() => {});
     }
     this.#measure();

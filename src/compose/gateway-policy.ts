@@ -48,7 +48,7 @@ export function explainRequest({ method, target: raw, upgrade, file }: ExplainOp
       return [
         ...lines,
         `  class     ${requestClass}`,
-        '  goes on; told to a recorder only where a grant says enableEvents',
+        '  forwarded; sent to a recorder only if a grant sets enableEvents',
       ];
     }
     const sections = (['failClosed', 'failOpen', 'off'] as const).map((mode) => {
@@ -82,14 +82,14 @@ function effect(
       return upgrade &&
         (policyClass === 'streamUpgrade' || policyClass === 'secretRead') &&
         mode === 'failClosed'
-        ? 'goes on, for reading only'
+        ? 'forwarded, for reading only'
         : 'goes on';
     case 'record':
       if (mode === 'failClosed' && !upgrade) return 'refused, as only an upgrade can be recorded';
-      if (mode === 'off') return 'goes on, as no recorder is named';
-      return mode === 'failClosed' ? 'recorded, or refused' : 'recorded, or goes on with a warning';
+      if (mode === 'off') return 'forwarded, because no recorder is named';
+      return mode === 'failClosed' ? 'recorded, or refused' : 'recorded, or forwarded with a warning';
     case 'event':
-      if (mode === 'off') return 'goes on, as no recorder is named';
+      if (mode === 'off') return 'forwarded, because no recorder is named';
       return mode === 'failClosed' ? 'told to a recorder, or refused' : 'told to a recorder if one answers';
   }
 }

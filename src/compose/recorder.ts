@@ -79,7 +79,7 @@ export function assertViewersNamed({
 /** Logs the checks that fail at the start. The recorder does not wait for them. */
 async function warnOfFailures(checks: readonly ReadinessCheck[], log: Logger): Promise<void> {
   for (const problem of await failuresOf(checks, START_CHECK_MS))
-    log.warn({ problem }, 'sessions are refused until this is mended');
+    log.warn({ problem }, 'sessions are refused until this is fixed');
 }
 
 /**

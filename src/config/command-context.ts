@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream';
 
-/** What a command line tool may touch: its streams, the environment and the signal that ends it. */
+/** Environment of a command: its streams, variables and the signal that stops it. */
 export interface CommandContext {
   readonly stdout: Writable & { readonly isTTY?: boolean; readonly columns?: number; readonly rows?: number };
   readonly stderr: Writable;
@@ -14,6 +14,6 @@ export interface CommandContext {
    * @returns false when there is no pager
    */
   readonly page?: (text: string) => Promise<boolean>;
-  /** What a person typed to run it, where that is not `tailcast`: `kubectl tailcast`. */
+  /** Command that the user typed, for example `kubectl tailcast`. Default: `tailcast`. */
   readonly programName?: string;
 }

@@ -3,7 +3,7 @@ import { readableFiles } from './readable-files.ts';
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
 import { listenAddress, loopback, optionalText, textSetting, wholeNumber } from './values.ts';
 
-/** Everything `tailcast demo` (`npm start`) can be told. All listeners are on loopback. */
+/** Settings of `tailcast demo` (`npm start`). All listeners are on loopback. */
 export const DEMO_SETTINGS = {
   kubeconfig: textSetting('kubeconfig of a real cluster instead of the embedded cluster', '<file>'),
   context: textSetting('context of that kubeconfig', '<name>'),

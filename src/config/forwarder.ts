@@ -2,7 +2,7 @@ import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settin
 import { setting, type SettingCheck, type SettingValues } from './settings.ts';
 import { portList, textSetting } from './values.ts';
 
-/** Everything `tailcast forwarder` can be told. */
+/** Settings of `tailcast forwarder`. */
 export const FORWARDER_SETTINGS = {
   target: textSetting('name or address of the target in the tailnet', '<host>'),
   ports: setting('ports to listen on, which are also the ports of the target', portList, [], '<ports>'),

@@ -17,7 +17,7 @@ const TLS_KINDS = ['self-signed', 'files', 'tailscale', 'none'] as const;
 /** Where the certificate of a gateway comes from. */
 export type TlsKind = (typeof TLS_KINDS)[number];
 
-/** Everything `tailcast gateway` can be told. */
+/** Settings of `tailcast gateway`. */
 export const GATEWAY_SETTINGS = {
   listen: setting('address for kubectl and other clients', listenAddress, loopback(8443)),
   mode: setting(
@@ -135,7 +135,7 @@ export const GATEWAY_SETTINGS = {
     1024 ** 3,
   ),
   outputBufferDirectory: textSetting(
-    'directory for these files, which have no name; default: the temporary directory',
+    'directory for these unnamed files; default: the temporary directory',
     '<directory>',
   ),
   lateDirectory: textSetting(

@@ -2,7 +2,7 @@ import { logLevelSetting, opsListenSetting, SOCKET_SETTING } from './role-settin
 import { setting, type SettingValues } from './settings.ts';
 import { listenAddress, text } from './values.ts';
 
-/** Everything `tailcast ingress` can be told. */
+/** Settings of `tailcast ingress`. */
 export const INGRESS_SETTINGS = {
   table: setting(
     'file with hosts, paths and certificates from the operator; reloaded on change',

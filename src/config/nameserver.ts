@@ -2,7 +2,7 @@ import { logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { setting, type SettingValues } from './settings.ts';
 import { listenAddress, text } from './values.ts';
 
-/** Everything `tailcast nameserver` can be told. */
+/** Settings of `tailcast nameserver`. */
 export const NAMESERVER_SETTINGS = {
   listen: setting('address of the nameserver, UDP and TCP', listenAddress, { host: '::', port: 1053 }),
   records: setting(

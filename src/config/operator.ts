@@ -26,7 +26,7 @@ type Controller = (typeof CONTROLLERS)[number];
 
 const controllerList: ParseValue<readonly Controller[]> = (raw) => textList(raw).map(oneOf(...CONTROLLERS));
 
-/** Everything `tailcast operator` can be told. */
+/** Settings of `tailcast operator`. */
 export const OPERATOR_SETTINGS = {
   namespace: textSetting('namespace for all created objects; default: the operator’s own', '<name>'),
   ...API_SERVER_SETTINGS,

@@ -47,7 +47,7 @@ const retention: ParseValue<Retention | undefined> = (raw) => {
   return days === 0 ? undefined : { mode: match[2] === ':compliance' ? 'COMPLIANCE' : 'GOVERNANCE', days };
 };
 
-/** Everything `tailcast recorder` can be told. */
+/** Settings of `tailcast recorder`. */
 export const RECORDER_SETTINGS = {
   listen: setting('address for uploads and viewers', listenAddress, loopback(8080)),
   readListen: setting(
@@ -104,7 +104,7 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'rules for viewers: a login, a tag or *, alone or with =namespace:…, =user:… or =tag:…; default: all viewers see everything',
+    'rules for viewers: a login, a tag or *, optionally with =namespace:…, =user:… or =tag:…; default: all viewers see everything',
     '<rules>',
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),

@@ -3,7 +3,7 @@
  * ours win. Names that the AWS SDK reads itself need no translation.
  */
 
-/** `environment` and, where a variable of the reference says something that none of ours does, ours. */
+/** Returns `environment` with variables of the reference translated, unless our variable is set. */
 export function withReferenceNames(environment: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const translated = new Map<string, string>();
   const destination = environment.get('TSRECORDER_DST') ?? '';

@@ -16,7 +16,7 @@ export interface ParseValue<T> {
 export interface Setting<T> {
   readonly description: string;
   readonly parse: ParseValue<T>;
-  /** What holds when nobody says anything. Shown in `--help` and `docs/config.md`. */
+  /** Default value. Shown in `--help` and `docs/config.md`. */
   readonly fallback: T;
   /** That of `parse`, or one that says more. */
   readonly placeholder: string | undefined;

@@ -17,7 +17,7 @@ export function listSetting(description: string, placeholder: string): Setting<r
   return setting(description, textList, [], placeholder);
 }
 
-/** What only this machine reaches. */
+/** Addresses that only this machine can reach. */
 export function loopback(port: number): ListenAddress {
   return { host: '127.0.0.1', port };
 }
@@ -49,7 +49,7 @@ export const flag: ParseValue<boolean> = shownAs('<true|false>', (raw) => {
   throw new Error(`true or false is expected, not ${shown(raw)}`);
 });
 
-/** The same of a switch, whose name alone says yes. */
+/** The same for a flag without a value, which means true. */
 export const bareFlag: ParseValue<boolean> = (raw) => flag(raw);
 
 /** One of a fixed set of words. */
@@ -113,7 +113,7 @@ function unitFactor(unit: string): number {
   return 1024 ** ['B', 'KiB', 'MiB', 'GiB', 'TiB'].indexOf(unit);
 }
 
-/** `host:port`, `[::1]:port` or `:port` (all addresses). Port 0 lets the system choose. */
+/** `host:port`, `[::1]:port` or `:port` (all addresses). With port 0 the OS chooses a port. */
 export const listenAddress: ParseValue<ListenAddress> = shownAs('<host:port>', (raw) => {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s]*)):(\d{1,5})$/.exec(typeof raw === 'string' ? raw : '');
   const port = Number(match?.[3]);

@@ -32,7 +32,7 @@ const TIMEOUT_MS = 20_000;
 /**
  * Runs the checks in order.
  *
- * @param onFinding called with each result as soon as it is known
+ * @param onFinding called with each result immediately
  * @throws the reason of `signal` when it aborts
  */
 export async function runChecks(

@@ -206,7 +206,7 @@ function answerTo(
   request.on('error', answered.reject);
   request.once('upgrade', (_answer, socket) => {
     socket.destroy();
-    answered.reject(new Error('it switched protocols without being asked'));
+    answered.reject(new Error('it switched protocols without a request'));
   });
   request.once('response', (response) => {
     // The reader of the body gets the error.
@@ -254,7 +254,7 @@ function askStream(
   stream.on('error', answered.reject);
   stream.once('close', () => {
     opened.streams -= 1;
-    answered.reject(new Error('closed without an answer'));
+    answered.reject(new Error('closed without a response'));
   });
   stream.once('headers', () => {
     begun = true;

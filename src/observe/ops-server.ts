@@ -95,7 +95,7 @@ async function runChecks(
     checks.map(async (entry) => {
       const signal = AbortSignal.timeout(timeoutMs);
       const expired = new Promise<never>((_, reject) =>
-        signal.addEventListener('abort', () => reject(new Error(`no answer in ${timeoutMs} ms`)), {
+        signal.addEventListener('abort', () => reject(new Error(`no response within ${timeoutMs} ms`)), {
           once: true,
         }),
       );

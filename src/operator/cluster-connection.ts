@@ -82,7 +82,9 @@ export function connectCluster(options: ClusterOptions): ClusterConnection {
     return new Promise((resolve, reject) => {
       const sent = server.plain === true ? httpRequest(sending, resolve) : httpsRequest(sending, resolve);
       sent.setTimeout(ANSWER_TIMEOUT_MS, () =>
-        sent.destroy(new Error(`${request.method} ${request.path}: no answer in ${ANSWER_TIMEOUT_MS} ms`)),
+        sent.destroy(
+          new Error(`${request.method} ${request.path}: no response within ${ANSWER_TIMEOUT_MS} ms`),
+        ),
       );
       sent.on('error', reject);
       sent.on('response', ({ statusCode }) => {
@@ -161,7 +163,7 @@ async function readText(answer: IncomingMessage): Promise<string> {
     length += bytes.length;
     if (length > MAX_ANSWER_BYTES) {
       answer.destroy();
-      throw new RangeError(`an answer of the API server exceeds ${MAX_ANSWER_BYTES} bytes`);
+      throw new RangeError(`a response of the API server exceeds ${MAX_ANSWER_BYTES} bytes`);
     }
     chunks.push(bytes);
   }

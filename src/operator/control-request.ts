@@ -62,7 +62,7 @@ async function boundedText(response: Response): Promise<string> {
   const stream: AsyncIterable<Uint8Array> = response.body;
   for await (const chunk of stream) {
     text += decoder.decode(chunk, { stream: true });
-    if (text.length > MAX_ANSWER_BYTES) throw new RangeError(`an answer exceeds ${MAX_ANSWER_BYTES} bytes`);
+    if (text.length > MAX_ANSWER_BYTES) throw new RangeError(`a response exceeds ${MAX_ANSWER_BYTES} bytes`);
   }
   return text;
 }

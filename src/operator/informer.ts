@@ -43,7 +43,7 @@ export interface Informer {
 }
 
 const CUT_AFTER_MS = 30_000;
-const UNKNOWN_KIND = 'the API server does not know this kind; it is looked for again';
+const UNKNOWN_KIND = 'the API server does not know this kind; the operator retries';
 
 /** Creates an informer. It starts with `run`. */
 export function createInformer(options: InformerOptions): Informer {

@@ -65,7 +65,7 @@ function assertSwitched(answer: UpgradeAnswer): Switched {
   const [accept = ''] = headerLines(answer.rawHeaders, 'sec-websocket-accept');
   if (ACCEPT.test(accept)) return { ...answer, accept };
   answer.socket.destroy();
-  throw new TailcastError('RECORDER_UNAVAILABLE', 'its answer to the WebSocket cannot be used');
+  throw new TailcastError('RECORDER_UNAVAILABLE', 'its response to the WebSocket is invalid');
 }
 
 /** Relays until either end closes, nothing moves for too long, or `signal` aborts. */

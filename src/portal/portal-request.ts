@@ -27,7 +27,7 @@ export class PortalRequest {
   /** True if the client sends a body. The portal reads none. */
   readonly hasBody: boolean;
   readonly upgrade: UpgradeSocket | undefined;
-  /** Set while a recorder is asked or its response is relayed: the relay then closes the access-log entry. */
+  /** Set during a request to a recorder and its response: the relay then closes the access-log entry. */
   isRelayed = false;
   /** The result of the gate. */
   caller: Caller | undefined;

@@ -94,7 +94,7 @@ export function createRecorderCalls(deps: RecorderCallDeps): RecorderCalls {
       const dialMs = node.suspect ? limits.suspectTimeoutMs : limits.dialTimeoutMs;
       const answerMs = node.suspect ? limits.suspectTimeoutMs : limits.answerTimeoutMs;
       const { socket } = await dialNode(node.addresses, deps.dial, dialMs, given);
-      const result = await withTimeout(answerMs, 'the answer of the recorder', given, (bounded) =>
+      const result = await withTimeout(answerMs, 'the response of the recorder', given, (bounded) =>
         attempt(socket, bounded),
       ).catch((error: unknown) => {
         socket.destroy();
@@ -167,7 +167,7 @@ function reasonOf(error: unknown): string {
  */
 export function fieldsFor(viewer: NamedViewer): Readonly<Record<string, string>> {
   const named = encodeNamedViewer(viewer);
-  if (named === undefined) throw new TailcastError('IDENTITY_MALFORMED', 'it cannot be told to a recorder');
+  if (named === undefined) throw new TailcastError('IDENTITY_MALFORMED', 'it cannot be sent to a recorder');
   const headers: Record<string, string> = { Host: HOST };
   for (let index = 0; index < named.length; index += 2) headers[named[index] ?? ''] = named[index + 1] ?? '';
   return headers;

@@ -220,7 +220,7 @@ async function ask(
       const { statusCode = 0, rawHeaders } = stream;
       if (isAccepted(rawHeaders, viewer)) {
         if (hasFrame(stream)) answered.resolve(stream);
-        else answered.reject(new Error('its answer could break off unseen'));
+        else answered.reject(new Error('an interruption of its response would not be noticed'));
       } else if (statusCode >= 500) answered.reject(new Error(`it answered ${statusCode}`));
       else answered.reject(new TailcastError('PORTAL_UNTRUSTED'));
     },

@@ -25,5 +25,5 @@ export function parseClock(text: string): number | undefined {
 
 /** The notice of a recording that costs too much to render. @param seconds at which rendering stopped */
 export function stoppedText(seconds: number): string {
-  return `Stopped: this recording costs too much to render. What is shown ends at ${clockText(seconds, true)}.`;
+  return `Stopped: this recording costs too much to render. The shown output ends at ${clockText(seconds, true)}.`;
 }

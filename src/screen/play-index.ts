@@ -19,7 +19,7 @@ export interface KeyframeEntry {
   readonly rows: number;
 }
 
-/** `command`: marked by the shell, or similar to a command; `part`: the session continued at another recorder. */
+/** `command`: marked by the shell, or similar to a command; `part`: continued at another recorder. */
 export const MARK_KINDS = ['command', 'resize', 'gap', 'part', 'marker', 'damage'] as const;
 export type MarkKind = (typeof MARK_KINDS)[number];
 

@@ -51,7 +51,7 @@ export class CastText {
     return this.#stoppedAt;
   }
 
-  /** True if nothing more is read: neither rows of the screen nor text as it was written. */
+  /** True if reading has stopped, for rows of the screen and for written text. */
   get isExhausted(): boolean {
     return this.#journal?.isExhausted === true;
   }

@@ -137,7 +137,7 @@ export function parseQuery(text: string, nowMs: number): Query {
     const piece = readPiece(PIECE.exec(text.slice(0, end)), text, at);
     if (piece.value === 'OR' && isBare(piece)) {
       if (piece.isNot || clauses.length === 0 || joins)
-        throw new QueryError('OR stands between two terms', piece.offset);
+        throw new QueryError('OR must be between two terms', piece.offset);
       joins = true;
       continue;
     }
@@ -151,7 +151,7 @@ export function parseQuery(text: string, nowMs: number): Query {
     } else clauses.push([term]);
     joins = false;
   }
-  if (joins) throw new QueryError('OR stands between two terms', end);
+  if (joins) throw new QueryError('OR must be between two terms', end);
   // The printed query is longer because of escapes, and must be parsable too.
   checkLength(printQuery({ clauses }));
   return { clauses };
@@ -203,7 +203,7 @@ function readPiece(match: RegExpExecArray | null, text: string, at: number): Pie
 
 /** Refuses text without quotes that reads like an operator. @throws QueryError */
 function checkPlain(value: string, key: string | undefined, offset: number): void {
-  if (key === undefined && value === 'NOT') throw new QueryError('NOT stands before a term', offset);
+  if (key === undefined && value === 'NOT') throw new QueryError('NOT must be before a term', offset);
   if (/^-+"/.test(value)) throw new QueryError('to exclude a phrase, write NOT before it', offset);
   if (!isBalanced(value))
     throw new QueryError(

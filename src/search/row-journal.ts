@@ -20,7 +20,7 @@ import { createShellMarks, guessCommand } from './shell-marks.ts';
 /** Work units of a control sequence or a run of characters, in addition to its cells. */
 const SEQUENCE_WORK = 8;
 const CONTROL_WORK = 4;
-/** Work units per printed character: the screen and the text as it was written. */
+/** Work units per printed character: for the screen and for the written text. */
 const CHARACTER_WORK = 2;
 /** Work units per character of an emitted row, which filters and the index read several times. */
 const ROW_CHARACTER_WORK = 4;

@@ -146,7 +146,7 @@ describe('tailcast ls', () => {
     expect(await trust([], new Map([['TAILCAST_RECORDER_KEYS', own]]))).toEqual(['verified', undefined]);
     expect(await trust(['--recorder-keys', other])).toEqual([
       'unverified',
-      `it is signed by the key ${key.public.id}, which is none of the trusted keys`,
+      `it is signed by the key ${key.public.id}, which is not trusted`,
     ]);
     const [{ id } = { id: '' }] = await rig.list();
     const sidecar = join(rig.directory, `${id.replace('_', '/')}.json`);

@@ -151,7 +151,7 @@ describe('a missing socket of tailscaled', () => {
     let log = '';
     child.stderr?.on('data', (chunk: string) => {
       log += chunk;
-      if (/"msg":"sessions are refused until this is mended"/.test(log)) child.kill();
+      if (/"msg":"sessions are refused until this is fixed"/.test(log)) child.kill();
     });
     await once(child, 'exit');
     expect(log).toMatch(sentence);

@@ -22,8 +22,8 @@ describe('policy explain', () => {
         '  read as   create pods/exec p in n',
         '  class     exec',
         '  enforced:  recorded, or refused (enforced.exec: record)',
-        '  recorder:  recorded, or goes on with a warning (others.exec: record)',
-        '  others:    goes on, as no recorder is named (others.exec: record)',
+        '  recorder:  recorded, or forwarded with a warning (others.exec: record)',
+        '  others:    forwarded, because no recorder is named (others.exec: record)',
       ].join('\n'),
     );
   });
@@ -33,7 +33,7 @@ describe('policy explain', () => {
   });
 
   it('says what a stream over WebSocket is good for', () => {
-    expect(explain('GET', '/api/v1/pods?watch=1', true)).toContain('enforced:  goes on, for reading only');
+    expect(explain('GET', '/api/v1/pods?watch=1', true)).toContain('enforced:  forwarded, for reading only');
   });
 
   it.each([
@@ -44,7 +44,7 @@ describe('policy explain', () => {
     ['POST', '/apis/apps/v1/namespaces/n/deployments', false, 'enforced: refused if the body cannot be read'],
     ['GET', '/any/x/v1/y', true, 'recorder:  refused (enforced.opaqueUpgrade: refuse)'],
     ['GET', '/api/v1/secrets?watch=1', true, 'enforced:  told to a recorder, or refused'],
-    ['GET', '/api/v1/pods', false, 'goes on; told to a recorder only where a grant says enableEvents'],
+    ['GET', '/api/v1/pods', false, 'forwarded; sent to a recorder only if a grant sets enableEvents'],
     ['GET', '/api/v1/namespaces/n/pods/p%2Fexec', true, 'refused for everybody'],
     ['GET', '/api/v1/proxy/nodes/w', false, 'refused for everybody'],
   ])('of %s %s (upgrade: %s) says %s', (method, target, upgrade, said) => {

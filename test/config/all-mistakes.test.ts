@@ -72,7 +72,7 @@ describe.each([['run'], ['doctor']])('%s', (how) => {
       /spool: a bucket needs/,
       /s3Checksums: object lock/,
       /archive=sealed needs sealKeys/,
-      /viewers: b is none of/,
+      /viewers: b is not/,
       /a static identity|listener must be on/,
       /searchUrl needs search/,
     ])

@@ -67,7 +67,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   );
   const [here, there] = [`127.0.0.1:${first.port}`, `127.0.0.1:${second.port}`];
   expect(ofFirst.part).toMatchObject({ number: 1, from: 0, after: [there] });
-  expect(ofFirst.problem).toContain(`if the session went on, then at ${there}`);
+  expect(ofFirst.problem).toContain(`the session may continue at ${there}`);
   expect(ofSecond.part).toMatchObject({ number: 2, before: here });
   expect(ofSecond.part).not.toHaveProperty('after');
   expect(ofSecond.problem).toMatch(
@@ -109,7 +109,7 @@ it('a session that moved to a recorder with another store is one, and each list 
   expect(alone.code).toBe(0);
   expect(alone.out).toMatch(
     new RegExp(
-      String.raw`notice part-after: its session was cut at byte \d+; if it went on, then at ${there}: name its store as well`,
+      String.raw`notice part-after: its session was interrupted at byte \d+; it may continue at ${there}: name its store as well`,
     ),
   );
 }, 120_000);

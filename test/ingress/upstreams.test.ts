@@ -308,7 +308,7 @@ describe('a Service that speaks HTTP/2', () => {
 
   it('is asked once over a connection that nobody has used before', async () => {
     const { asked, ask } = await service(leave);
-    await expect(ask()).rejects.toThrow('closed without an answer');
+    await expect(ask()).rejects.toThrow('closed without a response');
     expect(asked).toEqual(['GET /two 1']);
   });
 });

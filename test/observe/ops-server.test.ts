@@ -43,7 +43,7 @@ describe('ops server', () => {
     ]);
     const answer = await fetch(`${base}/readyz`);
     expect(answer.status).toBe(503);
-    expect(await answer.text()).toBe('tailscaled: no socket\napi server: no answer in 50 ms\n');
+    expect(await answer.text()).toBe('tailscaled: no socket\napi server: no response within 50 ms\n');
     expect((await fetch(`${base}/livez`)).status).toBe(200);
     const draining = await open([working], true);
     expect([(await fetch(`${draining}/readyz`)).status]).toEqual([503]);

@@ -134,7 +134,7 @@ describe('an informer', () => {
     api.interfere = () => ({ status: 404, body: {} });
     running = informer.run(abort.signal);
     await until(() => lists().length >= 3);
-    expect(warnings).toEqual(['the API server does not know this kind; it is looked for again']);
+    expect(warnings).toEqual(['the API server does not know this kind; the operator retries']);
     api.interfere = undefined;
     await seen('added a');
     await watching();

@@ -145,7 +145,7 @@ describe('the name of a Tailscale Service', () => {
       [{ operatorID: 'tailcast-operator', resource: { kind: 'ProxyGroup', name: 'prod', uid: 'u' } }],
       'belongs to ProxyGroup prod (uid u, operator tailcast-operator)',
     ],
-    ['a person', [], 'belongs to somebody who made it without an operator'],
+    ['a person', [], 'belongs to a user without an operator'],
   ])('stays with %s, whose name the condition says', async (_whose, ownerRefs, message) => {
     const foreign: TailnetService = {
       name: 'svc:prod-web',

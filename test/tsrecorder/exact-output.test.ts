@@ -140,7 +140,7 @@ describe('exported output', () => {
       [SESSION, '[1,"o","a"]\n', end('interrupted', 'the gateway was stopped')],
       'it is not whole: the gateway was stopped\n',
     ],
-    ['that nobody said its end', ['[1,"o","a"]\n'], 'it does not say that it is whole\n'],
+    ['that nobody said its end', ['[1,"o","a"]\n'], 'it does not state that it is complete\n'],
     [
       'that no exact bytes were kept',
       ['[1,"o","\ufffd"]\n', end('completed')],

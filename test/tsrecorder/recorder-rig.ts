@@ -200,7 +200,7 @@ function createAnswer(onlyLines = false) {
       finished = true;
       notify();
       over.resolve();
-      answered.reject(new Error('closed without an answer'));
+      answered.reject(new Error('closed without a response'));
     },
     view: {
       acks,

@@ -122,7 +122,7 @@ function parsePolicy(text: string): unknown {
   }
 }
 
-/** Returns JSON without the comments and trailing commas that HuJSON allows. Strings stay as they are. */
+/** Returns JSON without the comments and trailing commas that HuJSON allows. Strings do not change. */
 export function plainJson(text: string): string {
   const uncommented = text.replaceAll(/"(?:[^"\\]|\\.)*"|\/\/[^\n]*|\/\*[\s\S]*?\*\//g, (token) =>
     token.startsWith('"') ? token : ' ',

@@ -7,7 +7,7 @@ import { different, unsupported, type FieldRules, type FieldVerdict } from './ve
 export interface KnownKind {
   /** Field rules, or a function that derives them from the spec. */
   readonly rules: FieldRules | ((spec: unknown) => FieldRules);
-  /** Verdict for the object as a whole, or undefined. */
+  /** Verdict for the complete object, or undefined. */
   readonly wholeObject?: (object: {
     readonly name: string;
     readonly spec: unknown;

@@ -1,7 +1,7 @@
 /** Verdicts of `tailcast migrate check` about objects, grants and Helm values of the reference. Pure. */
 
 /**
- * - `unchanged`: tailcast reads the object as it is
+ * - `unchanged`: tailcast reads the object without changes
  * - `different`: tailcast serves the object, with a difference that the text names
  * - `unsupported`: tailcast does not serve the object or a field of it; the text names an alternative
  * - `unknown`: this version of tailcast does not know the kind or the field, so it must be checked by hand
@@ -34,7 +34,7 @@ export function verdictOf({ findings }: Pick<MigrationItem, 'findings'>): Verdic
   return VERDICT_KINDS[worst] ?? 'unknown';
 }
 
-/** What a field means for tailcast. `same` fields are read as the reference reads them. */
+/** Meaning of a field for tailcast. `same`: tailcast reads the field like the reference. */
 export type FieldVerdict = 'same' | { readonly kind: MigrationFinding['kind']; readonly text: string };
 
 /** A verdict, or a function that derives it from the value of the field. */

@@ -128,7 +128,7 @@ export function readFront(object: KubeObject): ServiceFront | undefined {
 export function problemOfPorts({ spec }: Member): string | undefined {
   const ports = spec.ports ?? [];
   if (ports.length === 0)
-    return 'spec.ports: name at least one; the nodes of a group are shared, so each port has to be said';
+    return 'spec.ports: name at least one port, because Services of a group share its nodes';
   const odd = ports.find(({ protocol }) => protocol !== 'TCP' && protocol !== 'UDP');
   return odd === undefined ? undefined : `spec.ports: ${odd.protocol} cannot be forwarded: use TCP or UDP`;
 }

@@ -110,7 +110,10 @@ function isHttpRoute({ group, kind }: Listener['allowedRoutes']['kinds'][number]
 function kindsProblem({ allowedRoutes: { kinds } }: Listener, field: string): Problem | undefined {
   const foreign = kinds.findIndex((one) => !isHttpRoute(one));
   if (foreign < 0) return undefined;
-  return failed('InvalidRouteKinds', `${field}.allowedRoutes.kinds[${foreign}]: HTTPRoutes alone are served`);
+  return failed(
+    'InvalidRouteKinds',
+    `${field}.allowedRoutes.kinds[${foreign}]: only HTTPRoutes are supported`,
+  );
 }
 
 const RESOLVED: Verdict = { ready: true, reason: 'ResolvedRefs', message: 'ResolvedRefs' };
@@ -145,7 +148,7 @@ function problemOf(
   }
   const wanted = protocol === 'HTTPS' ? 443 : 80;
   if (port !== wanted)
-    return failed('PortUnavailable', `${field}.port: ${protocol} is served at port ${wanted} alone`);
+    return failed('PortUnavailable', `${field}.port: ${protocol} is served only at port ${wanted}`);
   const unsupported =
     unknownOf(listener) ??
     (protocol === 'HTTP' ? plainProblem(gateway, listener) : tlsProblem(gateway, listener, isOwnName));
@@ -166,7 +169,7 @@ function unknownOf(listener: Listener): string | undefined {
 
 function plainProblem(gateway: Gateway, { hostname }: Listener): string | undefined {
   return hostname.startsWith('*') && usesControlCertificate(gateway)
-    ? 'hostname: wildcards are not served beside a listener with a certificate of the control server'
+    ? 'hostname: wildcards are not served together with a listener that uses a certificate of the control server'
     : undefined;
 }
 
@@ -206,7 +209,7 @@ function certificateOf(
   if ((ref.namespace ?? metadata.namespace) !== metadata.namespace)
     return refused(
       'RefNotPermitted',
-      'Secrets of other namespaces are not read, whatever ReferenceGrants say: put it beside the Gateway',
+      'the operator does not read Secrets of other namespaces, even with ReferenceGrants: create it in the namespace of the Gateway',
     );
   const found = readCertificate(ref.name, secrets.get(ref.name) ?? 'missing');
   if ('problem' in found) return refused('InvalidCertificateRef', found.problem);

@@ -76,14 +76,14 @@ function problemOf(rule: RouteRule, server: Server): string | undefined {
   for (const [index, match] of rule.matches.entries()) {
     const field = `matches[${index}]`;
     const other = Object.keys(match).find((key) => key !== 'path');
-    if (other !== undefined) return `${field}.${other}: requests are told apart by host and path alone`;
+    if (other !== undefined) return `${field}.${other}: routes match only by host and path`;
     const { type, value } = match.path;
     if (type !== 'Exact' && type !== 'PathPrefix')
       return `${field}.path.type: Exact and PathPrefix are supported, ${type} is not`;
     if (!value.startsWith('/') || value.includes('//'))
       return `${field}.path.value: it must begin with a slash, and have no two in a row`;
     if (type === 'Exact' && value.endsWith('/') && server === 'tailscaled')
-      return `${field}.path.value: tailscaled cannot tell ${value} from what lies below it: leave out the slash at its end, or name certificates of your own`;
+      return `${field}.path.value: tailscaled cannot distinguish ${value} from paths below it: remove the trailing slash, or use your own certificates`;
   }
   return filterProblem(rule) ?? backendProblem(rule);
 }
@@ -93,7 +93,7 @@ function filterProblem({ filters, backendRefs }: RouteRule): string | undefined 
   if (first === undefined) return undefined;
   if (more.length > 0) return 'filters[1]: one is supported';
   if (first.type !== 'RequestRedirect' || backendRefs.length > 0)
-    return `filters[0].type: RequestRedirect alone is supported, in a rule without backends; ${first.type} is not`;
+    return `filters[0].type: only RequestRedirect is supported, in a rule without backends, not ${first.type}`;
   const { scheme, port, statusCode, ...rest } = first.requestRedirect ?? {};
   const [other] = Object.keys(rest);
   const field = 'filters[0].requestRedirect';
@@ -109,7 +109,7 @@ function backendProblem({ backendRefs }: RouteRule): string | undefined {
   const [first, ...more] = backendRefs;
   if (first === undefined) return undefined;
   if (more.length > 0) return 'backendRefs[1]: one backend is supported: let a Service stand for several';
-  if (first.weight === 0) return 'backendRefs[0].weight: there is one backend alone: leave the weight out';
+  if (first.weight === 0) return 'backendRefs[0].weight: there is only one backend: remove the weight';
   const other = Object.keys(first).find((key) => !KNOWN_BACKEND.includes(key));
   return other === undefined ? undefined : `backendRefs[0].${other}: not supported: leave it out`;
 }
@@ -144,7 +144,7 @@ function backendOf(
     return failed('InvalidKind', `${field}.kind: Services are supported, ${kind} is not`);
   if ((namespace ?? own) !== own) {
     const why =
-      'Services of other namespaces are not led to, whatever ReferenceGrants say: put the route beside the Service';
+      'Services of other namespaces are not supported, even with ReferenceGrants: create the route in the namespace of the Service';
     return failed('RefNotPermitted', `${field}.namespace: ${why}`);
   }
   const found = upstreamOf({ service: { name, port: { name: '', number: port ?? 0 } } }, services, server);

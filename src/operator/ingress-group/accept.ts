@@ -259,7 +259,7 @@ function problemsOfGroup(
       `a ProxyGroup serves no certificates of Secrets: remove it, or remove ${ANNOTATIONS.proxyGroup}, and the Ingress has a node of its own, which does`,
     ),
     ...(metadata.annotations[funnel] === 'true'
-      ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves the tailnet alone: remove it` }]
+      ? [{ reason: 'FunnelIgnored', message: `${funnel}: a ProxyGroup serves only the tailnet: remove it` }]
       : []),
     ...taken.map((key) => ({
       reason: 'UnsupportedHost',

@@ -117,7 +117,7 @@ export function addPath(
     return undefined;
   }
   if (path.endsWith('/') && server === 'tailscaled') {
-    return `tailscaled cannot tell ${path} from what lies below it: use pathType Prefix, or a path without a slash at its end`;
+    return `tailscaled cannot distinguish ${path} from paths below it: use pathType Prefix, or a path without a trailing slash`;
   }
   if (!exact.has(path)) exact.set(path, target);
   return undefined;

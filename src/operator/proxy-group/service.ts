@@ -115,7 +115,7 @@ function ownerShown(service: TailnetService): string {
       ? `the operator ${operatorID}`
       : `${resource.kind} ${resource.name} (uid ${resource.uid}, operator ${operatorID})`,
   );
-  return shown.length === 0 ? 'somebody who made it without an operator' : shown.join(' and ');
+  return shown.length === 0 ? 'a user without an operator' : shown.join(' and ');
 }
 
 /** Owners of a Service; undefined if they are missing or in an unknown format. */

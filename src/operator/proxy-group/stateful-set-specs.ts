@@ -86,7 +86,7 @@ export function gatewayStatefulSet(
         },
       },
       ...(tls.kind === 'self-signed'
-        ? // The authority that clients trust must outlive the pod.
+        ? // The CA that clients trust must outlive the pod.
           { volumeClaimTemplates: [claimTemplate('state', group.labels, '16Mi', undefined)] }
         : {}),
     },

@@ -132,7 +132,7 @@ function problemOfTarget(
 ): string | undefined {
   const { name, address, inward } = target;
   if (inward) {
-    return `the Service is to be exposed and to lead to the tailnet: remove ${ANNOTATIONS.expose} and the load balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`;
+    return `the Service requests exposure and a tailnet target: remove ${ANNOTATIONS.expose} and the load balancer class, or ${name === undefined ? ANNOTATIONS.targetAddress : ANNOTATIONS.targetName}`;
   }
   if (name !== undefined && address !== undefined) {
     return `only one of ${ANNOTATIONS.targetName} and ${ANNOTATIONS.targetAddress} can be set`;

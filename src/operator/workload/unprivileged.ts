@@ -40,7 +40,7 @@ export function planForwards(duty: PacketDuty, declared: readonly DeclaredPort[]
   const unserved =
     shown.length === 0
       ? undefined
-      : `not served: ${shown.join(', ')}: an unprivileged proxy carries TCP alone; a ProxyClass without ${UNPRIVILEGED} carries all`;
+      : `not served: ${shown.join(', ')}: an unprivileged proxy supports only TCP; a ProxyClass without ${UNPRIVILEGED} supports all protocols`;
   return {
     kind: 'planned',
     duty: forwardDuty(

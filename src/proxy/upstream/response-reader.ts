@@ -117,7 +117,7 @@ class Reader implements ResponseReader {
 
   #passInformational(head: ResponseHead, sink: ResponseSink): void {
     if (head.status === 101)
-      throw new TailcastError('UPSTREAM_BROKEN', 'it switched protocols without being asked');
+      throw new TailcastError('UPSTREAM_BROKEN', 'it switched protocols without a request');
     this.#informational += 1;
     if (this.#informational > MAX_INFORMATIONAL) {
       throw new TailcastError('UPSTREAM_BROKEN', 'too many interim responses');

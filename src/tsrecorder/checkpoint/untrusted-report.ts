@@ -26,7 +26,7 @@ export function createUntrustedReport({
   let reported = new Set<string>();
 
   function report(session: UntrustedSession): void {
-    log.error({ ...session }, 'a session in the shared bucket is not proven: nobody signs it');
+    log.error({ ...session }, 'a session in the shared bucket is not proven: it has no signature');
     const timestamp = Math.floor(nowMs() / 1000);
     const event = { type: 'tailcast-untrusted-session', timestamp, ...session };
     events.record(JSON.stringify({ event })).catch((error: unknown) => {

@@ -242,7 +242,7 @@ export class EvidenceLog {
     if (published.every((line, index) => own[index]?.line === line)) return;
     log.error(
       { log: this.id, entries: own.length, found: published.length },
-      'the spool is an older copy: the evidence log goes on from what the store has',
+      'the spool is an older copy: the evidence log continues after the last entry in the store',
     );
     await this.#journal.goOnFrom(published);
   }

@@ -91,7 +91,7 @@ export async function loadPublicKeys(path: string): Promise<readonly PublicKey[]
   return blocks.map((block) => {
     const key = parsePublicKey(block);
     if (key !== undefined) return key;
-    throw new TailcastError('CONFIG_INVALID', `${path} has something that is no public Ed25519 key`);
+    throw new TailcastError('CONFIG_INVALID', `${path} contains something other than a public Ed25519 key`);
   });
 }
 

@@ -25,13 +25,13 @@ export function trustOf(
   if (signed === undefined) return unverified('its signature cannot be read');
   const signer = trusted.get(signed.keyId);
   if (signer === undefined)
-    return unverified(`it is signed by the key ${signed.keyId}, which is none of the trusted keys`);
+    return unverified(`it is signed by the key ${signed.keyId}, which is not trusted`);
   if (!signer.verifies(signed.message, signed.signature))
     return failed('its description is not what was signed');
   if (parseSidecar(text)?.recording.key !== key)
     return failed('its description is that of another recording');
   if (signed.evidence.cast.bytes !== bytes)
-    return failed('the cast is not as long as it was when it was signed');
+    return failed('the length of the cast differs from the signed length');
   return { trust: 'verified' };
 }
 

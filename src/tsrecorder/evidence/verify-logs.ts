@@ -234,7 +234,7 @@ class LogReader {
       this.#fault('log-entries-missing', `${which} missing`, this.#next);
       this.#last = undefined;
     } else if (first < this.#next) {
-      this.#fault('log-segment-unexpected', 'its entries stand in another segment too', first, object);
+      this.#fault('log-segment-unexpected', 'another segment also contains its entries', first, object);
       return;
     }
     const faults = this.#findings.length;
@@ -324,12 +324,7 @@ class LogReader {
     }
     const key = this.#keys.byId.get(id);
     if (key === undefined || (this.#key !== undefined && id !== this.#key)) {
-      this.#fault(
-        'log-key-unknown',
-        `it is signed by the key ${id}, which is none that counts here`,
-        n,
-        object,
-      );
+      this.#fault('log-key-unknown', `it is signed by the key ${id}, which is not trusted here`, n, object);
     } else if (!key.verifies(headMessage(head), ed25519)) {
       this.#fault('log-signature-wrong', 'the signature is not good', n, object);
     }

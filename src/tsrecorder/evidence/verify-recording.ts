@@ -95,7 +95,7 @@ export async function checkRecording(
     return await check.run(hasSidecar);
   } catch (error) {
     if ((await store.stat(key, 'cast').catch(() => true)) === undefined) {
-      const message = 'it was removed while it was looked at';
+      const message = 'it was removed during the verification';
       return {
         evidence: true,
         findings: [notice('removal-pending', message, { recording: recordingId(key) })],
@@ -197,7 +197,7 @@ class RecordingCheck {
   #checkSidecar(signed: SignedSidecar, text: string): void {
     const key = this.#index.keys.byId.get(signed.keyId);
     if (key === undefined) {
-      const message = `the sidecar is signed by the key ${signed.keyId}, which is none that counts here`;
+      const message = `the sidecar is signed by the key ${signed.keyId}, which is not trusted here`;
       this.#fault('sidecar-changed', message, 'sidecar');
     } else if (!key.verifies(signed.message, signed.signature)) {
       this.#fault('sidecar-changed', 'the sidecar is not what was signed', 'sidecar');
@@ -233,8 +233,8 @@ class RecordingCheck {
 
   #withoutEvidence(hasSidecar: boolean): CheckedRecording {
     const message = hasSidecar
-      ? 'it was stored without evidence, so nothing can be said about it'
-      : 'it has neither sidecar nor evidence (of another recorder, or copied in), so nothing can be said about it';
+      ? 'it was stored without evidence, so it cannot be verified'
+      : 'it has no sidecar and no evidence (of another recorder, or copied), so it cannot be verified';
     const say = this.#index.requireEvidence ? fault : notice;
     return { evidence: false, findings: [say('no-evidence', message, { recording: this.#id })] };
   }

@@ -251,7 +251,7 @@ function checkLosses({ losses }: Index): readonly Finding[] {
     const { recording, reason } = event;
     const message =
       event.kind === 'lost'
-        ? `${event.durable} bytes of it were acknowledged and ${event.found} are there: ${reason}`
+        ? `${event.durable} bytes of it were acknowledged and ${event.found} exist: ${reason}`
         : 'bytes of it were acknowledged, and its recorder says that it has none';
     return fault('lost', message, { recording, log, entry: n });
   });

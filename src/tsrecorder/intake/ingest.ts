@@ -306,12 +306,12 @@ export class Ingest {
           return;
         }
         clearTimeout(entry.grace);
-        session.release(new TailcastError('UPLOAD_CONFLICT', 'it goes on over another connection'));
+        session.release(new TailcastError('UPLOAD_CONFLICT', 'it continues over another connection'));
         await session.detach();
         if (session.failure !== undefined) throw session.failure;
         if (at.preambleBytes > 0 && session.durable.bodyBytes < at.offset) {
           this.#forgetToken(entry);
-          void this.#next(entry, () => this.#finish(entry, false, 'the session went on at another recorder'));
+          void this.#next(entry, () => this.#finish(entry, false, 'continued at another recorder'));
           taken.resolve(undefined);
           return;
         }

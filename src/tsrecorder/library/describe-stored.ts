@@ -202,7 +202,7 @@ function describeFromSidecar({ recording, cast }: Sidecar, key: RecordingKey, by
     id: recordingId(key),
     key: recordingKey(key),
     bytes,
-    ...(changed ? { problem: 'the cast is not as long as it was when it was stored' } : {}),
+    ...(changed ? { problem: 'the length of the cast differs from the stored length' } : {}),
   };
 }
 

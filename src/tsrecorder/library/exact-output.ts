@@ -117,7 +117,7 @@ class NoteState {
       this.#onProblem(
         'some of it was not UTF-8, and its recorder kept no exact bytes: it has U+FFFD instead',
       );
-    if (this.#end === undefined) this.#onProblem('it does not say that it is whole');
+    if (this.#end === undefined) this.#onProblem('it does not state that it is complete');
     else if (this.#end.outcome !== 'completed')
       this.#onProblem(`it is not whole: ${this.#end.reason ?? this.#end.outcome}`);
   }

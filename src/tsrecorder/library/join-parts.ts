@@ -132,7 +132,7 @@ export function isContinued(last: DescribedPart | undefined): readonly string[] 
   const after = last?.part.after ?? [];
   return last?.entry.recording.state !== 'interrupted' || after.length === 0
     ? []
-    : [`if the session went on, then at ${after.join(' or ')}`];
+    : [`the session may continue at ${after.join(' or ')}`];
 }
 
 function namely(addresses: readonly string[]): string {

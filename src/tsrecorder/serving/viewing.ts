@@ -44,7 +44,7 @@ export function parseViewRule(text: string): ViewRule {
   const [, kind, value = ''] = /^(namespace|user):(.+)$/.exec(scope) ?? [];
   if (kind === 'namespace' || kind === 'user') return { viewer, scope: { kind, value } };
   if (/^tag:.+$/.test(scope)) return { viewer, scope: { kind: 'tag', value: scope } };
-  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is none of namespace:…, user:… and tag:…`);
+  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is not namespace:…, user:… or tag:…`);
 }
 
 /**

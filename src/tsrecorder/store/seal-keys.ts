@@ -105,13 +105,13 @@ function createArchiveCipher(key: Uint8Array): ArchiveCipher {
     },
     open(index, stored) {
       const frame = decrypt(key, frameNonce(index), parseSealedFrame(stored), NO_BYTES);
-      if (frame === undefined) throw new ArchiveFormatError(`frame ${index} is not as it was sealed`);
+      if (frame === undefined) throw new ArchiveFormatError(`frame ${index} differs from its sealed content`);
       return frame;
     },
     tagOf,
     check(table, tag) {
       if (decrypt(key, TABLE_NONCE, tag, table) === undefined)
-        throw new ArchiveFormatError('its index is not as it was sealed');
+        throw new ArchiveFormatError('its index differs from its sealed content');
     },
   };
 }

@@ -172,7 +172,7 @@ describe('what cannot be done', () => {
     [
       'an exact path with a slash',
       { rules: [rule(path('/a/', 'Exact', WEB))] },
-      'UnsupportedPath: spec.rules[0].http.paths[0].path: tailscaled cannot tell /a/',
+      'UnsupportedPath: spec.rules[0].http.paths[0].path: tailscaled cannot distinguish /a/',
     ],
     [
       'a wildcard',

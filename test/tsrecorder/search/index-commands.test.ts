@@ -42,7 +42,7 @@ describe('tailcast index', () => {
     expect(wrong.code).toBe(1);
     for (const line of [
       `${ids[0]}  is not in the index`,
-      `${ids[1]}  is in the index as it was before`,
+      `${ids[1]}  the index has an older version`,
       `${ids[2]}  has another text in the index`,
       'nGONE_2026-01-01T00:00:00Z  is in the index and not in the store',
       '4 recordings, of which 4 were read: 4 faults; 0 are still to be indexed',

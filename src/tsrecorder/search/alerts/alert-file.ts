@@ -117,7 +117,7 @@ function readAddress(found: Members, key: string, fail: Fail): string {
   const allowHttp = readFlag(found, 'allowHttp', key, fail);
   const text = readText(found, 'url', key, fail);
   const url = text !== undefined && URL.canParse(text) ? new URL(text) : undefined;
-  if (text === undefined) fail(`${key}.url`, 'is missing; name the address that is told, https://…');
+  if (text === undefined) fail(`${key}.url`, 'is missing; set the address of the webhook, https://…');
   else if (url === undefined || !/^https?:$/.test(url.protocol))
     fail(`${key}.url`, 'an https:// address is expected');
   else if (url.username !== '' || url.password !== '')
@@ -164,7 +164,7 @@ function readRule(
     fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
   const text = readText(found, 'query', key, fail);
   if (text === undefined) {
-    fail(`${key}.query`, 'is missing; name what sessions are looked for, as in tailcast search');
+    fail(`${key}.query`, 'is missing; set a query as in tailcast search');
     return undefined;
   }
   const query = readQuery(text, `${key}.query`, indexed, fail);
@@ -185,7 +185,7 @@ function readQuery(
     fail(key, error.message);
     return undefined;
   }
-  if (query.clauses.length === 0) fail(key, 'is true of every session; name what is looked for');
+  if (query.clauses.length === 0) fail(key, 'matches every session; add a term');
   for (const term of query.clauses.flat()) {
     if (term.kind === 'time')
       fail(key, `a rule looks at what comes in: take out ${term.field}:${term.value}`);

@@ -176,7 +176,7 @@ class RecorderAlerts implements Alerts {
   #giveUp(alert: Alert, reason: string): void {
     this.#afterwards(
       () => giveUp(alert, reason, { ...this.#options, journal: this.#journal, metrics: this.#metrics }),
-      'an alert that nobody is told of any more stays on disk',
+      'an abandoned alert stays on disk',
     );
   }
 

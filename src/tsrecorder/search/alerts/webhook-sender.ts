@@ -186,7 +186,7 @@ export class WebhookSender {
   async #endOld(waiting: WaitingAlert): Promise<void> {
     const { alert, claim } = waiting;
     if (await claim.isDelivered().catch(() => false)) await this.#settleDelivered(waiting);
-    else await giveUp(alert, 'nobody took it for too long', this.#options);
+    else await giveUp(alert, 'no webhook accepted it in time', this.#options);
     this.#waiting.delete(alert.id);
   }
 
@@ -195,7 +195,7 @@ export class WebhookSender {
     const { journal, metrics, log, name, onStep } = this.#options;
     if (await journal.settle(alert)) metrics.alerts.inc({ outcome: 'elsewhere' });
     this.#waiting.delete(alert.id);
-    log.info({ webhook: name, alert: alert.id }, 'an alert was told already');
+    log.info({ webhook: name, alert: alert.id }, 'an alert was already delivered');
     onStep?.('settled');
   }
 

@@ -21,7 +21,7 @@ export interface ServerRequest {
   readonly method: 'GET' | 'POST' | 'PUT' | 'HEAD';
   /** Path below the URL, encoded: `/index/_search?…`. */
   readonly path: string;
-  /** Body, sent as JSON. A string is sent as it is. */
+  /** Body, sent as JSON. A string is sent unchanged. */
   readonly body?: unknown;
   readonly timeoutMs?: number;
 }
