@@ -62,7 +62,7 @@ describe('an upload that names its session', () => {
     const second = openUpload(rig.recorder, { ...SESSION, 'tailcast-offset': String(durable) });
     await second.ack(({ ack }) => ack === durable);
     await first.over;
-    expect(first.acks.at(-1)?.error).toMatch('goes on over another connection');
+    expect(first.acks.at(-1)?.error).toMatch('continues over another connection');
     second.write(line(2));
     second.end();
     await second.over;
