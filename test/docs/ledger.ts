@@ -67,6 +67,15 @@ const CLEANUP: Runner = {
 
 export const LEDGER: readonly Shown[] = [
   {
+    page: 'docs/clusters.md',
+    command: 'tailcast kubeconfig --all gateway.example.ts.net',
+    runner: {
+      path: 'test/cli/kubeconfig-all.test.ts',
+      contains: 'all: true, certificateAuthority: ca, file',
+      why: 'the same function, with a gateway on loopback and a file of the test',
+    },
+  },
+  {
     page: 'docs/operator.md',
     command:
       'kubectl -n tailcast exec deploy/tailcast-operator -- node /app/scripts/tailcast.mjs doctor operator',
