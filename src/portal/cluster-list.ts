@@ -10,7 +10,7 @@ import type { Peer } from '../tailnet/identity.ts';
 import { DATA_HEADERS } from './page-headers.ts';
 import { PortalRequest } from './portal-request.ts';
 
-export const CLUSTERS_PATH = '/-/clusters';
+const CLUSTERS_PATH = '/-/clusters';
 
 export interface ClusterListDeps extends AccountDeps {
   readonly gate: Pick<Gate, 'recognise'>;
