@@ -156,7 +156,7 @@ async function measureList(directory: string): Promise<void> {
     const page = await openPage(browser);
     await page.addInitScript(`addEventListener('DOMContentLoaded', () => {
       new MutationObserver((_, watching) => {
-        if (document.querySelector('tbody tr a') === null) return;
+        if (document.querySelector('tr[data-id] a') === null) return;
         watching.disconnect();
         requestAnimationFrame(() => { globalThis.firstRows = performance.now(); });
       }).observe(document.body, { childList: true, subtree: true });

@@ -7,10 +7,12 @@ import type { KeyframeEntry, PlayIndex, PlayMark } from '../screen/play-index.ts
 import { createCastReader, readCastStart, type CastAction, type CastStart } from '../screen/cast-reader.ts';
 import { createScratch, SNAPSHOT_WORK, takeSnapshot } from '../screen/snapshot.ts';
 import { createTerminal, type PlayTerminal } from '../screen/terminal.ts';
+import { thumbnailInk, thumbnailOf, type ThumbnailRows } from '../screen/thumbnail.ts';
 import { isTiny, type ScreenSize } from '../terminal/size.ts';
 import { readLines } from '../wire/lines.ts';
 import { WorkBudget } from '../work-budget.ts';
 import type { TranscriptDocument } from '../search/transcript-document.ts';
+import type { CommandEnd } from '../search/shell-marks.ts';
 import { Transcript, TRANSCRIPT_LIMITS } from '../search/transcript.ts';
 
 /** A known event at a position of the cast: missing output, or the start of another part of the session. */
@@ -49,6 +51,8 @@ const WRITE_LENGTH = 128 * 1024;
 /** Maximum marks of each kind, so that printed marks do not hide missing output. */
 const MAX_MARKS = 1000;
 const MAX_MARK_TEXT = 200;
+/** Work units per cell of a thumbnail. */
+const THUMBNAIL_WORK = 20;
 /** Share of non-text characters from which output counts as binary. */
 const BINARY_SHARE = 0.05;
 const MIN_BINARY = 64;
@@ -109,6 +113,10 @@ class IndexBuilder {
   readonly #activity = createActivity();
   readonly #frames: KeyframeEntry[] = [];
   readonly #marks: PlayMark[] = [];
+  /** Index in `#marks` of the command that has not ended. */
+  #openCommand: number | undefined;
+  #thumbnail: ThumbnailRows = [];
+  #thumbnailAfter = 512;
   readonly #transcript: Transcript;
   /** Work budget of emulator and transcript together. */
   readonly #budget = new WorkBudget();
@@ -133,7 +141,10 @@ class IndexBuilder {
     this.#options = options;
     this.#transcript = new Transcript({
       ...TRANSCRIPT_LIMITS,
-      onCommand: ({ at, text }) => this.#mark(at, 'command', text),
+      onCommand: ({ at, text }) => {
+        this.#openCommand = this.#mark(at, 'command', text) ? this.#marks.length - 1 : undefined;
+      },
+      onCommandEnd: (end) => this.#endCommand(end),
       budget: this.#budget,
     });
     this.#transcript.line(header);
@@ -168,10 +179,12 @@ class IndexBuilder {
   }
 
   /** @param endsInLine true if the last byte was not a line feed. */
-  finish(endsInLine: boolean): BuiltIndex {
+  async finish(endsInLine: boolean): Promise<BuiltIndex> {
     // a last line that lacks only its line feed is complete
     const isCut = endsInLine && this.#lastWasBad;
     this.#markPlaces(Number.POSITIVE_INFINITY);
+    await this.#flush();
+    this.#takeThumbnail();
     this.#terminal.dispose();
     this.#scratch.dispose();
     const transcript = this.#transcript.end();
@@ -187,6 +200,7 @@ class IndexBuilder {
       badLines: this.#badLines - (isCut ? 1 : 0),
       isCut,
       isBinary: this.#odd >= MIN_BINARY && this.#odd > this.#characters * BINARY_SHARE,
+      thumbnail: this.#thumbnail,
       hidden: transcript.hidden.characters,
       ...(this.#tinySize === undefined ? {} : { tinySize: this.#tinySize }),
       ...(stoppedAt === undefined ? {} : { stoppedAt }),
@@ -194,11 +208,34 @@ class IndexBuilder {
     return { index, transcript };
   }
 
-  #mark(at: number, kind: PlayMark['kind'], text: string): void {
+  /** @returns false if there are too many marks of this kind */
+  #mark(at: number, kind: PlayMark['kind'], text: string): boolean {
     this.#markCount += 1;
     const known = this.#marksOf.get(kind) ?? 0;
     this.#marksOf.set(kind, known + 1);
-    if (known < MAX_MARKS) this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
+    if (known >= MAX_MARKS) return false;
+    this.#marks.push({ at, kind, text: text.slice(0, MAX_MARK_TEXT) });
+    return true;
+  }
+
+  #endCommand({ at, exit }: CommandEnd): void {
+    const index = this.#openCommand;
+    const mark = index === undefined ? undefined : this.#marks[index];
+    this.#openCommand = undefined;
+    if (index === undefined || mark === undefined) return;
+    this.#marks[index] = {
+      ...mark,
+      seconds: Math.max(0, at - mark.at),
+      ...(exit === undefined ? {} : { exit }),
+    };
+  }
+
+  /** Keeps the thumbnail of the current screen if that has not less content than half of the previous one. */
+  #takeThumbnail(): void {
+    const { columns, rows } = this.#terminal.size;
+    if (!this.#budget.spend(columns * rows * THUMBNAIL_WORK)) return;
+    const taken = thumbnailOf(this.#terminal.emulator);
+    if (thumbnailInk(taken) * 2 >= thumbnailInk(this.#thumbnail)) this.#thumbnail = taken;
   }
 
   #noteSize(size: ScreenSize): void {
@@ -249,7 +286,12 @@ class IndexBuilder {
         this.#characters += action.text.length;
         if (this.#withoutTerminal) this.#odd += countOdd(action.text);
         this.#text += action.text;
-        if (this.#text.length >= WRITE_LENGTH) await this.#flush();
+        if (this.#text.length >= WRITE_LENGTH || this.#characters >= this.#thumbnailAfter)
+          await this.#flush();
+        if (this.#characters >= this.#thumbnailAfter) {
+          this.#thumbnailAfter = this.#characters * 2;
+          this.#takeThumbnail();
+        }
         break;
       case 'resize':
         await this.#flush();

@@ -46,6 +46,8 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['state', { text: ({ state }) => state }],
   ['result', { text: resultText }],
   ['trust', { text: ({ trust = '' }) => trust }],
+  ['tags', { text: ({ review }) => review?.tags.join(' ') ?? '' }],
+  ['reviewed', { text: ({ review }) => review?.reviewedBy ?? '' }],
   ['problem', { text: ({ problem = '' }) => problem }],
   ['command', { text: ({ command, kind }) => command ?? kind }],
 ]);

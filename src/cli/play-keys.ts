@@ -9,6 +9,7 @@ import { readCastLines } from '../screen/cast-lines.ts';
 import { readCastStart } from '../screen/cast-reader.ts';
 import { Playback } from '../screen/playback.ts';
 import { hiddenText, type TranscriptDocument } from '../search/transcript-document.ts';
+import type { JournalCommand } from '../search/shell-marks.ts';
 import { Transcript } from '../search/transcript.ts';
 import { WireError } from '../wire/wire-error.ts';
 import type { ScreenSize } from '../terminal/size.ts';
@@ -41,6 +42,8 @@ const STEPS: ReadonlyMap<string, number> = new Map([
   ['\x1b[1;2C', 60],
 ]);
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16, 32];
+/** Maximum number of rows of the command list. */
+const MAX_LISTED = 15;
 /** A jump to a match stops this many seconds after the match, so that the match is visible. */
 const AFTER_SECONDS = 0.05;
 /** Maximum size of a recording that is read for the notice about invisible characters, in bytes. */
@@ -58,14 +61,27 @@ export async function playWithKeys(options: KeyedPlayOptions): Promise<void> {
 // oxlint-disable-next-line no-control-regex -- keys send controls
 const KEY = /\x1b\[[0-9;]*[A-Za-z]|[^]/gu;
 
+interface Typing {
+  readonly kind: 'g' | '/' | ':';
+  text: string;
+}
+
+const PROMPTS: Readonly<Record<Typing['kind'], string>> = {
+  g: 'go to ',
+  '/': '/',
+  ':': 'number of a command: ',
+};
+
 class KeyedPlayer {
   readonly #options: KeyedPlayOptions;
   readonly #playback: Playback;
   #filter: OutputFilter;
-  /** Input of the user after `g` or `/`. */
-  #typing: { readonly kind: 'g' | '/'; text: string } | undefined;
+  /** Input of the user after `g`, `/` or `:`. */
+  #typing: Typing | undefined;
   #wanted = '';
   #transcript: Promise<TranscriptDocument> | undefined;
+  /** Commands of the session, in order of time. Filled with the transcript. */
+  readonly #entries: JournalCommand[] = [];
   #note = '';
   /** True while a frame is drawn. The status row is hidden meanwhile. */
   #isDrawing = false;
@@ -173,6 +189,9 @@ class KeyedPlayer {
     ['>', () => this.#faster(1)],
     ['g', () => this.#ask('g')],
     ['/', () => this.#ask('/')],
+    [':', () => void this.#listCommands()],
+    ['[', () => void this.#stepCommand(-1)],
+    [']', () => void this.#stepCommand(1)],
     ['n', () => void this.#find(1)],
     ['N', () => void this.#find(-1)],
   ]);
@@ -182,22 +201,58 @@ class KeyedPlayer {
     else void this.#resume();
   }
 
-  #ask(kind: 'g' | '/'): void {
+  /** Lists the commands. The user types the number of one. */
+  async #listCommands(): Promise<void> {
+    this.#notify('reading the commands…');
+    await this.#readTranscript();
+    this.#note = this.#entries.length === 0 ? 'no commands found' : '';
+    if (this.#entries.length > 0) this.#ask(':');
+    else this.#settle();
+  }
+
+  async #stepCommand(by: 1 | -1): Promise<void> {
+    await this.#readTranscript();
+    const { position } = this.#playback.state;
+    const next =
+      by === 1
+        ? this.#entries.find(({ at }) => at > position + AFTER_SECONDS)
+        : this.#entries.findLast(({ at }) => at < position - 1);
+    if (next !== undefined) await this.#go(next.at);
+  }
+
+  /** Rows of the command list around the current command. */
+  #commandRows(): readonly string[] {
+    const { position } = this.#playback.state;
+    const current = this.#entries.findLastIndex(({ at }) => at <= position + AFTER_SECONDS);
+    const first = Math.max(0, Math.min(current - 5, this.#entries.length - MAX_LISTED));
+    return this.#entries.slice(first, first + MAX_LISTED).map(({ at, text }, index) => {
+      const number = first + index;
+      const place = `${number === current ? '>' : ' '}${String(number + 1).padStart(4)}`;
+      return `${place}  ${clockText(at)}  ${text.slice(0, 100)}`;
+    });
+  }
+
+  #ask(kind: Typing['kind']): void {
     this.#playback.pause();
     this.#typing = { kind, text: '' };
     this.#settle();
   }
 
-  #type(typing: { readonly kind: 'g' | '/'; text: string }, key: string): void {
+  #type(typing: Typing, key: string): void {
     if (key === '\r' || key === '\n') {
       this.#typing = undefined;
       if (typing.kind === 'g') this.#goTo(typing.text);
-      else {
+      else if (typing.kind === ':') {
+        const at = this.#entries[Number(typing.text) - 1]?.at ?? this.#playback.state.position;
+        void this.#go(at);
+      } else {
         this.#wanted = typing.text.trim().toLowerCase();
         void this.#find(1);
       }
-    } else if (key === '\x1b') this.#typing = undefined;
-    else if (key === '\x7f' || key === '\b') typing.text = typing.text.slice(0, -1);
+    } else if (key === '\x1b') {
+      this.#typing = undefined;
+      if (typing.kind === ':') void this.#go(this.#playback.state.position);
+    } else if (key === '\x7f' || key === '\b') typing.text = typing.text.slice(0, -1);
     else if (key >= ' ') typing.text += key;
     this.#settle();
   }
@@ -261,7 +316,13 @@ class KeyedPlayer {
   }
 
   async #makeTranscript(): Promise<TranscriptDocument> {
-    const transcript = new Transcript(FIND_LIMITS);
+    this.#entries.length = 0;
+    const transcript = new Transcript({
+      ...FIND_LIMITS,
+      onCommand: (command) => {
+        if (this.#entries.length < FIND_LIMITS.maxRows) this.#entries.push(command);
+      },
+    });
     const lines = readCastLines(this.#options.cast, 0);
     for (let batch = await lines.next(); batch !== undefined; batch = await lines.next())
       for (const line of batch) transcript.line(line);
@@ -285,12 +346,17 @@ class KeyedPlayer {
         ? [
             state,
             problem ?? (this.#note === '' && ended ? 'end of the recording' : this.#note),
-            'space play, / find, g go to, q quit',
+            'space play, : commands, / find, g go to, q quit',
           ].join('  ')
-        : `${typing.kind === 'g' ? 'go to ' : '/'}${typing.text}`;
+        : `${PROMPTS[typing.kind]}${typing.text}`;
+    const rows = typing?.kind === ':' ? this.#commandRows() : [];
+    const last = screen.rows ?? 24;
+    const list = rows.map(
+      (row, index) => `\x1b[${Math.max(1, last - rows.length + index)};1H\x1b[0m ${plain(row)}\x1b[K`,
+    );
     void printRaw(
       screen,
-      `\x1b7\x1b[r\x1b[${screen.rows ?? 24};1H\x1b[0;7m ${plain(text)} \x1b[0m\x1b[K\x1b8`,
+      `\x1b7\x1b[r${list.join('')}\x1b[${last};1H\x1b[0;7m ${plain(text)} \x1b[0m\x1b[K\x1b8`,
     );
   }
 }

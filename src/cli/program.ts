@@ -20,7 +20,7 @@ import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
 import { addMigrate } from './migrate.ts';
 import { print } from './output.ts';
-import { EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
+import { CLIP_FORMATS, EXPORT_FORMATS, EXPORT_HELP, LS_HELP, PLAY_HELP, SEARCH_HELP } from './help-texts.ts';
 import { IMAGE, VERSION_TEXT } from '../version.ts';
 
 /** Exit codes of errors other than 1. */
@@ -203,6 +203,20 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .action(async (id: string, options: Record<string, unknown>) => {
       const { playRecording } = await import('./play.ts');
       await playRecording(id, options, context);
+    });
+  addArchiveOptions(command('clip', 'write a range of a recording as an animation'))
+    .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')
+    .option('--from <time>', 'start time: 90, 1:30 or 1h2m3s; default: the start of the recording')
+    .option('--to <time>', 'end time; default: 10 seconds after the start')
+    .addOption(
+      new Option('--format <format>', 'svg; gif needs the program agg, mp4 needs agg and ffmpeg')
+        .choices(CLIP_FORMATS)
+        .default('svg'),
+    )
+    .option('--output <file>', 'output file; `-` is standard output; default: the id in this directory')
+    .action(async (id: string, options: Record<string, unknown>) => {
+      const { writeClip } = await import('./clip.ts');
+      await writeClip(id, options, context);
     });
   addArchiveOptions(command('export', 'write a recording with player and evidence into a file'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), or `latest`')

@@ -114,6 +114,9 @@ const POLL_MS = 500;
 const LISTED = RECORDING_SCHEMA.extend({
   trust: z.enum(TRUST_LEVELS).exactOptional(),
   trustReason: z.string().exactOptional(),
+  review: z
+    .object({ tags: z.array(z.string()), reviewedBy: z.string().exactOptional(), comments: z.number() })
+    .exactOptional(),
   part: z
     .object({
       session: z.string(),

@@ -139,7 +139,7 @@ async function serve(
           search: events.search,
           index: search,
           isSearchable: options.isSearchable ?? true,
-          ownKey: evidence.key.public,
+          key: evidence.key,
           nowMs,
           cursors: createCursors(evidence.key.secret('cursors')),
           log,

@@ -1,8 +1,12 @@
+import { List, LayoutGrid } from 'lucide';
 import { useEffect, useState } from 'preact/hooks';
 import type { JSX } from 'preact';
+import { Icon } from './icon.tsx';
 import { ListView } from './list-view.tsx';
 import { RecordingView } from './recording-view.tsx';
+import { UnknownPage } from './problem-view.tsx';
 import { parseRoute, type Route } from './route.ts';
+import { SettingsMenu } from './settings-menu.tsx';
 import { WallView } from './wall-view.tsx';
 
 /** Shows the view of the current address, and follows changes of the address. */
@@ -18,20 +22,22 @@ export function App(): JSX.Element {
   return (
     <>
       <header>
-        <a href="#/" class="brand">
+        <a href="#/" class="brand" aria-label="tailcast recordings">
           <img src="./icon.svg" alt="" width="24" height="24" />
-          tailcast <span>recordings</span>
+          <span>tailcast</span>
         </a>
         <nav aria-label="Views">
           <a href="#/" aria-current={route.view === 'list' ? 'page' : undefined}>
-            Recordings
+            <Icon icon={List} /> Recordings
           </a>
           <a href="#/live" aria-current={route.view === 'wall' ? 'page' : undefined}>
-            Live
+            <Icon icon={LayoutGrid} /> Live
           </a>
         </nav>
+        <span class="spacer" />
+        <SettingsMenu />
       </header>
-      <main>
+      <main class={`view-${route.view}`}>
         <View route={route} />
       </main>
     </>
@@ -41,9 +47,12 @@ export function App(): JSX.Element {
 function View({ route }: { readonly route: Route }): JSX.Element {
   switch (route.view) {
     case 'list':
-      return <ListView filter={route.filter} query={route.query} />;
+      return <ListView filter={route.filter} query={route.query} sort={route.sort} />;
     case 'wall':
       return <WallView />;
+    case 'unknown':
+    case 'compare':
+      return <UnknownPage path={route.view === 'unknown' ? route.path : '/compare'} />;
     case 'recording':
       return (
         <RecordingView

@@ -8,6 +8,9 @@ import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit } from '../search/search-index.ts';
+import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
+import type { ThumbnailRows } from '../screen/thumbnail.ts';
+import type { ListSort } from './list-columns.tsx';
 import type { Ask } from './recorder-context.ts';
 
 export interface Page {
@@ -76,12 +79,14 @@ export async function listRecordings(
   filter: Filter,
   cursor: string | undefined,
   signal: AbortSignal,
+  sort?: ListSort,
 ): Promise<Page> {
   const query = new URLSearchParams({ limit: String(cursor === undefined ? PAGE_SIZE : NEXT_SIZE) });
   for (const [name, value] of Object.entries(filterQuery(filter))) query.set(name, value);
   if (cursor !== undefined) query.set('cursor', cursor);
+  if (sort !== undefined) query.set('sort', sort);
   const page = await fetchJson(ask, `api/v1/recordings?${query}`, signal);
-  if (!isPage(page)) throw new Error('The recorder’s answer is not a list of recordings.');
+  if (!isPage(page)) throw new Error('The response of the recorder is not a list of recordings.');
   return page;
 }
 
@@ -105,7 +110,7 @@ export async function searchPage(
     return { recordings: [], search: false };
   }
   const body: unknown = await response.json();
-  if (!isFound(body)) throw new Error('The recorder’s answer is not what a search finds.');
+  if (!isFound(body)) throw new Error('The response of the recorder is not a search result.');
   return {
     recordings: body.sessions.map(({ recording, ...found }) => ({ ...recording, found })),
     ...(body.next === undefined ? {} : { next: body.next }),
@@ -157,7 +162,7 @@ export async function readHits(
 ): Promise<{ readonly hits: readonly Hit[]; readonly more: boolean }> {
   const asked = new URLSearchParams({ q: query, limit: String(MAX_HITS), view: '1' });
   const body = await fetchJson(ask, `${pathOf(id)}/search?${asked}`, signal);
-  if (!hasHits(body)) throw new Error('The recorder’s answer cannot be read.');
+  if (!hasHits(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
 
@@ -168,7 +173,7 @@ export const FACETS = ['user', 'ns', 'kind', 'state', 'result', 'trust'] as cons
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
   const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
-  if (!isFacets(body)) throw new Error('The recorder’s answer cannot be read.');
+  if (!isFacets(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
 
@@ -184,7 +189,7 @@ function isFacetValue(value: unknown): value is FacetValue {
 
 export async function readRecording(ask: Ask, id: string, signal: AbortSignal): Promise<ListedRecording> {
   const recording = decodeRecording(await fetchJson(ask, `${pathOf(id)}?view=1`, signal));
-  if (recording === undefined) throw new Error('The recorder’s answer is not a recording.');
+  if (recording === undefined) throw new Error('The response of the recorder is not a recording.');
   return recording;
 }
 
@@ -218,10 +223,25 @@ function isPlayIndex(body: unknown): body is PlayIndex {
   );
 }
 
+/** Returns the existing thumbnails of recordings, by id. */
+export async function readThumbnails(
+  ask: Ask,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, ThumbnailRows>> {
+  const asked = new URLSearchParams({ ids: ids.join(',') });
+  const body = await fetchJson(ask, `api/v1/thumbnails?${asked}`, new AbortController().signal);
+  const found = isRecord(body) && isRecord(body['thumbnails']) ? Object.entries(body['thumbnails']) : [];
+  return new Map(found.filter((entry): entry is [string, ThumbnailRows] => isThumbnail(entry[1])));
+}
+
+function isThumbnail(value: unknown): value is ThumbnailRows {
+  return Array.isArray(value) && value.every((row) => typeof row === 'string');
+}
+
 /** Returns the screen at a keyframe. */
 export async function readFrame(ask: Ask, id: string, index: number, signal: AbortSignal): Promise<string> {
   const screen = await fetchJson(ask, `${pathOf(id)}/playback?view=1&frame=${index}`, signal);
-  if (typeof screen !== 'string') throw new Error('The recorder’s answer is not a screen.');
+  if (typeof screen !== 'string') throw new Error('The response of the recorder is not a screen.');
   return screen;
 }
 
@@ -292,7 +312,7 @@ interface StoredEvent extends Partial<Trust> {
 /** Returns the evidence after a check, which reads the complete recording. */
 export async function readEvidence(ask: Ask, id: string, signal: AbortSignal): Promise<Evidence> {
   const body = await fetchJson(ask, `${pathOf(id)}/evidence?view=1`, signal);
-  if (!isEvidence(body)) throw new Error('The recorder’s answer cannot be read.');
+  if (!isEvidence(body)) throw new Error('The response of the recorder cannot be read.');
   return body;
 }
 
@@ -309,6 +329,45 @@ function isTranscript(body: unknown): body is TranscriptDocument {
     Array.isArray(body['rows']) &&
     isRecord(body['hidden']) &&
     Array.isArray(body['hidden']['rows'])
+  );
+}
+
+/** A review, and whether the viewer may change it. */
+export interface ShownReview extends Review {
+  readonly mayWrite: boolean;
+}
+
+export async function readReview(ask: Ask, id: string, signal: AbortSignal): Promise<ShownReview> {
+  return shownReview(await fetchJson(ask, `${pathOf(id)}/review?view=1`, signal));
+}
+
+/** Changes the review of a recording. @returns the new review */
+export async function changeReview(ask: Ask, id: string, change: ReviewChange): Promise<ShownReview> {
+  const { signal } = new AbortController();
+  const headers = { accept: 'application/json', 'content-type': 'application/json' };
+  const response = await ask(`${pathOf(id)}/review`, {
+    signal,
+    headers,
+    method: 'POST',
+    body: JSON.stringify(change),
+  }).catch((error: unknown) => {
+    throw new Error('The recorder cannot be reached.', { cause: error });
+  });
+  if (!response.ok) throw await failureOf(response);
+  return shownReview(await response.json());
+}
+
+function shownReview(body: unknown): ShownReview {
+  if (!isShownReview(body)) throw new Error('The response of the recorder is not a review.');
+  return body;
+}
+
+function isShownReview(body: unknown): body is ShownReview {
+  return (
+    isRecord(body) &&
+    typeof body['mayWrite'] === 'boolean' &&
+    Array.isArray(body['tags']) &&
+    Array.isArray(body['comments'])
   );
 }
 
@@ -364,7 +423,7 @@ async function fetchJson(ask: Ask, path: string, signal: AbortSignal): Promise<u
   const response = await answerOf(ask, path, signal);
   if (!response.ok) throw await failureOf(response);
   return response.json().catch(() => {
-    throw new Error('The recorder’s answer cannot be read.');
+    throw new Error('The response of the recorder cannot be read.');
   });
 }
 
@@ -383,11 +442,27 @@ export async function answerOf(
   }
 }
 
+/** Error response of a recorder. */
+export class ArchiveError extends Error {
+  override readonly name = 'ArchiveError';
+  /** HTTP status. */
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
 /** Converts an error response to an Error with the recorder's message. */
 export async function failureOf(response: Response): Promise<Error> {
+  const { status } = response;
   const body: unknown = await response.json().catch(() => undefined);
-  if (response.status === 404)
-    return new Error('There is no such recording, or you may not see it. It may have been deleted.');
-  const told = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
-  return new Error(`The recorder answered ${response.status}: ${told}`);
+  if (status === 404)
+    return new ArchiveError(
+      status,
+      'There is no such recording, or you may not see it. Retention may have removed it.',
+    );
+  const message = isRecord(body) && 'message' in body ? String(body['message']) : response.statusText;
+  return new ArchiveError(status, `${message.charAt(0).toUpperCase()}${message.slice(1)} (status ${status})`);
 }

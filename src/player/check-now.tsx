@@ -13,7 +13,7 @@ export function CheckNow({
   if (!asked) {
     return (
       <button type="button" onClick={onAsk}>
-        Check now (reads the whole recording)
+        Check now (reads the complete recording)
       </button>
     );
   }

@@ -1,14 +1,19 @@
 /** A pop-up over the page. It closes on Escape, on a click elsewhere, and when the user follows a link in it. */
+import { ChevronDown } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { Icon, type IconShape } from './icon.tsx';
 
 export interface DropProps {
   readonly label: string;
   readonly class: string;
+  readonly icon?: IconShape;
+  /** True: shows the icon only; the label is the accessible name. */
+  readonly isQuiet?: boolean;
   readonly children: ComponentChildren;
 }
 
-export function Drop({ label, class: name, children }: DropProps): JSX.Element {
+export function Drop({ label, class: name, icon, isQuiet = false, children }: DropProps): JSX.Element {
   const details = useRef<HTMLDetailsElement>(null);
   const [open, setOpen] = useState(false);
   useEffect(() => {
@@ -17,10 +22,11 @@ export function Drop({ label, class: name, children }: DropProps): JSX.Element {
       const { target } = event;
       // also true for an element that the click removed
       const isInside = event.composedPath().some((place) => place === details.current);
-      if (!isInside || (target instanceof Element && target.closest('.panel a') !== null)) setOpen(false);
+      if (!isInside || (target instanceof Element && target.closest('.panel a, .panel .closes') !== null))
+        setOpen(false);
     };
-    const onKey = ({ key }: KeyboardEvent): void => {
-      if (key !== 'Escape') return;
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key !== 'Escape') return;
       setOpen(false);
       details.current?.querySelector('summary')?.focus();
     };
@@ -38,7 +44,15 @@ export function Drop({ label, class: name, children }: DropProps): JSX.Element {
       open={open}
       onToggle={(event) => setOpen(event.currentTarget.open)}
     >
-      <summary>{label}</summary>
+      <summary class={isQuiet ? 'icon-button' : 'button'} aria-label={label} title={label}>
+        {icon === undefined ? null : <Icon icon={icon} />}
+        {isQuiet ? null : (
+          <>
+            <span class="label">{label}</span>
+            <Icon icon={ChevronDown} size={14} />
+          </>
+        )}
+      </summary>
       <div class="panel">{children}</div>
     </details>
   );

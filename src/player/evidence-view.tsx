@@ -1,8 +1,10 @@
 /** Evidence about a recording: check, signer, viewers and other events. */
+import { Radio, ShieldAlert, ShieldCheck, ShieldQuestionMark } from 'lucide';
 import type { ComponentChildren, JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import { readEvidence, type Evidence } from './archive.ts';
 import { CheckNow } from './check-now.tsx';
+import { Icon, type IconShape } from './icon.tsx';
 import { Recorder } from './recorder-context.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
@@ -18,11 +20,12 @@ import { wallText, type Zone } from './wall-text.ts';
 const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
-  sound: 'It is what its recorder signed.',
-  unverified: 'It is signed by a key that this recorder does not trust. Anybody may have written it.',
-  faulty: 'It is NOT what its recorder signed.',
-  none: 'It has no signature, so nothing can be said about whether it was changed.',
-  running: 'The session is running; it is signed when it is over.',
+  sound: 'The recording is unchanged since its recorder signed it.',
+  unverified:
+    'The signature is from a key that this recorder does not trust. Anybody may have written the recording.',
+  faulty: 'The recording differs from what its recorder signed.',
+  none: 'The recording has no signature, so changes cannot be detected.',
+  running: 'The session is running. The recorder signs the recording at its end.',
 };
 
 export function EvidenceView({
@@ -45,18 +48,47 @@ export function EvidenceView({
     return () => gone.abort();
   }, [id, asked]);
   return (
-    <section class="evidence" aria-labelledby="evidence-title">
-      <h2 id="evidence-title">
-        {exportRecording === undefined ? 'What the recorder wrote down' : 'Evidence'}
-      </h2>
+    <details class="card evidence">
+      <summary>
+        {exportRecording === undefined ? 'Facts from the recorder' : 'Evidence'}
+        {typeof found === 'object' && exportRecording !== undefined ? (
+          <VerdictText evidence={found.evidence} zone={zone} />
+        ) : null}
+      </summary>
       <CheckNow asked={asked} done={found !== undefined} onAsk={() => setAsked(true)} />
       {typeof found === 'string' ? <p class="notice problem">{found}</p> : null}
       {typeof found === 'object' ? (
         <Found found={found} zone={zone} isChecked={exportRecording !== undefined} />
       ) : null}
-    </section>
+    </details>
   );
 }
+
+function VerdictText({
+  evidence: { verdict, checkedAt },
+  zone,
+}: {
+  readonly evidence: Evidence['evidence'];
+  readonly zone: Zone;
+}): JSX.Element {
+  return (
+    <span
+      class={`verdict verdict-${verdict}`}
+      data-verdict={verdict}
+      title={`Checked ${wallText(new Date(checkedAt), zone)}`}
+    >
+      <Icon icon={VERDICT_ICONS[verdict]} /> {VERDICTS[verdict]}
+    </span>
+  );
+}
+
+const VERDICT_ICONS: Readonly<Record<Evidence['evidence']['verdict'], IconShape>> = {
+  sound: ShieldCheck,
+  unverified: ShieldQuestionMark,
+  faulty: ShieldAlert,
+  none: ShieldQuestionMark,
+  running: Radio,
+};
 
 function Found({
   found,
@@ -72,15 +104,6 @@ function Found({
   const { signedBy } = evidence;
   return (
     <>
-      {isChecked ? (
-        <p
-          class={evidence.verdict === 'faulty' ? 'notice problem' : 'notice'}
-          data-verdict={evidence.verdict}
-        >
-          <strong>{VERDICTS[evidence.verdict]}</strong> Checked {wallText(new Date(evidence.checkedAt), zone)}
-          .
-        </p>
-      ) : null}
       <ul class="findings">
         {evidence.findings.map(({ code, message }) => (
           <li key={`${code} ${message}`}>{message}</li>
@@ -100,11 +123,11 @@ function Found({
         <Fact name="Arguments">{session?.argv?.map((part) => JSON.stringify(part)).join(' ')}</Fact>
         <Fact name="Request">{session?.path}</Fact>
       </dl>
-      <Related title="Same caller, within a day" recordings={related.caller} zone={zone} />
+      <Related title="Same user, within a day" recordings={related.caller} zone={zone} />
       <Related title="Same pod, within a day" recordings={related.pod} zone={zone} />
-      <Events title="Who has watched it" events={accesses} zone={zone} describe={describeAccess} />
+      <Events title="Viewers of this recording" events={accesses} zone={zone} describe={describeAccess} />
       <Events
-        title="What the caller asked of the API in these minutes"
+        title="API requests of the same user during the session"
         events={events}
         zone={zone}
         describe={describeEvent}
@@ -134,10 +157,10 @@ function SignedBy({
 }
 
 const WHOSE = {
-  'this recorder': 'this recorder’s own key',
-  trusted: 'the key of a recorder that this one trusts',
-  published: 'a key that is published in the store',
-  unknown: 'no key that is known here',
+  'this recorder': 'key of this recorder',
+  trusted: 'key of a trusted recorder',
+  published: 'key that is published in the store',
+  unknown: 'unknown key',
 } as const;
 
 function Fact({

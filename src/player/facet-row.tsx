@@ -2,6 +2,7 @@
 import type { JSX } from 'preact';
 import { useContext, useEffect, useState } from 'preact/hooks';
 import type { Query } from '../search/query.ts';
+import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import type { FacetValue, Facets } from '../search/search-index.ts';
 import { FACETS, readFacets } from './archive.ts';
 import { findPart, toggled, type OfferedKey } from './query-edit.ts';
@@ -48,7 +49,9 @@ export function FacetRow({ query, read, newest }: FacetRowProps): JSX.Element {
           </FacetLink>
         ))}
       </ul>
-      {facets?.more === true ? <p class="why">Counted are the newest {facets.counted} sessions.</p> : null}
+      {facets?.more === true ? (
+        <p class="why">The counts cover the newest {facets.counted} sessions.</p>
+      ) : null}
     </section>
   );
 }
@@ -68,7 +71,8 @@ function Facet({
     <ul aria-label={LABELS[name]}>
       {shown.map(({ value, count }) => (
         <FacetLink key={value} name={name} value={value} read={read}>
-          {value} <span class="count">{count}</span>
+          {name === 'result' && exitCodeOf(value) !== undefined ? `exit ${value}` : value}{' '}
+          <span class="count">{count}</span>
         </FacetLink>
       ))}
       {values.length <= MAX_SHOWN ? null : (

@@ -11,6 +11,22 @@ export function durationText(seconds: number | undefined): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+const AGES: readonly (readonly [seconds: number, unit: string])[] = [
+  [86_400 * 365, 'y'],
+  [86_400 * 30, 'mo'],
+  [86_400, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+];
+
+/** Age of a time, such as `2 h ago`. */
+export function ageText(time: string, nowMs: number): string {
+  const seconds = (nowMs - Date.parse(time)) / 1000;
+  const [size, unit] = AGES.find(([least]) => seconds >= least) ?? [];
+  if (size === undefined) return 'just now';
+  return `${Math.floor(seconds / size)} ${unit} ago`;
+}
+
 export function sizeText(bytes: number): string {
   if (bytes < 1024) return `${bytes} B`;
   const unit = Math.min(4, Math.floor(Math.log2(bytes) / 10));
@@ -68,13 +84,13 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
   const texts: string[] = [];
   if (state === 'unavailable')
     texts.push(
-      `The index cannot be used (${problem ?? 'no reason is known'}); something may be missing here.`,
+      `The search index is unavailable (${problem ?? 'unknown reason'}). Results may be incomplete.`,
     );
   if (state === 'building')
     texts.push(
-      `The index is being built: ${backlog ?? 'some'} recording${backlog === 1 ? ' is' : 's are'} not in it yet, the oldest last.`,
+      `The recorder builds the search index. ${backlog ?? 'Some'} recording${backlog === 1 ? ' is' : 's are'} missing, the oldest first.`,
     );
   if (lagSeconds > LAG_SECONDS)
-    texts.push(`The index is ${Math.round(lagSeconds)} seconds behind what sessions write now.`);
+    texts.push(`The search index is ${Math.round(lagSeconds)} seconds behind the running sessions.`);
   return texts;
 }

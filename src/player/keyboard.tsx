@@ -6,6 +6,8 @@ export interface KeyAction {
   /** Values of `event.key`, as shown in the help. */
   readonly keys: readonly string[];
   readonly does: string;
+  /** True: the key works only while the terminal has the focus, because it scrolls the page elsewhere. */
+  readonly isForTerminal?: boolean;
   readonly run: (key: string) => void;
 }
 
@@ -22,7 +24,7 @@ export function useKeys(actions: readonly KeyAction[]): void {
       if (isTaken(event)) return;
       const name = event.shiftKey && event.key.length > 1 ? `Shift+${event.key}` : event.key;
       const action = current.current.find(({ keys }) => keys.includes(name));
-      if (action === undefined) return;
+      if (action === undefined || (action.isForTerminal === true && !isInTerminal(event))) return;
       event.preventDefault();
       action.run(name);
     };
@@ -31,11 +33,16 @@ export function useKeys(actions: readonly KeyAction[]): void {
   }, []);
 }
 
+function isInTerminal({ target }: KeyboardEvent): boolean {
+  return target instanceof Element && target.closest('.terminal, .track') !== null;
+}
+
 /** True if the focused element uses the key itself. */
 function isTaken({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest('input:not([type=checkbox]), select, textarea, dialog') !== null) return true;
-  return (key === ' ' || key === 'Enter') && target.closest('button, a, input') !== null;
+  if (key.startsWith('Arrow')) return target.closest('[role=tablist], input, .rows') !== null;
+  return (key === ' ' || key === 'Enter') && target.closest('button, a, input, summary, label') !== null;
 }
 
 const NAMES: Readonly<Record<string, string>> = {

@@ -1,11 +1,11 @@
 import type { JSX, RefObject } from 'preact';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
-import type { Filter, Listed } from './archive.ts';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { EMPTY_FILTER, type Filter, type Listed } from './archive.ts';
+import { EmptySearch, EmptyStore } from './empty-list.tsx';
 import { FacetRow } from './facet-row.tsx';
 import { FilterForm } from './filter-form.tsx';
 import { indexTexts } from './format.ts';
 import {
-  begunWith,
   filterOfText,
   plainText,
   queryOfFilter,
@@ -13,8 +13,9 @@ import {
   type KnownNames,
   type ReadQuery,
 } from './query-edit.ts';
-import type { Query } from '../search/query.ts';
-import { secretNotice } from '../search/secret-notice.ts';
+import type { ListSort } from './list-columns.tsx';
+import { ListToolbar } from './list-toolbar.tsx';
+import { RecorderProblem } from './problem-view.tsx';
 import { RecordingTable } from './recording-rows.tsx';
 import { formatRoute, goTo, searchAddress } from './route.ts';
 import { SearchForm } from './search-form.tsx';
@@ -28,12 +29,15 @@ const END_NEAR = '3000px 0px';
 export function ListView({
   filter,
   query,
+  sort,
 }: {
   readonly filter: Filter;
   readonly query: string;
+  readonly sort: ListSort | undefined;
 }): JSX.Element {
   const read = useMemo(() => readQuery(query, Date.now()), [query]);
-  const { state, more, heights } = useRecordings(sourceOf(filter, query, read));
+  const { state, more, heights } = useRecordings(sourceOf(filter, query, read, sort));
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const end = useMoreInSight(more);
   const known = useKnownNames(state.recordings);
   useEffect(() => {
@@ -41,29 +45,55 @@ export function ListView({
   }, []);
   const { recordings, next, problem, loading, searchedTo, canSearch } = state;
   useSameWords(filter, query, canSearch);
+  const isEmpty = recordings.length === 0 && !loading && problem === undefined;
+  const isFiltered = query !== '' || Object.values(filter).some((value) => value !== '');
+  const select = (ids: readonly string[], isSelected: boolean): void =>
+    setSelected((old) => {
+      const changed = new Set(old);
+      for (const id of ids)
+        if (isSelected) changed.add(id);
+        else changed.delete(id);
+      return changed;
+    });
   return (
     <>
       <h1 class="hidden-label">Recordings</h1>
       <Narrowing filter={filter} query={query} read={read} known={known} state={state} />
-      {problem === undefined ? null : (
-        <p class="notice problem" role="alert">
-          {problem}
-        </p>
-      )}
-      {recordings.length === 0 ? null : (
+      {problem === undefined ? null : <RecorderProblem problem={problem} seenAt={state.seenAt} />}
+      <ListToolbar
+        status={statusText(state)}
+        recordings={recordings}
+        selected={selected}
+        onClear={() => setSelected(new Set())}
+      />
+      {recordings.length > 0 ? (
         <RecordingTable
           recordings={recordings}
           isContinued={next !== undefined}
           text={read.query === undefined || query === '' ? filter.text : plainText(read.query)}
           query={query}
           heights={heights}
+          sort={query === '' ? (sort ?? 'newest') : undefined}
+          onSort={
+            query === '' && canSearch === true
+              ? (chosen) =>
+                  goTo(formatRoute({ view: 'list', filter, query, sort: chosen }), { replace: false })
+              : undefined
+          }
+          selected={selected}
+          onSelect={select}
         />
-      )}
+      ) : null}
+      {recordings.length === 0 && loading && searchedTo === undefined ? <Skeleton /> : null}
+      {isEmpty && !isFiltered ? <EmptyStore /> : null}
+      {isEmpty && query !== '' && read.query !== undefined ? <EmptySearch query={read.query} /> : null}
+      {isEmpty && query === '' && isFiltered ? (
+        <p class="empty">
+          No recording matches.{' '}
+          <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
+        </p>
+      ) : null}
       <div ref={end} />
-      <p class={recordings.length === 0 ? 'notice empty' : 'notice'} role="status">
-        {read.query === undefined ? '' : statusText(state, read.query)}
-        {recordings.length > 0 || loading || query === '' ? null : <BegunWith read={read} />}
-      </p>
       {next === undefined || loading || searchedTo !== undefined ? null : (
         <button type="button" class="more" onClick={more}>
           Older recordings
@@ -73,8 +103,24 @@ export function ListView({
   );
 }
 
-function sourceOf(filter: Filter, query: string, read: ReadQuery): Source | undefined {
-  if (query === '') return { filter };
+/** Placeholder rows with the height of real ones. */
+function Skeleton(): JSX.Element {
+  return (
+    <div class="skeleton" aria-hidden="true">
+      {Array.from({ length: 8 }, (_, index) => (
+        <span key={index} />
+      ))}
+    </div>
+  );
+}
+
+function sourceOf(
+  filter: Filter,
+  query: string,
+  read: ReadQuery,
+  sort: ListSort | undefined,
+): Source | undefined {
+  if (query === '') return sort === undefined || sort === 'newest' ? { filter } : { filter, sort };
   return read.query === undefined ? undefined : { query };
 }
 
@@ -113,8 +159,8 @@ function Narrowing({
         <FilterForm filter={filter} known={known} />
         {canSearch === undefined ? null : (
           <p class="notice" data-notice="no-search">
-            This recorder keeps no search index, so this looks at names and commands only. Started with{' '}
-            <code>--search true</code> it also finds what was on the screens.
+            This recorder has no search index. The filter covers names and commands. To search the text on the
+            screens, start the recorder with <code>--search true</code>.
           </p>
         )}
       </>
@@ -130,18 +176,6 @@ function Narrowing({
           {text}
         </p>
       ))}
-    </>
-  );
-}
-
-/** Suggests a prefix search if the query has no results. */
-function BegunWith({ read }: { readonly read: ReadQuery }): JSX.Element | null {
-  const begun = read.query === undefined ? undefined : begunWith(read.query, Date.now());
-  if (begun === undefined) return null;
-  return (
-    <>
-      {' '}
-      Words are looked for whole. Begun so: <a href={searchAddress(begun)}>{begun}</a>
     </>
   );
 }
@@ -186,15 +220,13 @@ function useMoreInSight(more: () => void): RefObject<HTMLDivElement | null> {
   return end;
 }
 
-function statusText({ recordings, next, loading, searchedTo, problem }: ListState, query: Query): string {
-  if (searchedTo !== undefined) return 'Looking through older recordings; none matches so far…';
+function statusText({ recordings, next, loading, searchedTo, problem }: ListState): string {
+  if (searchedTo !== undefined) return 'Searching older recordings…';
   if (loading) return 'Loading…';
   if (recordings.length > 0)
     return `${recordings.length} recording${recordings.length === 1 ? '' : 's'}${next === undefined ? '' : ' so far'}`;
-  if (problem !== undefined) return '';
-  return next === undefined
-    ? (secretNotice(query) ?? 'No recording matches.')
-    : 'None of the recordings looked through so far matches.';
+  if (problem !== undefined || next === undefined) return '';
+  return 'None of the recordings so far matches.';
 }
 
 /** Names in all recordings that this list has shown. The object changes only when names are added. */

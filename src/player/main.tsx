@@ -1,9 +1,11 @@
 import { render } from 'preact';
 import { App } from './app.tsx';
+import { applyTheme } from './preferences.ts';
 import { exportRecording } from './export-recording.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 import './style.css';
 
+applyTheme();
 const ask: Ask = (path, options) => fetch(path, options);
 const root = document.getElementById('app');
 if (root !== null) {

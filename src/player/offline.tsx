@@ -10,6 +10,7 @@ import type { BundleReader } from '../bundle/read-bundle.ts';
 import { findBundle } from './find-bundle.ts';
 import { CheckNow } from './check-now.tsx';
 import { sizeText } from './format.ts';
+import { applyTheme } from './preferences.ts';
 import { Recorder } from './recorder-context.ts';
 import { RecordingView } from './recording-view.tsx';
 import { saveFile } from './save-file.ts';
@@ -18,6 +19,7 @@ import './style.css';
 
 // the recording follows this script in the page
 addEventListener('DOMContentLoaded', () => {
+  applyTheme();
   const root = document.getElementById('app');
   if (root === null) return;
   const bundle = findBundle(document);
@@ -28,7 +30,7 @@ addEventListener('DOMContentLoaded', () => {
 function Broken(): JSX.Element {
   return (
     <p class="notice problem" role="alert">
-      This file is not whole: the recording in it is missing, or was cut off.
+      This file is incomplete: it contains no complete recording. Download it again.
     </p>
   );
 }
@@ -46,13 +48,13 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
     <Recorder.Provider value={{ ask, exportRecording: undefined }}>
       <header>
         <span class="brand">
-          tailcast <span>recording, exported {wallText(new Date(madeAt), 'local')}</span>
+          tailcast <small>recording, exported {wallText(new Date(madeAt), 'local')}</small>
         </span>
       </header>
       <main>
         {found?.verdict === 'faulty' ? (
           <p class="notice problem" role="alert">
-            <strong>{VERDICTS.faulty}</strong> What is wrong stands below.
+            <strong>{VERDICTS.faulty}</strong> The check below lists the differences.
           </p>
         ) : null}
         <RecordingView id={id} startAt={at >= 0 ? at : undefined} find="" query="" />
@@ -70,10 +72,10 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
-  sound: 'What is in this file is what the key signed.',
-  faulty: 'What is in this file is NOT what was signed.',
-  none: 'There is no signature to hold this file against.',
-  unable: 'It cannot be said here whether this file is what was signed.',
+  sound: 'The content of this file is unchanged since the key signed it.',
+  faulty: 'The content of this file differs from the signed content.',
+  none: 'This file has no signature, so changes cannot be detected.',
+  unable: 'This browser cannot check the signature of this file.',
 };
 
 /** Result of a check in this browser, independent of the recorder's result at export. */
@@ -87,8 +89,8 @@ function Check({
   readonly onAsk: () => void;
 }): JSX.Element {
   return (
-    <section class="evidence" aria-labelledby="check-title">
-      <h2 id="check-title">This file, checked here</h2>
+    <section class="card evidence" aria-labelledby="check-title">
+      <h2 id="check-title">Check of this file in your browser</h2>
       <CheckNow asked={asked} done={found !== undefined} onAsk={onAsk} />
       {found === undefined ? null : (
         <>
@@ -106,7 +108,7 @@ function Check({
           </ul>
           {found.covers.length === 0 ? null : (
             <>
-              <p>The signature covers everything that this page shows of the recording:</p>
+              <p>The signature covers:</p>
               <ul class="covers">
                 {found.covers.map((covered) => (
                   <li key={covered}>{covered}</li>
@@ -116,8 +118,8 @@ function Check({
           )}
           {found.keyId === undefined ? null : (
             <p class="notice">
-              The key is <code>{found.keyId}</code>. That it is your recorder’s is for you to compare; that
-              nothing was taken out of the archive says only <code>tailcast verify</code> there.
+              The key is <code>{found.keyId}</code>. Compare it with the key of your recorder. Only{' '}
+              <code>tailcast verify</code> at the recorder can detect removed recordings.
             </p>
           )}
         </>
@@ -127,10 +129,10 @@ function Check({
 }
 
 const FILES: readonly (readonly [file: BundleFile, ending: string, what: string])[] = [
-  ['cast', '.cast', 'the recording, asciicast'],
-  ['sidecar', '.json', 'what the recorder wrote down beside it, signed'],
-  ['notes', '.notes', 'what a cast cannot say: streams, exact bytes, gaps, the end'],
-  ['key', '.pem', 'the public key that signed it'],
+  ['cast', '.cast', 'recording in asciicast format'],
+  ['sidecar', '.json', 'signed facts from the recorder'],
+  ['notes', '.notes', 'annotations: streams, exact bytes, gaps, end of the session'],
+  ['key', '.pem', 'public key of the signature'],
 ];
 
 /** Download of each file in its stored form, for tools. */
@@ -138,8 +140,8 @@ function Files({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
   const save = async (file: BundleFile, name: string): Promise<void> =>
     saveFile(name, new Blob([await bundle.read(file)]));
   return (
-    <section class="evidence" aria-labelledby="files-title">
-      <h2 id="files-title">Files in it</h2>
+    <section class="card evidence" aria-labelledby="files-title">
+      <h2 id="files-title">Files in this bundle</h2>
       <ul class="files">
         {FILES.map(([file, ending, what]) => {
           const size = bundle.manifest.files[file];

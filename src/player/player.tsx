@@ -1,22 +1,29 @@
 /** The screen of a recording with its controls. */
+import { TriangleAlert } from 'lucide';
 import type { JSX } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
-import type { Playback } from '../screen/playback.ts';
-import { recall, remember } from './remember.ts';
-import { TakeAway } from './take-away.tsx';
+import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import type { ReviewComment } from '../wire/recorder-api/review.ts';
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { hiddenText } from '../search/transcript-document.ts';
-import { clockText, parseClock, stoppedText } from '../screen/clock-text.ts';
-import { type Zone } from './wall-text.ts';
+import { clockText, stoppedText } from '../screen/clock-text.ts';
+import { CommandList, commandEntries, currentEntry } from './command-list.tsx';
+import { Icon } from './icon.tsx';
 import { KeyHelp, useKeys } from './keyboard.tsx';
-import { keyActions, SPEEDS, toggle } from './player-keys.ts';
+import { Controls } from './player-controls.tsx';
+import { keyActions, toggle } from './player-keys.ts';
+import { usePreference, type Preference } from './preferences.ts';
+import { Recorder } from './recorder-context.ts';
+import { ReviewPanel, useReview } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
+import type { ScreenFit } from './screen-view.ts';
 import { HitsBar, seekHit, useSearchHits } from './search-hits.tsx';
+import { SidePanel, type SideTab } from './side-panel.tsx';
 import { TerminalScreen } from './terminal-screen.tsx';
 import { Timeline, type TimelineMark } from './timeline.tsx';
 import { TranscriptView } from './transcript-view.tsx';
 import { usePlayback, type Played } from './use-playback.ts';
+import type { Zone } from './wall-text.ts';
 
 const TOLD_MS = 4000;
 
@@ -25,7 +32,6 @@ function prefersStill(): boolean {
   return matchMedia('(prefers-reduced-motion: reduce)').matches;
 }
 
-const TRANSCRIPT_KEY = 'tailcast.transcript';
 const NO_MARKS: readonly TimelineMark[] = [];
 
 export interface PlayerProps {
@@ -43,24 +49,62 @@ export interface PlayerProps {
 
 export function Player({ recording, startAt, find, query, zone, onZone, onLive }: PlayerProps): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
+  const frame = useRef<HTMLElement>(null);
+  const isOffline = useContext(Recorder).exportRecording === undefined;
   const [speed, setSpeed] = useState(1);
   const [skips, setSkips] = useState(true);
+  const [announces, setAnnounces] = useState(false);
   const [told, tell] = useTold();
   const [helps, setHelps] = useState(false);
-  const played = usePlayback(screen, { recording, startAt, autoPlay: !prefersStill() });
+  const { fit, zoom } = useZoom(screen);
+  const choice = useSideChoice(find);
+  const { side, setSide, hits } = choice;
+  const sought = useSearchHits(recording.id, query);
+  const highlighted = useMemo(
+    () => [...new Set([...sought.texts, choice.find.trim().toLowerCase()])].filter((text) => text !== ''),
+    [sought, choice.find],
+  );
+  const played = usePlayback(screen, {
+    recording,
+    startAt,
+    // a link to a moment opens paused, except for a match, which follows after two seconds
+    autoPlay: !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined),
+    fit,
+    highlighted,
+  });
   const { playback, previewed, state, index } = played;
   const caughtUp = onLive !== undefined && state.ended;
   useEffect(() => {
     if (caughtUp) onLive();
   }, [caughtUp]);
-  const choice = useTranscriptChoice(find);
-  const { reads, useReads, hits } = choice;
-  const sought = useSearchHits(recording.id, query);
+  const reviewing = useReview(recording.id);
+  const { review } = reviewing;
   const marks = useMemo(
-    () => sorted([...(index?.marks ?? []), ...endOf(recording), ...hits, ...sought.marks]),
-    [index, recording, hits, sought],
+    () =>
+      sorted([
+        ...(index?.marks ?? []),
+        ...endOf(recording),
+        ...hits,
+        ...sought.marks,
+        ...commentMarks(review?.comments ?? []),
+      ]),
+    [index, recording, hits, sought, review],
   );
+  const isLoading = index === undefined && onLive === undefined && played.progress !== undefined;
+  const entries = useMemo(
+    () => (isLoading ? undefined : commandEntries(recording, index?.marks ?? [])),
+    [index, recording, isLoading],
+  );
+  const seek = (seconds: number): void => void playback?.seek(seconds);
   const onHit = (by: 1 | -1): void => seekHit(playback, sought.marks, by);
+  const onCommand = (by: 1 | -1): void => {
+    const now = playback?.state.position ?? 0;
+    const at = currentEntry(entries ?? [], now);
+    // shortly after the start of a command, the previous one is meant
+    const isAtStart = now - (entries?.[at]?.at ?? 0) < 1;
+    const next = entries?.[by === 1 ? at + 1 : isAtStart ? at - 1 : at];
+    if (next !== undefined) seek(next.at);
+  };
 
   const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
   const useSpeed = (factor: number): void => {
@@ -71,30 +115,67 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
     setSkips(value);
     if (playback !== undefined) playback.skipsIdle = value;
   };
+  const onSide = (): void => setSide(side === 'closed' ? 'commands' : 'closed');
+  const onFullscreen = (): void => void toggleFullscreen(frame.current);
   const actions = keyActions({
     playback,
-    marks,
     speed,
     skips,
     useSpeed,
     useSkips,
     onHit,
-    onTranscript: () => useReads(!reads),
+    onCommand,
+    onZoom: zoom,
+    onTranscript: onSide,
     onZone,
     onLink: link,
     onHelp: () => setHelps((shown) => !shown),
     onGo: () => document.querySelector<HTMLInputElement>('.position input')?.focus(),
-    onFullscreen: () => void toggleFullscreen(screen),
+    onFullscreen,
   });
   useKeys(actions);
 
   return (
-    <section class="player" aria-label="Player">
-      <div class={choice.reads ? 'stage with-transcript' : 'stage'}>
-        <TerminalScreen onElement={setScreen} />
-        <TranscriptBeside id={recording.id} find={find} played={played} choice={choice} />
-      </div>
+    <section ref={frame} class="player" aria-label="Player">
       <Notices played={played} onHidden={choice.showHidden} />
+      <div class={side === 'closed' ? 'stage' : 'stage with-side'}>
+        <TerminalScreen onElement={setScreen} />
+        {side === 'closed' ? null : (
+          <SidePanel
+            tabs={[
+              {
+                tab: 'commands',
+                title: 'Commands',
+                count: entries?.filter(({ isCommand }) => isCommand).length,
+              },
+              { tab: 'transcript', title: 'Transcript' },
+              ...(isOffline
+                ? []
+                : [{ tab: 'notes', title: 'Notes', count: review?.comments.length } as const]),
+            ]}
+            selected={isOffline && side === 'notes' ? 'commands' : side}
+            onSelect={setSide}
+          >
+            {side === 'notes' && !isOffline ? (
+              <ReviewPanel state={reviewing} position={state.position} onSeek={seek} />
+            ) : side !== 'transcript' ? (
+              <CommandList entries={entries} position={state.position} onSeek={seek} />
+            ) : (
+              <TranscriptView
+                id={recording.id}
+                position={state.position}
+                playing={state.playing}
+                find={choice.find}
+                onFind={choice.setFind}
+                isHidden={choice.isHidden}
+                onHidden={choice.setHidden}
+                onSeek={seek}
+                onHits={choice.setHits}
+              />
+            )}
+          </SidePanel>
+        )}
+      </div>
       <HitsBar query={query} hits={sought} position={state.position} onStep={onHit} />
       <Timeline
         position={state.position}
@@ -104,20 +185,68 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
         marks={marks}
         startedAt={recording.startedAt}
         zone={zone}
-        onSeek={(seconds) => void playback?.seek(seconds)}
+        onSeek={seek}
       />
       <Controls
-        {...{ recording, playback, state, speed, skips, reads, zone, useSpeed, useSkips, useReads, onZone }}
+        {...{ recording, state, speed, skips, side, announces, useSpeed, useSkips, onCommand, onSide }}
+        {...{ onFullscreen, onLive, tell }}
+        onPlay={() => toggle(playback)}
+        onSeek={seek}
+        onZoom={zoom}
+        onAnnounce={setAnnounces}
         onLink={link}
-        onLive={onLive}
-        tell={tell}
         onHelp={() => setHelps(true)}
       />
       <p class="told" role="status">
-        {told}
+        {told === '' && played.progress !== undefined
+          ? `The recorder creates the time line: ${Math.floor(played.progress * 100)} %. Until then, seeking is slower.`
+          : told}
       </p>
+      {announces ? <Announcer screen={screen} /> : null}
       {helps ? <KeyHelp actions={actions} onClose={() => setHelps(false)} /> : null}
     </section>
+  );
+}
+
+const SIZES = [10, 12, 14, 16, 18, 20, 24, 28, 32] as const;
+
+/** Size of the terminal's text, and a function that changes it by one step. */
+function useZoom(screen: HTMLElement | null): {
+  readonly fit: ScreenFit;
+  readonly zoom: (by: 1 | -1) => void;
+} {
+  const [fit, setFit] = usePreference('fit');
+  const zoom = (by: 1 | -1): void => {
+    const now = Number.parseFloat(screen?.style.getPropertyValue('--font') ?? '14');
+    const next =
+      by === 1 ? SIZES.find((size) => size > now + 0.01) : SIZES.findLast((size) => size < now - 0.01);
+    if (next !== undefined) setFit(`${next}` satisfies Preference<'fit'>);
+  };
+  return { fit: fit === 'auto' || fit === 'width' || fit === 'height' ? fit : Number(fit), zoom };
+}
+
+const ANNOUNCE_MS = 1500;
+const MAX_ANNOUNCED = 3;
+
+/** Live region with the last lines of the screen, for screen readers. */
+function Announcer({ screen }: { readonly screen: HTMLElement | null }): JSX.Element {
+  const [text, setText] = useState('');
+  useEffect(() => {
+    const timer = setInterval(() => {
+      const rows = [...(screen?.querySelectorAll('.row') ?? [])].map((row) => row.textContent.trim());
+      setText(
+        rows
+          .filter((row) => row !== '')
+          .slice(-MAX_ANNOUNCED)
+          .join('\n'),
+      );
+    }, ANNOUNCE_MS);
+    return () => clearInterval(timer);
+  }, [screen]);
+  return (
+    <p class="hidden-label" aria-live="polite">
+      {text}
+    </p>
   );
 }
 
@@ -137,6 +266,12 @@ function sorted(marks: readonly TimelineMark[]): readonly TimelineMark[] {
   return marks.toSorted((left, right) => left.at - right.at);
 }
 
+function commentMarks(comments: readonly ReviewComment[]): readonly TimelineMark[] {
+  return comments.flatMap(({ seconds, text }) =>
+    seconds === undefined ? [] : [{ at: seconds, kind: 'note', text }],
+  );
+}
+
 /** Mark for the end of the session, if known. */
 function endOf(recording: ListedRecording): readonly TimelineMark[] {
   const { durationSeconds: at = 0, result, resultMessage, state, problem } = recording;
@@ -148,9 +283,12 @@ function endOf(recording: ListedRecording): readonly TimelineMark[] {
   return [{ at, kind: result === '0' && cut.length === 0 ? 'exit' : 'failure', text }];
 }
 
-interface TranscriptChoice {
-  readonly reads: boolean;
-  readonly useReads: (shown: boolean) => void;
+interface SideChoice {
+  readonly side: SideTab;
+  readonly setSide: (side: SideTab) => void;
+  /** Text of the find field. */
+  readonly find: string;
+  readonly setFind: (find: string) => void;
   readonly hits: readonly TimelineMark[];
   readonly setHits: (hits: readonly TimelineMark[]) => void;
   /** True if the transcript shows the lines that never became visible. */
@@ -159,48 +297,24 @@ interface TranscriptChoice {
   readonly showHidden: () => void;
 }
 
-function TranscriptBeside({
-  id,
-  find,
-  played: { playback, state },
-  choice: { reads, setHits, isHidden, setHidden },
-}: {
-  readonly id: string;
-  readonly find: string;
-  readonly played: Played;
-  readonly choice: TranscriptChoice;
-}): JSX.Element | null {
-  if (!reads) return null;
-  return (
-    <TranscriptView
-      id={id}
-      position={state.position}
-      playing={state.playing}
-      find={find}
-      isHidden={isHidden}
-      onHidden={setHidden}
-      onSeek={(seconds) => void playback?.seek(seconds)}
-      onHits={setHits}
-    />
-  );
-}
-
-/** Visibility of the transcript, remembered between recordings, and its matches. */
-function useTranscriptChoice(find: string): TranscriptChoice {
-  const [reads, setReads] = useState(find !== '' || recall(TRANSCRIPT_KEY) === 'shown');
+/** Tab of the panel, remembered between recordings, and the matches in the transcript. */
+function useSideChoice(sought: string): SideChoice {
+  const [preferred, prefer] = usePreference('side');
+  const [side, showSide] = useState<SideTab>(sought === '' ? preferred : 'transcript');
+  const [find, setFind] = useState(sought);
   const [hits, setHits] = useState(NO_MARKS);
   const [isHidden, setHidden] = useState(false);
-  const useReads = (shown: boolean): void => {
-    setReads(shown);
-    if (!shown) setHits(NO_MARKS);
-    remember(TRANSCRIPT_KEY, shown ? 'shown' : 'hidden');
+  const setSide = (chosen: SideTab): void => {
+    showSide(chosen);
+    prefer(chosen);
+    if (chosen !== 'transcript') setHits(NO_MARKS);
   };
-  useFind(() => useReads(true));
+  useFind(() => setSide('transcript'));
   const showHidden = (): void => {
-    useReads(true);
+    setSide('transcript');
     setHidden(true);
   };
-  return { reads, useReads, hits, setHits, isHidden, setHidden, showHidden };
+  return { side, setSide, find, setFind, hits, setHits, isHidden, setHidden, showHidden };
 }
 
 /** Ctrl-F finds in the recording. Inside the find field, Ctrl-F opens the browser's own search. */
@@ -219,72 +333,6 @@ function useFind(show: () => void): void {
   }, []);
 }
 
-interface ControlProps {
-  readonly recording: ListedRecording;
-  readonly playback: Playback | undefined;
-  readonly state: Played['state'];
-  readonly speed: number;
-  readonly skips: boolean;
-  readonly reads: boolean;
-  readonly zone: Zone;
-  readonly useSpeed: (speed: number) => void;
-  readonly useSkips: (skips: boolean) => void;
-  readonly useReads: (reads: boolean) => void;
-  readonly onZone: () => void;
-  readonly onLink: () => void;
-  readonly onLive: (() => void) | undefined;
-  readonly tell: (text: string) => void;
-  readonly onHelp: () => void;
-}
-
-function Controls(props: ControlProps): JSX.Element {
-  const { recording, playback, state, speed, skips, reads, zone } = props;
-  const { useSpeed, useSkips, useReads, onZone, onLink, onLive, onHelp, tell } = props;
-  return (
-    <div class="controls">
-      <button
-        type="button"
-        class="play"
-        aria-label={state.playing ? 'Pause' : 'Play'}
-        onClick={() => toggle(playback)}
-      >
-        <span aria-hidden="true">{state.playing ? '❚❚' : '▶'}</span>
-      </button>
-      <Position state={state} onGo={(seconds) => void playback?.seek(seconds)} />
-      <label>
-        Speed{' '}
-        <select value={String(speed)} onChange={(event) => useSpeed(Number(event.currentTarget.value))}>
-          {SPEEDS.map((factor) => (
-            <option key={factor} value={String(factor)}>
-              {factor}x
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        <input type="checkbox" checked={skips} onChange={(event) => useSkips(event.currentTarget.checked)} />{' '}
-        skip idle time
-      </label>
-      {onLive === undefined ? null : (
-        <button type="button" class="live" onClick={onLive}>
-          To live
-        </button>
-      )}
-      <span class="spacer" />
-      <button type="button" aria-pressed={reads} onClick={() => useReads(!reads)}>
-        Transcript
-      </button>
-      <button type="button" onClick={onZone} title="Local time or UTC (z)">
-        {zone === 'utc' ? 'UTC' : 'Local time'}
-      </button>
-      <TakeAway recording={recording} onLink={onLink} tell={tell} />
-      <button type="button" aria-label="Keyboard help" onClick={onHelp}>
-        ?
-      </button>
-    </div>
-  );
-}
-
 /** Warnings about the recording above the screen. */
 function Notices({
   played,
@@ -293,7 +341,7 @@ function Notices({
   readonly played: Played;
   readonly onHidden: () => void;
 }): JSX.Element {
-  const { state, progress, index } = played;
+  const { state, index } = played;
   return (
     <>
       {state.problem === undefined ? null : (
@@ -303,28 +351,22 @@ function Notices({
       )}
       {warningsOf(played).map(([name, text]) => (
         <p key={name} class="notice warning" data-notice={name}>
-          {text}
+          <Icon icon={TriangleAlert} /> {text}
         </p>
       ))}
       {index !== undefined && index.hidden > 0 ? (
         <p class="notice warning" data-notice="hidden">
-          {hiddenText(index.hidden)}:{' '}
+          <Icon icon={TriangleAlert} /> {hiddenText(index.hidden)}.
           <button type="button" onClick={onHidden}>
-            show them
+            Show them
           </button>
         </p>
       ) : null}
       {index?.characters === 0 ? (
         <p class="notice" data-notice="silent">
-          This session wrote nothing.
+          This session has no output.
         </p>
       ) : null}
-      {progress === undefined ? null : (
-        <p class="notice" role="status">
-          The time line of this recording is being made: {Math.floor(progress * 100)} %. Until then jumps take
-          longer.
-        </p>
-      )}
     </>
   );
 }
@@ -338,12 +380,12 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
     [
       bad > 0,
       'damage',
-      `${counted(bad, 'line')} of this recording cannot be read. What was there is not shown.`,
+      `This recording is damaged: ${counted(bad, 'line')} cannot be read. The player shows the other lines.`,
     ],
     [
       index?.isCut ?? state.isCut,
       'cut',
-      'This recording ends inside of a line: it was cut off. What came before is shown.',
+      'This recording is cut off inside a line. The player shows everything before the cut.',
     ],
     [
       index?.tinySize !== undefined,
@@ -353,7 +395,7 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
     [
       index?.isBinary === true,
       'binary',
-      'The output of this session is data and no text. What is shown is how a terminal would take it.',
+      'The output of this session is binary. The screen shows how a terminal renders it.',
     ],
     [stoppedAt !== undefined, 'stopped', stoppedText(stoppedAt ?? 0)],
   ];
@@ -362,41 +404,6 @@ function warningsOf({ state, index }: Played): readonly (readonly [name: string,
 
 function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`;
-}
-
-/** Current position; the user can type a time. */
-function Position({
-  state,
-  onGo,
-}: {
-  readonly state: Played['state'];
-  readonly onGo: (seconds: number) => void;
-}): JSX.Element {
-  const [typed, setTyped] = useState<string>();
-  return (
-    <span class="position">
-      <input
-        aria-label="Go to a time, as 90, 1:30 or 1h2m3s"
-        size={8}
-        value={typed ?? clockText(state.position, true)}
-        onFocus={(event) => {
-          setTyped(clockText(state.position, true));
-          event.currentTarget.select();
-        }}
-        onInput={(event) => setTyped(event.currentTarget.value)}
-        onBlur={() => setTyped(undefined)}
-        onKeyDown={(event) => {
-          if (event.key === 'Escape') event.currentTarget.blur();
-          if (event.key !== 'Enter') return;
-          const seconds = parseClock(event.currentTarget.value);
-          if (seconds !== undefined) onGo(seconds);
-          event.currentTarget.blur();
-        }}
-      />{' '}
-      / <span class="length">{clockText(state.seconds)}</span>
-      <span class="state">{state.ended ? ' ended' : ''}</span>
-    </span>
-  );
 }
 
 /** Writes the position into the address, and copies the link to the clipboard. @returns the message for the user */
@@ -411,7 +418,7 @@ async function copyLink(id: string, at: number): Promise<string> {
   }
 }
 
-async function toggleFullscreen(screen: HTMLElement | null): Promise<void> {
-  if (document.fullscreenElement === null) await screen?.requestFullscreen().catch(() => undefined);
+async function toggleFullscreen(frame: HTMLElement | null): Promise<void> {
+  if (document.fullscreenElement === null) await frame?.requestFullscreen().catch(() => undefined);
   else await document.exitFullscreen();
 }

@@ -5,7 +5,12 @@ import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 /** Requests a path below the page. Rejects without a connection. */
 export type Ask = (
   path: string,
-  options: { readonly signal: AbortSignal; readonly headers: Readonly<Record<string, string>> },
+  options: {
+    readonly signal: AbortSignal;
+    readonly headers: Readonly<Record<string, string>>;
+    readonly method?: 'POST';
+    readonly body?: string;
+  },
 ) => Promise<Response>;
 
 export interface RecorderPage {
@@ -22,6 +27,6 @@ export interface RecorderPage {
 
 /** Context of all views, set in `main.tsx` and `offline.tsx`. */
 export const Recorder = createContext<RecorderPage>({
-  ask: () => Promise.reject(new Error('nobody is asked here')),
+  ask: () => Promise.reject(new Error('this page has no recorder')),
   exportRecording: undefined,
 });

@@ -5,21 +5,26 @@
 import type { JSX, RefObject } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Listed, SessionHits } from './archive.ts';
-import { durationText, hiddenMatch, sizeText, whereText, whoText } from './format.ts';
+import { ArrowDown, ArrowUp } from 'lucide';
+import { hiddenMatch, whereText, whoText } from './format.ts';
+import { Icon } from './icon.tsx';
+import { LIST_COLUMNS, useHiddenColumns, type ListColumn, type ListSort } from './list-columns.tsx';
+import { usePreference } from './preferences.ts';
 import { RecordingPreview } from './preview.tsx';
+import { ReviewChips } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
 import { leadTo } from '../search/recording-link.ts';
 import { snippetParts } from './snippet.ts';
-import { StatusBadges } from './status-badges.tsx';
-import { wallText } from './wall-text.ts';
+import { Thumbnail } from './thumbnail.tsx';
+import { dayOf, type Zone } from './wall-text.ts';
 
 /** Rows per chunk: few, so that scrolling stays smooth. */
 const CHUNK = 10;
 /** Distance from the visible area at which chunks are in the page, in pixels. */
 const NEAR = 1200;
 /** Estimated height of a row that was not rendered yet, in pixels. */
-const USUAL_HEIGHT = 36;
+const USUAL_HEIGHT = 68;
 
 export interface RecordingTableProps {
   readonly recordings: readonly Listed[];
@@ -31,7 +36,16 @@ export interface RecordingTableProps {
   readonly query: string;
   /** Height of each chunk that was rendered, in pixels. The owner of the list stores it. */
   readonly heights: Map<number, number>;
+  /** Order of the list; undefined if the list cannot be sorted. */
+  readonly sort: ListSort | undefined;
+  /** Called with a new order. Undefined if the list cannot be sorted. */
+  readonly onSort: ((sort: ListSort) => void) | undefined;
+  readonly selected: ReadonlySet<string>;
+  readonly onSelect: (ids: readonly string[], isSelected: boolean) => void;
 }
+
+/** Columns before {@link LIST_COLUMNS}: selection, thumbnail, command. */
+const FIRST_TRACKS = { comfortable: '2.25rem 8rem minmax(0, 1fr)', compact: '2.25rem minmax(0, 1fr)' };
 
 export function RecordingTable({
   recordings,
@@ -39,7 +53,15 @@ export function RecordingTable({
   text,
   query,
   heights,
+  sort,
+  onSort,
+  selected,
+  onSelect,
 }: RecordingTableProps): JSX.Element {
+  const [density] = usePreference('density');
+  const [zone] = usePreference('zone');
+  const [hidden] = useHiddenColumns();
+  const columns = useMemo(() => LIST_COLUMNS.filter(({ name }) => !hidden.has(name)), [hidden]);
   const table = useRef<HTMLTableElement>(null);
   const count = Math.ceil(recordings.length / CHUNK);
   const { first, last } = useChunksInSight(table, count, heights);
@@ -53,6 +75,9 @@ export function RecordingTable({
       <table
         ref={table}
         role="table"
+        aria-label="Recordings"
+        class={density}
+        style={{ '--tracks': [FIRST_TRACKS[density], ...columns.map(({ width }) => width)].join(' ') }}
         aria-rowcount={isContinued ? -1 : recordings.length + 1}
         onKeyDown={(event) => {
           const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -62,24 +87,39 @@ export function RecordingTable({
       >
         <thead role="rowgroup">
           <tr role="row" aria-rowindex={1}>
-            {['Started', 'Who', 'Where', 'Command'].map((name) => (
-              <th key={name} role="columnheader" scope="col">
-                {name}
-              </th>
-            ))}
-            {['Length', 'Size'].map((name) => (
-              <th key={name} role="columnheader" scope="col" class="number">
-                {name}
-              </th>
-            ))}
-            <th role="columnheader" scope="col">
-              State
+            <th role="columnheader" scope="col" class="select">
+              <SelectBox
+                label="Select all loaded recordings"
+                checked={recordings.length > 0 && selected.size === recordings.length}
+                onChange={(isSelected) =>
+                  onSelect(
+                    recordings.map(({ id }) => id),
+                    isSelected,
+                  )
+                }
+              />
             </th>
+            {density === 'compact' ? null : (
+              <th role="columnheader" scope="col">
+                <span class="hidden-label">Screen</span>
+              </th>
+            )}
+            <th role="columnheader" scope="col">
+              Command
+            </th>
+            {columns.map((column) => (
+              <ColumnTitle key={column.name} column={column} sort={sort} onSort={onSort} />
+            ))}
           </tr>
         </thead>
         <Room key="above" height={heightOf(heights, 0, first)} />
         {shown.map((number) => (
-          <Chunk key={number} number={number} recordings={recordings} text={text} query={query} />
+          <Chunk
+            key={number}
+            number={number}
+            {...{ recordings, text, query, columns, density, zone, selected, onSelect }}
+            isGrouped={sort === undefined || sort === 'newest' || sort === 'oldest'}
+          />
         ))}
         <Room key="below" height={heightOf(heights, last, count)} />
       </table>
@@ -89,6 +129,58 @@ export function RecordingTable({
         </div>
       )}
     </>
+  );
+}
+
+function SelectBox({
+  label,
+  checked,
+  onChange,
+}: {
+  readonly label: string;
+  readonly checked: boolean;
+  readonly onChange: (isSelected: boolean) => void;
+}): JSX.Element {
+  return (
+    <input
+      type="checkbox"
+      aria-label={label}
+      checked={checked}
+      onChange={(event) => onChange(event.currentTarget.checked)}
+    />
+  );
+}
+
+/** Title of a column, with a button if the recorder can sort by it. */
+function ColumnTitle({
+  column: { title, sorts, class: name },
+  sort,
+  onSort,
+}: {
+  readonly column: ListColumn;
+  readonly sort: ListSort | undefined;
+  readonly onSort: RecordingTableProps['onSort'];
+}): JSX.Element {
+  if (sorts === undefined || onSort === undefined)
+    return (
+      <th role="columnheader" scope="col" class={name}>
+        {title}
+      </th>
+    );
+  const [first, second] = sorts;
+  const isSorted = sort === first || (sort === second && second === 'oldest');
+  return (
+    <th
+      role="columnheader"
+      scope="col"
+      class={name}
+      aria-sort={isSorted ? (sort === 'oldest' ? 'ascending' : 'descending') : 'none'}
+    >
+      <button type="button" class="quiet" onClick={() => onSort(sort === first ? second : first)}>
+        {title}
+        {isSorted ? <Icon icon={sort === 'oldest' ? ArrowUp : ArrowDown} size={13} /> : null}
+      </button>
+    </th>
   );
 }
 
@@ -253,10 +345,21 @@ interface ChunkProps {
   readonly recordings: readonly Listed[];
   readonly text: string;
   readonly query: string;
+  readonly columns: readonly ListColumn[];
+  readonly density: 'comfortable' | 'compact';
+  readonly zone: Zone;
+  readonly selected: ReadonlySet<string>;
+  readonly onSelect: RecordingTableProps['onSelect'];
+  /** True: a heading precedes the recordings of each day. */
+  readonly isGrouped: boolean;
 }
 
-function Chunk({ number, recordings, text, query }: ChunkProps): JSX.Element {
+function Chunk(props: ChunkProps): JSX.Element {
+  const { number, recordings, text, query, columns, density, zone, selected, onSelect, isGrouped } = props;
   const rows = recordings.slice(number * CHUNK, (number + 1) * CHUNK);
+  const before = recordings[number * CHUNK - 1];
+  const dayBefore = before === undefined ? '' : dayOf(new Date(before.startedAt), zone);
+  const chosen = rows.map(({ id }) => (selected.has(id) ? 'x' : '-')).join('');
   // avoid rendering unchanged rows
   return useMemo(
     () => (
@@ -265,14 +368,15 @@ function Chunk({ number, recordings, text, query }: ChunkProps): JSX.Element {
           <RecordingRow
             key={recording.id}
             recording={recording}
-            text={text}
-            query={query}
+            day={isGrouped ? newDay(rows, index, dayBefore, zone) : undefined}
+            {...{ text, query, columns, density, zone, onSelect }}
+            isSelected={selected.has(recording.id)}
             rowIndex={number * CHUNK + index + 2}
           />
         ))}
       </tbody>
     ),
-    [number, text, query, rows.length, ...padded(rows)],
+    [number, text, query, columns, density, zone, chosen, dayBefore, isGrouped, rows.length, ...padded(rows)],
   );
 }
 
@@ -281,48 +385,73 @@ function padded(rows: readonly Listed[]): readonly (Listed | undefined)[] {
   return Array.from({ length: CHUNK }, (_, index) => rows[index]);
 }
 
-function RecordingRow({
-  recording,
-  text,
-  query,
-  rowIndex,
-}: {
+/** Day of a recording, if the recording before it started on another day. */
+function newDay(rows: readonly Listed[], index: number, before: string, zone: Zone): string | undefined {
+  const dayAt = (at: number): string => dayOf(new Date(rows[at]?.startedAt ?? ''), zone);
+  const day = dayAt(index);
+  return day === (index === 0 ? before : dayAt(index - 1)) ? undefined : day;
+}
+
+interface RowProps extends Pick<ChunkProps, 'text' | 'query' | 'columns' | 'density' | 'zone' | 'onSelect'> {
   readonly recording: Listed;
-  readonly text: string;
-  readonly query: string;
+  readonly day: string | undefined;
+  readonly isSelected: boolean;
   readonly rowIndex: number;
-}): JSX.Element {
-  const address = formatRoute({ view: 'recording', id: recording.id, at: undefined, query });
+}
+
+function RecordingRow(props: RowProps): JSX.Element {
+  const { recording, day, text, query, columns, density, zone, isSelected, onSelect, rowIndex } = props;
+  const { id } = recording;
+  const address = formatRoute({ view: 'recording', id, at: undefined, query });
   const why = hiddenMatch(recording, text);
+  const command = recording.command ?? recording.kind;
   const row = (
-    <tr
-      key={recording.id}
-      role="row"
-      class={`state-${recording.state}`}
-      data-id={recording.id}
-      aria-rowindex={rowIndex}
-    >
-      <td role="cell">
-        <a href={address}>
-          <time dateTime={recording.startedAt}>{wallText(new Date(recording.startedAt), 'local')}</time>
-        </a>
-      </td>
-      <td role="cell">{whoText(recording)}</td>
-      <td role="cell">{whereText(recording)}</td>
-      <td role="cell">
-        <code>{recording.command ?? recording.kind}</code>
-        {why === undefined ? null : <span class="why">{why}</span>}
-      </td>
-      <td role="cell" class="number">
-        {durationText(recording.durationSeconds)}
-      </td>
-      <td role="cell" class="number">
-        {sizeText(recording.bytes)}
-      </td>
-      <td role="cell">
-        <StatusBadges recording={recording} />
-      </td>
-    </tr>
+    <>
+      {day === undefined ? null : (
+        <tr key="day" role="row" class="day">
+          <td role="cell" aria-colspan={columns.length + 3}>
+            {day}
+          </td>
+        </tr>
+      )}
+      <tr
+        key={id}
+        role="row"
+        class={`recording state-${recording.state}`}
+        data-id={id}
+        aria-rowindex={rowIndex}
+        aria-selected={isSelected}
+      >
+        <td role="cell" class="select">
+          <SelectBox
+            label={`Select ${command} of ${whoText(recording)}`}
+            checked={isSelected}
+            onChange={(chosen) => onSelect([id], chosen)}
+          />
+        </td>
+        {density === 'compact' ? null : (
+          <td role="cell" class="screen">
+            <Thumbnail recording={recording} />
+          </td>
+        )}
+        <td role="cell" class="command">
+          <a
+            href={address}
+            title={command}
+            aria-label={`${command}, ${whoText(recording)}, ${whereText(recording)}`}
+          >
+            <code>{command}</code>
+          </a>
+          {why === undefined ? null : <span class="why">{why}</span>}
+          <ReviewChips review={recording.review} />
+        </td>
+        {columns.map(({ name, class: className, cell }) => (
+          <td key={name} role="cell" class={className}>
+            {cell(recording, zone)}
+          </td>
+        ))}
+      </tr>
+    </>
   );
   const { found } = recording;
   if (found === undefined || (found.hits.length === 0 && !found.partial)) return row;
@@ -346,7 +475,7 @@ function HitsRow({
 }): JSX.Element {
   return (
     <tr role="row" class="hits">
-      <td role="cell" aria-colspan={7}>
+      <td role="cell">
         <ul>
           {hits.map((hit, index) => (
             <li key={index}>
@@ -362,7 +491,7 @@ function HitsRow({
             </li>
           ))}
         </ul>
-        {more ? <span class="why">There are more hits in it: open it to see them all.</span> : null}
+        {more ? <span class="why">This recording has more matches. Open it to see all of them.</span> : null}
         {partial ? (
           <span class="why">
             {stoppedAt === undefined

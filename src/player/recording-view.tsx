@@ -1,12 +1,15 @@
+import { ServerOff, TriangleAlert } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import { readRecording } from './archive.ts';
 import { Recorder } from './recorder-context.ts';
-import { recall, remember } from './remember.ts';
+import { Icon } from './icon.tsx';
+import { usePreference } from './preferences.ts';
+import { RecorderProblem } from './problem-view.tsx';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { resultText, statusNotices } from '../wire/recorder-api/recording-status.ts';
-import { wallText, type Zone } from './wall-text.ts';
-import { durationText, sizeText, trustText, whereText, whoText } from './format.ts';
+import { momentOf, wallText, type Zone } from './wall-text.ts';
+import { ageText, durationText, sizeText, trustText, whereText, whoText } from './format.ts';
 import { EvidenceView } from './evidence-view.tsx';
 import { LiveScreen } from './live-screen.tsx';
 import { Player } from './player.tsx';
@@ -44,8 +47,10 @@ export interface RecordingViewProps {
 export function RecordingView({ id, startAt, find, query }: RecordingViewProps): JSX.Element {
   const { ask } = useContext(Recorder);
   const [recording, setRecording] = useState<ListedRecording>();
-  const [problem, setProblem] = useState<string>();
-  const [zone, setZone] = useZone();
+  const [problem, setProblem] = useState<Error>();
+  /** Time of the last response before the recorder became unreachable, in milliseconds since the epoch. */
+  const [lostAt, setLostAt] = useState<number>();
+  const [zone, setZone] = usePreference('zone');
   /** Look-back in a running session: its length at the time of the click, and the start position. */
   const [back, setBack] = useState<LookBack>();
   const lookBack = (end: number): void => setBack({ end, from: Math.max(0, end - LOOK_BACK_SECONDS) });
@@ -59,16 +64,26 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
       setRecording(found);
     };
     readRecording(ask, id, abort.signal).then(begin, (error: unknown) => {
-      if (!abort.signal.aborted) setProblem(error instanceof Error ? error.message : String(error));
+      if (!abort.signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
     });
     return () => abort.abort();
   }, [id]);
   useEffect(() => {
     if (recording?.state !== 'running') return undefined;
     const abort = new AbortController();
+    let seenAt = Date.now();
     const timer = setInterval(() => {
-      // keep the screen while the recorder is temporarily unreachable
-      readRecording(ask, id, abort.signal).then(setRecording, () => undefined);
+      readRecording(ask, id, abort.signal).then(
+        (found) => {
+          seenAt = Date.now();
+          setLostAt(undefined);
+          setRecording(found);
+        },
+        // keep the screen while the recorder is temporarily unreachable
+        () => {
+          if (!abort.signal.aborted) setLostAt(seenAt);
+        },
+      );
     }, LIVE_REFRESH_MS);
     return () => {
       clearInterval(timer);
@@ -80,21 +95,20 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
       document.title = `${whereText(recording)} — ${whoText(recording)} — tailcast`;
     wasLive.current ||= recording?.state === 'running';
   }, [recording]);
-  if (problem !== undefined)
-    return (
-      <p class="notice problem" role="alert">
-        {problem}
-      </p>
-    );
-  if (recording === undefined) return <p class="notice">Loading…</p>;
+  if (problem !== undefined) return <RecorderProblem problem={problem} />;
+  if (recording === undefined) return <PlayerSkeleton />;
   return (
     <article>
-      <h1>
-        {whereText(recording)} <StatusBadges recording={recording} />
-      </h1>
+      <Headline recording={recording} zone={zone} />
+      {lostAt === undefined ? null : (
+        <p class="notice warning" data-notice="lost" role="status">
+          <Icon icon={ServerOff} /> The recorder does not respond. It last responded{' '}
+          {ageText(new Date(lostAt).toISOString(), Date.now())}. The page retries automatically.
+        </p>
+      )}
       {statusNotices(recording).map((notice) => (
         <p key={notice} class="notice warning" data-notice="status">
-          {notice}
+          <Icon icon={TriangleAlert} /> {notice}
         </p>
       ))}
       {recording.state === 'running' && back === undefined ? (
@@ -114,24 +128,59 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
           onLive={recording.state === 'running' ? () => setBack(undefined) : undefined}
         />
       )}
-      <Facts recording={recording} zone={zone} />
+      <details class="card">
+        <summary>Details</summary>
+        <Facts recording={recording} zone={zone} />
+      </details>
       {recording.state === 'running' ? null : <EvidenceView recording={recording} zone={zone} />}
     </article>
   );
 }
 
-const ZONE_KEY = 'tailcast.zone';
+/** Placeholder with the size of the player. */
+function PlayerSkeleton(): JSX.Element {
+  const [side] = usePreference('side');
+  return (
+    <div class="player" aria-busy="true">
+      <div class="headline">
+        <h1>Loading…</h1>
+      </div>
+      <div class={side === 'closed' ? 'stage' : 'stage with-side'}>
+        <div class="terminal placeholder" />
+        {side === 'closed' ? null : <div class="side" />}
+      </div>
+    </div>
+  );
+}
 
-/** Time zone of displayed times; one choice for all recordings. */
-function useZone(): [Zone, (zone: Zone) => void] {
-  const [zone, setZone] = useState<Zone>(() => (recall(ZONE_KEY) === 'utc' ? 'utc' : 'local'));
-  return [
-    zone,
-    (chosen) => {
-      remember(ZONE_KEY, chosen);
-      setZone(chosen);
-    },
-  ];
+/** User, command, target, time and result in one line. */
+function Headline({
+  recording,
+  zone,
+}: {
+  readonly recording: ListedRecording;
+  readonly zone: Zone;
+}): JSX.Element {
+  const { startedAt, command, kind } = recording;
+  return (
+    <div class="headline">
+      <h1>
+        <strong>{whoText(recording)}</strong>
+        <code title={command}>{shortText(command ?? kind)}</code>
+        <span>{whereText(recording)}</span>
+        <time class="soft" dateTime={startedAt} title={wallText(new Date(startedAt), zone)}>
+          {momentOf(new Date(startedAt), zone)} ({ageText(startedAt, Date.now())})
+        </time>
+      </h1>
+      <StatusBadges recording={recording} isDetailed />
+    </div>
+  );
+}
+
+const MAX_HEADLINE = 60;
+
+function shortText(text: string): string {
+  return text.length > MAX_HEADLINE ? `${text.slice(0, MAX_HEADLINE).toWellFormed()}…` : text;
 }
 
 function Facts({

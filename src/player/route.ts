@@ -3,10 +3,13 @@
  * sessions. Pure.
  */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
+import type { ListSort } from './list-columns.tsx';
 
 export type Route =
   | { readonly view: 'wall' }
-  | { readonly view: 'list'; readonly filter: Filter; readonly query: string }
+  | { readonly view: 'list'; readonly filter: Filter; readonly query: string; readonly sort?: ListSort }
+  | { readonly view: 'compare'; readonly ids: readonly [string, string] }
+  | { readonly view: 'unknown'; readonly path: string }
   | {
       readonly view: 'recording';
       readonly id: string;
@@ -16,6 +19,8 @@ export type Route =
       /** Query whose matches are marked. */
       readonly query?: string;
     };
+
+const SORTS: readonly ListSort[] = ['newest', 'oldest', 'longest', 'largest'];
 
 export function parseRoute(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#/, '').split('?', 2);
@@ -34,13 +39,25 @@ export function parseRoute(hash: string): Route {
     };
   }
   if (path === '/live') return { view: 'wall' };
+  if (path === '/compare')
+    return { view: 'compare', ids: [parameters.get('a') ?? '', parameters.get('b') ?? ''] };
+  if (path !== '' && path !== '/') return { view: 'unknown', path };
+  const sort = SORTS.find((name) => name === parameters.get('sort'));
   const filter: Record<string, string> = { ...EMPTY_FILTER };
   for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';
-  return { view: 'list', filter: { ...EMPTY_FILTER, ...filter }, query: parameters.get('q') ?? '' };
+  return {
+    view: 'list',
+    filter: { ...EMPTY_FILTER, ...filter },
+    query: parameters.get('q') ?? '',
+    ...(sort === undefined ? {} : { sort }),
+  };
 }
 
 export function formatRoute(route: Route): string {
   if (route.view === 'wall') return '#/live';
+  if (route.view === 'unknown') return `#${route.path}`;
+  if (route.view === 'compare')
+    return `#/compare?${new URLSearchParams({ a: route.ids[0], b: route.ids[1] })}`;
   if (route.view === 'recording') {
     const { id, at, find, query } = route;
     const parameters = new URLSearchParams({
@@ -51,7 +68,9 @@ export function formatRoute(route: Route): string {
     return `#/r/${encodeURIComponent(id)}${parameters.size === 0 ? '' : `?${parameters}`}`;
   }
   const parameters = new URLSearchParams(
-    Object.entries({ q: route.query, ...route.filter }).filter(([, value]) => value !== ''),
+    Object.entries({ q: route.query, sort: route.sort ?? '', ...route.filter }).filter(
+      ([, value]) => value !== '',
+    ),
   );
   return `#/${parameters.size === 0 ? '' : `?${parameters}`}`;
 }

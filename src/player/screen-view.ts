@@ -8,15 +8,29 @@ import { readCursor, readScreen, type Cell, type CellColour, type CellStyle } fr
 import type { Emulator } from '../screen/terminal.ts';
 import type { ScreenSize } from '../terminal/size.ts';
 
+/**
+ * Size of the text: the complete screen (`whole`), the same with a readable minimum (`auto`), the full width, the full
+ * height, or pixels.
+ */
+export type ScreenFit = 'whole' | 'auto' | 'width' | 'height' | number;
+
 export interface ScreenView {
   /** Draws the changes since the last call. */
   paint(emulator: Emulator): void;
-  /** Chooses the largest size that fits into a number of pixels. */
+  /** Sets the available size in pixels. */
   fit(width: number, height: number): void;
+  /** Sets the size of the text. Default: `whole`. */
+  setFit(fit: ScreenFit): void;
+  /** Highlights texts, which are in lower case. */
+  highlight(texts: readonly string[]): void;
   dispose(): void;
 }
 
-const MAX_FONT_PX = 18;
+const MAX_FONT_PX = 20;
+const MIN_READABLE_PX = 6;
+const MAX_ZOOM_PX = 64;
+/** Maximum number of highlighted texts in one row. */
+const MAX_HIGHLIGHTS = 50;
 const MIN_FONT_PX = 2;
 const LINE_HEIGHT = 1.2;
 const PROBE_LENGTH = 100;
@@ -27,6 +41,9 @@ export function createScreenView(element: HTMLElement): ScreenView {
   let keys: string[] = [];
   let size: ScreenSize = { columns: 80, rows: 24 };
   let room = { width: 0, height: 0 };
+  let fit: ScreenFit = 'whole';
+  let sought: readonly string[] = [];
+  const found = new Map<HTMLElement, readonly Range[]>();
   let wraps: readonly boolean[] = [];
   const perPixel = measureCell(element);
   const onCopy = (event: ClipboardEvent): void => {
@@ -42,7 +59,7 @@ export function createScreenView(element: HTMLElement): ScreenView {
     if (width <= 0) return;
     const wide = width / (size.columns * perPixel);
     const high = height / (size.rows * LINE_HEIGHT);
-    const font = Math.max(MIN_FONT_PX, Math.min(MAX_FONT_PX, wide, high));
+    const font = fontFor(fit, wide, high);
     const shown = Math.floor(font * 20) / 20;
     element.style.setProperty('--font', `${shown}px`);
     element.style.setProperty('--cell', `${perPixel * shown}px`);
@@ -60,9 +77,20 @@ export function createScreenView(element: HTMLElement): ScreenView {
       rows.push(row);
       element.append(row);
     }
-    for (const row of rows.splice(count)) row.remove();
+    for (const row of rows.splice(count)) {
+      mark(row, []);
+      row.remove();
+    }
     keys = [];
     layOut();
+  }
+
+  /** Replaces the highlighted ranges of a row. */
+  function mark(row: HTMLElement, ranges: readonly Range[]): void {
+    for (const range of found.get(row) ?? []) highlights?.delete(range);
+    for (const range of ranges) highlights?.add(range);
+    if (ranges.length > 0) found.set(row, ranges);
+    else found.delete(row);
   }
 
   return {
@@ -76,7 +104,9 @@ export function createScreenView(element: HTMLElement): ScreenView {
         const key = `${cursorAt}|${cells.map(({ text, styleKey }) => `${styleKey}${text}`).join('')}`;
         if (keys[index] === key) continue;
         keys[index] = key;
-        rows[index]?.replaceChildren(...drawRow(cells, cursorAt));
+        const row = rows[index];
+        row?.replaceChildren(...drawRow(cells, cursorAt));
+        if (row !== undefined && sought.length > 0) mark(row, rangesOf(row, sought));
       }
     },
     fit(width, height) {
@@ -84,11 +114,72 @@ export function createScreenView(element: HTMLElement): ScreenView {
       room = { width, height };
       layOut();
     },
+    setFit(chosen) {
+      fit = chosen;
+      element.dataset['fit'] = String(chosen);
+      layOut();
+    },
+    highlight(texts) {
+      sought = texts;
+      for (const row of rows) mark(row, rangesOf(row, texts));
+    },
     dispose() {
+      for (const row of rows) mark(row, []);
       element.removeEventListener('copy', onCopy);
       element.replaceChildren();
     },
   };
+}
+
+function fontFor(fit: ScreenFit, wide: number, high: number): number {
+  if (typeof fit === 'number') return fit;
+  if (fit === 'width') return Math.max(MIN_FONT_PX, Math.min(MAX_ZOOM_PX, wide));
+  if (fit === 'height') return Math.max(MIN_FONT_PX, Math.min(MAX_ZOOM_PX, high));
+  return Math.max(fit === 'auto' ? MIN_READABLE_PX : MIN_FONT_PX, Math.min(MAX_FONT_PX, wide, high));
+}
+
+/** Highlighted ranges of all screens. Undefined in browsers without custom highlights. */
+const highlights = createHighlights();
+
+function createHighlights(): Highlight | undefined {
+  if (typeof Highlight === 'undefined') return undefined;
+  const created = new Highlight();
+  CSS.highlights.set('search-hit', created);
+  return created;
+}
+
+/** Ranges of the texts in a row. A range may cover several elements. */
+function rangesOf(row: HTMLElement, texts: readonly string[]): readonly Range[] {
+  const content = row.textContent.toLowerCase();
+  if (texts.length === 0 || content.length !== row.textContent.length) return [];
+  const ranges: Range[] = [];
+  for (const text of texts)
+    for (
+      let at = content.indexOf(text);
+      at >= 0 && ranges.length < MAX_HIGHLIGHTS;
+      at = content.indexOf(text, at + text.length)
+    ) {
+      const range = document.createRange();
+      const [start, startOffset] = placeAt(row, at);
+      const [end, endOffset] = placeAt(row, at + text.length - 1);
+      if (start === undefined || end === undefined) break;
+      range.setStart(start, startOffset);
+      range.setEnd(end, endOffset + 1);
+      ranges.push(range);
+    }
+  return ranges;
+}
+
+/** Text node and offset of a character in a row. */
+function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined, offset: number] {
+  let before = 0;
+  for (const run of row.children) {
+    const { firstChild } = run;
+    if (!(firstChild instanceof Text)) continue;
+    if (at < before + firstChild.length) return [firstChild, at - before];
+    before += firstChild.length;
+  }
+  return [undefined, 0];
 }
 
 /** Width of a cell in pixels, for a font of one pixel. */

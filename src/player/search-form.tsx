@@ -2,6 +2,7 @@
  * The search field. The page parses queries like the recorder does. Below the field are the parts of the query and
  * saved searches.
  */
+import { Bookmark, Search } from 'lucide';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
@@ -13,6 +14,7 @@ import {
   type ReadQuery,
 } from './query-edit.ts';
 import { Drop } from './drop.tsx';
+import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
 import { goTo, searchAddress } from './route.ts';
 import { keepSearches, MAX_NAME, savedSearches, withSearch } from './saved-searches.ts';
@@ -33,34 +35,39 @@ export interface SearchFormProps {
 export function SearchForm({ query, read, known }: SearchFormProps): JSX.Element {
   const field = useRef<HTMLInputElement>(null);
   const { typed, problem, onType, settle } = useTyped(query, read);
-  useKeys([{ keys: ['/'], does: 'to the field', run: () => field.current?.select() }]);
+  useKeys([{ keys: ['/'], does: 'Focus the search field', run: () => field.current?.select() }]);
   return (
     <>
       <div class="search" role="search">
-        <input
-          ref={field}
-          type="search"
-          name="q"
-          aria-label="Search recordings"
-          placeholder="words on the screen, user:… ns:… cmd:… after:7d"
-          autocomplete="off"
-          autocapitalize="off"
-          spellcheck={false}
-          list="search-offers"
-          aria-invalid={problem !== undefined}
-          aria-describedby="search-problem"
-          value={typed}
-          onInput={(event) => onType(event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key === 'Enter') settle();
-            // arrow keys select a suggestion while suggestions are visible
-            if (event.key !== 'ArrowDown' || (event.currentTarget.list?.options.length ?? 0) > 0) return;
-            const first =
-              document.querySelector<HTMLElement>('tr.hits a') ?? document.querySelector<HTMLElement>('td a');
-            if (first !== null) event.preventDefault();
-            first?.focus();
-          }}
-        />
+        <div class="search-field">
+          <Icon icon={Search} />
+          <input
+            ref={field}
+            type="search"
+            name="q"
+            aria-label="Search recordings"
+            placeholder="Search screens, commands and names"
+            autocomplete="off"
+            autocapitalize="off"
+            spellcheck={false}
+            list="search-offers"
+            aria-invalid={problem !== undefined}
+            aria-describedby="search-problem"
+            value={typed}
+            onInput={(event) => onType(event.currentTarget.value)}
+            onKeyDown={(event) => {
+              if (event.key === 'Enter') settle();
+              // arrow keys select a suggestion while suggestions are visible
+              if (event.key !== 'ArrowDown' || (event.currentTarget.list?.options.length ?? 0) > 0) return;
+              const first =
+                document.querySelector<HTMLElement>('tr.hits a') ??
+                document.querySelector<HTMLElement>('td.command a');
+              if (first !== null) event.preventDefault();
+              first?.focus();
+            }}
+          />
+          <kbd aria-hidden="true">/</kbd>
+        </div>
         <datalist id="search-offers">
           {queryOffers(typed, known).map((offer) => (
             <option key={offer} value={offer} />
@@ -199,7 +206,11 @@ function SaveSearch({ query }: { readonly query: string }): JSX.Element {
     setName('');
   };
   return (
-    <Drop class="saved" label={searches.length === 0 ? 'Saved' : `Saved (${searches.length})`}>
+    <Drop
+      class="saved"
+      icon={Bookmark}
+      label={searches.length === 0 ? 'Saved' : `Saved (${searches.length})`}
+    >
       <ul>
         {searches.map(({ name: known, query: kept }) => (
           <li key={known}>
@@ -217,7 +228,7 @@ function SaveSearch({ query }: { readonly query: string }): JSX.Element {
           </li>
         ))}
       </ul>
-      {searches.length === 0 ? <p class="notice">Nothing is saved in this browser.</p> : null}
+      {searches.length === 0 ? <p class="notice">This browser has no saved searches.</p> : null}
       <div class="naming">
         <input
           name="search-name"

@@ -1,53 +1,58 @@
 /** Help for the search field: query syntax, with an example for each form. */
+import { CircleQuestionMark } from 'lucide';
 import type { JSX } from 'preact';
 import { Drop } from './drop.tsx';
 import { searchAddress } from './route.ts';
 
-const EXAMPLES: readonly (readonly [query: string, says: string])[] = [
-  ['connection refused', 'both words on the screen, within some seconds'],
-  ['"connection refused"', 'one behind the other'],
-  ['deploy*', 'words that begin so; three characters at least'],
-  ['timeout OR refused', 'one of them'],
-  ['error -debug', 'not in the same moment'],
-  ['cmd:"kubectl delete"', 'in commands: the session’s own, and those typed at a prompt'],
-  ['text:password', 'on the screen and nowhere else'],
-  ['user:alice@example.com', 'whose session it was; or tag:tag:ci'],
-  ['ns:prod pod:web-*', 'where; or container: and node:'],
-  ['kind:exec state:running', 'exec, attach, ssh; running, closed, interrupted, violated, damaged'],
-  ['after:7d before:2026-01-31', 'when it began: an age, a date or a time (UTC)'],
-  ['duration:>10m exit:!=0', 'how long, and how it ended'],
-  ['hidden:>0', 'characters were written but never visible'],
+const EXAMPLES: readonly (readonly [query: string, meaning: string])[] = [
+  ['connection refused', 'both words on the screen, within a few seconds'],
+  ['"connection refused"', 'the words in this order'],
+  ['deploy*', 'words with this prefix of at least three characters'],
+  ['timeout OR refused', 'one of the words'],
+  ['error -debug', 'the first word without the second one'],
+  ['cmd:"kubectl delete"', 'commands: of the session, and typed at a prompt'],
+  ['text:password', 'only text on the screen'],
+  ['user:alice@example.com', 'user of the session; tag:tag:ci for a tag'],
+  ['ns:prod pod:web-*', 'target of the session; also container: and node:'],
+  [
+    'kind:exec state:running',
+    'kind: exec, attach, ssh; state: running, completed, interrupted, violated, damaged',
+  ],
+  ['after:7d before:2026-01-31', 'start of the session: an age, a date or a time in UTC'],
+  ['duration:>10m exit:!=0', 'length and exit status'],
+  ['tag:incident reviewed:no', 'tags and reviews of viewers'],
+  ['hidden:>0', 'sessions with characters that were never visible'],
 ];
 
-const KEYS: readonly (readonly [key: string, does: string])[] = [
-  ['/', 'to the field'],
-  ['↓ ↑', 'from hit to hit'],
-  ['Enter', 'opens it two seconds before'],
-  ['n N', 'in a recording: next hit, hit before'],
+const KEYS: readonly (readonly [key: string, meaning: string])[] = [
+  ['/', 'focus the search field'],
+  ['↓ ↑', 'next or previous match'],
+  ['Enter', 'open the recording two seconds before the match'],
+  ['n N', 'next or previous match in a recording'],
 ];
 
 export function SearchHelp(): JSX.Element {
   return (
-    <Drop class="search-help" label="How to search">
+    <Drop class="search-help" icon={CircleQuestionMark} label="Search syntax">
       <dl>
-        {EXAMPLES.map(([query, says]) => (
+        {EXAMPLES.map(([query, meaning]) => (
           <div key={query}>
             <dt>
               <a href={searchAddress(query)}>
                 <code>{query}</code>
               </a>
             </dt>
-            <dd>{says}</dd>
+            <dd>{meaning}</dd>
           </div>
         ))}
-        {KEYS.map(([key, does]) => (
+        {KEYS.map(([key, meaning]) => (
           <div key={key}>
             <dt>
               {key.split(' ').map((name) => (
                 <kbd key={name}>{name}</kbd>
               ))}
             </dt>
-            <dd>{does}</dd>
+            <dd>{meaning}</dd>
           </div>
         ))}
       </dl>

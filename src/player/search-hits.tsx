@@ -1,8 +1,11 @@
 /** Matches of a search in the open recording, and navigation between them. */
+import { ChevronDown, ChevronUp } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
 import type { Playback } from '../screen/playback.ts';
+import type { Hit } from '../search/search-index.ts';
 import { readHits } from './archive.ts';
+import { Icon } from './icon.tsx';
 import { Recorder } from './recorder-context.ts';
 import { searchAddress } from './route.ts';
 import type { TimelineMark } from './timeline.tsx';
@@ -13,15 +16,28 @@ const NO_HITS: readonly TimelineMark[] = [];
 
 export interface SearchHits {
   readonly marks: readonly TimelineMark[];
+  /** Texts that matched, in lower case. */
+  readonly texts: readonly string[];
   /** True if only a part of the matches is marked. */
   readonly more: boolean;
   readonly problem: string | undefined;
 }
 
+const NOTHING_FOUND: SearchHits = { marks: NO_HITS, texts: [], more: false, problem: undefined };
+const MAX_TEXTS = 20;
+
+function matchedTexts(hits: readonly Hit[]): readonly string[] {
+  const texts = new Set<string>();
+  for (const { text, marks } of hits)
+    for (const [from, to] of marks) if (texts.size < MAX_TEXTS) texts.add(text.slice(from, to).toLowerCase());
+  texts.delete('');
+  return [...texts];
+}
+
 /** @param query empty for none */
 export function useSearchHits(id: string, query: string): SearchHits {
   const { ask } = useContext(Recorder);
-  const [found, setFound] = useState<SearchHits>({ marks: NO_HITS, more: false, problem: undefined });
+  const [found, setFound] = useState(NOTHING_FOUND);
   useEffect(() => {
     if (query === '') return undefined;
     const gone = new AbortController();
@@ -29,16 +45,13 @@ export function useSearchHits(id: string, query: string): SearchHits {
       ({ hits, more }) =>
         setFound({
           marks: hits.map(({ at, text }) => ({ at, kind: 'hit', text })),
+          texts: matchedTexts(hits),
           more,
           problem: undefined,
         }),
       (error: unknown) => {
         if (!gone.signal.aborted)
-          setFound({
-            marks: NO_HITS,
-            more: false,
-            problem: error instanceof Error ? error.message : String(error),
-          });
+          setFound({ ...NOTHING_FOUND, problem: error instanceof Error ? error.message : String(error) });
       },
     );
     return () => gone.abort();
@@ -70,18 +83,18 @@ export function HitsBar({ query, hits, position, onStep }: HitsBarProps): JSX.El
   if (query === '') return null;
   const count = hits.marks.length;
   const total = `${count}${hits.more ? '+' : ''}`;
-  const which = passed === 0 ? `${total} hit${count === 1 ? '' : 's'}` : `Hit ${passed} of ${total}`;
+  const which = passed === 0 ? `${total} match${count === 1 ? '' : 'es'}` : `Match ${passed} of ${total}`;
   return (
-    <div class="controls hits-bar" role="group" aria-label="Hits of the search">
-      <span role="status">{hits.problem ?? (count === 0 ? 'No hit on its screen' : which)}</span>
+    <div class="controls hits-bar" role="group" aria-label="Matches of the search">
+      <span role="status">{hits.problem ?? (count === 0 ? 'No match on the screen' : which)}</span>
       <code>{query}</code>
-      <button type="button" disabled={count === 0} title="Hit before (N)" onClick={() => onStep(-1)}>
-        ‹ Before
+      <button type="button" disabled={count === 0} title="Previous match (N)" onClick={() => onStep(-1)}>
+        <Icon icon={ChevronUp} /> Previous
       </button>
-      <button type="button" disabled={count === 0} title="Next hit (n)" onClick={() => onStep(1)}>
-        Next ›
+      <button type="button" disabled={count === 0} title="Next match (n)" onClick={() => onStep(1)}>
+        <Icon icon={ChevronDown} /> Next
       </button>
-      <a href={searchAddress(query)}>All sessions found</a>
+      <a href={searchAddress(query)}>All matching recordings</a>
     </div>
   );
 }

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { usePreference } from './preferences.ts';
 
 /** Element for the screen of a terminal. Its language is unknown. */
 export function TerminalScreen({
@@ -6,12 +7,15 @@ export function TerminalScreen({
 }: {
   readonly onElement: (element: HTMLElement | null) => void;
 }): JSX.Element {
+  const [theme] = usePreference('terminal');
   return (
     <div
       ref={onElement}
       class="terminal"
       role="img"
-      aria-label="Screen of the session"
+      aria-label="Screen of the session. The transcript contains its text."
+      tabIndex={0}
+      data-theme={theme}
       lang="zxx"
       translate={false}
     />

@@ -22,7 +22,7 @@ export interface TimelineProps {
 /** A mark from the index, the end of the session, or a search. */
 export interface TimelineMark {
   readonly at: number;
-  readonly kind: PlayMark['kind'] | 'exit' | 'failure' | 'hit';
+  readonly kind: PlayMark['kind'] | 'exit' | 'failure' | 'hit' | 'note';
   readonly text: string;
 }
 
@@ -134,7 +134,8 @@ const MARK_WORDS: Readonly<Record<TimelineMark['kind'], string>> = {
   part: '',
   exit: '',
   failure: '',
-  hit: 'found:',
+  hit: 'match:',
+  note: 'comment:',
   resize: 'terminal resized to',
   gap: 'missing:',
   marker: 'marker:',

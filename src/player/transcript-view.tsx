@@ -1,9 +1,11 @@
 /** Transcript next to the screen: text with times, to read, find, copy and seek. */
+import { ArrowDown, ArrowUp, FileDown } from 'lucide';
 import type { JSX } from 'preact';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { PARTIAL_TEXT, type TranscriptDocument, type TranscriptRows } from '../search/transcript-document.ts';
 import { readTranscript } from './archive.ts';
+import { IconButton } from './icon.tsx';
 import { saveFile } from './save-file.ts';
 import { Recorder } from './recorder-context.ts';
 import { clockText, stoppedText } from '../screen/clock-text.ts';
@@ -15,8 +17,9 @@ export interface TranscriptViewProps {
   readonly position: number;
   /** True during playback; the current row then stays visible. */
   readonly playing: boolean;
-  /** Initial text of the find field. */
+  /** Text of the find field. */
   readonly find: string;
+  readonly onFind: (find: string) => void;
   readonly onSeek: (seconds: number) => void;
   /** True: shows the lines that never became visible. False: shows the rows of the screen. */
   readonly isHidden: boolean;
@@ -37,9 +40,8 @@ const NO_ROWS: TranscriptRows = [];
 type Loaded = TranscriptDocument | 'loading' | 'none';
 
 export function TranscriptView(props: TranscriptViewProps): JSX.Element {
-  const { id, position, playing, isHidden, onSeek, onHits, onHidden } = props;
+  const { id, position, playing, find, onFind, isHidden, onSeek, onHits, onHidden } = props;
   const loaded = useTranscript(id);
-  const [find, setFind] = useState(props.find);
   const [current, setCurrent] = useState(-1);
   const scroller = useRef<HTMLDivElement>(null);
   const rows = rowsOf(loaded, isHidden);
@@ -68,24 +70,28 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
         <input
           type="search"
           aria-label="Find in this recording"
-          placeholder="find in this recording"
+          placeholder="Find in this recording"
           value={find}
-          onInput={(event) => setFind(event.currentTarget.value)}
+          onInput={(event) => onFind(event.currentTarget.value)}
           onKeyDown={(event) => {
             if (event.key === 'Enter') go(event.shiftKey ? -1 : 1);
             if (event.key === 'Escape') event.currentTarget.blur();
           }}
         />
         <output aria-live="polite">{findText(find, hits.length, current)}</output>
-        <button type="button" aria-label="Hit before" disabled={hits.length === 0} onClick={() => go(-1)}>
-          ↑
-        </button>
-        <button type="button" aria-label="Next hit" disabled={hits.length === 0} onClick={() => go(1)}>
-          ↓
-        </button>
-        <button type="button" disabled={rows.length === 0} onClick={() => saveText(id, rows, loaded)}>
-          Save as text
-        </button>
+        <IconButton
+          icon={ArrowUp}
+          label="Previous match"
+          disabled={hits.length === 0}
+          onClick={() => go(-1)}
+        />
+        <IconButton icon={ArrowDown} label="Next match" disabled={hits.length === 0} onClick={() => go(1)} />
+        <IconButton
+          icon={FileDown}
+          label="Save as text"
+          disabled={rows.length === 0}
+          onClick={() => saveText(id, rows, loaded)}
+        />
         {isHidden || rowsOf(loaded, true).length > 0 ? (
           <button type="button" aria-pressed={isHidden} onClick={() => onHidden(!isHidden)}>
             Never visible
@@ -210,15 +216,15 @@ function marked(text: string, find: string): readonly (JSX.Element | string)[] {
 
 function findText(find: string, count: number, current: number): string {
   if (find.trim() === '') return '';
-  if (count === 0) return 'nothing found';
+  if (count === 0) return 'No match';
   return current < 0 ? `${count} found` : `${current + 1} of ${count}`;
 }
 
 function stateText(loaded: Loaded): string {
-  if (loaded === 'loading') return 'The transcript is being made…';
-  if (loaded === 'none') return 'There is no transcript of this recording.';
+  if (loaded === 'loading') return 'The recorder creates the transcript…';
+  if (loaded === 'none') return 'This recording has no transcript.';
   if (loaded.stoppedAt !== undefined) return stoppedText(loaded.stoppedAt);
-  if (loaded.rows.length === 0) return 'Nothing could be read on the screen.';
+  if (loaded.rows.length === 0) return 'The screen had no text.';
   return loaded.isPartial ? PARTIAL_TEXT : '';
 }
 

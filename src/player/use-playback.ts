@@ -7,7 +7,7 @@ import { readFrame, readPlayIndex } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { openCast, type OpenCast } from './cast-source.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
-import { createScreenView } from './screen-view.ts';
+import { createScreenView, type ScreenFit, type ScreenView } from './screen-view.ts';
 
 /** Source of previews. The play index makes every position fast to reach. */
 export interface Previewed {
@@ -30,6 +30,9 @@ export interface PlayedOptions {
   readonly recording: ListedRecording;
   readonly startAt: number | undefined;
   readonly autoPlay: boolean;
+  readonly fit: ScreenFit;
+  /** Texts that are highlighted on the screen, in lower case. */
+  readonly highlighted: readonly string[];
 }
 
 const NOTHING: PlaybackState = {
@@ -48,7 +51,7 @@ const GROW_MS = 1000;
 
 /** Plays into `element` while the component is mounted. */
 export function usePlayback(element: HTMLElement | null, options: PlayedOptions): Played {
-  const { recording, startAt, autoPlay } = options;
+  const { recording, startAt, autoPlay, fit, highlighted } = options;
   const { id } = recording;
   const { ask } = useContext(Recorder);
   const [playback, setPlayback] = useState<Playback>();
@@ -58,6 +61,11 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const [progress, setProgress] = useState<number>();
   const isGrowing = recording.state === 'running';
   const first = useRef({ startAt, autoPlay });
+  const shown = useRef<ScreenView>(undefined);
+  const display = useRef({ fit, highlighted });
+  display.current = { fit, highlighted };
+  useEffect(() => shown.current?.setFit(fit), [fit]);
+  useEffect(() => shown.current?.highlight(highlighted), [highlighted]);
 
   useEffect(() => {
     if (element === null) return undefined;
@@ -69,6 +77,9 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       const { start } = opened;
       const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       const view = createScreenView(element);
+      shown.current = view;
+      view.setFit(display.current.fit);
+      view.highlight(display.current.highlighted);
       let frame = 0;
       const made = new Playback({
         ...opened,
@@ -99,6 +110,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         // when a session stops, playback continues at the viewer's position
         first.current = { startAt: made.state.position, autoPlay: made.state.playing };
         made.dispose();
+        shown.current = undefined;
         view.dispose();
         terminal.dispose();
       });

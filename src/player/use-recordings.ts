@@ -11,6 +11,7 @@ import {
   type Page,
   type SearchIndexState,
 } from './archive.ts';
+import type { ListSort } from './list-columns.tsx';
 import { Recorder, type Ask } from './recorder-context.ts';
 
 /** Interval of refreshes of the newest page, in milliseconds. */
@@ -21,13 +22,15 @@ const MAX_EMPTY_PAGES = 200;
 const MAX_KEPT = 8;
 
 /** Selection of the list: a filter, or a query. */
-export type Source = { readonly filter: Filter } | { readonly query: string };
+export type Source = { readonly filter: Filter; readonly sort?: ListSort } | { readonly query: string };
 
 export interface ListState {
   readonly recordings: readonly Listed[];
   /** Cursor of the next page; undefined at the end. */
   readonly next: string | undefined;
-  readonly problem: string | undefined;
+  readonly problem: Error | undefined;
+  /** Time of the last response, in milliseconds since the epoch. */
+  readonly seenAt: number | undefined;
   readonly loading: boolean;
   /** Time that the search has reached without a match. */
   readonly searchedTo: string | undefined;
@@ -41,6 +44,7 @@ const LOADING: ListState = {
   recordings: [],
   next: undefined,
   problem: undefined,
+  seenAt: undefined,
   loading: true,
   searchedTo: undefined,
   index: undefined,
@@ -96,7 +100,7 @@ export function useRecordings(source: Source | undefined): Recordings {
         (page) => setState((old) => merge(old, page)),
         (error: unknown) => {
           if (!gone.signal.aborted)
-            setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: messageOf(error) }));
+            setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: errorOf(error) }));
         },
       );
     };
@@ -125,7 +129,7 @@ export function useRecordings(source: Source | undefined): Recordings {
         }),
       (error: unknown) => {
         if (!gone.signal.aborted)
-          setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: messageOf(error) }));
+          setState((old) => ({ ...old, loading: false, searchedTo: undefined, problem: errorOf(error) }));
       },
     );
   };
@@ -145,6 +149,7 @@ type LoadedPage = Omit<Page, 'next'> & { readonly next: string | undefined };
 function settled({ search, index }: LoadedPage): Omit<ListState, 'recordings' | 'next'> {
   return {
     problem: undefined,
+    seenAt: Date.now(),
     loading: false,
     searchedTo: undefined,
     index,
@@ -165,7 +170,7 @@ async function load(
     const page =
       'query' in source
         ? await searchPage(ask, source.query, cursor, signal)
-        : await listRecordings(ask, source.filter, cursor, signal);
+        : await listRecordings(ask, source.filter, cursor, signal, source.sort);
     const next = page.next ?? undefined;
     if (page.recordings.length > 0 || next === undefined || pages >= MAX_EMPTY_PAGES)
       return { ...page, next };
@@ -192,12 +197,16 @@ function merge(old: ListState, page: LoadedPage): ListState {
   const isSame =
     end >= 0 && end + 1 === newest.length && newest.every((each, index) => each === old.recordings[index]);
   const next = older.length === 0 ? page.next : old.next;
-  const state = { recordings: isSame ? old.recordings : [...newest, ...older], next, ...settled(page) };
-  return isSame && JSON.stringify({ ...old, recordings: [] }) === JSON.stringify({ ...state, recordings: [] })
-    ? old
-    : state;
+  const state = {
+    recordings: isSame ? old.recordings : [...newest, ...older],
+    next,
+    ...settled(page),
+  };
+  const comparable = (list: ListState): string =>
+    JSON.stringify({ ...list, recordings: [], problem: list.problem?.message, seenAt: undefined });
+  return isSame && old.problem === undefined && comparable(old) === comparable(state) ? old : state;
 }
 
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+function errorOf(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -7,22 +7,44 @@ const formats = new Map<string, Intl.DateTimeFormat>();
 
 /** Wall-clock time with its zone, because even a time without a date needs one. */
 export function wallText(at: Date, zone: Zone, withDate = true): string {
-  if (Number.isNaN(at.getTime())) return '';
-  const name = `${zone} ${withDate}`;
-  const format = formats.get(name) ?? formatFor(zone, withDate);
-  formats.set(name, format);
-  return format.format(at);
-}
-
-function formatFor(zone: Zone, withDate: boolean): Intl.DateTimeFormat {
-  return new Intl.DateTimeFormat(undefined, {
+  return formatted(at, zone, `wall ${withDate}`, {
     ...(withDate ? { year: 'numeric', month: 'short', day: '2-digit' } : {}),
     hour: '2-digit',
     minute: '2-digit',
     second: '2-digit',
     hour12: false,
     timeZoneName: 'short',
-    ...(zone === 'utc' ? { timeZone: 'UTC' } : {}),
+  });
+}
+
+function formatted(at: Date, zone: Zone, name: string, options: Intl.DateTimeFormatOptions): string {
+  if (Number.isNaN(at.getTime())) return '';
+  const key = `${zone} ${name}`;
+  const format =
+    formats.get(key) ??
+    new Intl.DateTimeFormat(undefined, { ...options, ...(zone === 'utc' ? { timeZone: 'UTC' } : {}) });
+  formats.set(key, format);
+  return format.format(at);
+}
+
+/** Hours and minutes of a time. */
+export function clockOf(at: Date, zone: Zone): string {
+  return formatted(at, zone, 'clock', { hour: '2-digit', minute: '2-digit', hour12: false });
+}
+
+/** Day of a time, for headings of groups. */
+export function dayOf(at: Date, zone: Zone): string {
+  return formatted(at, zone, 'day', { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' });
+}
+
+/** Day and minute of a time, for headlines. */
+export function momentOf(at: Date, zone: Zone): string {
+  return formatted(at, zone, 'moment', {
+    month: 'short',
+    day: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+    hour12: false,
   });
 }
 

@@ -74,6 +74,7 @@ export function registerRecorderProxy(
     prefix: `${PORTAL_PATH}/api/v1`,
     routes: [
       '/recordings',
+      '/thumbnails',
       '/events',
       '/search',
       '/search/facets',

@@ -3,8 +3,10 @@
  * can create it again, so it is not evidence.
  */
 
+import type { ThumbnailRows } from './thumbnail.ts';
+
 /** Version of this format; an index of another version is created again. */
-export const PLAY_INDEX_VERSION = 3;
+export const PLAY_INDEX_VERSION = 4;
 
 /** Bytes after which the index of a running session is extended, and so the maximum to play after a seek. */
 export const GROWING_STEP_BYTES = 8 * 1024 * 1024;
@@ -28,6 +30,10 @@ export interface PlayMark {
   readonly at: number;
   readonly kind: MarkKind;
   readonly text: string;
+  /** Duration of a command in seconds; undefined if the shell did not report its end. */
+  readonly seconds?: number;
+  /** Exit status of a command; undefined if the shell did not report it. */
+  readonly exit?: number;
 }
 
 export interface PlayIndex {
@@ -48,6 +54,8 @@ export interface PlayIndex {
   readonly isCut: boolean;
   /** True for binary output. */
   readonly isBinary: boolean;
+  /** The fullest of several screens. */
+  readonly thumbnail: ThumbnailRows;
   /** Printable characters that were written and never became visible. */
   readonly hidden: number;
   /** The first reported size that is too small to read, such as `1x1`. */

@@ -9,12 +9,13 @@ import { WorkBudget } from '../work-budget.ts';
 import { LineJournal } from './line-journal.ts';
 import { RowJournal } from './row-journal.ts';
 import type { JournalRow, TextJournal } from './text-journal.ts';
-import type { JournalCommand } from './shell-marks.ts';
+import type { CommandEnd, JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
 
 export interface CastTextOptions {
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
+  readonly onCommandEnd?: (end: CommandEnd) => void;
   readonly onWritten?: (row: WrittenRow) => void;
   /** Called with the number of output characters read. */
   readonly onOutput?: (characters: number) => void;
@@ -98,11 +99,12 @@ export class CastText {
   }
 
   #createJournal(columns: number, rows: number): TextJournal {
-    const { onRow, onCommand, onWritten } = this.#options;
+    const { onRow, onCommand, onCommandEnd, onWritten } = this.#options;
     const options = {
       onRow,
       budget: this.#budget,
       ...(onCommand === undefined ? {} : { onCommand }),
+      ...(onCommandEnd === undefined ? {} : { onCommandEnd }),
       ...(onWritten === undefined ? {} : { onWritten }),
     };
     if (columns === 0 || rows === 0) return new LineJournal(options);

@@ -207,6 +207,8 @@ function compare(value: number, { operator, number }: CompareTerm): boolean {
 function namesOf(field: FieldTerm['field'], names: SessionNames): readonly string[] {
   if (field === 'tag') return names.tags;
   if (field === 'node') return names.nodes;
+  // Reviews are not part of a session.
+  if (field === 'reviewed') return [];
   const name = field === 'ns' ? names.namespace : names[field];
   return name === undefined || name === '' ? [] : [name];
 }

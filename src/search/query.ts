@@ -69,6 +69,7 @@ const FIELDS = [
   'state',
   'result',
   'trust',
+  'reviewed',
   'id',
 ] as const;
 export const KEYS = [...FIELDS, 'cmd', 'text', 'before', 'after', 'duration', 'exit', 'hidden'] as const;
@@ -84,6 +85,7 @@ export const CHOICES: ReadonlyMap<string, readonly string[]> = new Map<string, r
   ['state', RECORDING_STATES],
   ['result', ['0', ...RESULT_WORDS]],
   ['trust', TRUST_LEVELS],
+  ['reviewed', ['yes', 'no']],
 ]);
 
 export const MAX_QUERY = 512;

@@ -69,7 +69,11 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     this.#written = new WrittenText(options.onWritten, this.#budget);
     this.screen = new Screen(options.columns, options.rows, this, this.#budget);
     this.#parser = new EscapeParser(this, this.screen.columns, this.screen.rows);
-    this.#marks = createShellMarks(this.screen, (command) => options.onCommand?.(command));
+    this.#marks = createShellMarks(
+      this.screen,
+      (command) => options.onCommand?.(command),
+      (end) => options.onCommandEnd?.(end),
+    );
   }
 
   /** True if the screen is not rendered any more. Output is then read as written. */

@@ -13,6 +13,13 @@ export interface JournalCommand {
   readonly isGuessed: boolean;
 }
 
+/** End of a command, as the shell reported it. */
+export interface CommandEnd {
+  readonly at: number;
+  /** Exit status; undefined if the shell did not report it. */
+  readonly exit: number | undefined;
+}
+
 export interface ShellMarks {
   /** True if the shell marks its commands, so that none is guessed. */
   readonly isMarked: boolean;
@@ -27,7 +34,11 @@ const MAX_COMMAND_ROWS = 64;
 const PROMPT = /^[^$#%>❯]{0,80}[$#%>❯] +(\S.*)$/;
 
 /** Creates the reader for one terminal. */
-export function createShellMarks(screen: Screen, onCommand: (command: JournalCommand) => void): ShellMarks {
+export function createShellMarks(
+  screen: Screen,
+  onCommand: (command: JournalCommand) => void,
+  onCommandEnd: (end: CommandEnd) => void = () => undefined,
+): ShellMarks {
   let start: { readonly row: ScreenRow; readonly serial: number; readonly x: number } | undefined;
   let isMarked = false;
   return {
@@ -46,6 +57,9 @@ export function createShellMarks(screen: Screen, onCommand: (command: JournalCom
         start = undefined;
         if (command !== undefined && command !== '')
           onCommand({ at: seconds, text: command.slice(0, MAX_COMMAND), isGuessed: false });
+      } else if (kind === 'D') {
+        const [status = ''] = parameters;
+        onCommandEnd({ at: seconds, exit: /^\d{1,10}$/.test(status) ? Number(status) : undefined });
       }
     },
   };

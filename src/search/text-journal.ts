@@ -1,6 +1,6 @@
 /** Types of journals, which read the output of a session as rows of text. */
 import type { WorkBudget } from '../work-budget.ts';
-import type { JournalCommand } from './shell-marks.ts';
+import type { CommandEnd, JournalCommand } from './shell-marks.ts';
 import type { WrittenRow } from './written-text.ts';
 
 /** A line of the screen. Wrapped rows of a line are joined. */
@@ -17,6 +17,8 @@ export interface RowJournalOptions {
   readonly rows: number;
   readonly onRow: (row: JournalRow) => void;
   readonly onCommand?: (command: JournalCommand) => void;
+  /** Called when the shell reports the end of a command. */
+  readonly onCommandEnd?: (end: CommandEnd) => void;
   /** Called with each line that the screen shows differently, or does not show because the budget is exhausted. */
   readonly onWritten?: (row: WrittenRow) => void;
   /** Work budget. Later output is not rendered after it is exhausted. Default: a new budget. */

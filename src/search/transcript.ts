@@ -4,7 +4,7 @@
  */
 import type { WorkBudget } from '../work-budget.ts';
 import { CastText } from './cast-text.ts';
-import type { JournalCommand } from './shell-marks.ts';
+import type { CommandEnd, JournalCommand } from './shell-marks.ts';
 import { createSeenRows } from './seen-rows.ts';
 import { ROW_SLACK } from './text-journal.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from './transcript-document.ts';
@@ -14,6 +14,7 @@ export interface TranscriptOptions {
   readonly maxText: number;
   readonly maxRows: number;
   readonly onCommand?: (command: JournalCommand) => void;
+  readonly onCommandEnd?: (end: CommandEnd) => void;
   /** Work budget. Default: a new budget. */
   readonly budget?: WorkBudget;
 }
@@ -35,7 +36,7 @@ export class Transcript {
   #isPartial = false;
   #isFull = false;
 
-  constructor({ maxText, maxRows, onCommand, budget }: TranscriptOptions) {
+  constructor({ maxText, maxRows, onCommand, onCommandEnd, budget }: TranscriptOptions) {
     const wasSeen = createSeenRows();
     this.#cast = new CastText({
       onRow: ({ at, text }) => {
@@ -57,6 +58,7 @@ export class Transcript {
         this.#hiddenRows.push([at, text]);
       },
       ...(onCommand === undefined ? {} : { onCommand }),
+      ...(onCommandEnd === undefined ? {} : { onCommandEnd }),
       ...(budget === undefined ? {} : { budget }),
     });
   }

@@ -18,6 +18,7 @@ import { settledWithin } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import { GROWING_STEP_BYTES, type PlayIndex, type PlayIndexPending } from '../../screen/play-index.ts';
+import type { ThumbnailRows } from '../../screen/thumbnail.ts';
 import { makeDirectory } from '../files/durable-files.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { recordedOwner } from '../library/recorded-owner.ts';
@@ -53,6 +54,8 @@ export interface PlayIndexes {
   frame(entry: CatalogEntry, index: number): Promise<Buffer>;
   /** Returns the transcript: a {@link TranscriptDocument}, gzip, or the progress of its build. Throws like `find`. */
   transcript(entry: CatalogEntry): Promise<Buffer | PlayIndexPending>;
+  /** Returns the thumbnails that exist, by recording, and starts builds for some of the others. */
+  thumbnails(entries: readonly CatalogEntry[]): Promise<ReadonlyMap<string, ThumbnailRows>>;
   /** Removes the files of removed recordings. */
   forget(ids: readonly string[]): Promise<void>;
   /** Aborts all builds. */
@@ -86,6 +89,10 @@ const CPU_CHECK_MS = 1000;
 const PATIENCE_MS = 300;
 const MAX_FAILURES = 1000;
 const MAX_IN_MEMORY = 8;
+/** Maximum number of builds that one request for thumbnails starts, and maximum size of their recordings, in bytes. */
+const MAX_STARTED = 8;
+const MAX_THUMBNAIL_CAST = 4 * 1024 ** 2;
+const MAX_THUMBNAILS_IN_MEMORY = 2000;
 /** Suffixes of the files next to an index. */
 const SIDE_FILES = ['.frames', '.text'] as const;
 
@@ -100,6 +107,17 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   await removeLeftovers(directory);
   const builds = createBuilds(options);
   const readStored = createStoredReader(directory);
+  const thumbnails = new Map<string, ThumbnailRows>();
+  /** Returns an existing thumbnail. */
+  async function thumbnailOf(name: string): Promise<ThumbnailRows | undefined> {
+    const known = thumbnails.get(name);
+    if (known !== undefined) return known;
+    const made = (await readStored(name))?.index.thumbnail;
+    if (made === undefined) return undefined;
+    if (thumbnails.size >= MAX_THUMBNAILS_IN_MEMORY) thumbnails.clear();
+    thumbnails.set(name, made);
+    return made;
+  }
   /** Returns an existing or new index, or the progress of its build. */
   async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
     const covered = coveredOf(entry);
@@ -136,9 +154,33 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
       }
       throw new TailcastError('PLAY_INDEX_UNAVAILABLE');
     },
+    async thumbnails(entries) {
+      const found = new Map<string, ThumbnailRows>();
+      const started: { readonly id: string; readonly name: string; readonly state: Build }[] = [];
+      for (const entry of entries) {
+        const { recording, version } = entry;
+        if (version === undefined) continue;
+        const covered = coveredOf(entry);
+        const made = await thumbnailOf(covered.name);
+        if (made !== undefined) found.set(recording.id, made);
+        else if (
+          covered.bytes <= MAX_THUMBNAIL_CAST &&
+          started.length < MAX_STARTED &&
+          builds.hasSpace(entry)
+        )
+          started.push({ id: recording.id, name: covered.name, state: builds.start(entry, covered) });
+      }
+      await settledWithin(PATIENCE_MS, Promise.all(started.map(({ state }) => state.done)));
+      for (const { id, name } of started) {
+        const made = await thumbnailOf(name);
+        if (made !== undefined) found.set(id, made);
+      }
+      return found;
+    },
     async forget(ids) {
       const gone = new Set(ids);
       builds.forget(gone);
+      for (const name of thumbnails.keys()) if (gone.has(idOf(name))) thumbnails.delete(name);
       await forget(directory, gone);
     },
     close: () => builds.close(),
@@ -159,6 +201,8 @@ async function readLine(path: string, start: number, end: number): Promise<Buffe
 interface Builds {
   /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
+  /** True if a build would not be rejected. */
+  hasSpace(entry: CatalogEntry): boolean;
   /** Discards the results of running builds for these recordings. */
   forget(ids: ReadonlySet<string>): void;
   close(): Promise<void>;
@@ -210,6 +254,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
   }
 
   return {
+    hasSpace: ({ recording }) => !limiter.isFull(recordedOwner(recording)),
     start(entry, covered) {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);

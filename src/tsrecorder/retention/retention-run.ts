@@ -16,6 +16,7 @@ import {
   type LoggedHolds,
 } from '../evidence/holds.ts';
 import type { SessionEvidence } from '../evidence/session-evidence.ts';
+import { forgetReview } from '../evidence/reviews.ts';
 import { keysById, type PublicKey } from '../evidence/signing-key.ts';
 import { batchPrefix, batchTime } from '../evidence/signed-batch.ts';
 import { readSessions, readSignedSidecar } from '../evidence/signed-recording.ts';
@@ -307,6 +308,7 @@ export async function applyRetention(
       const key = parseRecordingId(id);
       if (key !== undefined) await store.remove(key);
       if (holds.listed.has(id)) await forgetHold(store, id);
+      await forgetReview(store, id);
     }
   }
   await removeAlertMarks(store, new Set(plan.remove.map(({ id }) => id)), nowMs() - NEVER_STORED_MS);

@@ -16,7 +16,7 @@ import type { RecorderSearch } from '../search/recorder-search.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import type { Viewer } from './viewing.ts';
 
-/** Path of the only route that is not a `GET`. */
+/** Path of the route that rebuilds the index. */
 export const REBUILD_PATH = '/api/v1/index/rebuild';
 const ACTION_HEADER = 'x-tailcast-action';
 const verifyQuery = z.strictObject({ text: z.enum(['none', 'sample', 'all']).default('sample') });

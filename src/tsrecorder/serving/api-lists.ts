@@ -1,4 +1,6 @@
 /** API of the lists of recordings and events. */
+import type { Reviews } from '../evidence/reviews.ts';
+import { withReviews } from './api-reviews.ts';
 import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';
 import { RECORDING_STATES, TRUST_LEVELS } from '../../wire/recorder-api/recording-status.ts';
@@ -80,6 +82,7 @@ export interface ListsApiOptions {
 export function addLists(
   app: FastifyInstance,
   { catalog, access, search, index, isSearchable, cursors }: ListsApiOptions,
+  reviews: Reviews,
 ): void {
   function openCursor<T extends { readonly cursor?: string }>(list: string, query: T): T {
     const { cursor } = query;
@@ -105,7 +108,7 @@ export function addLists(
     const page = await catalog.list(query, access.scope(viewer));
     await access.saw(viewer, 'list', request.url);
     return {
-      ...page,
+      recordings: await withReviews(reviews, page.recordings),
       ...(page.next === undefined ? {} : { next: cursors.seal(list, page.next) }),
       // The page shows search only if it is available.
       ...(index !== undefined && isSearchable ? { search: true } : {}),

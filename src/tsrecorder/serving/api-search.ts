@@ -23,7 +23,9 @@ import type { Scope } from '../library/scope.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 import type { IndexProgress } from '../search/index-progress.ts';
 import type { RecorderSearch } from '../search/recorder-search.ts';
+import type { Reviews } from '../evidence/reviews.ts';
 import { addIndexApi } from './api-index.ts';
+import { withReviewedIds, withReviews } from './api-reviews.ts';
 import type { ViewerAccess } from './viewer-access.ts';
 import { ownerOf, type Viewer } from './viewing.ts';
 
@@ -31,6 +33,7 @@ export interface SearchApiOptions {
   readonly index: RecorderSearch | undefined;
   readonly isSearchable: boolean;
   readonly catalog: Pick<Catalog, 'find' | 'shown'>;
+  readonly reviews: Reviews;
   readonly access: ViewerAccess;
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
@@ -98,7 +101,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'find',
-        { query, may: termsOf(access.scope(viewer)), page },
+        { query: await withReviewedIds(options.reviews, query), may: termsOf(access.scope(viewer)), page },
         ownerOf(viewer),
       );
       // An empty result of an unavailable index would be misleading.
@@ -107,7 +110,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
         throw new TailcastError('SEARCH_UNAVAILABLE', problem);
       return {
         query: printQuery(query),
-        sessions: await visibleSessions(catalog, found.sessions, access.scope(viewer)),
+        sessions: await visibleSessions(options, found.sessions, access.scope(viewer)),
         ...(found.next === undefined ? {} : { next: found.next }),
         index,
       };
@@ -122,7 +125,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const index = await indexFor(viewer);
       const facets = await searching().ask(
         'facets',
-        { query, may: termsOf(access.scope(viewer)) },
+        { query: await withReviewedIds(options.reviews, query), may: termsOf(access.scope(viewer)) },
         ownerOf(viewer),
       );
       return { ...facets, index };
@@ -142,7 +145,12 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
       const index = await indexFor(viewer);
       const found = await searching().ask(
         'within',
-        { id, query, may: termsOf(access.scope(viewer)), limit },
+        {
+          id,
+          query: await withReviewedIds(options.reviews, query),
+          may: termsOf(access.scope(viewer)),
+          limit,
+        },
         ownerOf(viewer),
       );
       return { ...found, index };
@@ -152,7 +160,7 @@ export function addSearchApi(app: FastifyInstance, options: SearchApiOptions): v
 
 /** Returns the current recordings of the found sessions. Omits missing and hidden ones. */
 async function visibleSessions(
-  catalog: SearchApiOptions['catalog'],
+  { catalog, reviews }: Pick<SearchApiOptions, 'catalog' | 'reviews'>,
   sessions: readonly FoundSession[],
   scope: Scope,
 ): Promise<readonly (Omit<FoundSession, 'id'> & { readonly recording: Recording })[]> {
@@ -160,8 +168,11 @@ async function visibleSessions(
     sessions.map(({ id }) => id),
     scope,
   );
+  const reviewed = await Promise.all(
+    shown.map(async (recording) => (recording === undefined ? [] : withReviews(reviews, [recording]))),
+  );
   return sessions.flatMap(({ id: _id, ...found }, at) => {
-    const recording = shown[at];
+    const [recording] = reviewed[at] ?? [];
     return recording === undefined ? [] : [{ recording, ...found }];
   });
 }

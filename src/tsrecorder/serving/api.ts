@@ -1,10 +1,12 @@
 /**
- * The read API: the list of recordings, the recordings, and the player. All routes but one are `GET`.
+ * The read API: the list of recordings, the recordings, and the player. All routes but two are `GET`.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true if there is an index}; limit, cursor, text,
  *                                    node, user, tag, namespace, pod, container, kind, state, result, trust,
  *                                    from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
+ * /api/v1/thumbnails                 {thumbnails: {[id]: rows}}; ids, separated by commas: see screen/thumbnail.ts.
+ *                                    A missing thumbnail may exist after some seconds
  * /api/v1/recordings/:id             one recording
  * /api/v1/recordings/:id/cast        asciicast; Range, ETag; ?normalise=1 adapted for players; ?follow=1 continues
  *                                    until the session ends
@@ -17,6 +19,7 @@
  * /api/v1/recordings/:id/live        the cast over a WebSocket: see live-socket.ts
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
  * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
+ * /api/v1/recordings/:id/review      comments, tags and reviewer: see api-reviews.ts
  * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, namespace,
  *                                    resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
@@ -37,10 +40,12 @@ import { parseRange } from './byte-range.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
+import { addReviewApi, REVIEW_PATH, withReviews } from './api-reviews.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, acceptsGzip } from './compression.ts';
 import type { Hosts } from './hosts.ts';
-import type { PublicKey } from '../evidence/signing-key.ts';
+import { openReviews } from '../evidence/reviews.ts';
+import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
 import { STORED_WAIT_MS } from '../library/cast-pieces.ts';
 import { castBytes, followCast, presentationOf, presentCast, readCast } from '../library/replay.ts';
@@ -56,8 +61,8 @@ export interface ApiOptions extends ListsApiOptions {
   /** Returns the time in milliseconds since the epoch. */
   readonly nowMs: () => number;
   readonly playIndexes: PlayIndexes;
-  /** Public key of this recorder. */
-  readonly ownKey: PublicKey;
+  /** Key of this recorder. */
+  readonly key: SigningKey;
   /** Public keys of trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;
   readonly hosts: Hosts;
@@ -102,7 +107,14 @@ const playbackQuery = z.strictObject({
   view: flag,
   frame: z.coerce.number().int().min(0).max(1_000_000).exactOptional(),
 });
+const MAX_THUMBNAILS = 50;
 
+const thumbnailQuery = z.strictObject({
+  ids: z
+    .string()
+    .max(200 * MAX_THUMBNAILS)
+    .transform((ids) => [...new Set(ids.split(','))].slice(0, MAX_THUMBNAILS)),
+});
 const RETRY_AFTER_SECONDS = 1;
 
 const parameters = z.object({ id: z.string() });
@@ -133,7 +145,8 @@ export function addHealth(
 
 /** Adds all routes to `app`, including the health checks. */
 export function addApi(app: FastifyInstance, options: ApiOptions): void {
-  const { catalog, store, hosts, access } = options;
+  const { catalog, store, hosts, access, key } = options;
+  const reviews = openReviews(options);
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS);
@@ -141,7 +154,10 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     if (!hosts.accepts(request.headers.host, request.socket.localAddress))
       throw new TailcastError('HOST_REFUSED');
     const isRead = request.method === 'GET' || request.method === 'HEAD';
-    if (!isRead && !(request.method === 'POST' && request.url === REBUILD_PATH))
+    if (
+      !isRead &&
+      !(request.method === 'POST' && (request.url === REBUILD_PATH || REVIEW_PATH.test(request.url)))
+    )
       throw new TailcastError('METHOD_REFUSED');
   });
   addHealth(app, options);
@@ -160,10 +176,22 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     return entry;
   }
 
-  addLists(app, options);
+  addLists(app, options, reviews);
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
-    return (await find(request, reply, isPlayed(request) ? 'play' : 'show')).recording;
+    const { recording } = await find(request, reply, isPlayed(request) ? 'play' : 'show');
+    const [reviewed] = await withReviews(reviews, [recording]);
+    return reviewed;
+  });
+  app.get('/api/v1/thumbnails', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    const viewer = await viewerOf(access, request, reply);
+    const { ids } = parse(thumbnailQuery, request.query);
+    const scope = access.scope(viewer);
+    const entries = await Promise.all(ids.map((id) => catalog.find(id, scope)));
+    await access.saw(viewer, 'thumbnails', request.url);
+    const found = await options.playIndexes.thumbnails(entries.filter((entry) => entry !== undefined));
+    return { thumbnails: Object.fromEntries(found) };
   });
   app.get('/api/v1/recordings/:id/cast', async (request, reply) =>
     sendCast(await find(request, reply, isPlayed(request) ? 'play' : 'download'), request, reply),
@@ -186,14 +214,27 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
+  addReviewApi(app, {
+    ...options,
+    reviews,
+    viewerOf: (request, reply) => viewerOf(access, request, reply),
+    parse,
+    find,
+  });
   addEvidenceApi(app, {
     ...options,
+    ownKey: key.public,
     async find(request, reply) {
       const entry = await find(request, reply, isPlayed(request) ? 'play' : 'show');
       return { entry, scope: access.scope(await access.viewer(request.raw)) };
     },
   });
-  addSearchApi(app, { ...options, viewerOf: (request, reply) => viewerOf(access, request, reply), parse });
+  addSearchApi(app, {
+    ...options,
+    reviews,
+    viewerOf: (request, reply) => viewerOf(access, request, reply),
+    parse,
+  });
   if (options.playerDirectory !== undefined) {
     app.register(fastifyStatic, {
       root: options.playerDirectory,

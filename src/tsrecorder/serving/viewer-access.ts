@@ -8,11 +8,21 @@ import { TailcastError, errorText } from '../../errors.ts';
 import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/named-viewer.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Scope } from '../library/scope.ts';
+import type { ReviewChange } from '../../wire/recorder-api/review.ts';
 import { createViewings } from './viewings.ts';
-import { mayNameViewers, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
+import { mayNameViewers, mayReview, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** Kind of access. */
-export type AccessAction = 'list' | 'show' | 'play' | 'download' | 'events' | 'search' | 'index';
+export type AccessAction =
+  | `review-${ReviewChange['kind']}`
+  | 'list'
+  | 'thumbnails'
+  | 'show'
+  | 'play'
+  | 'download'
+  | 'events'
+  | 'search'
+  | 'index';
 
 /** Peer of a viewer's connection. */
 export interface ViewerSocket {
@@ -54,6 +64,8 @@ export interface ViewerAccess {
    * `everything`.
    */
   scope(viewer: Viewer): Scope;
+  /** True if the viewer may write comments and tags. */
+  mayReview(viewer: Viewer): boolean;
   /**
    * Records an access. Resolves when it is durable. @throws TailcastError `STORE_FAILED`. The caller must then send no
    * data
@@ -95,6 +107,7 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
       return named === undefined ? caller : throughGateway(named, caller);
     },
     scope: (viewer) => scopeOf(rules, viewer),
+    mayReview: (viewer) => mayReview(rules, viewer),
     saw(viewer, action, path, entry) {
       const record = (): Promise<void> =>
         options.record(describeAccess(viewer, action, path, entry, nowMs()));
@@ -111,7 +124,7 @@ function viewingOf(
   path: string,
   entry: CatalogEntry | undefined,
 ): string | undefined {
-  if (action === 'download' || action === 'events') return undefined;
+  if (action === 'download' || action === 'events' || action.startsWith('review-')) return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
@@ -149,7 +162,7 @@ function describeAccess(
     timestamp: Math.floor(nowMs / 1000),
     action,
     ...(entry === undefined ? {} : { recording: entry.recording.id }),
-    request: { method: 'GET', path },
+    request: { method: action.startsWith('review-') ? 'POST' : 'GET', path },
     source,
     ...(gateway === undefined
       ? {}

@@ -3,7 +3,7 @@
  *
  * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
  * `namespace:<name>` of the session, or `user:<login>` or `tag:<name>` of its source. Without rules, every viewer with
- * network access may see everything.
+ * network access may see everything. `<who>=review` allows comments and tags on the recordings that the viewer may see.
  */
 import { TailcastError } from '../../errors.ts';
 import type { Scope } from '../library/scope.ts';
@@ -31,7 +31,7 @@ export function ownerOf({ user, nodeId }: Pick<Viewer, 'user' | 'nodeId'>): stri
 export interface ViewRule {
   readonly viewer: string;
   readonly scope:
-    | { readonly kind: 'everything' }
+    | { readonly kind: 'everything' | 'review' }
     | { readonly kind: 'namespace' | 'user' | 'tag'; readonly value: string };
 }
 
@@ -41,10 +41,11 @@ export function parseViewRule(text: string): ViewRule {
   if (viewer === '')
     throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
   if (scope === undefined) return { viewer, scope: { kind: 'everything' } };
+  if (scope === 'review') return { viewer, scope: { kind: 'review' } };
   const [, kind, value = ''] = /^(namespace|user):(.+)$/.exec(scope) ?? [];
   if (kind === 'namespace' || kind === 'user') return { viewer, scope: { kind, value } };
   if (/^tag:.+$/.test(scope)) return { viewer, scope: { kind: 'tag', value: scope } };
-  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is not namespace:…, user:… or tag:…`);
+  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is not review, namespace:…, user:… or tag:…`);
 }
 
 /**
@@ -64,17 +65,27 @@ export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }
 
 /** Returns the scope of a viewer. Without rules: everything. */
 export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
-  if (rules.length === 0) return 'everything';
-  const names = ['*', viewer.user, ...(viewer.tags ?? [])];
-  const granted = rules.filter(({ viewer }) => names.includes(viewer)).map(({ scope }) => markOf(scope));
+  const views = rules.filter(({ scope }) => scope.kind !== 'review');
+  if (views.length === 0) return 'everything';
+  const granted = views.filter((rule) => isFor(rule, viewer)).map(({ scope }) => markOf(scope));
   const marks = granted.filter((mark) => mark !== undefined);
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
+}
+
+/** True if a viewer may write comments and tags. */
+export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
+  return rules.some((rule) => rule.scope.kind === 'review' && isFor(rule, viewer));
+}
+
+function isFor({ viewer }: ViewRule, { user, tags = [] }: Viewer): boolean {
+  return viewer === '*' || viewer === user || tags.includes(viewer);
 }
 
 /** Returns the mark that a recording must have for the rule, or undefined for any recording. */
 function markOf(scope: ViewRule['scope']): string | undefined {
   switch (scope.kind) {
     case 'everything':
+    case 'review':
       return undefined;
     case 'namespace':
     case 'user':

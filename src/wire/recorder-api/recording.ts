@@ -11,6 +11,8 @@ import {
   type Trust,
 } from './recording-status.ts';
 
+import type { ReviewSummary } from './review.ts';
+
 export type RecordingKind = 'exec' | 'attach' | 'ssh' | 'unknown';
 
 export interface Recording<State extends string = RecordingState, Kind extends string = RecordingKind>
@@ -37,6 +39,8 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly kubernetes?: RecordingPod;
   /** Position in its session, if the session may have other uploads. */
   readonly part?: RecordedPart;
+  /** Summary of the review; absent without one. */
+  readonly review?: ReviewSummary;
   /** One sentence about a possible problem of the recording; absent without one. */
   readonly problem?: string;
 }
@@ -121,7 +125,8 @@ function isListed(value: unknown): value is ListedRecording {
     mayHave(value, 'number', 'durationSeconds') &&
     isSource(value['source']) &&
     isNode(value['destination']) &&
-    (value['kubernetes'] === undefined || isPod(value['kubernetes']))
+    (value['kubernetes'] === undefined || isPod(value['kubernetes'])) &&
+    (value['review'] === undefined || isReview(value['review']))
   );
 }
 
@@ -141,6 +146,16 @@ function isSource(value: unknown): boolean {
 
 function isPod(value: unknown): boolean {
   return isRecord(value) && has(value, 'string', 'namespace', 'pod', 'container');
+}
+
+function isReview(value: unknown): boolean {
+  return (
+    isRecord(value) &&
+    has(value, 'number', 'comments') &&
+    mayHave(value, 'string', 'reviewedBy') &&
+    Array.isArray(value['tags']) &&
+    value['tags'].every((tag) => typeof tag === 'string')
+  );
 }
 
 type Fields = Readonly<Record<string, unknown>>;

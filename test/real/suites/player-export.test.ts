@@ -51,7 +51,8 @@ async function exported(spec: CastSpec): Promise<{ path: string; id: string }> {
   const page = await open(`#/r/${encodeURIComponent(id)}`);
   await ready(page);
   const saving = page.waitForEvent('download');
-  await page.getByRole('button', { name: 'Export' }).click();
+  await page.locator('.share summary').click();
+  await page.getByRole('button', { name: 'Export bundle' }).click();
   const download = await saving;
   const name = `${id.replaceAll(':', '-')}.html`;
   expect(download.suggestedFilename()).toBe(name);
@@ -80,7 +81,7 @@ describe('the button', () => {
     await page.locator('[data-checked=none]').waitFor();
     // the only verdict is that of this browser
     expect(await page.locator('[data-verdict]').count()).toBe(0);
-    expect(await page.getByRole('button', { name: 'Export' }).count()).toBe(0);
+    expect(await page.locator('.share').count()).toBe(0);
     expect(asked).toEqual([]);
     await page.screenshot({ path: shot('exported'), fullPage: true });
     expect(await accessibilityFaults(page)).toEqual([]);
@@ -177,7 +178,7 @@ describe('a file with a signature', () => {
       },
     };
     const bad = await openFile(await written(changed, 'bad.html'));
-    await bad.page.locator('[data-checked=faulty]').getByText('NOT what was signed').waitFor();
+    await bad.page.locator('[data-checked=faulty]').getByText('differs from the signed content').waitFor();
     expect(await bad.page.locator('[data-verdict]').count()).toBe(0);
     expect(await close(bad.page)).toEqual([]);
   });
@@ -188,7 +189,7 @@ describe('a file with a signature', () => {
       const path = join(folder, 'cut.html');
       writeFileSync(path, whole.slice(0, end));
       const { page } = await openFile(path);
-      await page.getByText('This file is not whole').waitFor();
+      await page.getByText('This file is incomplete').waitFor();
       expect(await close(page)).toEqual([]);
     }
   });

@@ -172,7 +172,7 @@ describe('the field', () => {
     await ready(page);
     await expect.poll(() => position(page), SOON).toBe('0:06.0');
     expect(await screenOf(page)).not.toContain('heron');
-    await page.getByText('3 hits').waitFor();
+    await page.getByText('3 matches').waitFor();
     expect(await page.locator('.mark-hit').count()).toBe(3);
     expect(await close(page)).toEqual([]);
   });
@@ -243,7 +243,7 @@ describe('the field', () => {
 
   it('explains itself, and its examples can be tried', async () => {
     const page = await open('', STILL);
-    await page.getByText('How to search').click();
+    await page.getByText('Search syntax').click();
     await page.screenshot({ path: shot('search-help') });
     for (const example of await page.locator('.search-help a').all()) {
       const href = (await example.getAttribute('href')) ?? '';
@@ -252,7 +252,7 @@ describe('the field', () => {
       expect([q, answer.status]).toEqual([q, 200]);
     }
     await page.getByRole('link', { name: 'deploy*' }).click();
-    await page.getByText('No recording matches.').waitFor();
+    await page.getByText('No recording matches').waitFor();
     expect(await page.locator('.search-help[open]').count()).toBe(0);
     expect(await close(page)).toEqual([]);
   });
@@ -302,7 +302,7 @@ describe('what the sessions have in common', () => {
     await chosen.click();
     await expect.poll(() => queryOf(page), SOON).toBe('heron');
     await page.getByRole('link', { name: 'last week' }).click();
-    await page.getByText('No recording matches.').waitFor();
+    await page.getByText('No recording matches').waitFor();
     expect(queryOf(page)).toBe('heron after:7d');
     expect(await close(page)).toEqual([]);
   });
@@ -324,7 +324,7 @@ describe('a search that is kept', () => {
     await expect.poll(() => rows(page).count(), SOON).toBe(2);
     await page.getByText('Saved (1)').click();
     await page.getByRole('button', { name: 'Forget birds <b>' }).click();
-    await page.getByText('Nothing is saved in this browser.').waitFor();
+    await page.getByText('This browser has no saved searches.').waitFor();
     await page.reload();
     await page.locator('.saved summary').getByText('Saved', { exact: true }).waitFor();
     expect(await close(page)).toEqual([]);
@@ -344,21 +344,21 @@ describe('the keyboard alone', () => {
     expect(await page.evaluate<string>('document.activeElement.textContent')).toBe('0:08the heron config');
     await page.keyboard.press('Enter');
     await ready(page);
-    const bar = page.getByRole('group', { name: 'Hits of the search' });
-    await bar.getByText('3 hits').waitFor();
+    const bar = page.getByRole('group', { name: 'Matches of the search' });
+    await bar.getByText('3 matches').waitFor();
     await page.keyboard.press('n');
     await expect.poll(() => screenOf(page), SOON).toContain('the heron config');
-    await bar.getByText('Hit 1 of 3').waitFor();
+    await bar.getByText('Match 1 of 3').waitFor();
     await page.keyboard.press('n');
     await expect.poll(() => screenOf(page), SOON).toContain('another heron flew by');
     await page.screenshot({ path: shot('search-player') });
     await page.keyboard.press('n');
-    await bar.getByText('Hit 3 of 3').waitFor();
+    await bar.getByText('Match 3 of 3').waitFor();
     await page.keyboard.press('N');
-    await bar.getByText('Hit 2 of 3').waitFor();
+    await bar.getByText('Match 2 of 3').waitFor();
     await bar.getByRole('button', { name: 'Next' }).click();
-    await bar.getByText('Hit 3 of 3').waitFor();
-    await bar.getByRole('link', { name: 'All sessions found' }).click();
+    await bar.getByText('Match 3 of 3').waitFor();
+    await bar.getByRole('link', { name: 'All matching recordings' }).click();
     await expect.poll(() => rows(page).count(), SOON).toBe(2);
     expect(await close(page)).toEqual([]);
   });
@@ -376,7 +376,7 @@ describe('whoever may see only some', () => {
     const told = await page.evaluate<string>('document.documentElement.outerHTML');
     expect(told).not.toMatch(/erin|dave|another heron/);
     await field(page).fill('osprey');
-    await page.getByText('No recording matches.').waitFor();
+    await page.getByText('No recording matches').waitFor();
     expect(await page.evaluate<string>('document.documentElement.outerHTML')).not.toMatch(/erin|dave/);
     expect(await close(page)).toEqual([]);
   });
@@ -427,14 +427,14 @@ describe('sizes', () => {
     const overflows = `document.documentElement.scrollWidth > ${width}`;
     expect(await page.evaluate<boolean>(overflows)).toBe(false);
     expect(await accessibilityFaults(page)).toEqual([]);
-    await page.getByText('How to search').click();
+    await page.getByText('Search syntax').click();
     await page.screenshot({ path: shot(`search-help-${name}`) });
     expect(await page.evaluate<boolean>(overflows)).toBe(false);
     expect(await accessibilityFaults(page)).toEqual([]);
     await page.keyboard.press('Escape');
     await hits(page).nth(1).click();
     await ready(page);
-    await page.getByText('3 hits').waitFor();
+    await page.getByText('3 matches').waitFor();
     await page.screenshot({ path: shot(`search-hits-${name}`) });
     expect(await page.evaluate<boolean>(overflows)).toBe(false);
     expect(await accessibilityFaults(page)).toEqual([]);

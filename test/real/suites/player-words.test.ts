@@ -1,4 +1,4 @@
-/** What the page says in words: how a session went, what a filter found, what cannot be reached; and what its colours are worth. */
+/** Labels and messages of the page for results, filters, times and errors, in a real browser. */
 import { statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -85,7 +85,7 @@ describe('a filter', () => {
     expect(await said()).not.toContain('No recording matches.');
     await page.goto(`${archive().url}/#/?user=nobody%40example.com`);
     await page.reload();
-    await page.getByText('No recording matches.').waitFor({ timeout: 60_000 });
+    await page.getByText('No recording matches').waitFor({ timeout: 60_000 });
     expect(await close(page)).toEqual([]);
   });
 

@@ -1,7 +1,4 @@
-/**
- * The page for watching, in a real browser, held against an oracle terminal cell by cell, at the sizes and with the settings
- * that people have.
- */
+/** The player in a real browser. Each screen is compared with an oracle terminal, cell by cell. */
 import type { BrowserContextOptions } from 'playwright-core';
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
@@ -54,6 +51,10 @@ describe('the screen', () => {
     const id = archive().add(spec);
     const page = await open(`#/r/${encodeURIComponent(id)}`, { ...options, reducedMotion: 'reduce' });
     await ready(page);
+    // the automatic size keeps a minimum and scrolls
+    await page.locator('.display-options summary').click();
+    await page.getByText(options.isMobile === true ? 'Full width' : 'Automatic', { exact: true }).click();
+    await page.keyboard.press('Escape');
     for (const moment of [0.5, 2]) {
       await goTo(page, moment);
       await showsAt(page, spec, moment);
@@ -77,8 +78,8 @@ describe('the clock', () => {
     for (const skips of [true, false]) {
       const page = await open(`#/r/${encodeURIComponent(id)}?t=61`);
       await ready(page);
-      const box = page.getByLabel('skip idle time');
-      await box.setChecked(skips);
+      const skipping = page.getByRole('button', { name: 'Skip idle time' });
+      if (((await skipping.getAttribute('aria-pressed')) === 'true') !== skips) await skipping.click();
       await showsAt(page, spec, 61);
       await expect.poll(() => page.locator('.position input').inputValue()).toBe('1:01.0');
       expect(await close(page)).toEqual([]);
@@ -166,6 +167,7 @@ describe('the keyboard alone', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await ready(page);
     const at = (): Promise<string> => page.locator('.position input').inputValue();
+    await page.locator('.terminal').focus();
     await page.keyboard.press('End');
     await expect.poll(at).toBe('1:02.0');
     await page.keyboard.press('ArrowLeft');
@@ -184,7 +186,7 @@ describe('the keyboard alone', () => {
     await page.keyboard.press(' ');
     await page.getByRole('button', { name: 'Play' }).waitFor();
     await page.keyboard.press('?');
-    await page.getByRole('dialog').getByText('play or pause').waitFor();
+    await page.getByRole('dialog').getByText('Play or pause').waitFor();
     await page.keyboard.press('Escape');
     const slider = page.getByRole('slider', { name: 'Position in the recording' });
     await slider.focus();
@@ -201,13 +203,13 @@ describe('axe', () => {
   ])('finds nothing wrong, %s', async (name, options) => {
     const id = archive().add({ ...resizing(), events: [...resizing().events, [2, 'm', 'a marker']] });
     const page = await open('', { ...options, reducedMotion: 'reduce' });
-    await page.locator('tbody tr').first().waitFor();
+    await page.locator('tr[data-id]').first().waitFor();
     const found = [...(await accessibilityFaults(page))];
     await page.goto(`${archive().url}/#/r/${encodeURIComponent(id)}?q=bottom`);
     await ready(page);
     await page.locator('.transcript .line').first().waitFor();
     await page.locator('[data-verdict]').waitFor();
-    for (const summary of await page.locator('details summary').all()) await summary.click();
+    for (const summary of await page.locator('details.card > summary').all()) await summary.click();
     found.push(...(await accessibilityFaults(page)));
     await page.screenshot({ path: shot(`recording ${name}`), fullPage: true });
     await page.keyboard.press('?');
@@ -223,11 +225,11 @@ describe('the evidence', () => {
     const id = archive().add(idle());
     archive().add(idle());
     const page = await open(`#/r/${encodeURIComponent(id)}`);
-    // nobody has signed what a test put there
-    await page.locator('[data-verdict=none]').waitFor();
+    // the recordings of this test have no signature
+    await page.locator('[data-verdict=none]').click();
     await page.getByText('Same pod, within a day').click();
     await page.locator('.evidence details', { hasText: 'Same pod' }).locator('a').first().waitFor();
-    await page.getByText('Who has watched it').click();
+    await page.getByText('Viewers of this recording').click();
     await page.getByText('carol@example.com (auditor.example.ts.net) play').first().waitFor();
     expect(await close(page)).toEqual([]);
   });
@@ -257,6 +259,7 @@ describe('what can be taken away', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(idle()))}?t=30`);
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
+    await page.locator('.share summary').click();
     await page.getByText('Link to this moment').click();
     await page.getByText('Link to 0:30.0 copied.').waitFor();
     expect(await page.evaluate<string>('navigator.clipboard.readText()')).toContain('?t=30.0');
@@ -302,7 +305,7 @@ describe('the transcript', () => {
     const page = await open(`#/r/${encodeURIComponent(archive().add(spec))}`);
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: archive().url });
     await ready(page);
-    await page.keyboard.press('t');
+    await page.getByRole('tab', { name: 'Transcript' }).click();
     const lines = page.locator('.transcript .line');
     await lines.filter({ hasText: 'vim notes' }).first().waitFor();
     expect(await lines.count()).toBeLessThan(120);
@@ -322,7 +325,7 @@ describe('the transcript', () => {
     await ready(page);
     await page.locator('.find output').getByText('1 found').waitFor();
     const saving = page.waitForEvent('download');
-    await page.getByText('Save as text').click();
+    await page.getByRole('button', { name: 'Save as text' }).click();
     const text = readFileSync(await (await saving).path(), 'utf8');
     expect(text).toContain('0:05.0\tthe word zephyr in an editor\n');
     expect(await page.locator('.mark-command').first().getAttribute('title')).toBe('0:02 $ vim notes');
@@ -360,7 +363,7 @@ describe('the list', () => {
         user: 'many@example.com',
       });
     const page = await open('#/?user=many@example.com', LAPTOP);
-    const rows = page.locator('tbody tr[aria-rowindex]');
+    const rows = page.locator('tr[data-id]');
     // nobody has scrolled: nothing more is looked through
     await page.getByText('50 recordings so far', { exact: true }).waitFor();
     await page.screenshot({ path: shot('list'), fullPage: true });
@@ -411,7 +414,7 @@ describe('the list', () => {
 
   it('opens a row in another tab for whoever asks so', async () => {
     const page = await open('', LAPTOP);
-    const { x, y } = (await page.locator('tbody tr').first().locator('td').nth(3).boundingBox())!;
+    const { x, y } = (await page.locator('tr[data-id]').first().locator('td').nth(3).boundingBox())!;
     const opening = page.context().waitForEvent('page');
     await page.keyboard.down('Control');
     await page.mouse.click(x + 5, y + 5);
@@ -423,7 +426,7 @@ describe('the list', () => {
 
   it('fits a phone', async () => {
     const page = await open('', PHONE);
-    await page.locator('tbody tr').first().waitFor();
+    await page.locator('tr[data-id]').first().waitFor();
     expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
     expect(await close(page)).toEqual([]);
   });

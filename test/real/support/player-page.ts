@@ -22,7 +22,7 @@ export interface PlayerRig {
   readonly archive: () => CastArchive;
   /** @param path below the recorder, or an address of its own. */
   readonly open: (path: string, options?: BrowserContextOptions) => Promise<Page>;
-  /** @returns what the browser complains about. */
+  /** Closes the page. @returns the complaints of the browser about this page */
   readonly close: (page: Page) => Promise<readonly string[]>;
 }
 
@@ -30,7 +30,7 @@ export interface PlayerRig {
 export function setUpPlayer(...given: Parameters<typeof startCastArchive>): PlayerRig {
   let browser: Browser;
   let archive: CastArchive;
-  const opened: Complaints[] = [];
+  const opened = new Map<Page, Complaints>();
   beforeAll(async () => {
     archive = await startCastArchive(...given);
     browser = await openBrowser();
@@ -44,13 +44,15 @@ export function setUpPlayer(...given: Parameters<typeof startCastArchive>): Play
     async open(path, options = STILL) {
       const context = await browser.newContext(options);
       const page = await context.newPage();
-      opened.push(await collectComplaints(page));
+      opened.set(page, await collectComplaints(page));
       await page.goto(/^[a-z]+:/.test(path) ? path : `${archive.url}/${path}`);
       return page;
     },
     async close(page) {
       await page.context().close();
-      return opened.splice(0).flatMap(({ all }) => all);
+      const complaints = opened.get(page)?.all ?? [];
+      opened.delete(page);
+      return complaints;
     },
   };
 }

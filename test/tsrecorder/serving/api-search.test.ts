@@ -2,6 +2,7 @@
  * Queries that restricted viewers send to the index, and their response times. The catalogue check (`catalog.shown`)
  * allows everything in this test, because the index must not return hidden sessions.
  */
+import { NO_REVIEW } from '../../../src/wire/recorder-api/review.ts';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -75,6 +76,7 @@ function openApi(
   addSearchApi(app, {
     index: search,
     isSearchable: true,
+    reviews: { all: async () => new Map(), change: async () => NO_REVIEW },
     catalog: {
       find: async (id) => entryOf(id),
       shown: async (ids) => ids.map((id) => entryOf(id).recording),

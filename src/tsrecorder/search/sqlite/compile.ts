@@ -189,6 +189,8 @@ function plainCondition(term: Term): Condition {
       values: beginning(term.value),
     };
   }
+  // The API replaces this term before.
+  if (term.field === 'reviewed') return { sql: 'FALSE', values: [] };
   const column = COLUMNS[term.field];
   return { sql: `(${column} >= ? AND ${column} < ?)`, values: beginning(term.value) };
 }

@@ -1,0 +1,138 @@
+/** `tailcast clip`: writes a range of a recording as an animated SVG, or as GIF or MP4 with external programs. */
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError } from '../errors.ts';
+import { readCastStart, type CastStart } from '../screen/cast-reader.ts';
+import { clipCast, ClipError, clipSvg } from '../screen/clip.ts';
+import { parseClock } from '../screen/clock-text.ts';
+import { recordingFileName } from '../wire/recorder-api/recording.ts';
+import { WireError } from '../wire/wire-error.ts';
+import { openCastFile } from './cast-file.ts';
+import { CLIP_FORMATS } from './help-texts.ts';
+import { openArchive } from './open-archive.ts';
+import { print, printRaw } from './output.ts';
+
+const DEFAULT_SECONDS = 10;
+
+/**
+ * Writes the complete file or nothing. Never overwrites a file.
+ *
+ * @param id an id or its prefix, `latest`, or the path of a `.cast` file
+ * @throws TailcastError `USAGE`, `RECORDING_UNKNOWN`, `RECORDING_MALFORMED`, `RECORDER_UNREACHABLE`
+ */
+export async function writeClip(
+  id: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<void> {
+  const format = CLIP_FORMATS.find((name) => name === options['format']) ?? 'svg';
+  const from = timeOf(options['from'], '--from') ?? 0;
+  const to = timeOf(options['to'], '--to') ?? from + DEFAULT_SECONDS;
+  const { name, lines } = await openLines(id, options, context);
+  const output = options['output'];
+  const target = typeof output === 'string' ? output : recordingFileName(name, `.${format}`);
+  if (target !== '-' && (await stat(target).catch(() => undefined)) !== undefined)
+    throw new TailcastError('USAGE', `${target} exists already; name another file with --output`);
+  if (target === '-' && format !== 'svg')
+    throw new TailcastError('USAGE', `--output -: only the format svg can be written to standard output`);
+  try {
+    const clip = { ...(await splitStart(lines)), from, to };
+    if (format === 'svg') {
+      const svg = await clipSvg(clip);
+      if (target === '-') return await printRaw(context.stdout, svg);
+      await writeFile(target, svg, { flag: 'wx' });
+    } else await convert(await clipCast(clip), format, target, context.signal);
+  } catch (error) {
+    if (error instanceof ClipError) throw new TailcastError('USAGE', error.message, { cause: error });
+    if (error instanceof WireError)
+      throw new TailcastError('RECORDING_MALFORMED', `${id}: ${error.message}`, { cause: error });
+    throw error;
+  }
+  await print(context.stderr, `${target}\n`);
+}
+
+async function openLines(
+  id: string,
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<{ readonly name: string; readonly lines: AsyncIterable<string> }> {
+  const file = await openCastFile(id);
+  await file?.close();
+  if (file !== undefined) return { name: 'clip', lines: file.lines() };
+  const archive = await openArchive(options, context);
+  const recording = await archive.find(id);
+  return { name: recording.id, lines: archive.lines(recording, { follow: false }) };
+}
+
+async function splitStart(
+  lines: AsyncIterable<string>,
+): Promise<{ readonly start: CastStart; readonly lines: AsyncIterable<string> }> {
+  const iterator = lines[Symbol.asyncIterator]();
+  for (let next = await iterator.next(); next.done !== true; next = await iterator.next())
+    if (next.value.trim() !== '')
+      return { start: readCastStart(next.value), lines: { [Symbol.asyncIterator]: () => iterator } };
+  throw new WireError('malformed', 'the recording is empty');
+}
+
+/** @throws TailcastError `USAGE` for an invalid time */
+function timeOf(given: unknown, option: string): number | undefined {
+  if (typeof given !== 'string') return undefined;
+  const seconds = parseClock(given);
+  if (seconds === undefined)
+    throw new TailcastError('USAGE', `${option}: ${given} is not a time; use 90, 1:30 or 1h2m3s`);
+  return seconds;
+}
+
+/** Converts with `agg`, and for MP4 also with `ffmpeg`. */
+async function convert(
+  cast: string,
+  format: 'gif' | 'mp4',
+  target: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'tailcast-clip-'));
+  try {
+    const source = join(folder, 'clip.cast');
+    await writeFile(source, cast, { mode: 0o600 });
+    const gif = format === 'gif' ? target : join(folder, 'clip.gif');
+    await run('agg', [source, gif], signal);
+    // The filter makes the sides even, because the codec needs that.
+    const filter = [
+      '-movflags',
+      'faststart',
+      '-pix_fmt',
+      'yuv420p',
+      '-vf',
+      'scale=trunc(iw/2)*2:trunc(ih/2)*2',
+    ];
+    if (format === 'mp4')
+      await run('ffmpeg', ['-loglevel', 'error', '-n', '-i', gif, ...filter, target], signal);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function run(program: 'agg' | 'ffmpeg', args: readonly string[], signal: AbortSignal): Promise<void> {
+  const child = spawn(program, args, { stdio: ['ignore', 'ignore', 'pipe'], signal });
+  let message = '';
+  child.stderr.on('data', (data: Buffer) => {
+    message = (message + data.toString()).slice(-1000);
+  });
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.on('error', (error) =>
+      reject(
+        'code' in error && error.code === 'ENOENT'
+          ? new TailcastError(
+              'USAGE',
+              `--format: this format needs ${program}. Install ${program}, or use --format svg`,
+            )
+          : error,
+      ),
+    );
+    child.on('close', resolve);
+  });
+  if (code !== 0) throw new TailcastError('USAGE', `${program} failed: ${message.trim()}`);
+}

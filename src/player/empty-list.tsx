@@ -1,0 +1,61 @@
+/** Text of a list without recordings: how to record the first session, or what was searched. */
+import { SearchX, SquareTerminal } from 'lucide';
+import type { JSX } from 'preact';
+import type { Query } from '../search/query.ts';
+import { secretNotice } from '../search/secret-notice.ts';
+import { Icon } from './icon.tsx';
+import { begunWith, partsOf, withoutPart } from './query-edit.ts';
+import { searchAddress } from './route.ts';
+
+export function EmptyStore(): JSX.Element {
+  return (
+    <section class="empty">
+      <Icon icon={SquareTerminal} size={36} />
+      <h2>No recordings yet</h2>
+      <p>Open a shell in a pod through the gateway. The recording appears here while the session runs.</p>
+      <pre>
+        <code>
+          {'tailcast kubeconfig <gateway>\nkubectl --context <gateway> exec -it deploy/<name> -- sh'}
+        </code>
+      </pre>
+      <p class="soft">
+        If the session does not appear, run <code>tailcast doctor</code>. It checks the grants, the gateway
+        and the recorder.
+      </p>
+    </section>
+  );
+}
+
+/** A search without results. */
+export function EmptySearch({ query }: { readonly query: Query }): JSX.Element {
+  const parts = partsOf(query);
+  const begun = begunWith(query, Date.now());
+  return (
+    <section class="empty">
+      <Icon icon={SearchX} size={36} />
+      <h2>No recording matches</h2>
+      <p>
+        {secretNotice(query) ??
+          'The search covered names, commands and the text on the screens. The index has no keyboard input, no secrets and no binary output.'}
+      </p>
+      <ul class="nearest">
+        {begun === undefined ? null : (
+          <li>
+            Only whole words match. Search for a prefix: <a href={searchAddress(begun)}>{begun}</a>
+          </li>
+        )}
+        {parts.length < 2
+          ? null
+          : parts.map((part, index) => (
+              <li key={part}>
+                Search without <code>{part}</code>:{' '}
+                <a href={searchAddress(withoutPart(query, index))}>{withoutPart(query, index)}</a>
+              </li>
+            ))}
+        <li>
+          <a href={searchAddress('')}>Show all recordings</a>
+        </li>
+      </ul>
+    </section>
+  );
+}

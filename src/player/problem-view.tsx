@@ -1,0 +1,77 @@
+/** Errors of the recorder: what was requested, as whom, and who can help. */
+import { CircleAlert, Lock, ServerOff } from 'lucide';
+import type { JSX } from 'preact';
+import { ArchiveError } from './archive.ts';
+import { ageText } from './format.ts';
+import { Icon, type IconShape } from './icon.tsx';
+import { formatRoute } from './route.ts';
+import { EMPTY_FILTER } from './archive.ts';
+
+export interface RecorderProblemProps {
+  readonly problem: Error;
+  /** Time of the last response of the recorder, in milliseconds since the epoch. */
+  readonly seenAt?: number | undefined;
+}
+
+/** An error with its details and a next step. */
+export function RecorderProblem({ problem, seenAt }: RecorderProblemProps): JSX.Element {
+  const { icon, title, help } = explain(problem);
+  return (
+    <div class="notice problem panel-problem" role="alert">
+      <Icon icon={icon} size={20} />
+      <div>
+        <strong>{title}</strong>
+        <p>{problem.message}</p>
+        {help === undefined ? null : <p>{help}</p>}
+        {seenAt === undefined || !isUnreachable(problem) ? null : (
+          <p>
+            The recorder last responded {ageText(new Date(seenAt).toISOString(), Date.now())} (
+            {new Date(seenAt).toLocaleTimeString()}). The page retries automatically.
+          </p>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function isUnreachable(problem: Error): boolean {
+  return !(problem instanceof ArchiveError);
+}
+
+function explain(problem: Error): {
+  readonly icon: IconShape;
+  readonly title: string;
+  readonly help?: string;
+} {
+  const status = problem instanceof ArchiveError ? problem.status : 0;
+  if (status === 403)
+    return {
+      icon: Lock,
+      title: 'You may not see this',
+      help: 'The viewer rules of the recorder decide who sees which recordings. Ask the administrator of the recorder for access, and quote the identity above.',
+    };
+  if (status === 401) return { icon: Lock, title: 'The recorder does not know who you are' };
+  if (status === 0)
+    return {
+      icon: ServerOff,
+      title: 'The recorder does not respond',
+      help: 'Check that this device is connected to the tailnet, and that the recorder runs.',
+    };
+  return { icon: CircleAlert, title: 'The recorder returned an error' };
+}
+
+/** Page for an unknown address. */
+export function UnknownPage({ path }: { readonly path: string }): JSX.Element {
+  return (
+    <section class="empty">
+      <Icon icon={CircleAlert} size={36} />
+      <h1>Unknown address</h1>
+      <p>
+        This page has no view <code>{path}</code>.
+      </p>
+      <p>
+        <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
+      </p>
+    </section>
+  );
+}

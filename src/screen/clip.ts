@@ -1,0 +1,272 @@
+/**
+ * Clips: a range of a recording as an animated SVG, or as an asciicast for other converters. The content is untrusted;
+ * in the SVG it is only text.
+ */
+import { readScreen, type Cell, type CellColour, type CellRow } from './cells.ts';
+import { createCastReader, type CastStart } from './cast-reader.ts';
+import { createScratch, takeSnapshot } from './snapshot.ts';
+import { createTerminal, type PlayTerminal } from './terminal.ts';
+
+export interface ClipOptions {
+  readonly start: CastStart;
+  /** Lines of the cast after the header. */
+  readonly lines: AsyncIterable<string>;
+  /** Range in seconds of the recording. */
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Maximum length of a clip, in seconds. */
+export const MAX_CLIP_SECONDS = 600;
+/** Shortest time between two frames, in seconds, and maximum number of frames. */
+const FRAME_SECONDS = 1 / 12;
+const MAX_FRAMES = 1500;
+/** Maximum characters of all different rows. */
+const MAX_TEXT = 8 * 1024 ** 2;
+
+const CELL_WIDTH = 8.4;
+const ROW_HEIGHT = 17;
+const PADDING = 12;
+const PAPER = '#101418';
+const INK = '#d6dbe0';
+/** The same colours as in the page. */
+const COLOURS = [
+  ...[PAPER, '#e5534b', '#57ab5a', '#c69026', '#539bf5', '#b083f0', '#39c5cf', '#c3cad2'],
+  ...['#768390', '#ff938a', '#8ddb8c', '#eac55f', '#96d0ff', '#dcbdfb', '#76e3ea', '#ffffff'],
+];
+
+/** A range that the user can correct. */
+export class ClipError extends Error {
+  override readonly name = 'ClipError';
+}
+
+/** @throws ClipError if the range is invalid or has too much content */
+export async function clipSvg(options: ClipOptions): Promise<string> {
+  const { from, to } = checked(options);
+  const step = Math.max(FRAME_SECONDS, (to - from) / MAX_FRAMES);
+  const frames = new Frames();
+  await walk(options, {
+    bucketOf: (seconds) => (seconds <= from ? 0 : Math.ceil((seconds - from) / step)),
+    onBucket: async (bucket, terminal) => frames.add(bucket * step, terminal),
+  });
+  return frames.print(to - from);
+}
+
+/** @returns an asciicast that starts with the screen at the start of the range. @throws ClipError as `clipSvg` */
+export async function clipCast(options: ClipOptions): Promise<string> {
+  const { from } = checked(options);
+  const scratch = createScratch();
+  const events: string[] = [];
+  let size = options.start.size;
+  let hasStarted = false;
+  await walk(options, {
+    bucketOf: (seconds) => (seconds <= from ? 0 : 1),
+    async onBucket(bucket, terminal) {
+      if (bucket > 0) return;
+      const screen = await takeSnapshot(terminal, scratch);
+      if (screen === undefined)
+        throw new ClipError('The screen at the start of the range is incomplete. Choose another start.');
+      ({ size } = terminal);
+      events.push(JSON.stringify([0, 'o', screen]));
+      hasStarted = true;
+    },
+    onAction(action) {
+      if (!hasStarted) return;
+      const at = Math.max(0, action.seconds - from);
+      if (action.kind === 'output') events.push(JSON.stringify([at, 'o', action.text]));
+      if (action.kind === 'resize')
+        events.push(JSON.stringify([at, 'r', `${action.size.columns}x${action.size.rows}`]));
+    },
+  });
+  scratch.dispose();
+  const header = { version: 2, width: size.columns, height: size.rows };
+  return `${[JSON.stringify(header), ...events].join('\n')}\n`;
+}
+
+function checked({ from, to }: ClipOptions): { readonly from: number; readonly to: number } {
+  if (!(from >= 0 && to > from)) throw new ClipError('The end of a clip must be after its start.');
+  if (to - from > MAX_CLIP_SECONDS)
+    throw new ClipError(`A clip has at most ${MAX_CLIP_SECONDS} seconds. Choose a shorter range.`);
+  return { from, to };
+}
+
+interface Walk {
+  /** Number of the interval of a time, ascending. */
+  readonly bucketOf: (seconds: number) => number;
+  /** Called with the screen at the end of each interval with events. */
+  readonly onBucket: (bucket: number, terminal: PlayTerminal) => Promise<void>;
+  readonly onAction?: (action: Action) => void;
+}
+
+type Action = NonNullable<ReturnType<ReturnType<typeof createCastReader>>>;
+
+/** Plays the recording up to the end of the range. */
+async function walk(
+  { start, lines, to }: ClipOptions,
+  { bucketOf, onBucket, onAction }: Walk,
+): Promise<void> {
+  const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
+  const read = createCastReader(start);
+  let bucket = 0;
+  let text = '';
+  const flush = async (): Promise<void> => {
+    if (text !== '') await terminal.write(text);
+    text = '';
+  };
+  try {
+    for await (const line of lines) {
+      terminal.budget.allow(line.length);
+      const action = read(line);
+      if (action === undefined || action.kind === 'bad') continue;
+      if (action.seconds > to) break;
+      const next = bucketOf(action.seconds);
+      if (next !== bucket) {
+        await flush();
+        await onBucket(bucket, terminal);
+        bucket = next;
+      }
+      if (action.kind === 'output') text += action.text;
+      if (text.length > MAX_WRITE) await flush();
+      if (action.kind === 'resize') {
+        await flush();
+        terminal.resize(action.size);
+      }
+      onAction?.(action);
+    }
+    await flush();
+    await onBucket(bucket, terminal);
+  } finally {
+    terminal.dispose();
+  }
+}
+
+const MAX_WRITE = 128 * 1024;
+
+interface Frame {
+  readonly at: number;
+  /** Index of each row in {@link Frames.#rows}. */
+  readonly rows: readonly number[];
+}
+
+/** Frames of a clip. Equal rows are stored once. */
+class Frames {
+  readonly #frames: Frame[] = [];
+  readonly #rows: string[] = [];
+  readonly #known = new Map<string, number>();
+  #text = 0;
+  #columns = 1;
+  #height = 1;
+
+  add(at: number, { emulator }: PlayTerminal): void {
+    this.#columns = Math.max(this.#columns, emulator.cols);
+    this.#height = Math.max(this.#height, emulator.rows);
+    const rows = readScreen(emulator).map((row) => this.#rowOf(row));
+    const last = this.#frames.at(-1);
+    if (last !== undefined && last.rows.join() === rows.join()) return;
+    this.#frames.push({ at, rows });
+  }
+
+  #rowOf(row: CellRow): number {
+    const content = printRow(row);
+    const known = this.#known.get(content);
+    if (known !== undefined) return known;
+    this.#text += content.length;
+    if (this.#text > MAX_TEXT) throw new ClipError('The clip is too large. Choose a shorter range.');
+    this.#rows.push(content);
+    this.#known.set(content, this.#rows.length - 1);
+    return this.#rows.length - 1;
+  }
+
+  print(seconds: number): string {
+    const width = Math.ceil(this.#columns * CELL_WIDTH + 2 * PADDING);
+    const height = this.#height * ROW_HEIGHT + 2 * PADDING;
+    const share = (at: number): string => `${Math.min(100, (at / seconds) * 100).toFixed(3)}%`;
+    const steps = this.#frames.map(
+      ({ at }, index) => `${index === 0 ? '0%' : share(at)}{transform:translateX(${-index * width}px)}`,
+    );
+    const last = (this.#frames.length - 1) * width;
+    const frames = this.#frames.map(({ rows }, index) => {
+      const uses = rows.map((row, y) =>
+        this.#rows[row] === ''
+          ? ''
+          : `<use href="#r${row}" x="${index * width + PADDING}" y="${PADDING + y * ROW_HEIGHT}"/>`,
+      );
+      return uses.join('');
+    });
+    return [
+      `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">`,
+      '<style>',
+      `text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;white-space:pre;fill:${INK}}`,
+      `@keyframes clip{${steps.join('')}100%{transform:translateX(${-last}px)}}`,
+      `.clip{animation:clip ${seconds.toFixed(2)}s step-end infinite}`,
+      '</style>',
+      `<rect width="100%" height="100%" rx="8" fill="${PAPER}"/>`,
+      `<defs>${this.#rows.map((row, id) => (row === '' ? '' : `<g id="r${id}">${row}</g>`)).join('')}</defs>`,
+      `<g class="clip">${frames.join('')}</g>`,
+      '</svg>\n',
+    ].join('\n');
+  }
+}
+
+/** Cells with one style as rectangles and text. */
+function printRow({ cells }: CellRow): string {
+  let column = 0;
+  let parts = '';
+  for (let index = 0; index < cells.length;) {
+    const first = cells[index];
+    if (first === undefined) break;
+    const start = column;
+    let text = '';
+    for (let cell: Cell | undefined = first; cell?.styleKey === first.styleKey; cell = cells[index]) {
+      text += cell.text;
+      column += cell.width;
+      index += 1;
+    }
+    parts += printRun(first, text, start, column - start);
+  }
+  return parts;
+}
+
+function printRun({ style }: Cell, text: string, column: number, columns: number): string {
+  const ink = colourText(style.inverse ? style.background : style.foreground, style.inverse ? PAPER : INK);
+  const paper = colourText(style.inverse ? style.foreground : style.background, style.inverse ? INK : '');
+  const x = (column * CELL_WIDTH).toFixed(1);
+  const rect =
+    paper === ''
+      ? ''
+      : `<rect x="${x}" width="${(columns * CELL_WIDTH).toFixed(1)}" height="${ROW_HEIGHT}" fill="${paper}"/>`;
+  const shown = text.trimEnd();
+  if (shown === '' || style.hidden) return rect;
+  const width = ((columns - (text.length - shown.length)) * CELL_WIDTH).toFixed(1);
+  const attributes = [
+    `x="${x}" y="13" textLength="${width}"`,
+    ink === INK ? '' : ` fill="${ink}" style="fill:${ink}"`,
+    style.bold ? ' font-weight="700"' : '',
+    style.italic ? ' font-style="italic"' : '',
+    style.dim ? ' opacity="0.65"' : '',
+    style.underline ? ' text-decoration="underline"' : '',
+  ].join('');
+  return `${rect}<text ${attributes}>${escapeXml(shown)}</text>`;
+}
+
+function colourText(colour: CellColour, otherwise: string): string {
+  if (colour === undefined) return otherwise;
+  if (typeof colour === 'string') return /^#[0-9a-f]{6}$/.test(colour) ? colour : otherwise;
+  if (colour < 16) return COLOURS[colour] ?? otherwise;
+  if (colour >= 232) return `rgb(${Array.from({ length: 3 }, () => 8 + (colour - 232) * 10).join()})`;
+  const cube = colour - 16;
+  const level = (value: number): number => (value === 0 ? 0 : 55 + value * 40);
+  return `rgb(${[Math.floor(cube / 36), Math.floor(cube / 6) % 6, cube % 6].map(level).join()})`;
+}
+
+const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
+
+function escapeXml(text: string): string {
+  return (
+    text
+      .toWellFormed()
+      // oxlint-disable-next-line no-control-regex -- XML allows no control characters
+      .replaceAll(/[\u0000-\u001f\u007f-\u009f\ufffe\uffff]/g, ' ')
+      .replaceAll(/[&<>"]/g, (character) => ENTITIES[character] ?? '')
+  );
+}

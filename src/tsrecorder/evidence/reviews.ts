@@ -1,0 +1,163 @@
+/**
+ * Reviews of recordings: comments, tags and "reviewed by". Each change is a signed document
+ * `.reviews/<recording>/<time>-<random>`, so that concurrent writers do not overwrite each other. Documents without a
+ * trusted signature are ignored. The recorder also stores an event of each change, see `serving/api-reviews.ts`.
+ */
+import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
+import { TailcastError } from '../../errors.ts';
+import { NO_REVIEW, REVIEW_TAG, type Review, type ReviewChange } from '../../wire/recorder-api/review.ts';
+import type { DocumentStore } from '../store/document-store.ts';
+import type { PublicKey, SigningKey } from './signing-key.ts';
+import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
+
+const FOLDER = '.reviews/';
+const MAX_TEXT = 2000;
+/** Maximum number of changes of one recording, and of all. Further documents are ignored. */
+const MAX_CHANGES = 500;
+const MAX_DOCUMENTS = 20_000;
+const READ_CONCURRENCY = 8;
+/** Maximum age of the list of documents, in milliseconds. Changes of other recorders appear after this time. */
+const REFRESH_MS = 30_000;
+
+const author = { recording: z.string(), at: z.iso.datetime(), by: z.string().max(500) };
+const STATEMENT = z.discriminatedUnion('kind', [
+  z.strictObject({
+    ...author,
+    kind: z.literal('comment'),
+    text: z.string().min(1).max(MAX_TEXT),
+    seconds: z.number().min(0).exactOptional(),
+  }),
+  z.strictObject({ ...author, kind: z.enum(['tag', 'untag']), text: z.string().regex(REVIEW_TAG) }),
+  z.strictObject({ ...author, kind: z.enum(['reviewed', 'unreviewed']) }),
+]);
+type Statement = z.output<typeof STATEMENT>;
+
+/** Schema of a change in requests. */
+export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: z.literal('comment'),
+    text: z.string().trim().min(1).max(MAX_TEXT),
+    seconds: z.number().min(0).exactOptional(),
+  }),
+  z.strictObject({
+    kind: z.enum(['tag', 'untag']),
+    text: z
+      .string()
+      .trim()
+      .regex(REVIEW_TAG, 'a tag has 1 to 50 letters, digits, dots, dashes and underscores'),
+  }),
+  z.strictObject({ kind: z.enum(['reviewed', 'unreviewed']) }),
+]);
+
+export interface ReviewsOptions {
+  readonly store: Pick<DocumentStore, 'listDocuments' | 'readDocument' | 'putDocument' | 'removeDocument'>;
+  readonly key: SigningKey;
+  /** Keys of the trusted recorders, by id. */
+  readonly trusted: ReadonlyMap<string, PublicKey>;
+  readonly nowMs: () => number;
+}
+
+export interface Reviews {
+  /** Returns all reviews, by recording. @throws TailcastError `STORE_FAILED` */
+  all(): Promise<ReadonlyMap<string, Review>>;
+  /** Adds a change. @returns the new review. @throws TailcastError `USAGE` if the recording has too many changes */
+  change(recording: string, by: string, change: ReviewChange): Promise<Review>;
+}
+
+/** Opens the reviews of a store. */
+export function openReviews({ store, key, trusted, nowMs }: ReviewsOptions): Reviews {
+  const documents = new Map<string, Statement | undefined>();
+  let reviews: ReadonlyMap<string, Review> = new Map();
+  let readAtMs = -Infinity;
+  let reading: Promise<void> | undefined;
+
+  async function refresh(): Promise<void> {
+    const names = (await store.listDocuments(FOLDER)).slice(-MAX_DOCUMENTS);
+    const listed = new Set(names);
+    for (const name of documents.keys()) if (!listed.has(name)) documents.delete(name);
+    await forEachConcurrent(names, READ_CONCURRENCY, async (name) => {
+      if (!documents.has(name)) documents.set(name, await readChange(name));
+    });
+    reviews = reviewsOf(documents.values());
+    readAtMs = nowMs();
+  }
+
+  async function readChange(name: string): Promise<Statement | undefined> {
+    const content = await store.readDocument(name, MAX_STATEMENT_BYTES);
+    if (content === undefined) return undefined;
+    const read = readStatement('review', Buffer.from(content).toString(), STATEMENT, trusted);
+    const [recording] = name.slice(FOLDER.length).split('/');
+    return 'problem' in read || read.value.recording !== recording ? undefined : read.value;
+  }
+
+  async function all(): Promise<ReadonlyMap<string, Review>> {
+    if (nowMs() - readAtMs < REFRESH_MS) return reviews;
+    reading ??= refresh().finally(() => {
+      reading = undefined;
+    });
+    await reading;
+    return reviews;
+  }
+
+  return {
+    all,
+    async change(recording, by, change) {
+      await all();
+      const mine = [...documents.values()].filter((statement) => statement?.recording === recording);
+      if (mine.length >= MAX_CHANGES || documents.size >= MAX_DOCUMENTS)
+        throw new TailcastError(
+          'USAGE',
+          `a recording has at most ${MAX_CHANGES} comments and changes of tags`,
+        );
+      // Later changes win. The clock may be slow.
+      const lastMs = Math.max(0, ...mine.map((statement) => Date.parse(statement?.at ?? '')));
+      const at = new Date(Math.max(nowMs(), lastMs + 1)).toISOString();
+      const statement = STATEMENT.parse({ ...change, recording, at, by: by.slice(0, 500) });
+      const name = `${FOLDER}${recording}/${at}-${randomBytes(4).toString('hex')}`;
+      await store.putDocument(name, Buffer.from(encodeStatement('review', statement, key)));
+      documents.set(name, statement);
+      reviews = reviewsOf(documents.values());
+      return reviews.get(recording) ?? NO_REVIEW;
+    },
+  };
+}
+
+/** Removes the review of a removed recording. */
+export async function forgetReview(
+  store: Pick<DocumentStore, 'listDocuments' | 'removeDocument'>,
+  recording: string,
+): Promise<void> {
+  for (const name of await store.listDocuments(`${FOLDER}${recording}/`)) await store.removeDocument(name);
+}
+
+function reviewsOf(statements: Iterable<Statement | undefined>): ReadonlyMap<string, Review> {
+  const sorted = [...statements]
+    .filter((statement) => statement !== undefined)
+    .toSorted((left, right) => left.at.localeCompare(right.at));
+  const reviews = new Map<string, Review>();
+  for (const statement of sorted)
+    reviews.set(statement.recording, applied(reviews.get(statement.recording) ?? NO_REVIEW, statement));
+  return reviews;
+}
+
+function applied(review: Review, statement: Statement): Review {
+  const { at, by } = statement;
+  const { reviewed: _before, ...unreviewed } = review;
+  switch (statement.kind) {
+    case 'comment': {
+      const { text, seconds } = statement;
+      const comment = { at, by, text, ...(seconds === undefined ? {} : { seconds }) };
+      return { ...review, comments: [...review.comments, comment] };
+    }
+    case 'tag':
+      return { ...review, tags: [...new Set([...review.tags, statement.text])].toSorted() };
+    case 'untag':
+      return { ...review, tags: review.tags.filter((tag) => tag !== statement.text) };
+    case 'reviewed':
+      return { ...unreviewed, reviewed: { at, by } };
+    case 'unreviewed':
+      return unreviewed;
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * API for reviews of recordings.
+ *
+ * ```
+ * /api/v1/recordings/:id/review        {tags, reviewed?, comments, mayWrite}: see wire/recorder-api/review.ts
+ * POST /api/v1/recordings/:id/review   a change as JSON; requires the viewer right `review`
+ * ```
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { z } from 'zod';
+import { TailcastError } from '../../errors.ts';
+import type { Query, Term } from '../../search/query.ts';
+import { NO_REVIEW, summaryOf, type Review, type ReviewSummary } from '../../wire/recorder-api/review.ts';
+import { REVIEW_CHANGE, type Reviews } from '../evidence/reviews.ts';
+import type { CatalogEntry } from '../library/catalog-entry.ts';
+import type { AccessAction, ViewerAccess } from './viewer-access.ts';
+import type { Viewer } from './viewing.ts';
+
+export interface ReviewApiOptions {
+  readonly reviews: Reviews;
+  readonly access: ViewerAccess;
+  readonly viewerOf: (request: FastifyRequest, reply: FastifyReply) => Promise<Viewer>;
+  readonly parse: <T extends z.ZodType>(schema: T, value: unknown) => z.output<T>;
+  /** Finds a recording for a viewer, and records the access. */
+  readonly find: (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    action: AccessAction,
+  ) => Promise<CatalogEntry>;
+}
+
+/** Path of the route that accepts changes. */
+export const REVIEW_PATH = /^\/api\/v1\/recordings\/[^/?]+\/review$/;
+const MAX_BODY_BYTES = 16 * 1024;
+
+/** Adds the routes to `app`. */
+export function addReviewApi(
+  app: FastifyInstance,
+  { reviews, access, viewerOf, parse, find }: ReviewApiOptions,
+): void {
+  app.get('/api/v1/recordings/:id/review', async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    // The review that the page of a recording shows belongs to the same viewing.
+    const { recording } = await find(request, reply, request.url.endsWith('?view=1') ? 'play' : 'show');
+    const review = (await reviews.all()).get(recording.id) ?? NO_REVIEW;
+    return { ...review, mayWrite: access.mayReview(await viewerOf(request, reply)) };
+  });
+  app.post(
+    '/api/v1/recordings/:id/review',
+    { bodyLimit: MAX_BODY_BYTES },
+    async (request, reply): Promise<Review & { readonly mayWrite: true }> => {
+      reply.header('cache-control', 'no-store');
+      // Pages of other sites can send this type only after a preflight request, which the recorder rejects.
+      if (request.headers['content-type'] !== 'application/json')
+        throw new TailcastError('USAGE', 'content-type must be application/json');
+      const site = request.headers['sec-fetch-site'];
+      if (site !== undefined && site !== 'same-origin') throw new TailcastError('VIEW_REFUSED');
+      const viewer = await viewerOf(request, reply);
+      if (!access.mayReview(viewer))
+        throw new TailcastError('VIEW_REFUSED', 'you may not write comments and tags on this recorder');
+      const change = parse(REVIEW_CHANGE, request.body);
+      // The event is durable before the change, so that every change has an event.
+      const { recording } = await find(request, reply, `review-${change.kind}`);
+      const review = await reviews.change(recording.id, viewer.user ?? viewer.node, change);
+      return { ...review, mayWrite: true };
+    },
+  );
+}
+
+/** Adds the summary of its review to each recording. */
+export async function withReviews<T extends { readonly id: string }>(
+  reviews: Reviews,
+  recordings: readonly T[],
+): Promise<readonly (T & { readonly review?: ReviewSummary })[]> {
+  const all = await reviews.all();
+  return recordings.map((recording) => {
+    const review = all.get(recording.id);
+    return review === undefined ? recording : { ...recording, review: summaryOf(review) };
+  });
+}
+
+/** Maximum number of recordings that a term may stand for. */
+const MAX_IDS = 1000;
+/** Id that no recording has. */
+const NO_ID = '-';
+
+/**
+ * Replaces the terms `reviewed:` and `tag:` about reviews with the ids of the recordings. Tags of nodes start with
+ * `tag:`, so they stay.
+ *
+ * @throws TailcastError `USAGE` if a term stands for too many recordings
+ */
+export async function withReviewedIds(reviews: Reviews, query: Query): Promise<Query> {
+  if (!query.clauses.flat().some(isReviewTerm)) return query;
+  const all = await reviews.all();
+  const clauses = query.clauses.flatMap((clause): readonly (readonly Term[])[] => {
+    const expanded = clause.map((term) => (isReviewTerm(term) ? idsOf(all, term) : [term]));
+    const [only] = clause.length === 1 ? expanded : [];
+    // An excluded term excludes each of its recordings.
+    return only?.[0]?.isNot === true ? only.map((term) => [term]) : [expanded.flat()];
+  });
+  return { clauses };
+}
+
+function isReviewTerm(term: Term): boolean {
+  return term.field === 'reviewed' || (term.field === 'tag' && !String(term.value).startsWith('tag:'));
+}
+
+function idsOf(all: ReadonlyMap<string, Review>, term: Term): readonly Term[] {
+  const { field, value, isNot } = term;
+  const isPrefix = 'isPrefix' in term && term.isPrefix;
+  const isMeant = ({ tags, reviewed }: Review): boolean =>
+    field === 'reviewed'
+      ? reviewed !== undefined
+      : tags.some((tag) => (isPrefix ? tag.startsWith(value) : tag === value));
+  const ids = [...all].filter(([, review]) => isMeant(review)).map(([id]) => id);
+  if (ids.length > MAX_IDS)
+    throw new TailcastError('USAGE', `${field}:${value} stands for more than ${MAX_IDS} recordings`);
+  const isExcluded = field === 'reviewed' && value === 'no' ? !isNot : isNot;
+  return (ids.length === 0 ? [NO_ID] : ids).map((id) => ({
+    kind: 'field',
+    field: 'id',
+    value: id,
+    isPrefix: false,
+    isNot: isExcluded,
+  }));
+}
