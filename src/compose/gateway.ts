@@ -101,6 +101,7 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
   const limits = requestLimits(options);
   const policy = loadPolicy(config.policy);
   const stateDirectory = stateDirectoryOf(options);
+  await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const events = createEvents(metrics, log);
   const poster = createEventPoster({ dial: tailnet.dialRecorder, nowMs: () => performance.now() });
   stack.defer(() => poster.close());
@@ -124,7 +125,6 @@ async function assemble(options: GatewayOptions, stack: CleanUp): Promise<Runnin
     signal: abort.signal,
   });
   stack.defer(() => upstream.clusters?.close());
-  await checkFormat(stateDirectory, GATEWAY_STATE_FORMAT);
   const certificates = await openCertificates(config, stateDirectory, tailnet.localApi, {
     log,
     signal: abort.signal,
