@@ -1,17 +1,11 @@
 /** Admission policies that enforce the ProxyGroupPolicies of a namespace. Pure. */
-import { z } from 'zod';
 import { ANNOTATIONS } from '../service/predicates.ts';
-import type { DesiredObject, KubeObject } from '../kube-object.ts';
+import type { DesiredObject } from '../kube-object.ts';
+import type { ProxyGroupPolicySpec } from './resource.ts';
 
 const API_VERSION = 'admissionregistration.k8s.io/v1';
 /** Label of the admission policies, with the namespace that they are for. */
 export const POLICY_LABEL = 'tailcast.dev/proxy-group-policy';
-
-const policySchema = z.object({
-  spec: z
-    .object({ ingress: z.array(z.string()).default([]), egress: z.array(z.string()).default([]) })
-    .prefault({}),
-});
 
 type AdmissionObject = DesiredObject & { readonly spec: object };
 type Direction = 'ingress' | 'egress';
@@ -39,13 +33,12 @@ export function policyNames(namespace: string): readonly string[] {
  * Returns the admission policies and bindings of a namespace. An object that names a ProxyGroup is admitted if a
  * ProxyGroupPolicy of its namespace lists that group for the direction.
  *
- * @param policies all ProxyGroupPolicies of the namespace; at least one
+ * @param specs of all ProxyGroupPolicies of the namespace; at least one
  */
 export function admissionObjects(
   namespace: string,
-  policies: readonly KubeObject[],
+  specs: readonly ProxyGroupPolicySpec[],
 ): readonly DesiredObject[] {
-  const specs = policies.map((policy) => policySchema.parse(policy).spec);
   return DIRECTIONS.flatMap((direction) => {
     const names = [...new Set(specs.flatMap((spec) => spec[direction]))].filter(isResourceName).toSorted();
     const metadata = { name: policyName(direction, namespace), labels: { [POLICY_LABEL]: namespace } };

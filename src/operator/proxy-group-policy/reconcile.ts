@@ -3,6 +3,7 @@ import { KINDS } from '../kube-object.ts';
 import { applyChanged } from '../workload/apply.ts';
 import { isActive, type Reconciler, type ReconcilerDeps } from '../workload/reconciler.ts';
 import { admissionObjects, POLICY_LABEL, policyNames } from './admission-specs.ts';
+import { parsePolicySpec } from './resource.ts';
 
 /** Reconciles by the name of a namespace, because all policies of a namespace share the admission policies. */
 export function createProxyGroupPolicyReconciler(
@@ -15,7 +16,7 @@ export function createProxyGroupPolicyReconciler(
       const policies = items.filter((policy) => isActive(deps, policy));
       if (policies.length === 0) await removeAll(namespace, signal);
       else
-        for (const desired of admissionObjects(namespace, policies)) {
+        for (const desired of admissionObjects(namespace, policies.map(parsePolicySpec))) {
           const { name } = desired.metadata;
           const kind =
             desired.kind === KINDS.admissionPolicy.kind

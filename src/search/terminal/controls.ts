@@ -1,11 +1,10 @@
 /** Effects of control sequences and escapes on a screen. Sequences without an effect on text are omitted. */
-import type { WrittenText } from '../written-text.ts';
 import type { Rendition, Screen } from './screen.ts';
 
 /** State that sequences change. */
 export interface Controlled {
   readonly screen: Screen;
-  readonly written: Pick<WrittenText, 'draw'>;
+  readonly written: { draw(seconds: number, row: number, text: string): void };
   readonly rendition: Rendition;
   /** Restores the charset and the colours; undefined restores the default. */
   restore(rendition: Rendition | undefined): void;

@@ -1,0 +1,16 @@
+/** Schema of the `ProxyGroupPolicy` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxygrouppolicy.yaml`. */
+import { z } from 'zod';
+
+const policySchema = z.object({
+  spec: z
+    .object({ ingress: z.array(z.string()).default([]), egress: z.array(z.string()).default([]) })
+    .prefault({}),
+});
+
+/** Names of the ProxyGroups that each direction may use. */
+export type ProxyGroupPolicySpec = z.infer<typeof policySchema>['spec'];
+
+/** @throws ZodError if a foreign CRD is installed */
+export function parsePolicySpec(object: unknown): ProxyGroupPolicySpec {
+  return policySchema.parse(object).spec;
+}
