@@ -91,6 +91,12 @@ export function createClientHeartbeats(
     const isComplete = partialBytes <= chunkBytes || partialBytes === begunBytes + chunkBytes;
     return isComplete && isBegun(bytes.subarray(bytes.length - partialBytes)) ? partialBytes : 0;
   };
+  const delayable = (bytes: Uint8Array): Pick<ClientInput, 'kind' | 'bytes'> => {
+    // The server did not send the pings of the gateway.
+    const hasOnlyProbes = hasProbe && responses?.length === 0;
+    if (begunBytes > 0 || hasOnlyProbes) return { kind: 'none', bytes: NO_BYTES };
+    return { kind: responses !== undefined && responses.length > 0 ? 'heartbeat' : 'delayable', bytes };
+  };
   return {
     get hasLeft() {
       return hasLeft;
@@ -128,11 +134,7 @@ export function createClientHeartbeats(
         answeredProbe: hasLeft ? Infinity : probes.answered,
         recorded,
       };
-      if (!isDelayable) return { kind: 'urgent', bytes: head, ...common };
-      // The server did not send the pings of the gateway.
-      const hasOnlyProbes = hasProbe && responses?.length === 0;
-      if (begunBytes > 0 || hasOnlyProbes) return { kind: 'none', bytes: NO_BYTES, ...common };
-      return { kind: common.responses.length > 0 ? 'heartbeat' : 'delayable', bytes, ...common };
+      return isDelayable ? { ...delayable(bytes), ...common } : { kind: 'urgent', bytes: head, ...common };
     },
   };
 }

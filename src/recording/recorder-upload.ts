@@ -296,7 +296,7 @@ class Upload implements RecorderUpload {
       preamble: this.#retained.preamble.before(offset),
     };
     move(intent, this.#connection).then(
-      (next) => this.#resume(next, error),
+      (connection) => this.#resume(connection, error),
       (failure: unknown) => this.#giveUp(new Error(`${errorText(error)}; ${errorText(failure)}`)),
     );
   }

@@ -45,7 +45,7 @@ export function createSpdyTap(session: TappedSession, version: ChannelVersion): 
     input: client.input,
     nextProbe: () => probes.next(),
     incompleteReason: () => (client.hasLeft() ? undefined : server.incompleteReason()),
-    hasClientLeft: client.hasLeft,
+    hasClientLeft: () => client.hasLeft(),
   };
 }
 

@@ -50,7 +50,7 @@ export function createWebSocketTap(session: TappedSession, protocol: ChannelProt
     nextProbe: () => probes.next(),
     incompleteReason: (backpressured) =>
       client.hasLeft() ? undefined : server.incompleteReason(backpressured),
-    hasClientLeft: client.hasLeft,
+    hasClientLeft: () => client.hasLeft(),
   };
 }
 

@@ -370,11 +370,7 @@ const FRONT = [
       '.some((value) => value === "never")',
     ],
     ['sessions recorded', 'if (admission.record) return record(', 'if (admission.id === "") return record('],
-    [
-      'events of upgrades',
-      'if (!admission.event) return connectUpstream(',
-      'if (admission.id !== "") return connectUpstream(',
-    ],
+    ['events of upgrades', 'const event = admission.event', 'const event = admission.id === ""'],
     ['number of sessions', 'leave = await deps.counts?.enter(callerName(admission.identity));', ''],
     ['places given back', '      leave?.();\n', ''],
     ['rechecks of sessions', '...(watch === undefined ? {} : { watch }),', ''],

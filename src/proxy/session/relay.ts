@@ -19,7 +19,7 @@ import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import type { Tap } from '../../recording/tap.ts';
 import { DelayedInput, SILENT_MS } from './delayed-input.ts';
-import { Direction } from './relay-direction.ts';
+import { Direction, type DirectionOptions } from './relay-direction.ts';
 
 /** Both ends of a relay and its limits. */
 export interface RelayOptions {
@@ -116,15 +116,12 @@ export function startRelay(options: RelayOptions): Relay {
       : { parse: (chunk) => delayed.parse(chunk), route: () => delayed.route() }),
   });
   const outbound: Direction = new Direction({
+    ...options,
     source: upstream,
     sink: client,
     refuse,
-    ...(tap === undefined ? {} : { parse: (chunk, more) => tap.output(chunk, more), mark: () => tap.mark() }),
+    ...outputOf(tap),
     nextProbe: options.isPaced === true ? tap?.nextProbe : undefined,
-    mayReadAhead: options.mayReadAhead,
-    openBuffer: options.openBuffer,
-    bufferFull: options.bufferFull,
-    lastWords: options.lastWords,
   });
 
   const watch = (side: 'client' | 'upstream', end: Duplex, other: Duplex): void => {
@@ -168,4 +165,8 @@ export function startRelay(options: RelayOptions): Relay {
     },
     stop: () => finish({ kind: 'stopped' }),
   };
+}
+
+function outputOf(tap: RelayOptions['tap']): Pick<DirectionOptions, 'parse' | 'mark'> {
+  return tap === undefined ? {} : { parse: (chunk, more) => tap.output(chunk, more), mark: () => tap.mark() };
 }

@@ -4,6 +4,7 @@ import type { Events, SessionFields } from '../../observe/events.ts';
 import type { LateEvents } from '../../recording/late-end.ts';
 import type { RecorderClient } from '../../recording/recorder-client.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
+import { callerName } from '../../tailnet/identity.ts';
 import type { Admission } from '../gate/gate.ts';
 
 type LateEvent = 'recordingIncomplete' | 'recordingDelivered' | 'recordingDropped' | 'recordingJournaled';
@@ -62,4 +63,28 @@ export function lateEvents(events: Pick<Events, LateEvent>, fields: SessionField
     dropped: (end) => events.recordingDropped({ ...fields, ...end }),
     kept: (end) => events.recordingJournaled({ ...fields, ...end }),
   };
+}
+
+/** Returns the fields that each event about a session contains. Pure. */
+export function sessionFields(admission: Admission): SessionFields {
+  const { info, identity } = admission;
+  const { container } = admission.exec;
+  return {
+    sessionId: admission.id,
+    user: callerName(admission.identity),
+    node: identity.nodeName,
+    kind: admission.requestClass,
+    ...(info.namespace === '' ? {} : { namespace: info.namespace }),
+    ...(info.name === '' ? {} : { pod: info.name }),
+    ...(container === undefined ? {} : { container }),
+    ...(admission.cluster === undefined ? {} : { cluster: admission.cluster.name }),
+  };
+}
+
+/** Aborts the upload as soon as it is open. */
+export function abortWhenOpen(opening: ReturnType<typeof openRecorder>): void {
+  opening.then(
+    ({ upload }) => upload?.abort(),
+    () => {},
+  );
 }

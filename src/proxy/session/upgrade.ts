@@ -18,7 +18,7 @@ import type { RequestClass } from '../../kube/interactive.ts';
 import { cleanResponseHeaders, handshakeForBrowser } from '../../kube/headers.ts';
 import { rawStatusResponse } from '../../kube/status.ts';
 import { responseWarnings } from '../../kube/warning.ts';
-import type { Events, SessionFields } from '../../observe/events.ts';
+import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
@@ -42,7 +42,7 @@ import type { AccountRefusals } from '../gate/account-refusals.ts';
 import type { Admission, Gate, InboundRequest } from '../gate/gate.ts';
 import type { Rechecks } from '../gate/recheck.ts';
 import type { SessionCounts } from './session-counts.ts';
-import { openRecorder, type RecorderDeps } from './upgrade-recorder.ts';
+import { abortWhenOpen, openRecorder, sessionFields, type RecorderDeps } from './upgrade-recorder.ts';
 import { headerLines, withoutHeader } from '../../kube/header-lines.ts';
 import {
   encodeChunks,
@@ -198,26 +198,17 @@ async function open(
     throw new TailcastError('UPGRADE_REFUSED', 'the protocol is neither SPDY/3.1 nor WebSocket');
   }
   checkStream(admission, upgrade.protocol);
-  if (!admission.event) return connectUpstream(attempt, upgrade, admission, Promise.resolve());
-  const event = deps.recordApiRequest({
-    admission,
-    method: request.method ?? '',
-    userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
-    body: new Uint8Array(0),
-    bodyTruncated: false,
-  });
+  const event = admission.event
+    ? deps.recordApiRequest({
+        admission,
+        method: request.method ?? '',
+        userAgent: headerLines(request.rawHeaders, 'user-agent')[0] ?? '',
+        body: new Uint8Array(0),
+        bodyTruncated: false,
+      })
+    : Promise.resolve();
   // Another step may fail before the event is awaited.
   event.catch(() => {});
-  return connectUpstream(attempt, upgrade, admission, event);
-}
-
-/** Sends the request to the API server, after `event` has resolved. */
-async function connectUpstream(
-  attempt: Attempt,
-  upgrade: UpgradeRequest,
-  admission: Admission,
-  event: Promise<void>,
-): Promise<Running | undefined> {
   if (admission.record) return record(attempt, upgrade, admission, event);
   await event;
   return tunnel(attempt, upgrade, admission);
@@ -264,10 +255,7 @@ async function record(
   const opening = openRecorder(deps, admission, sessionFields(admission), attempt.signal);
   const [opened] = await Promise.all([opening, event]).catch((error: unknown) => {
     early.discard();
-    opening.then(
-      ({ upload }) => upload?.abort(),
-      () => {},
-    );
+    abortWhenOpen(opening);
     throw error;
   });
   try {
@@ -280,9 +268,7 @@ async function record(
       subprotocol: { header, offered },
       responseTimeoutMs: limits.responseTimeoutMs,
     };
-    const translation = deps.translateExec?.(admission, dial);
-    const reply = await ask(attempt, admission, translation?.dial ?? dial);
-    const answer = translation !== undefined && reply.kind === 'switched' ? translation.answer(reply) : reply;
+    const answer = await askExec(attempt, admission, dial);
     if (answer.kind === 'refused') {
       opened.upload?.abort();
       return relayRefusal(attempt, admission, answer);
@@ -343,6 +329,14 @@ function beginRecording(
   return { session, tap: createTap(session, protocol, answer.subprotocol), upload, enforce };
 }
 
+/** Sends the request, translated to SPDY if possible. */
+async function askExec(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
+  const translation = attempt.deps.translateExec?.(admission, dial);
+  if (translation === undefined) return ask(attempt, admission, dial);
+  const answer = await ask(attempt, admission, translation.dial);
+  return answer.kind === 'switched' ? translation.answer(answer) : answer;
+}
+
 async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): Promise<UpgradeAnswer> {
   try {
     const answer = await dialUpgrade(dial, attempt.signal);
@@ -358,22 +352,6 @@ async function ask(attempt: Attempt, admission: Admission, dial: UpgradeDial): P
     }
     throw error;
   }
-}
-
-/** Returns the fields that each event about a session contains. Pure. */
-function sessionFields(admission: Admission): SessionFields {
-  const { info, identity } = admission;
-  const { container } = admission.exec;
-  return {
-    sessionId: admission.id,
-    user: callerName(admission.identity),
-    node: identity.nodeName,
-    kind: admission.requestClass,
-    ...(info.namespace === '' ? {} : { namespace: info.namespace }),
-    ...(info.name === '' ? {} : { pod: info.name }),
-    ...(container === undefined ? {} : { container }),
-    ...(admission.cluster === undefined ? {} : { cluster: admission.cluster.name }),
-  };
 }
 
 /** Sends the 101 response to the client and starts the session. */
