@@ -108,6 +108,9 @@ export default defineConfig({
     target: 'es2022',
     assetsInlineLimit: 0,
     // compressing as much as it goes takes most of it, as it should
-    rollupOptions: { checks: { pluginTimings: false } },
+    rollupOptions: {
+      input: ['src/player/index.html', 'src/player/access.html'],
+      checks: { pluginTimings: false },
+    },
   },
 });

@@ -127,6 +127,10 @@ export const RESOURCES: readonly Resource[] = [
   review('authorization.k8s.io', 'v1', 'selfsubjectrulesreviews', 'SelfSubjectRulesReview'),
   review('authorization.k8s.io', 'v1', 'subjectaccessreviews', 'SubjectAccessReview'),
   review('authorization.k8s.io', 'v1', 'localsubjectaccessreviews', 'LocalSubjectAccessReview', true),
+  stored('access.tailcast.dev', 'v1alpha1', 'accessrequests', 'AccessRequest', {
+    namespaced: false,
+    subresources: [STATUS('AccessRequest')],
+  }),
   stored('coordination.k8s.io', 'v1', 'leases', 'Lease'),
   stored('rbac.authorization.k8s.io', 'v1', 'clusterrolebindings', 'ClusterRoleBinding', {
     namespaced: false,

@@ -33,6 +33,9 @@ import { openSettingDirectory } from '../src/compose/setting-directory.ts';
 const GATEWAY_NODE = { nodeId: 'nDEMOgateway', nodeName: 'gateway.demo.ts.net' };
 /** A pod of the embedded cluster (`demo/seed.ts`) that runs a shell. */
 const DEMO_POD = { namespace: 'default', pod: 'shell' };
+/** A second user, who approves access requests. */
+const APPROVER = 'approver@example.com';
+const CLI = 'scripts/tailcast.mjs';
 const DRAIN_MS = 1500;
 const TOKEN_BYTES = 32;
 /** Fields of `demo.json` that identify a running demo. */
@@ -66,11 +69,19 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   stack.defer(() => recorder.close());
   step(`recorder on ${recorder.url}, recordings in ${join(directory, 'recordings')}`);
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
-  const gateway = await openGateway({ config, context, directory, log, upstream, recorder, token });
+  const common = { config, context, directory, log, upstream, recorder, token, isApprover: false };
+  const gateway = await openGateway(common);
   stack.defer(() => gateway.close(DRAIN_MS));
   step(`gateway on https://${gateway.host}:${gateway.port}, everyone is ${config.login ?? ''}`);
   const names = upstream.clusters?.names ?? [];
-  const kubeconfig = await writeClientKubeconfig(directory, gateway, { token, names });
+  const kubeconfig = await writeClientKubeconfig(directory, 'kubeconfig', gateway, { token, names });
+  const approver = randomBytes(TOKEN_BYTES).toString('base64url');
+  const second = await openGateway({ ...common, token: approver, isApprover: true });
+  stack.defer(() => second.close(DRAIN_MS));
+  const approving = await writeClientKubeconfig(directory, 'approver.kubeconfig', second, {
+    token: approver,
+    names: [],
+  });
   const running = {
     recorder: recorder.url,
     store: join(directory, 'recordings'),
@@ -94,6 +105,9 @@ async function runParts(config: DemoConfig, context: CommandContext, stack: Clea
   stdout.write(`kubeconfig: ${kubeconfig}\n`);
   stdout.write(`try: kubectl --kubeconfig ${kubeconfig} exec -it ${pod} -- sh\n`);
   stdout.write(`player: ${recorder.url}/\n`);
+  const approve = `node ${CLI} approve --kubeconfig ${approving} <id>`;
+  const call = `kubectl --kubeconfig ${kubeconfig} --as me --as-group sre get pods`;
+  if (upstream.pod !== undefined) stdout.write(`access: ${call}; then: ${approve}; then the first again\n`);
   await new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }));
   step('stopping');
 }
@@ -193,32 +207,36 @@ function openGateway(parts: {
   readonly upstream: Upstream;
   readonly recorder: RunningRecorder;
   readonly token: string;
+  /** True for the gateway of a second user, who approves access requests. */
+  readonly isApprover: boolean;
 }): Promise<RunningGateway> {
-  const { config, context, directory, log, upstream, recorder, token } = parts;
+  const { config, context, directory, log, upstream, recorder, token, isApprover } = parts;
   const settings = readSettings(GATEWAY_SETTINGS, {
     flags: new Map<string, unknown>([
       ['kubeconfig', upstream.kubeconfig],
       ['context', upstream.context],
       ['clusters', upstream.clusters?.file],
       ['identity', 'static'],
-      ['stateDirectory', join(directory, 'gateway')],
+      ['stateDirectory', join(directory, isApprover ? 'approver' : 'gateway')],
+      // both gateways sign access requests
+      ['lateKeyFile', isApprover ? join(directory, 'gateway', 'late.key') : undefined],
       ['opsListen', 'off'],
       ['accessLog', false],
       // the account belongs to the user of the demo, and usually is an administrator
       ['checkRights', false],
       // the group of `demoIdentity`
-      ['claimableGroups', 'system:masters'],
+      ['claimableGroups', 'system:masters,sre'],
     ]),
     environment: new Map(),
     file: undefined,
   });
   return startGateway({
-    config: { ...settings, listen: config.listen },
+    config: { ...settings, listen: isApprover ? { ...config.listen, port: 0 } : config.listen },
     environment: context.environment,
     log,
     accessSink: context.stderr,
     callerToken: token,
-    identity: demoIdentity(config.login ?? 'demo@example.com', recorder.address),
+    identity: demoIdentity(isApprover ? APPROVER : (config.login ?? 'demo@example.com'), recorder.address),
   });
 }
 
@@ -230,32 +248,37 @@ function demoIdentity(login: string, recorder: { readonly host: string; readonly
     recorderAddrs: [`${recorder.host}:${recorder.port}`],
     enforceRecorder: true,
   };
+  const access = { request: { groups: ['sre'] }, maxDuration: '15m', approvers: { users: [APPROVER] } };
   return {
     kind: 'user',
-    nodeId: 'nDEMOlaptop',
-    nodeName: 'laptop.demo.ts.net',
+    nodeId: login === APPROVER ? 'nDEMOtablet' : 'nDEMOlaptop',
+    nodeName: login === APPROVER ? 'tablet.demo.ts.net' : 'laptop.demo.ts.net',
     addresses: ['127.0.0.1'],
-    userId: 1n,
+    userId: login === APPROVER ? 2n : 1n,
     login,
     displayName: 'Demo user',
-    capabilities: new Map([['tailscale.com/cap/kubernetes', [rule]]]),
+    capabilities: new Map<string, readonly unknown[]>([
+      ['tailscale.com/cap/kubernetes', [rule]],
+      ['tailcast.dev/cap/kubernetes-access', [access]],
+    ]),
   };
 }
 
 async function writeClientKubeconfig(
   directory: string,
+  name: string,
   gateway: RunningGateway,
   { token, names }: { readonly token: string; readonly names: readonly string[] },
 ): Promise<string> {
-  const path = join(directory, 'kubeconfig');
+  const path = join(directory, name);
   const url = `https://${gateway.host}:${gateway.port}`;
   const servers =
     names.length === 0
       ? [['tailcast-demo', url] as const]
-      : names.map((name) => [name, `${url}/clusters/${name}`] as const);
+      : names.map((one) => [one, `${url}/clusters/${one}`] as const);
   const { caPem } = gateway;
-  const entries = servers.map(([name, server]) => ({
-    name,
+  const entries = servers.map(([entry, server]) => ({
+    name: entry,
     server,
     caPem,
     userName: 'tailcast-demo',

@@ -336,8 +336,8 @@ export class AccessRequests implements Elevations {
 const RANK: Readonly<Record<AccessRecord['state'], number>> = {
   granted: 4,
   pending: 3,
-  revoked: 2,
-  denied: 1,
+  denied: 2,
+  revoked: 1,
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

@@ -38,26 +38,41 @@ export async function openContextArchive(
  *   is not a gateway with a portal
  */
 export async function contextAddress(
-  { kubeconfig, context: name }: ContextOptions,
-  { environment, signal }: Pick<CommandContext, 'environment' | 'signal'>,
+  options: ContextOptions,
+  about: Pick<CommandContext, 'environment' | 'signal'>,
 ): Promise<string> {
-  const paths =
-    kubeconfig === undefined ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) : [kubeconfig];
-  const context = readKubeconfigContext(paths, name);
-  const base = portalOf(context);
-  await trustAuthority(context);
-  const archive = openRecorderArchive(base, signal);
+  const { address: base, name } = await contextPortal(options, about);
+  const archive = openRecorderArchive(base, about.signal);
   try {
     for await (const _ of archive.list({ limit: '1' })) break;
   } catch (error) {
     if (!(error instanceof TailcastError) || error.code !== 'RECORDING_UNKNOWN') throw error;
     throw new TailcastError(
       'USAGE',
-      `the server of context ${context.name} (${base}) shows no recordings: it is no gateway, or its portal is off; name a context of a gateway with --context, or a recorder with --recorder`,
+      `the server of context ${name} (${base}) shows no recordings: it is no gateway, or its portal is off; name a context of a gateway with --context, or a recorder with --recorder`,
       { cause: error },
     );
   }
   return base;
+}
+
+/**
+ * Returns the address of the portal in a context's gateway, and the token of the context. Afterwards the process trusts
+ * the CA of the context.
+ *
+ * @throws TailcastError `CONFIG_INVALID` if the kubeconfig is invalid
+ */
+export async function contextPortal(
+  { kubeconfig, context: name }: ContextOptions,
+  { environment }: Pick<CommandContext, 'environment'>,
+): Promise<{ readonly address: string; readonly name: string; readonly token: string | undefined }> {
+  const paths =
+    kubeconfig === undefined ? kubeconfigPaths(environment.get('KUBECONFIG'), homedir()) : [kubeconfig];
+  const context = readKubeconfigContext(paths, name);
+  const base = portalOf(context);
+  await trustAuthority(context);
+  const { token } = context.user.value;
+  return { address: base, name: context.name, token: token === '' ? undefined : token };
 }
 
 function portalOf({ name, cluster }: KubeconfigContext): string {

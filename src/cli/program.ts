@@ -15,6 +15,7 @@ import { formatFailure } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
 import { SHELLS, completionScript, completions } from './completion.ts';
 import { RECORDING_STATES, RESULT_VALUES, TRUST_LEVELS } from '../wire/recorder-api/recording-status.ts';
+import { addAccess, addReport } from './access-commands.ts';
 import { addAlerts } from './alert-commands.ts';
 import { addDoctor } from './doctor-commands.ts';
 import { addIndex, RECORDER_OPTION } from './index-commands.ts';
@@ -88,6 +89,8 @@ export function createProgram(context: CommandContext, outcome: { code: number }
   addTools(command, context, outcome);
   addSearch(program, command, context, outcome);
   addAlerts(program, context, outcome);
+  addAccess(command, context, outcome);
+  addReport(command, context);
   addVerify(command, context, outcome);
   addRetention(command, context);
   addPolicy(command, context);

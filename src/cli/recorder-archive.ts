@@ -287,6 +287,7 @@ async function failureOf(response: Response, base: string): Promise<TailcastErro
   // text of another server, for example the page of a proxy, must not control the terminal
   const detail = message === undefined ? undefined : plain(message);
   if (status === 400) return new TailcastError('USAGE', detail?.replace(/^wrong usage: /, ''));
+  if (cause === 'ACCESS_REQUEST_UNKNOWN') return new TailcastError(cause, detail);
   if (status === 404) return new TailcastError('RECORDING_UNKNOWN', detail);
   const known = codeOf(cause ?? code, status);
   if (known !== undefined) return new TailcastError(known, detail);

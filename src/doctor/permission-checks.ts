@@ -107,6 +107,7 @@ function isHarmless({ verbs, resources }: Rule): boolean {
   if (resources.every((resource) => /^self(subject|node)/.test(resource))) return true;
   // rights on behalf of an impersonated user are not rights of the account itself
   if (verbs.every((verb) => verb.startsWith('impersonate-on:'))) return true;
+  if (resources.every((resource) => /^accessrequests(?:\/status)?$/.test(resource))) return true;
   const impersonates = verbs.every((verb) => verb === 'impersonate' || verb === CONSTRAINED);
   return (
     impersonates && resources.every((resource) => PEOPLE.has(resource) || resource.startsWith('userextras/'))

@@ -1,5 +1,4 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { createRecordSeal } from '../../src/access/record.ts';
 import { TailcastError } from '../../src/errors.ts';
 import { responseWarnings } from '../../src/kube/warning.ts';
 import {
@@ -398,58 +397,3 @@ describe('faults', () => {
     );
   });
 });
-
-describe('forged objects', () => {
-  const other = createRecordSeal(Buffer.alloc(32, 8));
-
-  it('written by hand, signed with another key, copied, or rolled back, do not count', async () => {
-    const gateway = rig.gateway(alice);
-    const id = await approved(gateway);
-    const path = `${COLLECTION}/${id}`;
-    const granted = structuredClone(rig.api.objects.get(path));
-    if (granted === undefined) throw new Error('no object');
-    await gateway.access.decide(id, 'revoked', decider(bob), signal);
-    // rolled back to the signed record before the revocation
-    rig.api.put(path, { ...granted });
-    await vi.waitFor(async () =>
-      expect(await gateway.access.list({ identity: alice, groups: [] }, signal)).toEqual([]),
-    );
-    await pendingId(gateway.ask('GET', PODS, ...as('sre')));
-    // a copy has another uid
-    const fresh = rig.gateway(alice);
-    for (const [name, status] of [
-      ['aaaaaaaaaa', granted['status']],
-      [id, granted['status']],
-      ['bbbbbbbbbb', { state: 'granted', record: '{}', signature: '' }],
-      ['cccccccccc', { state: 'granted' }],
-      [
-        'dddddddddd',
-        { state: 'granted', ...other.seal('uid-d', { ...recordOf(granted), id: 'dddddddddd' }) },
-      ],
-    ] as const) {
-      rig.api.remove(`${COLLECTION}/${name}`);
-      rig.api.put(`${COLLECTION}/${name}`, {
-        ...granted,
-        metadata: { name, uid: `uid-${name.charAt(0)}` },
-        status,
-      });
-    }
-    expect(
-      (await fresh.access.list({ identity: alice, groups: [] }, signal)).map(({ state }) => state),
-    ).toEqual(['pending']);
-  });
-
-  it('of the same login on another node, or of another user with the same login, do not count', async () => {
-    const gateway = rig.gateway(alice);
-    const id = await approved(gateway);
-    gateway.caller = user('alice', [RULE], 'nSTOLEN');
-    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
-    gateway.caller = { ...alice, userId: 99n };
-    expect((await refusalOf(gateway.ask('GET', PODS, ...as('sre')))).code).toBe('ACCESS_REQUEST_REFUSED');
-  });
-});
-
-function recordOf(object: object): Parameters<ReturnType<typeof createRecordSeal>['seal']>[1] {
-  const { status } = object as { status: { record: string } };
-  return JSON.parse(status.record) as ReturnType<typeof recordOf>;
-}

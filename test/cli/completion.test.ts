@@ -20,7 +20,8 @@ const words = (...typed: readonly string[]): readonly string[] =>
 
 describe('completions', () => {
   it('offers the commands that begin with the word', () => {
-    expect(words('re')).toEqual(['recorder', 'retention', ':4']);
+    expect(words('rec')).toEqual(['recorder', ':4']);
+    expect(words('req')).toEqual(['request', 'requests', ':4']);
     expect(words('')).toContain('gateway');
     expect(words('')).not.toContain('__complete');
   });

@@ -46,6 +46,17 @@ const BEHIND_SERVE =
 const RECORDER = '--listen 127.0.0.1:80 --store /var/lib/tailcast/recordings';
 const INSTALL = 'docs/install.md';
 const WATCH = 'docs/watch.md';
+const ACCESS = 'docs/access.md';
+const BY_REAL = (contains: string): Runner => ({
+  path: 'test/real/suites/access.test.ts',
+  contains,
+  why: 'the same access with the API of the gateway, through a tailnet',
+});
+const BY_CLI = (contains: string): Runner => ({
+  path: 'test/e2e/demo-access-requests.test.ts',
+  contains,
+  why: 'the same command with the kubeconfigs of a demo',
+});
 
 const RELEASE: Runner = {
   path: 'test/real/support/release.ts',
@@ -74,6 +85,43 @@ export const LEDGER: readonly Shown[] = [
       contains: 'all: true, certificateAuthority: ca, file',
       why: 'the same function, with a gateway on loopback and a file of the test',
     },
+  },
+  {
+    page: ACCESS,
+    command: 'kubectl apply --server-side -k deploy/access',
+    runner: BY_REAL('access/${file}.yaml'),
+  },
+  {
+    page: ACCESS,
+    command: 'kubectl --as=me --as-group=sre delete pod web-1',
+    runner: BY_REAL("'--as=me', '--as-group=sre'"),
+  },
+  {
+    page: ACCESS,
+    command: "kubectl tailcast request --group sre --reason 'disk of web-1 is full' --for 1h --wait",
+    runner: BY_CLI("'request', '--group', 'sre'"),
+  },
+  { page: ACCESS, command: 'kubectl tailcast requests', runner: BY_CLI("cli('requests'") },
+  { page: ACCESS, command: 'kubectl tailcast approve k7m2p9xq4t', runner: BY_CLI("'approve'") },
+  {
+    page: ACCESS,
+    command: "kubectl tailcast deny k7m2p9xq4t --reason 'not during the freeze'",
+    runner: BY_CLI("'deny'"),
+  },
+  {
+    page: ACCESS,
+    command: "kubectl tailcast revoke k7m2p9xq4t --reason 'incident is over'",
+    runner: BY_CLI("'revoke'"),
+  },
+  {
+    page: ACCESS,
+    command: 'tailcast report --since 30d --context prod',
+    runner: BY_CLI("'report', '--since', '30d'"),
+  },
+  {
+    page: ACCESS,
+    command: 'tailcast report --since 30d --format csv --recorder http://127.0.0.1:8080 > access.csv',
+    runner: BY_CLI("'--format', 'csv'"),
   },
   {
     page: 'docs/operator.md',

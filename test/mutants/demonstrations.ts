@@ -268,13 +268,13 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
       },
       {
         file: 'src/proxy/gate/gate.ts',
-        find: `      const identity = await deps.identities.whois(request.peer, signal);
-      const { impersonation, recording } = standingOf(identity);
+        find: `      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
+      const standing = standingOf(identity);
       // after authentication, so that other clients cannot probe these paths
       if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');`,
         replace: `      if (target.segments[0] === OWN_SEGMENT) throw new TailcastError('NOT_FOUND');
-      const identity = await deps.identities.whois(request.peer, signal);
-      const { impersonation, recording } = standingOf(identity);`,
+      const identity = await deps.identities.whois(request.peer, signal, deps.cluster?.service);
+      const standing = standingOf(identity);`,
         testFile: 'test/proxy/front/server.test.ts',
         test: '',
       },

@@ -6,6 +6,7 @@
  * instance). Taking one of those out changes nothing that could be seen from outside.
  */
 import { inFile, type Mutation } from './mutation.ts';
+import { ACCESS } from './access-mutations.ts';
 import { PORTAL } from './portal-mutations.ts';
 import { REQUESTS } from './request-mutations.ts';
 
@@ -17,7 +18,7 @@ const GATE = inFile(
   ['size of the head', '> MAX_HEAD_BYTES)', '> 1e9)'],
   ['length of header names', 'if (name.length > MAX_HEADER_NAME_BYTES)', 'if (name.length > 1e9)'],
   ['exactly one Host', 'if (hosts.length !== 1)', 'if (hosts.length > 1e9)'],
-  ['foreign pages', 'refuseForeignPages(checkEnvelope(request), pages);', 'checkEnvelope(request);'],
+  ['foreign pages', 'refuseForeignPages(fields, pages);', ''],
   ['our own paths', 'if (target.segments[0] === OWN_SEGMENT)', 'if (target.segments[0] === "")'],
   [
     'portal: foreign pages',
@@ -26,7 +27,7 @@ const GATE = inFile(
   ],
   ['portal: links only to pages', "const isLink = page && request.method === 'GET' &&", 'const isLink ='],
   ['portal: links are read', "request.method === 'GET' && isFollowedLink", 'isFollowedLink'],
-  ['portal: pages of dashboards', '{ ...pages, dashboardOrigins: NO_NAMES }', '{ ...pages }'],
+  ['portal: pages of dashboards', '{ ...rules.pages, dashboardOrigins: NO_NAMES }', '{ ...rules.pages }'],
   ['refusal by policy', "if (action === 'refuse') {", 'if (request.requestClass === undefined) {'],
   [
     'refused ports in the query',
@@ -212,7 +213,11 @@ const IMPERSONATION = [
     ['controls in identity values', 'if (code < 0x20 || code === 0x7f)', 'if (code < 0)'],
     ['Impersonate-User', "headers.push('Impersonate-User', user);", ''],
     ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
-    ['impersonation of others', 'if (impersonates) refuseOtherIdentity(request.rawHeaders, target);', ''],
+    [
+      'impersonation of others',
+      'if (impersonates && request.judged !== true)',
+      'if (impersonates && request.judged === true)',
+    ],
     ['another user', "name === 'impersonate-user' && value === ownUser", "name === 'impersonate-user'"],
     ['some groups', 'group !== EVERY_USER && !named.has(group)', 'false'],
   ),
@@ -431,7 +436,7 @@ const FRONT = [
     ['the last answer counts', 'entry.confirmedAtMs = askedAtMs;', ''],
     ['what ended is left alone', 'if (entries.delete(entry)) entry.end(error);', 'entry.end(error);'],
     ['one question at a time', 'if (entry.busy || ', 'if ('],
-    ['a refusal ends', "error.code !== 'IDENTITY_UNAVAILABLE' && ", "error.code === '' && "],
+    ['a refusal ends', 'if (!isTemporary(error.code)) return finish(entry, error);', ''],
   ),
   ...inFile(
     'src/proxy/session/session-counts.ts',
@@ -606,6 +611,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...REQUESTS,
   ...FRONT,
   ...TAPS,
+  ...ACCESS,
   ...PORTAL,
 ];
 

@@ -4,9 +4,10 @@ import { inFile, type Mutation } from './mutation.ts';
 export const PORTAL: readonly Mutation[] = [
   ...inFile(
     'src/portal/application.ts',
-    ['methods', "if (method !== 'GET' && !(isFile", "if (method === 'never' && !(isFile"],
-    ['HEAD of data', "!(isFile && method === 'HEAD')", "method !== 'HEAD'"],
-    ['bodies', 'if (portal.hasBody) throw', "if (method === 'never') throw"],
+    ['methods', 'if (!isAllowed(inbound.method, routeOptions.config))', "if (inbound.method === 'never')"],
+    ['HEAD of data', "if (method === 'HEAD') return isFile === true;", "if (method === 'HEAD') return true;"],
+    ['POST of data', "(method === 'POST' && isAction === true)", "method === 'POST'"],
+    ['bodies', 'if (portal.hasBody) throw', "if (inbound.method === 'never') throw"],
     [
       'who is calling',
       'await gate.recognise(inbound, isPage, signal)',

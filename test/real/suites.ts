@@ -69,6 +69,13 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
     file: 'suites/lock.test.ts',
     peers: ['kubernetes-1.36', 'kubelet-double', 'kubernetes-1.34'],
   },
+  access: [
+    { file: 'suites/access-cluster.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
+    {
+      file: 'suites/access.test.ts',
+      peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet', 'versitygw'],
+    },
+  ],
   coverage: { file: 'suites/coverage.test.ts', peers: ['kubernetes-1.36', 'kubelet-double'] },
   operator: { file: 'suites/operator.test.ts', peers: ['kubernetes-1.36', 'kubelet-double', 'tailnet'] },
   'operator-workloads': {

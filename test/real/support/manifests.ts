@@ -12,6 +12,7 @@ interface KubernetesObject {
 }
 
 const PLURALS: Readonly<Record<string, string>> = {
+  CustomResourceDefinition: 'customresourcedefinitions',
   ServiceAccount: 'serviceaccounts',
   ClusterRole: 'clusterroles',
   ClusterRoleBinding: 'clusterrolebindings',

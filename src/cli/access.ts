@@ -1,0 +1,123 @@
+/** Access on request through the gateway of a kubeconfig context. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError } from '../errors.ts';
+import { parseDuration } from '../tailnet/access-rules.ts';
+import { contextPortal } from './context-archive.ts';
+import { plain, print, printJson } from './output.ts';
+import { requestApi } from './recorder-archive.ts';
+
+const REQUEST = z.object({
+  id: z.string(),
+  state: z.string(),
+  access: z.string(),
+  requester: z.string(),
+  node: z.string(),
+  reason: z.string(),
+  expiresAt: z.string(),
+  decisions: z.array(z.object({ verdict: z.string(), by: z.string(), reason: z.string() })),
+  isMine: z.boolean(),
+  mayDecide: z.boolean(),
+});
+type Request = z.infer<typeof REQUEST>;
+const LIST = z.object({ requests: z.array(REQUEST) });
+
+type Options = Readonly<Record<string, unknown>>;
+const POLL_MS = 1000;
+
+/** `tailcast request`. @returns the exit code */
+export async function requestAccess(options: Options, context: CommandContext): Promise<number> {
+  const duration = textOf(options['for']);
+  const ms = duration === undefined ? undefined : parseDuration(duration);
+  if (duration !== undefined && ms === undefined)
+    throw new TailcastError('USAGE', `--for ${duration} is not a duration such as 30m or 4h`);
+  const groups = Array.isArray(options['group']) ? options['group'].map(String) : [];
+  const query = new URLSearchParams(groups.map((group) => ['group', group]));
+  for (const [name, value] of [
+    ['user', textOf(options['user'])],
+    ['reason', textOf(options['reason'])],
+    ['cluster', textOf(options['cluster'])],
+    ['writes', options['writes'] === true ? '1' : undefined],
+    ['seconds', ms === undefined ? undefined : String(Math.floor(ms / 1000))],
+  ] as const)
+    if (value !== undefined) query.set(name, value);
+  const call = await openCalls(options, context);
+  const request = REQUEST.parse(await call('POST', `?${query.toString()}`));
+  if (options['wait'] === true && request.state === 'pending') {
+    await print(context.stderr, `request ${plain(request.id)} is pending; waiting for the decision\n`);
+    return report(await wait(call, request.id, context), options, context);
+  }
+  return report(request, options, context);
+}
+
+/** `tailcast requests`. @returns the exit code */
+export async function listAccess(options: Options, context: CommandContext): Promise<number> {
+  const call = await openCalls(options, context);
+  const id = textOf(options['wait']);
+  if (id !== undefined) return report(await wait(call, id, context), options, context);
+  const { requests } = LIST.parse(await call('GET', ''));
+  for (const request of requests)
+    if (options['json'] === true) await printJson(context.stdout, request);
+    else await print(context.stdout, `${lineOf(request)}\n`);
+  if (requests.length === 0 && options['json'] !== true) await print(context.stdout, 'no access requests\n');
+  return 0;
+}
+
+/** `tailcast approve`, `deny` and `revoke`. */
+export async function decideAccess(
+  verdict: 'approve' | 'deny' | 'revoke',
+  id: string,
+  options: Options,
+  context: CommandContext,
+): Promise<void> {
+  const call = await openCalls(options, context);
+  const reason = textOf(options['reason']);
+  const query = reason === undefined ? '' : `?${new URLSearchParams({ reason }).toString()}`;
+  const request = REQUEST.parse(await call('POST', `/${encodeURIComponent(id)}/${verdict}${query}`));
+  await print(context.stdout, `${lineOf(request)}\n`);
+}
+
+type Call = (method: 'GET' | 'POST', path: string) => Promise<unknown>;
+
+async function openCalls(options: Options, context: CommandContext): Promise<Call> {
+  const base = await contextPortal(
+    { kubeconfig: textOf(options['kubeconfig']), context: textOf(options['context']) },
+    context,
+  );
+  return async (method, path) => {
+    const headers = base.token === undefined ? {} : { authorization: `Bearer ${base.token}` };
+    const response = await requestApi(base.address, `access/requests${path}`, {}, context.signal, {
+      method,
+      headers,
+    });
+    return response.json();
+  };
+}
+
+async function wait(call: Call, id: string, { signal }: CommandContext): Promise<Request> {
+  for (;;) {
+    const request = REQUEST.parse(await call('GET', `/${encodeURIComponent(id)}`));
+    if (request.state !== 'pending') return request;
+    await sleep(POLL_MS, undefined, { signal });
+  }
+}
+
+async function report(request: Request, options: Options, { stdout }: CommandContext): Promise<number> {
+  if (options['json'] === true) await printJson(stdout, request);
+  else await print(stdout, `${lineOf(request)}\n`);
+  return request.state === 'granted' || request.state === 'pending' ? 0 : 1;
+}
+
+function lineOf({ id, state, access, requester, reason, expiresAt, decisions }: Request): string {
+  const by = decisions.map(
+    (one) => `${one.verdict} by ${one.by}${one.reason === '' ? '' : ` (${one.reason})`}`,
+  );
+  const until = state === 'granted' || state === 'pending' ? `until ${expiresAt}` : '';
+  const texts = [id, state, access, requester, until, ...by, reason === '' ? '' : `"${reason}"`];
+  return plain(texts.filter((text) => text !== '').join('  '));
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}

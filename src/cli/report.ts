@@ -1,0 +1,218 @@
+/** `tailcast report`: access on request in the signed log of a recorder. */
+import { z } from 'zod';
+import type { CommandContext } from '../config/command-context.ts';
+import { TailcastError } from '../errors.ts';
+import { readTime } from '../search/query.ts';
+import { recorderOrContextAddress } from './open-archive.ts';
+import { plain, print, printJson } from './output.ts';
+import { fetchJson } from './recorder-archive.ts';
+
+const SOURCE = z.object({ node: z.string(), nodeUser: z.string().optional() });
+const STEP = z.object({
+  event: z.object({
+    type: z.literal('tailcast-access-request'),
+    timestamp: z.number(),
+    source: SOURCE,
+    access: z.object({
+      request: z.string(),
+      step: z.string(),
+      requester: z.string(),
+      node: z.string(),
+      groups: z.array(z.string()),
+      user: z.string(),
+      writes: z.boolean(),
+      namespaces: z.array(z.string()),
+      reason: z.string(),
+      expires: z.string(),
+      approvers: z.array(z.string()),
+    }),
+  }),
+  trust: z.string().optional(),
+});
+const USE = z.object({
+  event: z.object({
+    timestamp: z.number(),
+    kubernetes: z.object({ Subresource: z.string() }),
+    access: z.object({ request: z.string() }),
+  }),
+});
+const PAGE = z.object({ events: z.array(z.unknown()), next: z.string().nullish() });
+const SESSIONS: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward']);
+
+/** One access request. */
+interface ReportRow {
+  readonly request: string;
+  readonly requester: string;
+  readonly node: string;
+  readonly access: string;
+  readonly namespaces: string;
+  readonly reason: string;
+  readonly requested: string;
+  readonly result: string;
+  readonly approvers: string;
+  readonly granted: string;
+  readonly ended: string;
+  /** Recorded API requests with this access. */
+  readonly calls: number;
+  /** Sessions among them. */
+  readonly sessions: number;
+  /** True if access was granted and never used. */
+  readonly unused: boolean;
+  /** `verified` if a trusted recorder signed every event of the request. */
+  readonly trust: string;
+}
+
+/** Prints the report. @throws TailcastError `USAGE`, `RECORDER_UNREACHABLE` */
+export async function printReport(
+  options: Readonly<Record<string, unknown>>,
+  context: CommandContext,
+): Promise<void> {
+  const base = await recorderOrContextAddress(options, context);
+  const nowMs = Date.now();
+  const sinceMs = readTime(String(options['since']), nowMs);
+  if (sinceMs === undefined)
+    throw new TailcastError('USAGE', '--since takes a date (2026-01-31) or an age (12h, 30d)');
+  const from = new Date(sinceMs).toISOString();
+  const events = (query: Readonly<Record<string, string>>): AsyncGenerator<unknown> =>
+    readEvents(base, { ...query, from }, context.signal);
+  const steps: z.infer<typeof STEP>[] = [];
+  for await (const event of events({ type: 'tailcast-access-request' })) {
+    const parsed = STEP.safeParse(event);
+    if (parsed.success) steps.push(parsed.data);
+  }
+  const uses = await countUses(events({ type: 'kubernetes-api-request', text: '"access":{"request":' }));
+  const rows = [...Map.groupBy(steps, ({ event }) => event.access.request)]
+    .map(([id, ofRequest]) => rowOf(id, ofRequest, uses.get(id), nowMs))
+    .toSorted((left, right) => (left.requested < right.requested ? -1 : 1));
+  const format = String(options['format']);
+  if (format === 'json') return printJson(context.stdout, { since: from, requests: rows });
+  await print(context.stdout, format === 'csv' ? toCsv(rows) : toMarkdown(rows, from));
+}
+
+interface Use {
+  calls: number;
+  sessions: number;
+}
+
+/** Counts API requests and sessions by access request. */
+async function countUses(events: AsyncIterable<unknown>): Promise<ReadonlyMap<string, Use>> {
+  const uses = new Map<string, Use>();
+  for await (const event of events) {
+    const { data } = USE.safeParse(event);
+    if (data === undefined) continue;
+    const { access, kubernetes } = data.event;
+    const use = uses.get(access.request) ?? { calls: 0, sessions: 0 };
+    use.calls += 1;
+    if (SESSIONS.has(kubernetes.Subresource)) use.sessions += 1;
+    uses.set(access.request, use);
+  }
+  return uses;
+}
+
+async function* readEvents(
+  base: string,
+  query: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): AsyncGenerator<unknown> {
+  let cursor: string | undefined;
+  do {
+    const ask = { ...query, limit: '500', ...(cursor === undefined ? {} : { cursor }) };
+    const page = await fetchJson(base, 'events', ask, signal, PAGE);
+    yield* page.events;
+    cursor = page.next ?? undefined;
+  } while (cursor !== undefined);
+}
+
+function rowOf(
+  request: string,
+  steps: readonly z.infer<typeof STEP>[],
+  use: Use | undefined,
+  nowMs: number,
+): ReportRow {
+  const sorted = steps.toSorted((left, right) => left.event.timestamp - right.event.timestamp);
+  const timeOf = (...names: readonly string[]): string => {
+    const step = sorted.find(({ event }) => names.includes(event.access.step));
+    return step === undefined ? '' : new Date(step.event.timestamp * 1000).toISOString();
+  };
+  const access = sorted.at(-1)?.event.access;
+  if (access === undefined) throw new TailcastError('INTERNAL', 'a request without a step');
+  const granted = timeOf('granted');
+  const [denied, revoked] = [timeOf('denied'), timeOf('revoked')];
+  const isOver = Date.parse(access.expires) <= nowMs;
+  const [result = ''] = [
+    ...(revoked === '' ? [] : ['revoked']),
+    ...(denied === '' ? [] : ['denied']),
+    ...(isOver ? ['expired'] : []),
+    granted === '' ? 'pending' : 'granted',
+  ];
+  const { calls = 0, sessions = 0 } = use ?? {};
+  const named = [
+    ...access.groups.map((group) => `group ${group}`),
+    ...(access.user === '' ? [] : [`user ${access.user}`]),
+  ];
+  return {
+    request,
+    requester: access.requester,
+    node: access.node,
+    access: access.writes ? 'writes' : named.join(', '),
+    namespaces: access.namespaces.join(' '),
+    reason: access.reason,
+    requested: timeOf('requested', 'granted'),
+    result,
+    approvers: access.approvers.join(' '),
+    granted,
+    ended: revoked !== '' ? revoked : granted !== '' && isOver ? access.expires : '',
+    calls,
+    sessions,
+    unused: granted !== '' && calls === 0,
+    trust: sorted.every(({ trust }) => trust === 'verified') ? 'verified' : 'unverified',
+  };
+}
+
+const COLUMNS = [
+  'request',
+  'requester',
+  'node',
+  'access',
+  'namespaces',
+  'reason',
+  'requested',
+  'result',
+  'approvers',
+  'granted',
+  'ended',
+  'calls',
+  'sessions',
+  'unused',
+  'trust',
+] as const satisfies readonly (keyof ReportRow)[];
+
+/** Spreadsheets run a cell that begins with one of these characters. */
+const FORMULA = /^[=+\-@\t\r]/;
+
+function toCsv(rows: readonly ReportRow[]): string {
+  const cell = (value: string | number | boolean): string => {
+    const text = plain(String(value));
+    return `"${(FORMULA.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+  };
+  const lines = rows.map((row) => COLUMNS.map((name) => cell(row[name])).join(','));
+  return `${[COLUMNS.join(','), ...lines].join('\r\n')}\r\n`;
+}
+
+function toMarkdown(rows: readonly ReportRow[], from: string): string {
+  const shown = COLUMNS.filter((name) => name !== 'node' && name !== 'namespaces');
+  const cell = (value: string | number | boolean): string =>
+    plain(String(value)).replaceAll(/[\\|`*_<>[\]]/g, String.raw`\$&`);
+  const unused = rows.filter((row) => row.unused).length;
+  const granted = rows.filter((row) => row.granted !== '').length;
+  return [
+    '# Access on request',
+    '',
+    `Since ${from}: ${rows.length} requests, ${granted} granted, ${unused} granted and not used.`,
+    '',
+    `| ${shown.join(' | ')} |`,
+    `|${shown.map(() => '---').join('|')}|`,
+    ...rows.map((row) => `| ${shown.map((name) => cell(row[name])).join(' | ')} |`),
+    '',
+  ].join('\n');
+}

@@ -1,0 +1,140 @@
+/**
+ * The page of access requests: requests to decide, granted access, and the viewer's own requests. A decision takes two
+ * clicks, or the same key twice.
+ */
+import { useEffect, useRef, useState } from 'preact/hooks';
+
+export type CallGateway = (path: string, method: 'GET' | 'POST') => Promise<Response>;
+
+/** A request in the API of the gateway (`src/access/view.ts`). */
+interface AccessRequest {
+  readonly id: string;
+  readonly state: string;
+  readonly access: string;
+  readonly requester: string;
+  readonly node: string;
+  readonly cluster?: string;
+  readonly namespaces: readonly string[];
+  readonly reason: string;
+  readonly expiresAt: string;
+  readonly approvalsNeeded: number;
+  readonly decisions: readonly { readonly verdict: string; readonly by: string; readonly reason: string }[];
+  readonly isMine: boolean;
+  readonly mayDecide: boolean;
+  readonly mayRevoke: boolean;
+}
+
+const PATH = 'api/v1/access/requests';
+const REFRESH_MS = 3000;
+const KEYS: Readonly<Record<string, string>> = { a: 'approve', d: 'deny', r: 'revoke' };
+
+/** The page. */
+export function AccessPage({ ask }: { readonly ask: CallGateway }) {
+  const [requests, setRequests] = useState<readonly AccessRequest[]>();
+  const [problem, setProblem] = useState<string>();
+  const load = async (): Promise<void> => {
+    try {
+      const { requests: found } = await read<{ requests: readonly AccessRequest[] }>(ask(PATH, 'GET'));
+      setRequests(found);
+      setProblem(undefined);
+    } catch (error) {
+      setProblem(String(error instanceof Error ? error.message : error));
+    }
+  };
+  useEffect(() => {
+    void load();
+    const timer = setInterval(() => void load(), REFRESH_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const decide = async (id: string, verdict: string): Promise<void> => {
+    try {
+      await read(ask(`${PATH}/${id}/${verdict}`, 'POST'));
+      await load();
+    } catch (error) {
+      setProblem(String(error instanceof Error ? error.message : error));
+    }
+  };
+  const all = requests ?? [];
+  const sections: readonly (readonly [string, readonly AccessRequest[]])[] = [
+    ['To decide', all.filter(({ mayDecide }) => mayDecide)],
+    ['Granted now', all.filter(({ state }) => state === 'granted')],
+    ['My requests', all.filter(({ isMine, state }) => isMine && state !== 'granted')],
+  ];
+  return (
+    <main>
+      <h1>Access requests</h1>
+      <p>
+        <a href="./">Recordings</a>
+      </p>
+      {problem === undefined ? null : (
+        <p class="notice" role="alert">
+          {problem}
+        </p>
+      )}
+      {requests === undefined && problem === undefined ? <p class="notice">Loading…</p> : null}
+      {sections.map(([title, list]) => (
+        <section key={title} aria-label={title}>
+          <h2>{title}</h2>
+          {list.length === 0 ? <p>None.</p> : null}
+          <ul>
+            {list.map((request) => (
+              <RequestRow key={request.id} request={request} decide={decide} />
+            ))}
+          </ul>
+        </section>
+      ))}
+    </main>
+  );
+}
+
+function RequestRow({
+  request,
+  decide,
+}: {
+  readonly request: AccessRequest;
+  readonly decide: (id: string, verdict: string) => Promise<void>;
+}) {
+  const [armed, setArmed] = useState<string>();
+  const row = useRef<HTMLLIElement>(null);
+  const { id, state, access, requester, node, cluster, namespaces, reason, expiresAt, decisions } = request;
+  useEffect(() => {
+    if (location.hash === `#${id}`) row.current?.focus();
+  }, [id]);
+  const verdicts = [
+    ...(request.mayDecide ? ['approve', 'deny'] : []),
+    ...(request.mayRevoke ? ['revoke'] : []),
+  ];
+  const press = (verdict: string): void => {
+    setArmed(armed === verdict ? undefined : verdict);
+    if (armed === verdict) void decide(id, verdict);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const verdict = KEYS[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    if (verdict !== undefined && verdicts.includes(verdict)) press(verdict);
+  };
+  const where = [cluster, ...namespaces].filter((name) => name !== undefined).join(', ');
+  return (
+    <li ref={row} tabIndex={0} onKeyDown={onKeyDown} data-id={id}>
+      <strong>{access}</strong> for {requester} ({node}){where === '' ? '' : ` in ${where}`}: {state}
+      {state === 'granted' || state === 'pending' ? `, until ${new Date(expiresAt).toLocaleString()}` : ''}
+      {reason === '' ? '' : `. Reason: ${reason}`}
+      {decisions.map(({ verdict, by, reason: why }) => (
+        <span key={`${verdict} ${by}`}>{`. ${verdict} by ${by}${why === '' ? '' : `: ${why}`}`}</span>
+      ))}{' '}
+      <code>{id}</code>{' '}
+      {verdicts.map((verdict) => (
+        <button key={verdict} type="button" onClick={() => press(verdict)} aria-pressed={armed === verdict}>
+          {armed === verdict ? `Confirm: ${verdict}` : `${verdict} (${verdict.charAt(0)})`}
+        </button>
+      ))}
+    </li>
+  );
+}
+
+async function read<T>(asked: Promise<Response>): Promise<T> {
+  const response = await asked;
+  const body = (await response.json()) as T & { readonly message?: string };
+  if (response.ok) return body;
+  throw new Error(body.message ?? `the gateway returned ${response.status}`);
+}

@@ -1,0 +1,148 @@
+/** Attack corpus J: access on request. An attacker writes, copies, replays or rolls back objects and approvals. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createRecordSeal, type AccessRecord } from '../../src/access/record.ts';
+import {
+  as,
+  COLLECTION,
+  decider,
+  KEY,
+  pendingId,
+  refusalOf,
+  RULE,
+  signal,
+  startRig,
+  user,
+  type Rig,
+} from '../access/rig.ts';
+
+const PODS = '/api/v1/namespaces/default/pods';
+const alice = user('alice', [RULE]);
+const bob = user('bob');
+const viewer = { identity: alice, groups: [] };
+
+let rig: Rig;
+beforeEach(async () => {
+  rig = await startRig();
+});
+afterEach(() => rig[Symbol.asyncDispose]());
+
+type Stored = NonNullable<ReturnType<Rig['api']['objects']['get']>>;
+
+/** An object of granted access, as a gateway wrote it. */
+async function granted(): Promise<{ readonly id: string; readonly object: Stored }> {
+  const gateway = rig.gateway(alice);
+  const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+  await gateway.access.decide(id, 'approved', decider(bob), signal);
+  const object = structuredClone(rig.api.objects.get(`${COLLECTION}/${id}`));
+  if (object === undefined) throw new Error('the gateway wrote no object');
+  return { id, object };
+}
+
+function recordIn({ status }: Stored): AccessRecord {
+  return JSON.parse((status as { record: string }).record) as AccessRecord;
+}
+
+const own = createRecordSeal(KEY);
+const foreign = createRecordSeal(Buffer.alloc(32, 8));
+
+const FORGED: readonly (readonly [string, (object: Stored, uid: string) => unknown])[] = [
+  ['J1 a state without a record', () => ({ state: 'granted' })],
+  ['J1 a record without a signature', ({ status }) => ({ ...(status as object), signature: undefined })],
+  ['J1 an empty signature', ({ status }) => ({ ...(status as object), signature: '' })],
+  ['J2 a signature of another key', (object, uid) => foreign.seal(uid, recordIn(object))],
+  [
+    'J2 a changed record with the old signature',
+    ({ status }) => ({
+      ...(status as object),
+      record: (status as { record: string }).record.replace('"sre"', '"admins"'),
+    }),
+  ],
+  ['J3 a copy, as from another cluster: it has another uid', ({ status }) => status],
+  [
+    'J3 a signed record for another name',
+    (object, uid) => own.seal(uid, { ...recordIn(object), id: 'zzzzzzzzzz' }),
+  ],
+  [
+    'J4 a signed text that is no record',
+    (object, uid) => own.seal(uid, { ...recordIn(object), approved: true } as AccessRecord),
+  ],
+];
+
+describe('objects', () => {
+  it.each(FORGED)('%s', async (_what, statusOf) => {
+    const { id, object } = await granted();
+    const path = `${COLLECTION}/${id}`;
+    rig.api.remove(path);
+    rig.api.put(path, {
+      ...object,
+      metadata: { name: id, uid: 'forged' },
+      status: statusOf(object, 'forged'),
+    });
+    const gateway = rig.gateway(alice);
+    expect(await gateway.access.list(viewer, signal)).toEqual([]);
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+    expect((await refusalOf(gateway.access.decide(id, 'approved', decider(bob), signal))).code).toBe(
+      'ACCESS_REQUEST_UNKNOWN',
+    );
+  });
+
+  it('J5 a signed record from before a revocation', async () => {
+    const { id, object } = await granted();
+    const gateway = rig.gateway(alice);
+    await gateway.access.decide(id, 'revoked', decider(bob), signal);
+    rig.api.put(`${COLLECTION}/${id}`, { ...object });
+    await vi.waitFor(async () => expect(await gateway.access.list(viewer, signal)).toEqual([]));
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+  });
+});
+
+describe('identities', () => {
+  it.each([
+    ['J6 the same login at another node', user('alice', [RULE], 'nSTOLEN')],
+    ['J6 the same login with another user id', { ...alice, userId: 99n }],
+    ['J6 another login at the same node', user('mallory', [RULE], alice.nodeId)],
+  ])('%s', async (_what, identity) => {
+    const { id } = await granted();
+    const gateway = rig.gateway(identity);
+    const error = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+    expect(['ACCESS_REQUEST_PENDING', 'ACCESS_REQUEST_REFUSED']).toContain(error.code);
+    expect(error.message).not.toContain(`${id} needs`);
+  });
+
+  it('J7 an approval for another cluster', async () => {
+    const { id } = await granted();
+    const gateway = rig.gateway(alice);
+    const petition = { identity: alice, own: { user: alice.login, groups: [], extra: [] }, rules: [] };
+    const rules = [{ groups: ['sre'], users: [], writes: false, clusters: [], namespaces: [], windows: [] }];
+    const asked = gateway.access.elevate(
+      {
+        ...petition,
+        rules: rules.map((rule) => ({
+          ...rule,
+          maxDurationMs: 1000,
+          requireReason: false,
+          enforceRecorder: false,
+          approvers: { users: ['bob@example.com'], groups: [], tags: [], count: 1 },
+        })),
+        recording: { mode: 'off' },
+        cluster: 'staging',
+        ask: { groups: ['sre'], user: undefined, writes: false },
+        groups: ['sre'],
+        info: { isResourceRequest: true, namespace: 'default' },
+        host: 'gateway.ts.net',
+      },
+      signal,
+    );
+    expect(await pendingId(asked)).not.toBe(id);
+  });
+
+  it('J8 a decision that is repeated after the request has ended', async () => {
+    const { id } = await granted();
+    const gateway = rig.gateway(alice);
+    rig.now += 3_600_000;
+    for (const verdict of ['approved', 'denied', 'revoked'] as const)
+      expect((await refusalOf(gateway.access.decide(id, verdict, decider(bob), signal))).message).toContain(
+        'is expired already',
+      );
+  });
+});

@@ -1,0 +1,62 @@
+/** The checks of access on request. */
+import { inFile, type Mutation } from './mutation.ts';
+
+export const ACCESS: readonly Mutation[] = [
+  ...inFile(
+    'src/access/record.ts',
+    [
+      'signature',
+      'if (given.length !== expected.length || !timingSafeEqual(given, expected)) return undefined;',
+      '',
+    ],
+    ['uid in the signature', '`${uid.length}\\n${uid}\\n${text}`', 'text'],
+    ['name of the object', 'parsed.success && parsed.data.id === name', 'parsed.success'],
+    ['requester: node', 'requester.nodeId === nodeId &&', ''],
+    ['requester: user id', 'requester.userId === userId &&', ''],
+    ['requester: name', '&&\n    requester.name === name', ''],
+    ['same person: node', 'left.nodeId === right.nodeId ||', ''],
+    ['same person: login', '|| left.name.toLowerCase() === right.name.toLowerCase()', ''],
+    ['same person: user id', "return left.userId !== '' && left.userId === right.userId;", 'return false;'],
+  ),
+  ...inFile(
+    'src/access/rules.ts',
+    ['deciders: not oneself', 'if (mayBeSamePerson(requester, decider.by)) return false;', ''],
+    [
+      'approvals of one person',
+      'if (!valid.some(({ by }) => mayBeSamePerson(by, decision.by))) valid.push(decision);',
+      'valid.push(decision);',
+    ],
+    ['number of approvals', '>= approvers.count', '>= 1'],
+    ['namespaces', 'namespaces.length === 0 || (', 'namespaces.length !== -1 || ('],
+    ['windows', 'windows.length === 0 ||', 'windows.length !== -1 ||'],
+  ),
+  ...inFile(
+    'src/access/request-store.ts',
+    ['rollback', 'if (record.revision >= newest) return record;', 'if (newest >= 0) return record;'],
+    ['version of a write', 'metadata: { resourceVersion: version }', 'metadata: {}'],
+    ['confirmation by the API server', '< FRESH_MS) return;', '< 1e12) return;'],
+    ['sessions of revoked access', "if (record.state !== 'granted') this.#endAll(id, record);", ''],
+  ),
+  ...inFile(
+    'src/access/requests.ts',
+    ['own decisions', "if (isOwn && verdict !== 'revoked')", 'if (isOwn && verdict === undefined)'],
+    ['open requests', 'if (!isOpen)', 'if (verdict === undefined)'],
+    ['clock skew', 'record.createdMs > now + SKEW_MS', 'record.createdMs > Infinity'],
+    ['pending requests of a node', '>= MAX_PENDING_PER_NODE)', '>= 1e9)'],
+    ['required reason', "if (rule.requireReason && reason === '')", "if (reason === 'never')"],
+    ['maximum duration', 'if (durationMs > rule.maxDurationMs)', 'if (durationMs > Infinity)'],
+    [
+      'evidence of approvals',
+      "if (verdict === 'approved' && !isRecorded)",
+      "if (verdict === 'revoked' && !isRecorded)",
+    ],
+  ),
+  ...inFile(
+    'src/proxy/gate/elevation.ts',
+    ['rules', 'if (!rules.some((rule) => covers(rule, ask))) return OWN;', ''],
+    ['writes', 'isRead(info, requestClass) || !rules.some((rule) => rule.writes)', 'true'],
+    ['reads by class', 'if (!READ_CLASSES.has(requestClass)) return false;', ''],
+    ['every group', 'groups.every((group) => rule.groups', 'groups.some((group) => rule.groups'],
+    ['unknown headers', 'checkImpersonation(name);', ''],
+  ),
+];

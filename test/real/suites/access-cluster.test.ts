@@ -1,0 +1,226 @@
+/**
+ * Access on request in front of a real API server with the manifests of `deploy/access`, and a plain kubectl. Two
+ * gateways with one identity each share the requests: alice works at the first, bob decides at the second.
+ */
+import { once } from 'node:events';
+import { request } from 'node:https';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startGateway, type RunningGateway } from '../../../src/compose/gateway.ts';
+import { GATEWAY_SETTINGS } from '../../../src/config/gateway.ts';
+import { readSettings } from '../../../src/config/settings.ts';
+import { createSilentLogger } from '../../../src/observe/logger.ts';
+import { createPod } from '../cases/case.ts';
+import { findKubectls, runKubectl, startKubectl } from '../rig/kubectl.ts';
+import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
+import { type Rig, createRig } from '../rig/rig.ts';
+import { accountToken, applyManifest } from '../support/manifests.ts';
+import { identityOf, startTestRecorder, type TestRecorder } from '../support/product.ts';
+
+const PATH = '/-/recordings/api/v1/access/requests';
+const SRE = ['--as=me', '--as-group=sre'] as const;
+const LIST = ['get', 'configmaps', ...SRE] as const;
+
+let rig: Rig;
+let cluster: Kubernetes;
+let recorder: TestRecorder;
+let alice: RunningGateway;
+let bob: RunningGateway;
+const kubectls = await findKubectls();
+
+async function gatewayOf(login: string, token: string): Promise<RunningGateway> {
+  const name = login.split('@')[0] ?? '';
+  const kubernetes = { impersonate: { groups: ['readers'] }, recorderAddrs: [recorder.address] };
+  const access = {
+    request: { groups: ['sre'] },
+    maxDuration: '1h',
+    approvers: { users: ['bob@example.com', 'alice@example.com'] },
+    enforceRecorder: true,
+  };
+  const gateway = await startGateway({
+    config: readSettings(GATEWAY_SETTINGS, {
+      flags: new Map<string, unknown>([
+        ['kubeconfig', cluster.kubeconfig(`access-${name}`, { token })],
+        ['identity', 'static'],
+        ['listen', '127.0.0.1:0'],
+        ['stateDirectory', join(rig.folder, name)],
+        ['lateKeyFile', join(rig.folder, 'late.key')],
+        ['opsListen', 'off'],
+        ['accessLog', false],
+        ['checkRights', false],
+      ]),
+      environment: new Map(),
+      file: undefined,
+    }),
+    environment: new Map(),
+    log: createSilentLogger(),
+    accessSink: process.stderr,
+    identity: {
+      ...identityOf({ login }, undefined),
+      ...(name === 'bob' ? { userId: 2n } : {}),
+      capabilities: new Map<string, readonly unknown[]>([
+        ['tailscale.com/cap/kubernetes', [kubernetes]],
+        ['tailcast.dev/cap/kubernetes-access', [access]],
+      ]),
+    },
+  });
+  rig.onStop(() => gateway.close(500));
+  return gateway;
+}
+
+beforeAll(async () => {
+  rig = createRig();
+  cluster = await startKubernetes(rig, { node: { webSockets: true } });
+  await applyManifest(cluster, 'rbac/gateway.yaml');
+  for (const file of ['accessrequest', 'policy', 'rbac']) await applyManifest(cluster, `access/${file}.yaml`);
+  const base = '/apis/rbac.authorization.k8s.io/v1';
+  for (const [name, verbs] of [
+    ['sre', ['*']],
+    ['readers', ['get', 'list', 'watch']],
+  ] as const) {
+    await cluster.api('POST', `${base}/clusterroles`, {
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind: 'ClusterRole',
+      metadata: { name },
+      rules: [{ apiGroups: [''], resources: ['pods', 'pods/exec', 'configmaps'], verbs }],
+    });
+    await cluster.api('POST', `${base}/clusterrolebindings`, {
+      apiVersion: 'rbac.authorization.k8s.io/v1',
+      kind: 'ClusterRoleBinding',
+      metadata: { name },
+      roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name },
+      subjects: [{ kind: 'Group', name, apiGroup: 'rbac.authorization.k8s.io' }],
+    });
+  }
+  recorder = await startTestRecorder(join(rig.folder, 'recorder'), 'gateway.example.ts.net');
+  rig.onStop(() => recorder.close());
+  const token = await accountToken(cluster);
+  alice = await gatewayOf('alice@example.com', token);
+  bob = await gatewayOf('bob@example.com', token);
+  await createPod(cluster, 'shell', { command: ['sleep', 'infinity'] });
+});
+
+afterAll(() => rig?.stop());
+
+/** Calls the API of a gateway, as the page and the commands do. */
+async function api(gateway: RunningGateway, method: 'GET' | 'POST', path = ''): Promise<unknown> {
+  const options = {
+    method,
+    host: '127.0.0.1',
+    port: gateway.port,
+    path: `${PATH}${path}`,
+    ca: gateway.caPem,
+  };
+  const sent = request(options);
+  sent.end();
+  const [response] = (await once(sent, 'response')) as [AsyncIterable<Buffer> & { statusCode: number }];
+  const body: unknown = JSON.parse(await text(response));
+  if (response.statusCode >= 400) throw new Error((body as { message: string }).message);
+  return body;
+}
+
+const kubeconfig = (): string =>
+  cluster.kubeconfig('through-alice', {
+    server: `https://127.0.0.1:${alice.port}`,
+    ca: alice.caPem ?? '',
+    token: 'unused',
+  });
+
+async function kubectl(...args: readonly string[]): Promise<{ code: number; out: string; err: string }> {
+  const run = { kubeconfig: kubeconfig() };
+  const { code, stdout, stderr } = await runKubectl(kubectls.at(-1)!, args, run);
+  return { code, out: stdout.toString(), err: stderr.toString() };
+}
+
+async function pending(): Promise<string> {
+  const { code, err } = await kubectl(...LIST);
+  const [, id = ''] = /request ([a-z0-9]{10}) needs 1 more approval/.exec(err) ?? [];
+  expect([code, id === '' ? err : '']).toEqual([1, '']);
+  return id;
+}
+
+/** Runs a session that prints a line and stays open; resolves with its output after its end. */
+async function session(): Promise<Promise<string>[]> {
+  const args = ['exec', 'shell', ...SRE, '--', 'sh', '-c', 'echo ready; sleep 600'];
+  const process = startKubectl(kubectls.at(-1)!, args, { kubeconfig: kubeconfig() });
+  let output = '';
+  const ready = Promise.withResolvers<void>();
+  for (const stream of [process.stdout, process.stderr])
+    stream?.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+      if (output.includes('ready')) ready.resolve();
+    });
+  const ended = once(process, 'close').then(([code]) => `exit ${String(code)}: ${output}`);
+  await Promise.race([ready.promise, ended.then((all) => Promise.reject(new Error(all)))]);
+  return [ended];
+}
+
+describe('access on request at a real API server', () => {
+  it('waits for another user, and the audit log names request, requester and approver', async () => {
+    const id = await pending();
+    await expect(api(alice, 'POST', `/${id}/approve`)).rejects.toThrow('cannot decide about the own request');
+    expect(await api(bob, 'POST', `/${id}/approve?reason=ok`)).toMatchObject({ state: 'granted' });
+    const used = await rig.until('the access', async () => {
+      const result = await kubectl(...LIST);
+      return result.code === 0 ? result : undefined;
+    });
+    expect(used.err).toContain('Warning: access to group sre until');
+    await expect
+      .poll(() =>
+        cluster.audit().findLast(({ impersonatedUser }) => impersonatedUser?.groups?.includes('sre')),
+      )
+      .toMatchObject({
+        user: { username: 'system:serviceaccount:tailcast:tailcast-gateway' },
+        impersonatedUser: {
+          username: 'alice@example.com',
+          extra: {
+            'tailcast.dev/access-request': [id],
+            'tailcast.dev/requester': ['alice@example.com'],
+            'tailcast.dev/approver': ['bob@example.com'],
+          },
+        },
+      });
+  });
+
+  it('ends a session by revocation at another gateway, with its reason', async () => {
+    const { requests } = (await api(bob, 'GET')) as { requests: { id: string; state: string }[] };
+    const id = requests.find(({ state }) => state === 'granted')?.id ?? '';
+    const [ended] = await session();
+    await api(bob, 'POST', `/${id}/revoke?reason=incident+is+over`);
+    expect(await ended).toContain(`access request ${id} was revoked by bob@example.com: incident is over`);
+  });
+
+  it('expires during a session', async () => {
+    const { id } = (await api(alice, 'POST', '?group=sre&reason=drill&seconds=20')) as { id: string };
+    await api(bob, 'POST', `/${id}/approve`);
+    await rig.until('the access', async () => ((await kubectl(...LIST)).code === 0 ? true : undefined));
+    const [ended] = await session();
+    expect(await ended).toContain(`access request ${id} has expired`);
+  });
+
+  it('can be denied', async () => {
+    const id = await pending();
+    expect(await api(bob, 'POST', `/${id}/deny?reason=freeze`)).toMatchObject({ state: 'denied' });
+    await rig.until('the denial', async () =>
+      (await kubectl(...LIST)).err.includes('was denied by bob@example.com: freeze') ? true : undefined,
+    );
+  });
+
+  it('refuses objects that other accounts write, and lists requests for people', async () => {
+    const admin = { kubeconfig: cluster.kubeconfig('access-admin', { token: cluster.tokens.admin }) };
+    const removed = await runKubectl(kubectls.at(-1)!, ['delete', 'accessrequests', '--all'], admin);
+    expect(removed.stderr.toString()).toContain('only a gateway of tailcast writes access requests');
+    const listed = await runKubectl(kubectls.at(-1)!, ['get', 'accessrequests'], admin);
+    expect(listed.stdout.toString()).toMatch(/alice@example\.com +group sre +denied/);
+  });
+
+  it('leaves its steps in the log of the recorder', async () => {
+    const url = `${recorder.url}/api/v1/events?type=tailcast-access-request&limit=100`;
+    const { events } = (await (await fetch(url)).json()) as {
+      events: { event: { access: { step: string } } }[];
+    };
+    const steps = new Set(events.map(({ event }) => event.access.step));
+    expect([...steps].toSorted()).toEqual(['approved', 'denied', 'granted', 'requested', 'revoked']);
+  });
+});
