@@ -28,7 +28,11 @@ const EVENTS = [
     'src/recording/kept-fields.ts',
     ['commands of probes', '  ...PROBES,\n', ''],
     ['commands of hooks', 'postStart: HANDLER,', ''],
-    ['headers of probes', "httpGet: fields(all('path', 'port', 'host', 'scheme'))", "...all('httpGet')"],
+    [
+      'headers of probes',
+      "httpGet: fields({ path: 'path', ...all('port', 'host', 'scheme') })",
+      "...all('httpGet')",
+    ],
   ),
 ];
 
