@@ -394,7 +394,7 @@ describe('architecture', () => {
     );
     expect(writes).toEqual(['cli/output.ts']);
     const raw = files.filter((file) => file.startsWith('cli/') && /\bprintRaw\(/.test(read(file)));
-    expect(raw).toEqual(['cli/export.ts', 'cli/output.ts', 'cli/play-keys.ts', 'cli/play.ts']);
+    expect(raw).toEqual(['cli/clip.ts', 'cli/export.ts', 'cli/output.ts', 'cli/play-keys.ts', 'cli/play.ts']);
   });
 
   it('gives clocks as arguments', () => {

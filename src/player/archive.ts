@@ -7,10 +7,9 @@ import { decodeRecording, type ListedRecording } from '../wire/recorder-api/reco
 import type { Trust } from '../wire/recorder-api/recording-status.ts';
 import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcript-document.ts';
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
-import type { FacetValue, Facets, Hit } from '../search/search-index.ts';
+import type { FacetValue, Facets, Hit, ListSort } from '../search/search-index.ts';
 import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
-import type { ListSort } from './list-columns.tsx';
 import type { Ask } from './recorder-context.ts';
 
 export interface Page {

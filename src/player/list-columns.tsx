@@ -2,13 +2,11 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Listed } from './archive.ts';
+import type { ListSort } from '../search/search-index.ts';
 import { ageText, durationText, sizeText, whereText, whoText } from './format.ts';
 import { recall, remember } from './remember.ts';
 import { StatusBadges } from './status-badges.tsx';
 import { clockOf, wallText, type Zone } from './wall-text.ts';
-
-/** Orders of the list that the recorder supports. */
-export type ListSort = 'newest' | 'oldest' | 'longest' | 'largest';
 
 export interface ListColumn {
   readonly name: string;

@@ -101,7 +101,7 @@ function saveCsv(chosen: readonly Listed[], all: readonly Listed[]): void {
 }
 
 /** Quotes a value. A leading apostrophe keeps spreadsheets from reading recorded text as a formula. */
-export function csvValue(text: string): string {
+function csvValue(text: string): string {
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }

@@ -13,7 +13,7 @@ import {
   type KnownNames,
   type ReadQuery,
 } from './query-edit.ts';
-import type { ListSort } from './list-columns.tsx';
+import type { ListSort } from '../search/search-index.ts';
 import { ListToolbar } from './list-toolbar.tsx';
 import { RecorderProblem } from './problem-view.tsx';
 import { RecordingTable } from './recording-rows.tsx';

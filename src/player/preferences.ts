@@ -19,7 +19,7 @@ export type Preference<Name extends PreferenceName> = (typeof PREFERENCES)[Name]
 const CHANGED = 'tailcast-preference';
 
 /** Returns a stored preference, or its default. */
-export function preference<Name extends PreferenceName>(name: Name): Preference<Name> {
+function preference<Name extends PreferenceName>(name: Name): Preference<Name> {
   const values: readonly Preference<Name>[] = PREFERENCES[name];
   const stored = recall(`tailcast.${name}`);
   const [first] = values;

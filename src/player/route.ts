@@ -3,7 +3,7 @@
  * sessions. Pure.
  */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
-import type { ListSort } from './list-columns.tsx';
+import type { ListSort } from '../search/search-index.ts';
 
 export type Route =
   | { readonly view: 'wall' }

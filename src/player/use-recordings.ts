@@ -11,7 +11,7 @@ import {
   type Page,
   type SearchIndexState,
 } from './archive.ts';
-import type { ListSort } from './list-columns.tsx';
+import type { ListSort } from '../search/search-index.ts';
 import { Recorder, type Ask } from './recorder-context.ts';
 
 /** Interval of refreshes of the newest page, in milliseconds. */
