@@ -250,9 +250,13 @@ function spliceEdits(text: string, edits: readonly Edit[], current: string | und
   return `${changed.slice(0, from)}${stringify(current).trimEnd()}${changed.slice(to)}`;
 }
 
+function hasBlockMap({ contents }: Document.Parsed): boolean {
+  return isMap(contents) && contents.flow !== true;
+}
+
 function spliceEntry(text: string, { list, kind, name, value }: Edit): string | undefined {
   const document = parseDocument(text);
-  if (!isMap(document.contents) || document.contents.flow === true) return undefined;
+  if (!hasBlockMap(document)) return undefined;
   const entries: unknown = document.get(list);
   const item = stringify([{ [kind]: value, name }], { lineWidth: 0 });
   if (!document.has(list)) return `${text}${list}:\n${item}`;

@@ -190,10 +190,12 @@ const DELETE_OPTIONS = fields(
 const TELLING_QUERIES: ReadonlySet<string> = new Set(['exec', 'attach', 'portforward', 'log']);
 
 /** Parameters of a kubelet. A node proxy may lead to another program, whose parameters may be passwords. */
-const KUBELET_PARAMETERS: ReadonlySet<string> = new Set([
-  ...['command', 'cmd', 'input', 'stdin', 'output', 'stdout', 'error', 'stderr', 'tty', 'port', 'container'],
-  ...['follow', 'tailLines', 'limitBytes', 'previous', 'sinceSeconds', 'sinceTime', 'timestamps'],
-]);
+const KUBELET_PARAMETERS: ReadonlySet<string> = new Set(
+  [
+    'command cmd input stdin output stdout error stderr tty port container',
+    'follow tailLines limitBytes previous sinceSeconds sinceTime timestamps',
+  ].flatMap((names) => names.split(' ')),
+);
 
 type Asked = Pick<
   RequestInfo,

@@ -17,7 +17,7 @@ export interface ClipOptions {
 }
 
 /** Maximum length of a clip, in seconds. */
-export const MAX_CLIP_SECONDS = 600;
+const MAX_CLIP_SECONDS = 600;
 /** Shortest time between two frames, in seconds, and maximum number of frames. */
 const FRAME_SECONDS = 1 / 12;
 const MAX_FRAMES = 1500;
@@ -31,9 +31,9 @@ const PAPER = '#101418';
 const INK = '#d6dbe0';
 /** The same colours as in the page. */
 const COLOURS = [
-  ...[PAPER, '#e5534b', '#57ab5a', '#c69026', '#539bf5', '#b083f0', '#39c5cf', '#c3cad2'],
-  ...['#768390', '#ff938a', '#8ddb8c', '#eac55f', '#96d0ff', '#dcbdfb', '#76e3ea', '#ffffff'],
-];
+  `${PAPER} #e5534b #57ab5a #c69026 #539bf5 #b083f0 #39c5cf #c3cad2`,
+  '#768390 #ff938a #8ddb8c #eac55f #96d0ff #dcbdfb #76e3ea #ffffff',
+].flatMap((colours) => colours.split(' '));
 
 /** A range that the user can correct. */
 export class ClipError extends Error {

@@ -42,7 +42,7 @@ describe('requests for another cluster', () => {
   });
   afterAll(async () => {
     await rig.close();
-    await Promise.all([a, b, c].map((server) => server?.close()));
+    for (const server of [a, b, c]) await server?.close();
   });
 
   /** Everything that a server received, as one text. */

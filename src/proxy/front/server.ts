@@ -238,14 +238,7 @@ interface PlainFront {
   accept(socket: Socket, peer: Peer, service: Service): void;
 }
 
-function createPlainFront(
-  options: ProxyServerOptions,
-  state: FrontState,
-  load: { inFlight: number },
-): PlainFront {
-  const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const connections = new WeakMap<object, PlainConnection>();
-  const surplus = new WeakSet<object>();
+function createPlainServer(limits: ServerLimits): PlainFront['server'] {
   const server = createServer({
     ServerResponse: RelayResponse,
     maxHeaderSize: limits.maxHeaderBytes,
@@ -259,6 +252,18 @@ function createPlainFront(
     requireHostHeader: false,
   });
   server.maxHeadersCount = MAX_HEADERS_SEEN;
+  return server;
+}
+
+function createPlainFront(
+  options: ProxyServerOptions,
+  state: FrontState,
+  load: { inFlight: number },
+): PlainFront {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const connections = new WeakMap<object, PlainConnection>();
+  const surplus = new WeakSet<object>();
+  const server = createPlainServer(limits);
   const front: PlainFront = {
     server,
     accept(socket, peer, service) {

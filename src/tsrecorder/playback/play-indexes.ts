@@ -108,16 +108,8 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
   const builds = createBuilds(options);
   const readStored = createStoredReader(directory);
   const thumbnails = new Map<string, ThumbnailRows>();
-  /** Returns an existing thumbnail. */
-  async function thumbnailOf(name: string): Promise<ThumbnailRows | undefined> {
-    const known = thumbnails.get(name);
-    if (known !== undefined) return known;
-    const made = (await readStored(name))?.index.thumbnail;
-    if (made === undefined) return undefined;
-    if (thumbnails.size >= MAX_THUMBNAILS_IN_MEMORY) thumbnails.clear();
-    thumbnails.set(name, made);
-    return made;
-  }
+  const thumbnailOf = (name: string): Promise<ThumbnailRows | undefined> =>
+    readThumbnail(name, readStored, thumbnails);
   /** Returns an existing or new index, or the progress of its build. */
   async function find(entry: CatalogEntry): Promise<PlayIndex | PlayIndexPending> {
     const covered = coveredOf(entry);
@@ -185,6 +177,21 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
     },
     close: () => builds.close(),
   };
+}
+
+/** Returns an existing thumbnail from memory or from its index. */
+async function readThumbnail(
+  name: string,
+  readStored: ReadStored,
+  inMemory: Map<string, ThumbnailRows>,
+): Promise<ThumbnailRows | undefined> {
+  const known = inMemory.get(name);
+  if (known !== undefined) return known;
+  const made = (await readStored(name))?.index.thumbnail;
+  if (made === undefined) return undefined;
+  if (inMemory.size >= MAX_THUMBNAILS_IN_MEMORY) inMemory.clear();
+  inMemory.set(name, made);
+  return made;
 }
 
 async function readLine(path: string, start: number, end: number): Promise<Buffer> {

@@ -7,7 +7,7 @@
  * ```
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
 import type { Query, Term } from '../../search/query.ts';
 import { NO_REVIEW, summaryOf, type Review, type ReviewSummary } from '../../wire/recorder-api/review.ts';

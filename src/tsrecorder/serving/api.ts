@@ -150,15 +150,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
 
   app.addHook('onRequest', async (request, reply) => {
     reply.headers(SECURITY_HEADERS);
-    if (HEALTH.includes(request.url)) return;
-    if (!hosts.accepts(request.headers.host, request.socket.localAddress))
-      throw new TailcastError('HOST_REFUSED');
-    const isRead = request.method === 'GET' || request.method === 'HEAD';
-    if (
-      !isRead &&
-      !(request.method === 'POST' && (request.url === REBUILD_PATH || REVIEW_PATH.test(request.url)))
-    )
-      throw new TailcastError('METHOD_REFUSED');
+    checkHostAndMethod(request, hosts);
   });
   addHealth(app, options);
 
@@ -235,18 +227,32 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
     viewerOf: (request, reply) => viewerOf(access, request, reply),
     parse,
   });
-  if (options.playerDirectory !== undefined) {
-    app.register(fastifyStatic, {
-      root: options.playerDirectory,
-      index: ['index.html'],
-      list: false,
-      redirect: false,
-      serveDotFiles: false,
-      dotfiles: 'ignore',
-      maxAge: 0,
-      preCompressed: true,
-    });
-  }
+  if (options.playerDirectory !== undefined) addPlayer(app, options.playerDirectory);
+}
+
+/** Throws for a request with a foreign host name, or with a method that its path does not support. */
+function checkHostAndMethod(
+  { url, method, headers, socket }: FastifyRequest,
+  hosts: ApiOptions['hosts'],
+): void {
+  if (HEALTH.includes(url)) return;
+  if (!hosts.accepts(headers.host, socket.localAddress)) throw new TailcastError('HOST_REFUSED');
+  const isRead = method === 'GET' || method === 'HEAD';
+  const isWritable = method === 'POST' && (url === REBUILD_PATH || REVIEW_PATH.test(url));
+  if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
+}
+
+function addPlayer(app: FastifyInstance, playerDirectory: string): void {
+  app.register(fastifyStatic, {
+    root: playerDirectory,
+    index: ['index.html'],
+    list: false,
+    redirect: false,
+    serveDotFiles: false,
+    dotfiles: 'ignore',
+    maxAge: 0,
+    preCompressed: true,
+  });
 }
 
 /** Returns true for a request of a player, false for a request of a tool that needs the file. */

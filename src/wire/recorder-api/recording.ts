@@ -121,13 +121,17 @@ function isListed(value: unknown): value is ListedRecording {
     has(value, 'number', 'bytes', 'width', 'height') &&
     mayHave(value, 'string', 'command', 'result', 'resultMessage', 'problem', 'trust', 'trustReason') &&
     isResult(value['result']) &&
-    (value['trust'] === undefined || TRUST_LEVELS.some((level) => level === value['trust'])) &&
+    isTrust(value['trust']) &&
     mayHave(value, 'number', 'durationSeconds') &&
     isSource(value['source']) &&
     isNode(value['destination']) &&
     (value['kubernetes'] === undefined || isPod(value['kubernetes'])) &&
     (value['review'] === undefined || isReview(value['review']))
   );
+}
+
+function isTrust(value: unknown): boolean {
+  return value === undefined || TRUST_LEVELS.some((level) => level === value);
 }
 
 function isResult(value: unknown): boolean {

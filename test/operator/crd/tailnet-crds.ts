@@ -51,8 +51,8 @@ export function proxyGroupPolicyCrd(): object {
     required: ['metadata', 'spec'],
     columns: [],
     spec: object('The allowed groups.', {
-      ingress: groups('Ingresses and exposed Services') as Record<string, unknown>,
-      egress: groups('Services that lead to the tailnet') as Record<string, unknown>,
+      ingress: groups('Ingresses and exposed Services'),
+      egress: groups('Services that lead to the tailnet'),
     }),
     status: object('State of the policy.', {
       conditions: conditionsSchema('Reserved for conditions.', 'Type of the condition.'),

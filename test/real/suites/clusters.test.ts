@@ -169,8 +169,9 @@ describe('two clusters behind one gateway', () => {
 
   it('reads logs and watches in each cluster', async () => {
     for (const name of clusters.keys()) {
-      await textOf(name, ['wait', '--for=condition=Ready', 'pod/target', '--timeout=20s']);
-      await textOf(name, ['logs', 'target']);
+      const waited = await run(name, ['wait', '--for=condition=Ready', 'pod/target', '--timeout=20s']);
+      expect(waited).toMatchObject({ code: 0 });
+      expect(await run(name, ['logs', 'target'])).toMatchObject({ code: 0 });
     }
   });
 

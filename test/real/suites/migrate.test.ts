@@ -10,7 +10,7 @@ import { buffer } from 'node:stream/consumers';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { referenceObjects, referenceState } from '../../operator/recorder/reference-objects.ts';
 import { runCommand } from '../../support/run-command.ts';
 import { createPod } from '../cases/case.ts';
@@ -91,13 +91,17 @@ afterAll(async () => {
   await rig?.stop();
 }, 60_000);
 
-function step(title: string, work: () => Promise<void>): void {
-  it(title, { timeout: 300_000 }, async () => {
-    const began = performance.now();
-    await work();
-    times.push(`  ${((performance.now() - began) / 1000).toFixed(1).padStart(6)} s  ${title}`);
-  });
-}
+/** Options of a step of the rehearsal. */
+const STEP = { timeout: 300_000 } as const;
+let began = 0;
+
+beforeEach(() => {
+  began = performance.now();
+});
+
+afterEach(({ task }) => {
+  times.push(`  ${((performance.now() - began) / 1000).toFixed(1).padStart(6)} s  ${task.name}`);
+});
 
 /** The upload protocol v1 and the object layout of tsrecorder: one object per session, written when the upload ends. */
 async function startOldRecorder(): Promise<typeof oldRecorder> {
@@ -188,7 +192,7 @@ function setting(name: string): { readonly name: string; readonly value: string 
 }
 
 describe('the rehearsal of a migration', () => {
-  step('before: the reference serves, records, and has a shell and a watch open', async () => {
+  it('before: the reference serves, records, and has a shell and a watch open', STEP, async () => {
     await rig.until('the grants are in force', async () =>
       (await run(throughReference(), 'auth', 'whoami')).includes('system:masters') ? true : undefined,
     );
@@ -209,7 +213,7 @@ describe('the rehearsal of a migration', () => {
     await changeWatched('second');
   });
 
-  step('migrate check: reports every object and grant, and changes nothing', async () => {
+  it('migrate check: reports every object and grant, and changes nothing', STEP, async () => {
     operatorInstallation = await install(rig, cluster);
     for (const [plural, namespace, name, spec] of OBJECTS)
       await cluster.api('POST', `${TAILSCALE}${namespace}/${plural}`, {
@@ -240,7 +244,7 @@ describe('the rehearsal of a migration', () => {
     expect(await everything()).toEqual(before);
   });
 
-  step('install a recorder next to the old one, over the same bucket', async () => {
+  it('install a recorder next to the old one, over the same bucket', STEP, async () => {
     recorder = await startSiteRecorder(rig, {
       name: 'new-recorder',
       node: tailnet.node('new-recorder'),
@@ -262,7 +266,7 @@ describe('the rehearsal of a migration', () => {
     await referenceStillWorks();
   });
 
-  step('install a gateway next to the proxy, with its own node', async () => {
+  it('install a gateway next to the proxy, with its own node', STEP, async () => {
     setRecorders([oldRecorder.address, recorder.address]);
     gateway = await startSiteGateway(rig, { name: 'gateway', node: tailnet.node('proxy'), cluster });
     await rig.until('the grants at the gateway', async () =>
@@ -275,13 +279,13 @@ describe('the rehearsal of a migration', () => {
     await referenceStillWorks();
   });
 
-  step('switch users to the gateway: both old and new recorders record', async () => {
+  it('switch users to the gateway: both old and new recorders record', STEP, async () => {
     expect(await run(throughOurs(), 'exec', 'shell', '--', 'echo', 'switched')).toBe('switched\n');
     await referenceStillWorks();
   });
 
   let ours: Terminal;
-  step('switch the recorder: new sessions, and a shell that is open, go to the new one', async () => {
+  it('switch the recorder: new sessions, and a shell that is open, go to the new one', STEP, async () => {
     setRecorders([recorder.address]);
     await rig.until('new sessions are in the new recorder', async () => {
       const before = (await archive.of('shell')).filter(({ trust }) => trust === 'verified').length;
@@ -295,7 +299,7 @@ describe('the rehearsal of a migration', () => {
     await referenceStillWorks();
   });
 
-  step('the way back: the old recorder again, for a moment', async () => {
+  it('the way back: the old recorder again, for a moment', STEP, async () => {
     setRecorders([oldRecorder.address]);
     const uploads = oldRecorder.uploads;
     await rig.until('new sessions are in the old recorder', async () => {
@@ -307,7 +311,7 @@ describe('the rehearsal of a migration', () => {
     await referenceStillWorks();
   });
 
-  step('switch the operator: a Recorder keeps its node, its key and its StatefulSet', async () => {
+  it('switch the operator: a Recorder keeps its node, its key and its StatefulSet', STEP, async () => {
     const node = await tailnet.join({ name: 'adopted-0', tags: ['tag:k8s'] });
     const known = (await nodes()).find(({ given_name }) => given_name === 'adopted-0');
     const container = { image: 'tailcast/stand-in:v1', env: [setting('TAILCAST_OPS_LISTEN')] };
@@ -353,7 +357,7 @@ describe('the rehearsal of a migration', () => {
     await referenceStillWorks();
   });
 
-  step('remove the reference: nothing recorded is lost', async () => {
+  it('remove the reference: nothing recorded is lost', STEP, async () => {
     shell.type('exit\r');
     expect(await shell.ended).toBe(0);
     await rig.until('the recording of the shell', async () =>
