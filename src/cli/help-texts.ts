@@ -24,8 +24,9 @@ export const SEARCH_HELP = `
 Quote the query for the shell. Put -- before a query that begins with -.
 Exit code: 0 matches, 1 no matches, 2 the search failed.`;
 
-/** Formats of exported recordings. */
+/** Formats of clips. */
 export const CLIP_FORMATS = ['svg', 'gif', 'mp4'] as const;
+/** Formats of exported recordings. */
 export const EXPORT_FORMATS = ['html', 'cast', 'txt', 'stdout', 'stderr'] as const;
 export const EXPORT_HELP =
   'html: one page with player, transcript and evidence; cast: the asciicast; txt: text with times; stdout, stderr: the exact bytes of that stream';

@@ -51,8 +51,7 @@ function View({ route }: { readonly route: Route }): JSX.Element {
     case 'wall':
       return <WallView />;
     case 'unknown':
-    case 'compare':
-      return <UnknownPage path={route.view === 'unknown' ? route.path : '/compare'} />;
+      return <UnknownPage path={route.path} />;
     case 'recording':
       return (
         <RecordingView

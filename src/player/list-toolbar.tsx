@@ -1,12 +1,11 @@
 /** Line above the list: number of recordings, and actions for the selected ones. */
-import { Columns2, FileDown, Package, X } from 'lucide';
+import { FileDown, Package, X } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useState } from 'preact/hooks';
 import type { Listed } from './archive.ts';
 import { whereText, whoText } from './format.ts';
 import { Icon, IconButton } from './icon.tsx';
 import { Recorder, type RecorderPage } from './recorder-context.ts';
-import { formatRoute } from './route.ts';
 import { saveFile } from './save-file.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 
@@ -21,18 +20,12 @@ export function ListToolbar({ status, recordings, selected, onClear }: ListToolb
   const { exportRecording } = useContext(Recorder);
   const [progress, setProgress] = useState('');
   const chosen = recordings.filter(({ id }) => selected.has(id));
-  const [first, second] = chosen;
   return (
     <div class={chosen.length > 0 ? 'list-bar selecting' : 'list-bar'}>
       <p role="status">
         {progress !== '' ? progress : chosen.length > 0 ? `${chosen.length} selected` : status}
       </p>
       <span class="spacer" />
-      {chosen.length === 2 && first !== undefined && second !== undefined ? (
-        <a class="button" href={formatRoute({ view: 'compare', ids: [first.id, second.id] })}>
-          <Icon icon={Columns2} /> Compare
-        </a>
-      ) : null}
       {chosen.length === 0 || exportRecording === undefined ? null : (
         <button
           type="button"

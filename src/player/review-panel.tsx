@@ -72,7 +72,8 @@ export function ReviewPanel({ state, position, onSeek }: ReviewPanelProps): JSX.
             <CommentForm position={position} onChange={change} />
           ) : (
             <p class="soft">
-              To write comments and tags, you need the viewer right <code>review</code> of this recorder.
+              To write comments and tags, open the recorder directly. You need its viewer right{' '}
+              <code>review</code>.
             </p>
           )}
         </>

@@ -8,7 +8,6 @@ import type { ListSort } from '../search/search-index.ts';
 export type Route =
   | { readonly view: 'wall' }
   | { readonly view: 'list'; readonly filter: Filter; readonly query: string; readonly sort?: ListSort }
-  | { readonly view: 'compare'; readonly ids: readonly [string, string] }
   | { readonly view: 'unknown'; readonly path: string }
   | {
       readonly view: 'recording';
@@ -39,8 +38,6 @@ export function parseRoute(hash: string): Route {
     };
   }
   if (path === '/live') return { view: 'wall' };
-  if (path === '/compare')
-    return { view: 'compare', ids: [parameters.get('a') ?? '', parameters.get('b') ?? ''] };
   if (path !== '' && path !== '/') return { view: 'unknown', path };
   const sort = SORTS.find((name) => name === parameters.get('sort'));
   const filter: Record<string, string> = { ...EMPTY_FILTER };
@@ -56,8 +53,6 @@ export function parseRoute(hash: string): Route {
 export function formatRoute(route: Route): string {
   if (route.view === 'wall') return '#/live';
   if (route.view === 'unknown') return `#${route.path}`;
-  if (route.view === 'compare')
-    return `#/compare?${new URLSearchParams({ a: route.ids[0], b: route.ids[1] })}`;
   if (route.view === 'recording') {
     const { id, at, find, query } = route;
     const parameters = new URLSearchParams({

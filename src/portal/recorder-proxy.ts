@@ -53,7 +53,7 @@ const NOWHERE = 'http://nowhere.invalid';
  * (`tsrecorder/store/key`).
  */
 export const RECORDING_ROUTE = '/recordings/:id(^[A-Za-z0-9_-]{1,128}_[0-9T:.-]{19,29}Z$)';
-const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|search)$)';
+const PART = ':part(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search)$)';
 /** Index of `cast` in the segments of `/-/recordings/api/v1/recordings/<id>/cast`. */
 const PART_INDEX = 6;
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -187,7 +187,7 @@ function propertiesOf({ segments, query }: Target): {
   const part = segments[PART_INDEX] ?? '';
   return {
     type: TYPES.get(part) ?? JSON_TYPE,
-    isCacheable: part !== '' && part !== 'search',
+    isCacheable: !['', 'search', 'review'].includes(part),
     isFollowed: part === 'cast' && queryValues(query, 'follow').includes('1'),
   };
 }

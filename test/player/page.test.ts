@@ -75,7 +75,7 @@ describe('how far an index is', () => {
   it('is said when something may be missing, and not otherwise', () => {
     expect([undefined, ready, { ...ready, lagSeconds: 9 }].map(indexTexts)).toEqual([[], [], []]);
     expect(indexTexts({ ...ready, state: 'building', backlog: 1 })).toEqual([
-      'The index is being built: 1 recording is not in it yet, the oldest last.',
+      'The recorder builds the search index. 1 recording is missing, the oldest first.',
     ]);
     expect(indexTexts({ ...ready, state: 'unavailable', problem: 'disk full', lagSeconds: 61 })).toEqual([
       'The index cannot be used (disk full); something may be missing here.',

@@ -136,7 +136,13 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const { ask } = client(protocol);
     recorder.script = (_request, response) => void response.writeHead(200, { 'content-length': 2 }).end('{}');
     const api = LIST.replace('/recordings/api/v1/recordings', '/recordings/api/v1');
-    const asked = ['/search?q=a%20b&view=1', '/search/facets?q=a', `/recordings/${ID}/search?q=a`];
+    const asked = [
+      '/search?q=a%20b&view=1',
+      '/search/facets?q=a',
+      `/recordings/${ID}/search?q=a`,
+      `/recordings/${ID}/review`,
+      `/thumbnails?ids=${ID}`,
+    ];
     for (const path of asked) {
       const answer = await ask({ path: `${api}${path}` });
       expect([answer.status, field(answer.rawHeaders, 'cache-control')]).toEqual([200, 'no-store']);

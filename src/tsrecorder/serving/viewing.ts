@@ -72,8 +72,9 @@ export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }
 
-/** True if a viewer may write comments and tags. */
+/** True if a viewer may write comments and tags. False through a gateway, because its portal is read-only. */
 export function mayReview(rules: readonly ViewRule[], viewer: Viewer): boolean {
+  if (viewer.gateway !== undefined) return false;
   return rules.some((rule) => rule.scope.kind === 'review' && isFor(rule, viewer));
 }
 

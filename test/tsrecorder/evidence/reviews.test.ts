@@ -1,0 +1,112 @@
+/** Reviews of recordings against an attacker with write access to the store and without a key. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { forgetReview, openReviews, type Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
+import { generateSigningKey, keysById } from '../../../src/tsrecorder/evidence/signing-key.ts';
+import { encodeStatement, type StatementPurpose } from '../../../src/tsrecorder/evidence/statement.ts';
+import { createDiskStore } from '../../../src/tsrecorder/store/disk.ts';
+import type { RecordingStore } from '../../../src/tsrecorder/store/store.ts';
+
+const ID = 'nGATE1CNTRL_2026-01-02T03:04:05.000000000Z';
+const OTHER_ID = 'nGATE1CNTRL_2026-01-03T03:04:05.000000000Z';
+const AT = '2026-02-01T00:00:00.000Z';
+const KEY = generateSigningKey();
+const OTHER_KEY = generateSigningKey();
+const STRANGER = generateSigningKey();
+const TRUSTED = keysById([KEY.public, OTHER_KEY.public]);
+
+let directory = '';
+let store: RecordingStore;
+let nowMs = 0;
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'tailcast-reviews-'));
+  store = await createDiskStore(directory);
+  nowMs = Date.parse(AT);
+});
+afterEach(() => rm(directory, { recursive: true, force: true }));
+
+function opened(key = KEY): Reviews {
+  return openReviews({ store, key, trusted: TRUSTED, nowMs: () => nowMs });
+}
+
+async function put(name: string, text: string): Promise<void> {
+  await store.putDocument(`.reviews/${name}`, Buffer.from(text));
+}
+
+describe('a review', () => {
+  it('is the sum of its changes, also for a recorder that opens the store later', async () => {
+    const reviews = opened();
+    const by = 'carol@example.com';
+    await reviews.change(ID, by, { kind: 'comment', text: 'reads a Secret', seconds: 12.5 });
+    await reviews.change(ID, by, { kind: 'tag', text: 'incident' });
+    await reviews.change(ID, by, { kind: 'tag', text: 'old' });
+    await reviews.change(ID, by, { kind: 'untag', text: 'old' });
+    const changed = await reviews.change(ID, by, { kind: 'reviewed' });
+    expect(changed).toEqual({
+      comments: [{ at: AT, by, text: 'reads a Secret', seconds: 12.5 }],
+      tags: ['incident'],
+      reviewed: { at: '2026-02-01T00:00:00.004Z', by },
+    });
+    expect(await opened(OTHER_KEY).all()).toEqual(new Map([[ID, changed]]));
+    expect(await reviews.change(ID, by, { kind: 'unreviewed' })).not.toHaveProperty('reviewed');
+  });
+
+  it('contains the changes of another recorder after the refresh time', async () => {
+    const mine = opened();
+    await mine.change(ID, 'carol@example.com', { kind: 'tag', text: 'mine' });
+    await opened(OTHER_KEY).change(ID, 'dave@example.com', { kind: 'tag', text: 'theirs' });
+    expect((await mine.all()).get(ID)?.tags).toEqual(['mine']);
+    nowMs += 30_000;
+    expect((await mine.all()).get(ID)?.tags).toEqual(['mine', 'theirs']);
+  });
+
+  it('has a limited number of changes', async () => {
+    const reviews = opened();
+    for (let count = 0; count < 500; count += 1)
+      await put(
+        `${ID}/${AT}-${count}`,
+        encodeStatement('review', { recording: ID, at: AT, by: 'c', kind: 'tag', text: `t${count}` }, KEY),
+      );
+    await expect(reviews.change(ID, 'c', { kind: 'reviewed' })).rejects.toThrow('at most 500');
+    expect((await reviews.change(OTHER_ID, 'c', { kind: 'reviewed' })).reviewed?.by).toBe('c');
+  });
+
+  it('is removed with its recording, and no other review is', async () => {
+    await opened().change(ID, 'c', { kind: 'tag', text: 'gone' });
+    await opened().change(OTHER_ID, 'c', { kind: 'tag', text: 'kept' });
+    await forgetReview(store, ID);
+    expect([...(await opened().all()).keys()]).toEqual([OTHER_ID]);
+  });
+});
+
+describe('a document without a valid signature', () => {
+  const value = { recording: ID, at: AT, by: 'carol@example.com', kind: 'reviewed' };
+  const signed = encodeStatement('review', value, KEY);
+  it.each<[string, string, string]>([
+    ['of an unknown key', `${ID}/${AT}-1`, encodeStatement('review', value, STRANGER)],
+    ['without a signature', `${ID}/${AT}-1`, `${JSON.stringify({ ...value, recorder: KEY.public.id })}\n`],
+    ['for another purpose', `${ID}/${AT}-1`, encodeStatement('hold' satisfies StatementPurpose, value, KEY)],
+    ['with a changed author', `${ID}/${AT}-1`, signed.replace('carol', 'admin')],
+    ['copied from another recording', `${OTHER_ID}/${AT}-1`, signed],
+    ['that is too large', `${ID}/${AT}-1`, `${signed}${' '.repeat(1024 ** 2)}`],
+    [
+      'with an invalid tag',
+      `${ID}/x`,
+      encodeStatement('review', { ...value, kind: 'tag', text: 'tag:ci' }, KEY),
+    ],
+  ])('%s has no effect', async (_name, name, text) => {
+    await put(name, text);
+    await put(
+      `${ID}/${AT}-valid`,
+      encodeStatement('review', { ...value, kind: 'tag', text: 'valid' }, OTHER_KEY),
+    );
+    expect(await opened().all()).toEqual(new Map([[ID, { tags: ['valid'], comments: [] }]]));
+  });
+
+  it('is compared with one that is valid', async () => {
+    await put(`${ID}/${AT}-1`, signed);
+    expect((await opened().all()).get(ID)?.reviewed).toEqual({ at: AT, by: 'carol@example.com' });
+  });
+});

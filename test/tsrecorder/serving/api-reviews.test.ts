@@ -1,0 +1,135 @@
+/** Requests that read and write reviews: right `review`, other sites, gateways, events. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { createRig, HEADER, request, uploadWhole, type Answer, type Rig } from '../recorder-rig.ts';
+
+const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
+const RULES = [
+  'carol@example.com',
+  'carol@example.com=review',
+  'dave@example.com',
+  'erin@example.com=review',
+];
+const JSON_TYPE = { 'content-type': 'application/json' };
+
+let rig: Rig | undefined;
+afterEach(async () => {
+  await rig?.[Symbol.asyncDispose]();
+  rig = undefined;
+});
+
+/** A recorder with one recording for a viewer, who may change between requests. */
+async function openRecorder() {
+  let viewer = CAROL;
+  const opened = await createRig({
+    // the identity belongs to the connection, and each request has its own
+    identifyViewer: async () => viewer,
+    viewers: RULES.map(parseViewRule),
+    trustedGateways: ['tag:k8s-gateway'],
+  });
+  rig = opened;
+  await uploadWhole(opened.recorder, `${HEADER}[0.1,"o","hello"]\n`);
+  const [recording] = await opened.list();
+  const path = `/api/v1/recordings/${recording!.id}/review`;
+  return {
+    id: recording!.id,
+    get: opened.get,
+    list: opened.list,
+    as: (other: Viewer): void => void (viewer = other),
+    read: async (headers = {}) => JSON.parse((await opened.get(path, headers)).body) as object,
+    post: (body: unknown, headers: Record<string, string> = {}): Promise<Answer> =>
+      request(opened.recorder, {
+        path,
+        method: 'POST',
+        headers: { ...JSON_TYPE, ...headers },
+        body: JSON.stringify(body),
+      }),
+  };
+}
+
+describe('a viewer with the right review', () => {
+  it('writes comments and tags, which lists contain, and each is an event', async () => {
+    const { id, post, read, list, get } = await openRecorder();
+    expect(await read()).toEqual({ tags: [], comments: [], mayWrite: true });
+    expect((await post({ kind: 'comment', text: ' look here ', seconds: 0.1 })).status).toBe(200);
+    expect((await post({ kind: 'tag', text: 'incident' })).status).toBe(200);
+    const answer = await post({ kind: 'reviewed' });
+    expect(JSON.parse(answer.body)).toEqual(await read());
+    expect(await read()).toMatchObject({
+      tags: ['incident'],
+      comments: [{ by: 'carol@example.com', text: 'look here', seconds: 0.1 }],
+      reviewed: { by: 'carol@example.com' },
+    });
+    expect((await list())[0]).toMatchObject({
+      id,
+      review: { tags: ['incident'], comments: 1, reviewedBy: 'carol@example.com' },
+    });
+    const { events } = JSON.parse((await get('/api/v1/events?type=tailcast-recording-access')).body) as {
+      events: { event: { action: string; recording?: string; source: { nodeUser?: string } } }[];
+    };
+    const changes = events.map(({ event }) => event).filter(({ action }) => action.startsWith('review-'));
+    expect(changes.map(({ action }) => action)).toEqual(['review-reviewed', 'review-tag', 'review-comment']);
+    for (const event of changes)
+      expect(event).toMatchObject({
+        recording: id,
+        request: { method: 'POST' },
+        source: { nodeUser: CAROL.user },
+      });
+  });
+
+  it('gets an error for an invalid change, and nothing is stored', async () => {
+    const { post, read } = await openRecorder();
+    for (const change of [
+      { kind: 'comment', text: '' },
+      { kind: 'comment', text: 'x'.repeat(2001) },
+      { kind: 'tag', text: 'tag:ci' },
+      { kind: 'tag', text: '<b>' },
+      { kind: 'reviewed', by: 'admin@example.com' },
+      { kind: 'delete' },
+      'x'.repeat(20_000),
+    ]) {
+      const { status } = await post(change);
+      expect([change, status >= 400 && status < 500]).toEqual([change, true]);
+    }
+    expect(await read()).toEqual({ tags: [], comments: [], mayWrite: true });
+  });
+
+  it('cannot be used by another site', async () => {
+    const { post, read } = await openRecorder();
+    for (const headers of [{ 'content-type': 'text/plain' }, { 'sec-fetch-site': 'cross-site' }])
+      expect((await post({ kind: 'reviewed' }, headers)).status).toBeGreaterThanOrEqual(400);
+    expect(await read()).not.toHaveProperty('reviewed');
+    expect((await post({ kind: 'reviewed' }, { 'sec-fetch-site': 'same-origin' })).status).toBe(200);
+  });
+});
+
+describe('other viewers', () => {
+  it('read reviews without the right to write them', async () => {
+    const { post, read, as } = await openRecorder();
+    await post({ kind: 'tag', text: 'incident' });
+    as({ ...CAROL, user: 'dave@example.com' });
+    expect((await post({ kind: 'tag', text: 'mine' })).status).toBe(403);
+    expect(await read()).toEqual({ tags: ['incident'], comments: [], mayWrite: false });
+  });
+
+  it('write no reviews of recordings that they may not see', async () => {
+    const { post, as, read } = await openRecorder();
+    as({ ...CAROL, user: 'erin@example.com' });
+    expect((await post({ kind: 'tag', text: 'blind' })).status).toBe(404);
+    as(CAROL);
+    expect(await read()).toMatchObject({ tags: [] });
+  });
+
+  it('cannot be named by a gateway for a change', async () => {
+    const { post, as, read } = await openRecorder();
+    as({ node: 'k8s.tail1.ts.net', nodeId: 'nGATE1CNTRL', tags: ['tag:k8s-gateway'] });
+    const named = {
+      'tailscale-user-login': 'carol@example.com',
+      'x-tailcast-viewer-node': 'desk.tail1.ts.net',
+      'x-tailcast-viewer-node-id': 'nDESK',
+      'x-tailcast-viewer-address': '100.64.0.4',
+    };
+    expect((await post({ kind: 'reviewed' }, named)).status).toBe(403);
+    expect(await read(named)).toEqual({ tags: [], comments: [], mayWrite: false });
+  });
+});
