@@ -88,7 +88,7 @@ export function indexTexts(index: SearchIndexState | undefined): readonly string
     );
   if (state === 'building')
     texts.push(
-      `The recorder builds the search index. ${backlog ?? 'Some'} recording${backlog === 1 ? ' is' : 's are'} missing, the oldest first.`,
+      `The recorder builds the search index, newest recordings first. ${backlog ?? 'Some'} recording${backlog === 1 ? ' is' : 's are'} missing.`,
     );
   if (lagSeconds > LAG_SECONDS)
     texts.push(`The search index is ${Math.round(lagSeconds)} seconds behind the running sessions.`);

@@ -75,11 +75,11 @@ describe('how far an index is', () => {
   it('is said when something may be missing, and not otherwise', () => {
     expect([undefined, ready, { ...ready, lagSeconds: 9 }].map(indexTexts)).toEqual([[], [], []]);
     expect(indexTexts({ ...ready, state: 'building', backlog: 1 })).toEqual([
-      'The recorder builds the search index. 1 recording is missing, the oldest first.',
+      'The recorder builds the search index, newest recordings first. 1 recording is missing.',
     ]);
     expect(indexTexts({ ...ready, state: 'unavailable', problem: 'disk full', lagSeconds: 61 })).toEqual([
-      'The index cannot be used (disk full); something may be missing here.',
-      'The index is 61 seconds behind what sessions write now.',
+      'The search index is unavailable (disk full). Results may be incomplete.',
+      'The search index is 61 seconds behind the running sessions.',
     ]);
   });
 });

@@ -8,7 +8,7 @@ interface Answer {
   readonly evidence: {
     readonly verdict: string;
     readonly findings: readonly { readonly code: string }[];
-    readonly signedBy?: { readonly key: string; readonly whose: string };
+    readonly signedBy?: { readonly key: string; readonly owner: string };
   };
   readonly session?: { readonly groups?: readonly string[] };
   readonly parts: number;
@@ -56,7 +56,7 @@ describe('the evidence of a recording', () => {
     expect(found.evidence).toMatchObject({
       verdict: 'sound',
       findings: [],
-      signedBy: { whose: 'this recorder' },
+      signedBy: { owner: 'this recorder' },
     });
     expect(found.session?.groups).toEqual(['sre']);
     expect(found.parts).toBe(1);
