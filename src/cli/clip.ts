@@ -38,8 +38,9 @@ export async function writeClip(
     throw new TailcastError('USAGE', `${target} exists already; name another file with --output`);
   if (target === '-' && format !== 'svg')
     throw new TailcastError('USAGE', `--output -: only the format svg can be written to standard output`);
+  const iterator = lines[Symbol.asyncIterator]();
   try {
-    const clip = { ...(await splitStart(lines)), from, to };
+    const clip = { ...(await splitStart(iterator)), from, to };
     if (format === 'svg') {
       const svg = await clipSvg(clip);
       if (target === '-') return await printRaw(context.stdout, svg);
@@ -50,6 +51,8 @@ export async function writeClip(
     if (error instanceof WireError)
       throw new TailcastError('RECORDING_MALFORMED', `${id}: ${error.message}`, { cause: error });
     throw error;
+  } finally {
+    await iterator.return?.();
   }
   await print(context.stderr, `${target}\n`);
 }
@@ -68,9 +71,8 @@ async function openLines(
 }
 
 async function splitStart(
-  lines: AsyncIterable<string>,
+  iterator: AsyncIterator<string>,
 ): Promise<{ readonly start: CastStart; readonly lines: AsyncIterable<string> }> {
-  const iterator = lines[Symbol.asyncIterator]();
   for (let next = await iterator.next(); next.done !== true; next = await iterator.next())
     if (next.value.trim() !== '')
       return { start: readCastStart(next.value), lines: { [Symbol.asyncIterator]: () => iterator } };

@@ -272,6 +272,15 @@ export const LEDGER: readonly Shown[] = [
   },
   {
     page: WATCH,
+    command: 'tailcast clip latest --from 1:30 --to 1:45',
+    runner: {
+      path: 'test/cli/clip.test.ts',
+      contains: "'latest', '--from', '1:30', '--to', '1:45'",
+      why: 'the same with a store and an output file of its own',
+    },
+  },
+  {
+    page: WATCH,
     command: 'tailcast export latest',
     runner: {
       path: 'test/bundle/bundle.test.ts',
