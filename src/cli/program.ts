@@ -404,12 +404,8 @@ async function explain(
   context: CommandContext,
 ): Promise<void> {
   const { explainRequest } = await import('../compose/gateway-policy.ts');
-  const lines = explainRequest({
-    method,
-    target,
-    upgrade: upgrade === true,
-    file: typeof file === 'string' ? file : undefined,
-  });
+  const policy = typeof file === 'string' ? file : undefined;
+  const lines = explainRequest({ method, target, upgrade: upgrade === true, file: policy });
   await print(context.stdout, `${lines.join('\n')}\n`);
 }
 

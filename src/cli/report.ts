@@ -123,6 +123,18 @@ async function* readEvents(
   } while (cursor !== undefined);
 }
 
+function resultOf(times: {
+  readonly granted: string;
+  readonly denied: string;
+  readonly revoked: string;
+  readonly isOver: boolean;
+}): string {
+  if (times.revoked !== '') return 'revoked';
+  if (times.denied !== '') return 'denied';
+  if (times.isOver) return 'expired';
+  return times.granted === '' ? 'pending' : 'granted';
+}
+
 function rowOf(
   request: string,
   steps: readonly z.infer<typeof STEP>[],
@@ -139,12 +151,7 @@ function rowOf(
   const granted = timeOf('granted');
   const [denied, revoked] = [timeOf('denied'), timeOf('revoked')];
   const isOver = Date.parse(access.expires) <= nowMs;
-  const [result = ''] = [
-    ...(revoked === '' ? [] : ['revoked']),
-    ...(denied === '' ? [] : ['denied']),
-    ...(isOver ? ['expired'] : []),
-    granted === '' ? 'pending' : 'granted',
-  ];
+  const result = resultOf({ granted, denied, revoked, isOver });
   const { calls = 0, sessions = 0 } = use ?? {};
   const named = [
     ...access.groups.map((group) => `group ${group}`),

@@ -134,6 +134,7 @@ function RequestRow({
 
 async function read<T>(asked: Promise<Response>): Promise<T> {
   const response = await asked;
+  // oxlint-disable-next-line typescript/consistent-type-assertions -- the gateway that serves the page sends this body
   const body = (await response.json()) as T & { readonly message?: string };
   if (response.ok) return body;
   throw new Error(body.message ?? `the gateway returned ${response.status}`);

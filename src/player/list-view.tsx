@@ -45,8 +45,6 @@ export function ListView({
   }, []);
   const { recordings, next, problem, loading, searchedTo, canSearch } = state;
   useSameWords(filter, query, canSearch);
-  const isEmpty = recordings.length === 0 && !loading && problem === undefined;
-  const isFiltered = query !== '' || Object.values(filter).some((value) => value !== '');
   const select = (ids: readonly string[], isSelected: boolean): void =>
     setSelected((old) => {
       const changed = new Set(old);
@@ -84,15 +82,7 @@ export function ListView({
           onSelect={select}
         />
       ) : null}
-      {recordings.length === 0 && loading && searchedTo === undefined ? <Skeleton /> : null}
-      {isEmpty && !isFiltered ? <EmptyStore /> : null}
-      {isEmpty && query !== '' && read.query !== undefined ? <EmptySearch query={read.query} /> : null}
-      {isEmpty && query === '' && isFiltered ? (
-        <p class="empty">
-          No recording matches.{' '}
-          <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
-        </p>
-      ) : null}
+      {recordings.length > 0 ? null : <EmptyList state={state} filter={filter} query={query} read={read} />}
       <div ref={end} />
       {next === undefined || loading || searchedTo !== undefined ? null : (
         <button type="button" class="more" onClick={more}>
@@ -100,6 +90,30 @@ export function ListView({
         </button>
       )}
     </>
+  );
+}
+
+/** Text or placeholder of a list without rows. */
+function EmptyList({
+  state: { loading, searchedTo, problem },
+  filter,
+  query,
+  read,
+}: {
+  readonly state: ListState;
+  readonly filter: Filter;
+  readonly query: string;
+  readonly read: ReadQuery;
+}): JSX.Element | null {
+  if (loading) return searchedTo === undefined ? <Skeleton /> : null;
+  if (problem !== undefined) return null;
+  if (query !== '') return read.query === undefined ? null : <EmptySearch query={read.query} />;
+  if (Object.values(filter).every((value) => value === '')) return <EmptyStore />;
+  return (
+    <p class="empty">
+      No recording matches.{' '}
+      <a href={formatRoute({ view: 'list', filter: EMPTY_FILTER, query: '' })}>Show all recordings</a>
+    </p>
   );
 }
 

@@ -56,29 +56,7 @@ export function Controls(props: ControlProps): JSX.Element {
   const isFull = useIsFullscreen();
   return (
     <div class="controls">
-      <span class="group">
-        <IconButton
-          icon={ChevronsLeft}
-          label="Previous command"
-          shortcut="["
-          onClick={() => props.onCommand(-1)}
-        />
-        <button
-          type="button"
-          class="play primary"
-          aria-label={state.playing ? 'Pause' : 'Play'}
-          title={state.playing ? 'Pause (Space)' : 'Play (Space)'}
-          onClick={props.onPlay}
-        >
-          <Icon icon={state.playing ? Pause : Play} />
-        </button>
-        <IconButton
-          icon={ChevronsRight}
-          label="Next command"
-          shortcut="]"
-          onClick={() => props.onCommand(1)}
-        />
-      </span>
+      <PlayButtons {...props} />
       <Position state={state} onGo={props.onSeek} />
       {props.onLive === undefined ? null : (
         <button type="button" class="live" onClick={props.onLive}>
@@ -142,6 +120,24 @@ export function Controls(props: ControlProps): JSX.Element {
         />
       </span>
     </div>
+  );
+}
+
+function PlayButtons({ state, onPlay, onCommand }: ControlProps): JSX.Element {
+  return (
+    <span class="group">
+      <IconButton icon={ChevronsLeft} label="Previous command" shortcut="[" onClick={() => onCommand(-1)} />
+      <button
+        type="button"
+        class="play primary"
+        aria-label={state.playing ? 'Pause' : 'Play'}
+        title={state.playing ? 'Pause (Space)' : 'Play (Space)'}
+        onClick={onPlay}
+      >
+        <Icon icon={state.playing ? Pause : Play} />
+      </button>
+      <IconButton icon={ChevronsRight} label="Next command" shortcut="]" onClick={() => onCommand(1)} />
+    </span>
   );
 }
 

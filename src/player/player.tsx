@@ -50,9 +50,6 @@ export interface PlayerProps {
 export function Player({ recording, startAt, find, query, zone, onZone, onLive }: PlayerProps): JSX.Element {
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const frame = useRef<HTMLElement>(null);
-  const isOffline = useContext(Recorder).exportRecording === undefined;
-  const [speed, setSpeed] = useState(1);
-  const [skips, setSkips] = useState(true);
   const [announces, setAnnounces] = useState(false);
   const [told, tell] = useTold();
   const [helps, setHelps] = useState(false);
@@ -60,10 +57,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const choice = useSideChoice(find);
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
-  const highlighted = useMemo(
-    () => [...new Set([...sought.texts, choice.find.trim().toLowerCase()])].filter((text) => text !== ''),
-    [sought, choice.find],
-  );
+  const highlighted = useHighlighted(sought.texts, choice.find);
   const played = usePlayback(screen, {
     recording,
     startAt,
@@ -73,6 +67,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
     highlighted,
   });
   const { playback, previewed, state, index } = played;
+  const { speed, skips, useSpeed, useSkips } = useRate(playback);
   const caughtUp = onLive !== undefined && state.ended;
   useEffect(() => {
     if (caughtUp) onLive();
@@ -80,14 +75,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const reviewing = useReview(recording.id);
   const { review } = reviewing;
   const marks = useMemo(
-    () =>
-      sorted([
-        ...(index?.marks ?? []),
-        ...endOf(recording),
-        ...hits,
-        ...sought.marks,
-        ...commentMarks(review?.comments ?? []),
-      ]),
+    () => marksOf(recording, index, review?.comments, [...hits, ...sought.marks]),
     [index, recording, hits, sought, review],
   );
   const isLoading = index === undefined && onLive === undefined && played.progress !== undefined;
@@ -97,24 +85,8 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   );
   const seek = (seconds: number): void => void playback?.seek(seconds);
   const onHit = (by: 1 | -1): void => seekHit(playback, sought.marks, by);
-  const onCommand = (by: 1 | -1): void => {
-    const now = playback?.state.position ?? 0;
-    const at = currentEntry(entries ?? [], now);
-    // shortly after the start of a command, the previous one is meant
-    const isAtStart = now - (entries?.[at]?.at ?? 0) < 1;
-    const next = entries?.[by === 1 ? at + 1 : isAtStart ? at - 1 : at];
-    if (next !== undefined) seek(next.at);
-  };
-
+  const onCommand = (by: 1 | -1): void => seekCommand(playback, entries ?? [], by);
   const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
-  const useSpeed = (factor: number): void => {
-    setSpeed(factor);
-    if (playback !== undefined) playback.speed = factor;
-  };
-  const useSkips = (value: boolean): void => {
-    setSkips(value);
-    if (playback !== undefined) playback.skipsIdle = value;
-  };
   const onSide = (): void => setSide(side === 'closed' ? 'commands' : 'closed');
   const onFullscreen = (): void => void toggleFullscreen(frame.current);
   const actions = keyActions({
@@ -141,39 +113,7 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
       <div class={side === 'closed' ? 'stage' : 'stage with-side'}>
         <TerminalScreen onElement={setScreen} />
         {side === 'closed' ? null : (
-          <SidePanel
-            tabs={[
-              {
-                tab: 'commands',
-                title: 'Commands',
-                count: entries?.filter(({ isCommand }) => isCommand).length,
-              },
-              { tab: 'transcript', title: 'Transcript' },
-              ...(isOffline
-                ? []
-                : [{ tab: 'notes', title: 'Notes', count: review?.comments.length } as const]),
-            ]}
-            selected={isOffline && side === 'notes' ? 'commands' : side}
-            onSelect={setSide}
-          >
-            {side === 'notes' && !isOffline ? (
-              <ReviewPanel state={reviewing} position={state.position} onSeek={seek} />
-            ) : side !== 'transcript' ? (
-              <CommandList entries={entries} position={state.position} onSeek={seek} />
-            ) : (
-              <TranscriptView
-                id={recording.id}
-                position={state.position}
-                playing={state.playing}
-                find={choice.find}
-                onFind={choice.setFind}
-                isHidden={choice.isHidden}
-                onHidden={choice.setHidden}
-                onSeek={seek}
-                onHits={choice.setHits}
-              />
-            )}
-          </SidePanel>
+          <Side {...{ choice, entries, reviewing, recording, state }} onSeek={seek} />
         )}
       </div>
       <HitsBar query={query} hits={sought} position={state.position} onStep={onHit} />
@@ -198,13 +138,113 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
         onHelp={() => setHelps(true)}
       />
       <p class="told" role="status">
-        {told === '' && played.progress !== undefined
-          ? `The recorder creates the time line: ${Math.floor(played.progress * 100)} %. Until then, seeking is slower.`
-          : told}
+        {told === '' ? progressText(played.progress) : told}
       </p>
       {announces ? <Announcer screen={screen} /> : null}
       {helps ? <KeyHelp actions={actions} onClose={() => setHelps(false)} /> : null}
     </section>
+  );
+}
+
+function progressText(progress: number | undefined): string {
+  return progress === undefined
+    ? ''
+    : `The recorder creates the time line: ${Math.floor(progress * 100)} %. Until then, seeking is slower.`;
+}
+
+/** Lower-case texts that the screen highlights. */
+function useHighlighted(texts: readonly string[], find: string): readonly string[] {
+  return useMemo(
+    () => [...new Set([...texts, find.trim().toLowerCase()])].filter((text) => text !== ''),
+    [texts, find],
+  );
+}
+
+interface Rate {
+  readonly speed: number;
+  readonly skips: boolean;
+  readonly useSpeed: (speed: number) => void;
+  readonly useSkips: (skips: boolean) => void;
+}
+
+/** Speed of the playback, and whether it skips idle time. */
+function useRate(playback: Played['playback']): Rate {
+  const [speed, setSpeed] = useState(1);
+  const [skips, setSkips] = useState(true);
+  return {
+    speed,
+    skips,
+    useSpeed(factor) {
+      setSpeed(factor);
+      if (playback !== undefined) playback.speed = factor;
+    },
+    useSkips(value) {
+      setSkips(value);
+      if (playback !== undefined) playback.skipsIdle = value;
+    },
+  };
+}
+
+/** Seeks to the next or previous command. */
+function seekCommand(
+  playback: Played['playback'],
+  entries: ReturnType<typeof commandEntries>,
+  by: 1 | -1,
+): void {
+  const now = playback?.state.position ?? 0;
+  const at = currentEntry(entries, now);
+  // shortly after the start of a command, the previous one is meant
+  const isAtStart = now - (entries[at]?.at ?? 0) < 1;
+  const next = entries[by === 1 ? at + 1 : isAtStart ? at - 1 : at];
+  if (next !== undefined) void playback?.seek(next.at);
+}
+
+interface SideProps {
+  readonly choice: SideChoice;
+  readonly entries: ReturnType<typeof commandEntries> | undefined;
+  readonly reviewing: ReturnType<typeof useReview>;
+  readonly recording: ListedRecording;
+  readonly state: Played['state'];
+  readonly onSeek: (seconds: number) => void;
+}
+
+/** Panel with commands, transcript and notes. */
+function Side({ choice, entries, reviewing, recording, state, onSeek }: SideProps): JSX.Element {
+  const isOffline = useContext(Recorder).exportRecording === undefined;
+  const { side, setSide } = choice;
+  const { review } = reviewing;
+  return (
+    <SidePanel
+      tabs={[
+        {
+          tab: 'commands',
+          title: 'Commands',
+          count: entries?.filter(({ isCommand }) => isCommand).length,
+        },
+        { tab: 'transcript', title: 'Transcript' },
+        ...(isOffline ? [] : [{ tab: 'notes', title: 'Notes', count: review?.comments.length } as const]),
+      ]}
+      selected={isOffline && side === 'notes' ? 'commands' : side}
+      onSelect={setSide}
+    >
+      {side === 'notes' && !isOffline ? (
+        <ReviewPanel state={reviewing} position={state.position} onSeek={onSeek} />
+      ) : side !== 'transcript' ? (
+        <CommandList entries={entries} position={state.position} onSeek={onSeek} />
+      ) : (
+        <TranscriptView
+          id={recording.id}
+          position={state.position}
+          playing={state.playing}
+          find={choice.find}
+          onFind={choice.setFind}
+          isHidden={choice.isHidden}
+          onHidden={choice.setHidden}
+          onSeek={onSeek}
+          onHits={choice.setHits}
+        />
+      )}
+    </SidePanel>
   );
 }
 
@@ -262,8 +302,16 @@ function useTold(): [string, (text: string) => void] {
   ];
 }
 
-function sorted(marks: readonly TimelineMark[]): readonly TimelineMark[] {
-  return marks.toSorted((left, right) => left.at - right.at);
+/** All marks of the time line, by time. */
+function marksOf(
+  recording: ListedRecording,
+  index: Played['index'],
+  comments: readonly ReviewComment[] = [],
+  hits: readonly TimelineMark[] = [],
+): readonly TimelineMark[] {
+  return [...(index?.marks ?? []), ...endOf(recording), ...hits, ...commentMarks(comments)].toSorted(
+    (left, right) => left.at - right.at,
+  );
 }
 
 function commentMarks(comments: readonly ReviewComment[]): readonly TimelineMark[] {

@@ -11,6 +11,7 @@ import { hiddenMatch, whereText, whoText } from './format.ts';
 import { Icon } from './icon.tsx';
 import { LIST_COLUMNS, useHiddenColumns, type ListColumn } from './list-columns.tsx';
 import { usePreference } from './preferences.ts';
+import { usePointedAt } from './pointed-row.ts';
 import { RecordingPreview } from './preview.tsx';
 import { ReviewChips } from './review-panel.tsx';
 import { formatRoute } from './route.ts';
@@ -86,33 +87,7 @@ export function RecordingTable({
           event.preventDefault();
         }}
       >
-        <thead role="rowgroup">
-          <tr role="row" aria-rowindex={1}>
-            <th role="columnheader" scope="col" class="select">
-              <SelectBox
-                label="Select all loaded recordings"
-                checked={recordings.length > 0 && selected.size === recordings.length}
-                onChange={(isSelected) =>
-                  onSelect(
-                    recordings.map(({ id }) => id),
-                    isSelected,
-                  )
-                }
-              />
-            </th>
-            {density === 'compact' ? null : (
-              <th role="columnheader" scope="col">
-                <span class="hidden-label">Screen</span>
-              </th>
-            )}
-            <th role="columnheader" scope="col">
-              Command
-            </th>
-            {columns.map((column) => (
-              <ColumnTitle key={column.name} column={column} sort={sort} onSort={onSort} />
-            ))}
-          </tr>
-        </thead>
+        <TableHead {...{ recordings, columns, density, sort, onSort, selected, onSelect }} />
         <Room key="above" height={heightOf(heights, 0, first)} />
         {shown.map((number) => (
           <Chunk
@@ -130,6 +105,42 @@ export function RecordingTable({
         </div>
       )}
     </>
+  );
+}
+
+type TableHeadProps = Pick<RecordingTableProps, 'recordings' | 'sort' | 'onSort' | 'selected' | 'onSelect'> &
+  Pick<ChunkProps, 'columns' | 'density'>;
+
+function TableHead(props: TableHeadProps): JSX.Element {
+  const { recordings, columns, density, sort, onSort, selected, onSelect } = props;
+  return (
+    <thead role="rowgroup">
+      <tr role="row" aria-rowindex={1}>
+        <th role="columnheader" scope="col" class="select">
+          <SelectBox
+            label="Select all loaded recordings"
+            checked={recordings.length > 0 && selected.size === recordings.length}
+            onChange={(isSelected) =>
+              onSelect(
+                recordings.map(({ id }) => id),
+                isSelected,
+              )
+            }
+          />
+        </th>
+        {density === 'compact' ? null : (
+          <th role="columnheader" scope="col">
+            <span class="hidden-label">Screen</span>
+          </th>
+        )}
+        <th role="columnheader" scope="col">
+          Command
+        </th>
+        {columns.map((column) => (
+          <ColumnTitle key={column.name} column={column} sort={sort} onSort={onSort} />
+        ))}
+      </tr>
+    </thead>
   );
 }
 
@@ -191,80 +202,6 @@ function stepFrom(table: HTMLTableElement, by: number): boolean {
   const next = links[links.findIndex((link) => link === document.activeElement) + by];
   next?.focus();
   return next !== undefined;
-}
-
-interface Pointed {
-  readonly recording: Listed;
-  /** Free area for a preview, in pixels. */
-  readonly left: number;
-  readonly top: number;
-}
-
-/**
- * Time after which a preview is loaded, in milliseconds. A pointer that only passes must not create an entry in the
- * access log.
- */
-const DWELL_MS = 500;
-const PREVIEW_HEIGHT = 190;
-
-/** The recording under the mouse or with the keyboard focus, after {@link DWELL_MS}. */
-function usePointedAt(
-  table: RefObject<HTMLTableElement | null>,
-  recordings: readonly Listed[],
-): Pointed | undefined {
-  const [pointed, setPointed] = useState<Pointed>();
-  const all = useRef(recordings);
-  all.current = recordings;
-  useEffect(() => {
-    const element = table.current;
-    if (element === null) return undefined;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let at: Element | undefined;
-    const leave = (): void => {
-      clearTimeout(timer);
-      at = undefined;
-      setPointed(undefined);
-    };
-    const come = (event: Event): void => {
-      const row = event.target instanceof Element ? event.target.closest<HTMLElement>('tr[data-id]') : null;
-      if (row === null || row === at) return;
-      leave();
-      at = row;
-      timer = setTimeout(() => setPointed(pointedAt(row, all.current)), DWELL_MS);
-    };
-    const onKey = (event: KeyboardEvent): void => {
-      if (event.key === 'Escape') leave();
-    };
-    element.addEventListener('mouseover', come);
-    element.addEventListener('focusin', come);
-    element.addEventListener('mouseleave', leave);
-    element.addEventListener('focusout', leave);
-    addEventListener('scroll', leave, { passive: true });
-    addEventListener('keydown', onKey);
-    return () => {
-      clearTimeout(timer);
-      element.removeEventListener('mouseover', come);
-      element.removeEventListener('focusin', come);
-      element.removeEventListener('mouseleave', leave);
-      element.removeEventListener('focusout', leave);
-      removeEventListener('scroll', leave);
-      removeEventListener('keydown', onKey);
-    };
-  }, []);
-  return pointed;
-}
-
-function pointedAt(row: HTMLElement, recordings: readonly Listed[]): Pointed | undefined {
-  const recording = recordings.find(({ id }) => id === row.dataset['id']);
-  // the wall shows running sessions
-  if (recording === undefined || recording.state === 'running') return undefined;
-  const box = row.getBoundingClientRect();
-  const hasRoomBelow = box.bottom + PREVIEW_HEIGHT < innerHeight;
-  return {
-    recording,
-    left: box.left + box.width / 3,
-    top: hasRoomBelow ? box.bottom + 4 : Math.max(0, box.top - PREVIEW_HEIGHT),
-  };
 }
 
 /** Spacer for chunks outside the page. */

@@ -48,8 +48,7 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
   const { ask } = useContext(Recorder);
   const [recording, setRecording] = useState<ListedRecording>();
   const [problem, setProblem] = useState<Error>();
-  /** Time of the last response before the recorder became unreachable, in milliseconds since the epoch. */
-  const [lostAt, setLostAt] = useState<number>();
+  const lostAt = useRefresh(id, recording?.state === 'running', setRecording);
   const [zone, setZone] = usePreference('zone');
   /** Look-back in a running session: its length at the time of the click, and the start position. */
   const [back, setBack] = useState<LookBack>();
@@ -68,28 +67,6 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
     });
     return () => abort.abort();
   }, [id]);
-  useEffect(() => {
-    if (recording?.state !== 'running') return undefined;
-    const abort = new AbortController();
-    let seenAt = Date.now();
-    const timer = setInterval(() => {
-      readRecording(ask, id, abort.signal).then(
-        (found) => {
-          seenAt = Date.now();
-          setLostAt(undefined);
-          setRecording(found);
-        },
-        // keep the screen while the recorder is temporarily unreachable
-        () => {
-          if (!abort.signal.aborted) setLostAt(seenAt);
-        },
-      );
-    }, LIVE_REFRESH_MS);
-    return () => {
-      clearInterval(timer);
-      abort.abort();
-    };
-  }, [id, recording?.state]);
   useEffect(() => {
     if (recording !== undefined)
       document.title = `${whereText(recording)} — ${whoText(recording)} — tailcast`;
@@ -135,6 +112,43 @@ export function RecordingView({ id, startAt, find, query }: RecordingViewProps):
       {recording.state === 'running' ? null : <EvidenceView recording={recording} zone={zone} />}
     </article>
   );
+}
+
+/**
+ * Reads the recording regularly while its session runs.
+ *
+ * @returns the time of the last response before the recorder became unreachable, in milliseconds since the epoch
+ */
+function useRefresh(
+  id: string,
+  isRunning: boolean,
+  setRecording: (recording: ListedRecording) => void,
+): number | undefined {
+  const { ask } = useContext(Recorder);
+  const [lostAt, setLostAt] = useState<number>();
+  useEffect(() => {
+    if (!isRunning) return undefined;
+    const abort = new AbortController();
+    let seenAt = Date.now();
+    const timer = setInterval(() => {
+      readRecording(ask, id, abort.signal).then(
+        (found) => {
+          seenAt = Date.now();
+          setLostAt(undefined);
+          setRecording(found);
+        },
+        // keep the screen while the recorder is temporarily unreachable
+        () => {
+          if (!abort.signal.aborted) setLostAt(seenAt);
+        },
+      );
+    }, LIVE_REFRESH_MS);
+    return () => {
+      clearInterval(timer);
+      abort.abort();
+    };
+  }, [id, isRunning]);
+  return lostAt;
 }
 
 /** Placeholder with the size of the player. */

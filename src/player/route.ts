@@ -25,20 +25,25 @@ export function parseRoute(hash: string): Route {
   const [path = '', query = ''] = hash.replace(/^#/, '').split('?', 2);
   const parameters = new URLSearchParams(query);
   const id = /^\/r\/(.+)$/.exec(path)?.[1];
-  if (id !== undefined) {
-    const at = Number(parameters.get('t') ?? Number.NaN);
-    const find = parameters.get('q') ?? '';
-    const sought = parameters.get('hits') ?? '';
-    return {
-      view: 'recording',
-      id: decode(id),
-      at: at >= 0 ? at : undefined,
-      ...(find === '' ? {} : { find }),
-      ...(sought === '' ? {} : { query: sought }),
-    };
-  }
+  if (id !== undefined) return recordingRoute(decode(id), parameters);
   if (path === '/live') return { view: 'wall' };
-  if (path !== '' && path !== '/') return { view: 'unknown', path };
+  return path === '' || path === '/' ? listRoute(parameters) : { view: 'unknown', path };
+}
+
+function recordingRoute(id: string, parameters: URLSearchParams): Route {
+  const at = Number(parameters.get('t') ?? Number.NaN);
+  const find = parameters.get('q') ?? '';
+  const sought = parameters.get('hits') ?? '';
+  return {
+    view: 'recording',
+    id,
+    at: at >= 0 ? at : undefined,
+    ...(find === '' ? {} : { find }),
+    ...(sought === '' ? {} : { query: sought }),
+  };
+}
+
+function listRoute(parameters: URLSearchParams): Route {
   const sort = SORTS.find((name) => name === parameters.get('sort'));
   const filter: Record<string, string> = { ...EMPTY_FILTER };
   for (const name of Object.keys(EMPTY_FILTER)) filter[name] = parameters.get(name) ?? '';

@@ -43,7 +43,7 @@ export function createScreenView(element: HTMLElement): ScreenView {
   let room = { width: 0, height: 0 };
   let fit: ScreenFit = 'whole';
   let sought: readonly string[] = [];
-  const found = new Map<HTMLElement, readonly Range[]>();
+  const mark = createMarker();
   let wraps: readonly boolean[] = [];
   const perPixel = measureCell(element);
   const onCopy = (event: ClipboardEvent): void => {
@@ -59,12 +59,7 @@ export function createScreenView(element: HTMLElement): ScreenView {
     if (width <= 0) return;
     const wide = width / (size.columns * perPixel);
     const high = height / (size.rows * LINE_HEIGHT);
-    const font = fontFor(fit, wide, high);
-    const shown = Math.floor(font * 20) / 20;
-    element.style.setProperty('--font', `${shown}px`);
-    element.style.setProperty('--cell', `${perPixel * shown}px`);
-    element.style.setProperty('--row', `${LINE_HEIGHT * shown}px`);
-    element.style.setProperty('--columns', String(size.columns));
+    setSizes(element, fontFor(fit, wide, high), perPixel, size.columns);
   }
 
   function useSize({ columns, rows: count }: ScreenSize): void {
@@ -83,14 +78,6 @@ export function createScreenView(element: HTMLElement): ScreenView {
     }
     keys = [];
     layOut();
-  }
-
-  /** Replaces the highlighted ranges of a row. */
-  function mark(row: HTMLElement, ranges: readonly Range[]): void {
-    for (const range of found.get(row) ?? []) highlights?.delete(range);
-    for (const range of ranges) highlights?.add(range);
-    if (ranges.length > 0) found.set(row, ranges);
-    else found.delete(row);
   }
 
   return {
@@ -129,6 +116,26 @@ export function createScreenView(element: HTMLElement): ScreenView {
       element.replaceChildren();
     },
   };
+}
+
+/** Returns a function that replaces the highlighted ranges of a row. */
+function createMarker(): (row: HTMLElement, ranges: readonly Range[]) => void {
+  const found = new Map<HTMLElement, readonly Range[]>();
+  return (row, ranges) => {
+    for (const range of found.get(row) ?? []) highlights?.delete(range);
+    for (const range of ranges) highlights?.add(range);
+    if (ranges.length > 0) found.set(row, ranges);
+    else found.delete(row);
+  };
+}
+
+/** @param perPixel width of a cell for a font size of 1 px */
+function setSizes(element: HTMLElement, font: number, perPixel: number, columns: number): void {
+  const shown = Math.floor(font * 20) / 20;
+  element.style.setProperty('--font', `${shown}px`);
+  element.style.setProperty('--cell', `${perPixel * shown}px`);
+  element.style.setProperty('--row', `${LINE_HEIGHT * shown}px`);
+  element.style.setProperty('--columns', String(columns));
 }
 
 function fontFor(fit: ScreenFit, wide: number, high: number): number {

@@ -67,17 +67,7 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
   return (
     <section class="transcript" aria-label="Transcript">
       <div class="find" role="search">
-        <input
-          type="search"
-          aria-label="Find in this recording"
-          placeholder="Find in this recording"
-          value={find}
-          onInput={(event) => onFind(event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key === 'Enter') go(event.shiftKey ? -1 : 1);
-            if (event.key === 'Escape') event.currentTarget.blur();
-          }}
-        />
+        <FindInput find={find} onFind={onFind} onGo={go} />
         <output aria-live="polite">{findText(find, hits.length, current)}</output>
         <IconButton
           icon={ArrowUp}
@@ -119,6 +109,26 @@ export function TranscriptView(props: TranscriptViewProps): JSX.Element {
         {stateText(loaded)}
       </p>
     </section>
+  );
+}
+
+function FindInput({
+  find,
+  onFind,
+  onGo,
+}: Pick<TranscriptViewProps, 'find' | 'onFind'> & { readonly onGo: (by: 1 | -1) => void }): JSX.Element {
+  return (
+    <input
+      type="search"
+      aria-label="Find in this recording"
+      placeholder="Find in this recording"
+      value={find}
+      onInput={(event) => onFind(event.currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key === 'Enter') onGo(event.shiftKey ? -1 : 1);
+        if (event.key === 'Escape') event.currentTarget.blur();
+      }}
+    />
   );
 }
 

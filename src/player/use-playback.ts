@@ -61,11 +61,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
   const [progress, setProgress] = useState<number>();
   const isGrowing = recording.state === 'running';
   const first = useRef({ startAt, autoPlay });
-  const shown = useRef<ScreenView>(undefined);
-  const display = useRef({ fit, highlighted });
-  display.current = { fit, highlighted };
-  useEffect(() => shown.current?.setFit(fit), [fit]);
-  useEffect(() => shown.current?.highlight(highlighted), [highlighted]);
+  const setView = useDisplayed(fit, highlighted);
 
   useEffect(() => {
     if (element === null) return undefined;
@@ -77,10 +73,7 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
       const { start } = opened;
       const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
       const view = createScreenView(element);
-      shown.current = view;
-      view.setFit(display.current.fit);
-      view.highlight(display.current.highlighted);
-      let frame = 0;
+      setView(view);
       const made = new Playback({
         ...opened,
         terminal,
@@ -91,26 +84,21 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         },
       });
       let dirty = true;
-      let last = performance.now();
-      const draw = (now: number): void => {
-        made.tick(Math.max(0, now - last) / 1000);
-        last = now;
-        if (dirty) {
-          dirty = false;
-          view.paint(terminal.emulator);
-          setState(made.state);
-        }
-        frame = requestAnimationFrame(draw);
-      };
+      const stopDrawing = startAnimation((seconds) => {
+        made.tick(seconds);
+        if (!dirty) return;
+        dirty = false;
+        view.paint(terminal.emulator);
+        setState(made.state);
+      });
       const fitting = watchRoom(element, (width, height) => view.fit(width, height));
-      frame = requestAnimationFrame(draw);
       gone.signal.addEventListener('abort', () => {
-        cancelAnimationFrame(frame);
+        stopDrawing();
         fitting.stop();
         // when a session stops, playback continues at the viewer's position
         first.current = { startAt: made.state.position, autoPlay: made.state.playing };
         made.dispose();
-        shown.current = undefined;
+        setView(undefined);
         view.dispose();
         terminal.dispose();
       });
@@ -140,6 +128,35 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     return stop;
   }, [element, id, isGrowing]);
   return { playback, previewed, state, index, progress };
+}
+
+/** Applies size and highlights to a view. @returns a function that replaces the view */
+function useDisplayed(
+  fit: PlayedOptions['fit'],
+  highlighted: readonly string[],
+): (view: ScreenView | undefined) => void {
+  const shown = useRef<ScreenView>(undefined);
+  const display = useRef({ fit, highlighted });
+  display.current = { fit, highlighted };
+  useEffect(() => shown.current?.setFit(fit), [fit]);
+  useEffect(() => shown.current?.highlight(highlighted), [highlighted]);
+  return (view) => {
+    shown.current = view;
+    view?.setFit(display.current.fit);
+    view?.highlight(display.current.highlighted);
+  };
+}
+
+/** Calls `draw` for each frame, with the time since the previous one. @returns a function that stops */
+function startAnimation(draw: (seconds: number) => void): () => void {
+  let last = performance.now();
+  const next = (now: number): void => {
+    draw(Math.max(0, now - last) / 1000);
+    last = now;
+    frame = requestAnimationFrame(next);
+  };
+  let frame = requestAnimationFrame(next);
+  return () => cancelAnimationFrame(frame);
 }
 
 /** Returns existing keyframes of a long running session, for a fast look-back. */

@@ -132,10 +132,14 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
 
   print(text: string, start: number, end: number): void {
     this.#returned = false;
-    if (!this.#budget.spend(SEQUENCE_WORK + (end - start) * CHARACTER_WORK)) {
-      this.#written.print(this.#seconds, text, start, end, this.#pen.isInvisible ? 'invisible' : 'plain');
-      return;
-    }
+    if (!this.#budget.spend(SEQUENCE_WORK + (end - start) * CHARACTER_WORK))
+      return this.#written.print(
+        this.#seconds,
+        text,
+        start,
+        end,
+        this.#pen.isInvisible ? 'invisible' : 'plain',
+      );
     this.#written.continueAt(this.#seconds, this.screen);
     this.#written.print(this.#seconds, text, start, end, this.#howShown(text, start, end));
     this.#print(text, start, end);
@@ -177,8 +181,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
       case 0x0b:
       case 0x0c:
         if (returned) this.#guess();
-        screen.lineFeed();
-        return;
+        return screen.lineFeed();
       case 0x0d:
         screen.x = 0;
         this.#returned = true;
@@ -192,11 +195,9 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
         this.#written.endAt(screen);
         return;
       case 0x0e:
-        this.shift(1);
-        return;
+        return this.shift(1);
       case 0x0f:
-        this.shift(0);
-        return;
+        return this.shift(0);
       case 0x84:
         screen.index();
         return;
@@ -374,10 +375,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
     }
     const { isJoined, cluster } = joinCluster(this.#lastWidth === 0 ? CLUSTER.none : this.#cluster, code);
     this.#cluster = cluster;
-    if (isJoined && screen.x > 0) {
-      this.#join(code);
-      return;
-    }
+    if (isJoined && screen.x > 0) return this.#join(code);
     // A mark without a base character gets its own cell.
     const width = code < 0x300 ? 1 : Math.max(1, cellWidth(code));
     this.#lastWidth = width;

@@ -213,11 +213,7 @@ const IMPERSONATION = [
     ['controls in identity values', 'if (code < 0x20 || code === 0x7f)', 'if (code < 0)'],
     ['Impersonate-User', "headers.push('Impersonate-User', user);", ''],
     ['Impersonate-Group', "headers.push('Impersonate-Group', latin1Utf8(group));", ''],
-    [
-      'impersonation of others',
-      'if (impersonates && request.judged !== true)',
-      'if (impersonates && request.judged === true)',
-    ],
+    ['impersonation of others', 'request.judged !== true', 'request.judged === true'],
     ['another user', "name === 'impersonate-user' && value === ownUser", "name === 'impersonate-user'"],
     ['some groups', 'group !== EVERY_USER && !named.has(group)', 'false'],
   ),

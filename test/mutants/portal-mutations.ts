@@ -79,7 +79,7 @@ export const PORTAL: readonly Mutation[] = [
     ],
     ['query of a question', 'queryString: () => target.rawQuery,', ''],
     ['whole recordings', "[0-9T:.-]{19,29}Z$)'", "[0-9T:.-]{19,29}Z.*$)'"],
-    ['parts of a recording', '(^(?:cast|playback|transcript|evidence|sidecar|notes|search)$)', ''],
+    ['parts of a recording', '(^(?:cast|playback|transcript|evidence|sidecar|notes|review|search)$)', ''],
   ),
   ...inFile('src/portal/pass-body.ts', [
     'a body that stands still',

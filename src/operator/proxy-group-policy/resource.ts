@@ -1,4 +1,7 @@
-/** Schema of the `ProxyGroupPolicy` custom resource (`tailscale.com/v1alpha1`). CRD: `deploy/crds/proxygrouppolicy.yaml`. */
+/**
+ * Schema of the `ProxyGroupPolicy` custom resource (`tailscale.com/v1alpha1`).
+ * CRD: `deploy/crds/proxygrouppolicy.yaml`.
+ */
 import { z } from 'zod';
 
 const policySchema = z.object({

@@ -76,6 +76,11 @@ export interface Relay {
   stop(): void;
 }
 
+function inputOf(delayed: DelayedInput | undefined): Pick<DirectionOptions, 'parse' | 'route'> {
+  if (delayed === undefined) return {};
+  return { parse: (chunk) => delayed.parse(chunk), route: () => delayed.route() };
+}
+
 /** Starts a relay, which owns both ends until `done` resolves. */
 export function startRelay(options: RelayOptions): Relay {
   const { client, upstream, tap, signal, silentMs = SILENT_MS } = options;
@@ -104,16 +109,12 @@ export function startRelay(options: RelayOptions): Relay {
   const refuse = (error: unknown): void => finish({ kind: 'refused', error });
 
   const delayed =
-    tap === undefined
-      ? undefined
-      : new DelayedInput({ tap, inbound: () => inbound, outbound: () => outbound, silentMs });
+    tap && new DelayedInput({ tap, inbound: () => inbound, outbound: () => outbound, silentMs });
   const inbound: Direction = new Direction({
     source: client,
     sink: upstream,
     refuse,
-    ...(delayed === undefined
-      ? {}
-      : { parse: (chunk) => delayed.parse(chunk), route: () => delayed.route() }),
+    ...inputOf(delayed),
   });
   const outbound: Direction = new Direction({
     ...options,

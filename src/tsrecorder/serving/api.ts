@@ -172,8 +172,7 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id', async (request, reply) => {
     reply.header('cache-control', 'no-store');
     const { recording } = await find(request, reply, isPlayed(request) ? 'play' : 'show');
-    const [reviewed] = await withReviews(reviews, [recording]);
-    return reviewed;
+    return (await withReviews(reviews, [recording]))[0];
   });
   app.get('/api/v1/thumbnails', async (request, reply) => {
     reply.header('cache-control', 'no-store');

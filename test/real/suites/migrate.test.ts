@@ -181,7 +181,7 @@ async function changeWatched(value: string): Promise<void> {
 }
 
 /** The shell and the watch that were opened through the reference go on, and new sessions through it are possible. */
-async function referenceStillWorks(): Promise<void> {
+async function expectReferenceWorks(): Promise<void> {
   await type(shell);
   await changeWatched(`step-${times.length}`);
   expect(await run(throughReference(), 'exec', 'shell', '--', 'echo', 'way-back')).toBe('way-back\n');
@@ -263,7 +263,7 @@ describe('the rehearsal of a migration', () => {
     expect(`${verified.out}${verified.err}`).toMatch(/not signed|unverified/i);
     const listed = await runCommand('ls', '--recorder', recorder.url, '--json');
     expect(listed.out).toContain(old!.id);
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   it('install a gateway next to the proxy, with its own node', STEP, async () => {
@@ -276,12 +276,12 @@ describe('the rehearsal of a migration', () => {
     expect(await run(throughOurs(), 'auth', 'whoami', user)).toBe(
       await run(throughReference(), 'auth', 'whoami', user),
     );
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   it('switch users to the gateway: both old and new recorders record', STEP, async () => {
     expect(await run(throughOurs(), 'exec', 'shell', '--', 'echo', 'switched')).toBe('switched\n');
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   let ours: Terminal;
@@ -296,7 +296,7 @@ describe('the rehearsal of a migration', () => {
     ours = open(throughOurs());
     await ours.expect('rig> ');
     await type(ours);
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   it('the way back: the old recorder again, for a moment', STEP, async () => {
@@ -308,7 +308,7 @@ describe('the rehearsal of a migration', () => {
     });
     setRecorders([recorder.address]);
     await type(ours);
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   it('switch the operator: a Recorder keeps its node, its key and its StatefulSet', STEP, async () => {
@@ -354,7 +354,7 @@ describe('the rehearsal of a migration', () => {
     };
     expect(secret.data).toMatchObject(state);
     operator.start();
-    await referenceStillWorks();
+    await expectReferenceWorks();
   });
 
   it('remove the reference: nothing recorded is lost', STEP, async () => {
