@@ -48,7 +48,7 @@ describe('the format of a folder', () => {
 
   it('is refused when it cannot be read', async () => {
     write('{');
-    await expect(checkFormat(folder, SPOOL_FORMAT)).rejects.toThrow(/does not say/);
+    await expect(checkFormat(folder, SPOOL_FORMAT)).rejects.toThrow(/does not contain the format/);
     const other = join(folder, 'other');
     mkdirSync(join(other, 'format.json'), { recursive: true });
     await expect(checkFormat(other, SPOOL_FORMAT)).rejects.toThrow(/cannot be read: it is a folder/);

@@ -197,7 +197,7 @@ describe('the operator', () => {
 });
 
 describe('the operator’s code', () => {
-  it('is loaded only by the operator role, its doctor and the migration check', () => {
+  it('is loaded only by the operator role, its doctor, the migration check and access requests', () => {
     const src = fileURLToPath(new URL('../../src', import.meta.url));
     const files = readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) =>
       /\.tsx?$/.test(name),
@@ -209,8 +209,16 @@ describe('the operator’s code', () => {
       return !isOwn && /from '[^']*\/operator\//.test(text);
     });
     expect(users.toSorted()).toEqual([
+      // Access requests use the client and the informer.
+      'access/messages.ts',
+      'access/request-object.ts',
+      'access/request-store.ts',
+      'compose/access.ts',
       'compose/migration.ts',
+      'compose/operator-choices.ts',
+      'compose/operator-controllers.ts',
       'compose/operator-doctor.ts',
+      'compose/operator-groups.ts',
       'compose/operator-peers.ts',
       'compose/operator.ts',
     ]);
