@@ -37,9 +37,9 @@ describe('the format of a folder', () => {
       /written by tailcast 9\.1\.0 \(spool format 2\).*start tailcast 9\.1\.0/,
     ],
     ['another kind', { kind: GATEWAY_STATE_FORMAT.kind }, /holds a gateway state, and no spool/],
-    ['no number', { format: '1' }, /format\.json does not say/],
-    ['an unknown kind', { kind: 'cache' }, /format\.json does not say/],
-    ['no version', { version: 1 }, /format\.json does not say/],
+    ['no number', { format: '1' }, /format\.json does not contain the format/],
+    ['an unknown kind', { kind: 'cache' }, /format\.json does not contain the format/],
+    ['no version', { version: 1 }, /format\.json does not contain the format/],
   ])('is refused with a sentence when it is %s', async (_, more, sentence) => {
     mark(more);
     await expect(checkFormat(folder, SPOOL_FORMAT)).rejects.toThrow(sentence);

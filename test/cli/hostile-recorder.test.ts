@@ -81,7 +81,9 @@ function respondHostile(path: string): { readonly body: unknown } {
     };
   if (path.endsWith('/index')) return { body: { ...index, problem: HOSTILE } };
   if (path.endsWith('/transcript'))
-    return { body: { rows: [[1, HOSTILE]], hidden: { characters: 1, rows: [[1, HOSTILE]] }, isPartial: false } };
+    return {
+      body: { rows: [[1, HOSTILE]], hidden: { characters: 1, rows: [[1, HOSTILE]] }, isPartial: false },
+    };
   if (path.endsWith('/cast')) return { body: `${HOSTILE}\n` };
   if (path.endsWith('/notes') || path.endsWith('/sidecar')) return { body: HOSTILE };
   return { body: {} };
@@ -213,7 +215,7 @@ describe('a hostile recorder', () => {
     const previous = process.cwd();
     process.chdir(folder);
     try {
-      expect(await run(['export', 'latest', '--format', 'txt'])).toMatchObject({ code: 0, stderr: '' });
+      expect((await run(['export', 'latest', '--format', 'txt'])).code).toBe(0);
     } finally {
       process.chdir(previous);
     }
