@@ -1,16 +1,14 @@
 /** The screen of a recording with its controls. */
-import { TriangleAlert } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import type { ReviewComment } from '../wire/recorder-api/review.ts';
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
-import { hiddenText } from '../search/transcript-document.ts';
-import { clockText, stoppedText } from '../screen/clock-text.ts';
+import { clockText } from '../screen/clock-text.ts';
 import { CommandList, commandEntries, currentEntry } from './command-list.tsx';
-import { Icon } from './icon.tsx';
 import { KeyHelp, useKeys } from './keyboard.tsx';
 import { Controls } from './player-controls.tsx';
+import { Notices } from './player-notices.tsx';
 import { keyActions, toggle } from './player-keys.ts';
 import { usePreference, type Preference } from './preferences.ts';
 import { Recorder } from './recorder-context.ts';
@@ -58,14 +56,9 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
   const { side, setSide, hits } = choice;
   const sought = useSearchHits(recording.id, query);
   const highlighted = useHighlighted(sought.texts, choice.find);
-  const played = usePlayback(screen, {
-    recording,
-    startAt,
-    // a link to a moment opens paused, except for a match, which follows after two seconds
-    autoPlay: !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined),
-    fit,
-    highlighted,
-  });
+  // a link to a moment opens paused, except for a match, which follows after two seconds
+  const autoPlay = !prefersStill() && (startAt === undefined || query !== '' || onLive !== undefined);
+  const played = usePlayback(screen, { recording, startAt, autoPlay, fit, highlighted });
   const { playback, previewed, state, index } = played;
   const { speed, skips, useSpeed, useSkips } = useRate(playback);
   const caughtUp = onLive !== undefined && state.ended;
@@ -78,25 +71,16 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
     () => marksOf(recording, index, review?.comments, [...hits, ...sought.marks]),
     [index, recording, hits, sought, review],
   );
-  const isLoading = index === undefined && onLive === undefined && played.progress !== undefined;
-  const entries = useMemo(
-    () => (isLoading ? undefined : commandEntries(recording, index?.marks ?? [])),
-    [index, recording, isLoading],
-  );
+  const entries = useEntries(recording, played, onLive !== undefined);
   const seek = (seconds: number): void => void playback?.seek(seconds);
   const onHit = (by: 1 | -1): void => seekHit(playback, sought.marks, by);
   const onCommand = (by: 1 | -1): void => seekCommand(playback, entries ?? [], by);
   const link = (): void => void copyLink(recording.id, playback?.state.position ?? 0).then(tell);
   const onSide = (): void => setSide(side === 'closed' ? 'commands' : 'closed');
   const onFullscreen = (): void => void toggleFullscreen(frame.current);
+  const handles = { playback, speed, skips, useSpeed, useSkips, onHit, onCommand };
   const actions = keyActions({
-    playback,
-    speed,
-    skips,
-    useSpeed,
-    useSkips,
-    onHit,
-    onCommand,
+    ...handles,
     onZoom: zoom,
     onTranscript: onSide,
     onZone,
@@ -120,11 +104,8 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
       <Timeline
         position={state.position}
         seconds={state.seconds}
-        index={index}
-        previewed={previewed}
-        marks={marks}
+        {...{ index, previewed, marks, zone }}
         startedAt={recording.startedAt}
-        zone={zone}
         onSeek={seek}
       />
       <Controls
@@ -143,6 +124,19 @@ export function Player({ recording, startAt, find, query, zone, onZone, onLive }
       {announces ? <Announcer screen={screen} /> : null}
       {helps ? <KeyHelp actions={actions} onClose={() => setHelps(false)} /> : null}
     </section>
+  );
+}
+
+/** Entries of the command list; undefined while the index is in progress. */
+function useEntries(
+  recording: ListedRecording,
+  { index, progress }: Played,
+  isLive: boolean,
+): ReturnType<typeof commandEntries> | undefined {
+  const isLoading = index === undefined && !isLive && progress !== undefined;
+  return useMemo(
+    () => (isLoading ? undefined : commandEntries(recording, index?.marks ?? [])),
+    [index, recording, isLoading],
   );
 }
 
@@ -379,79 +373,6 @@ function useFind(show: () => void): void {
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
   }, []);
-}
-
-/** Warnings about the recording above the screen. */
-function Notices({
-  played,
-  onHidden,
-}: {
-  readonly played: Played;
-  readonly onHidden: () => void;
-}): JSX.Element {
-  const { state, index } = played;
-  return (
-    <>
-      {state.problem === undefined ? null : (
-        <p class="notice problem" role="alert">
-          {state.problem}
-        </p>
-      )}
-      {warningsOf(played).map(([name, text]) => (
-        <p key={name} class="notice warning" data-notice={name}>
-          <Icon icon={TriangleAlert} /> {text}
-        </p>
-      ))}
-      {index !== undefined && index.hidden > 0 ? (
-        <p class="notice warning" data-notice="hidden">
-          <Icon icon={TriangleAlert} /> {hiddenText(index.hidden)}.
-          <button type="button" onClick={onHidden}>
-            Show them
-          </button>
-        </p>
-      ) : null}
-      {index?.characters === 0 ? (
-        <p class="notice" data-notice="silent">
-          This session has no output.
-        </p>
-      ) : null}
-    </>
-  );
-}
-
-function warningsOf({ state, index }: Played): readonly (readonly [name: string, text: string])[] {
-  const stoppedAt = state.stoppedAt ?? index?.stoppedAt;
-  const gaps = index?.marks.filter(({ kind }) => kind === 'gap').length ?? 0;
-  const bad = index?.badLines ?? state.badLines;
-  const warnings: (readonly [boolean, string, string])[] = [
-    [gaps > 0, 'gap', `Output is missing in ${counted(gaps, 'place')}, marked on the time line.`],
-    [
-      bad > 0,
-      'damage',
-      `This recording is damaged: ${counted(bad, 'line')} cannot be read. The player shows the other lines.`,
-    ],
-    [
-      index?.isCut ?? state.isCut,
-      'cut',
-      'This recording is cut off inside a line. The player shows everything before the cut.',
-    ],
-    [
-      index?.tinySize !== undefined,
-      'size',
-      `This session reported a terminal of ${index?.tinySize}. The player shows that size; transcript, search and alerts read the session as 80x24.`,
-    ],
-    [
-      index?.isBinary === true,
-      'binary',
-      'The output of this session is binary. The screen shows how a terminal renders it.',
-    ],
-    [stoppedAt !== undefined, 'stopped', stoppedText(stoppedAt ?? 0)],
-  ];
-  return warnings.filter(([holds]) => holds).map(([, name, text]) => [name, text]);
-}
-
-function counted(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? '' : 's'}`;
 }
 
 /** Writes the position into the address, and copies the link to the clipboard. @returns the message for the user */

@@ -46,12 +46,7 @@ export class RowJournal implements TerminalActions, ScreenKeeper, TextJournal {
   readonly #written: WrittenText;
   /** Current charset, and the charsets of the levels. */
   #charset: ReadonlyMap<number, number> | undefined;
-  readonly #charsets: (ReadonlyMap<number, number> | undefined)[] = [
-    undefined,
-    undefined,
-    undefined,
-    undefined,
-  ];
+  readonly #charsets = Array<ReadonlyMap<number, number> | undefined>(4).fill(undefined);
   #level = 0;
   /** True directly after a carriage return. */
   #returned = false;

@@ -42,6 +42,7 @@ describe('an SVG clip', () => {
     const svg = await clipSvg(clip(0, 8));
     expect(svg).not.toContain('<script');
     expect(svg).toContain('&lt;script&gt;&amp;');
+    // oxlint-disable-next-line no-control-regex -- XML allows no control characters
     expect(svg).not.toMatch(/[\u0000-\u0009\u000b-\u001f]/);
   });
 
