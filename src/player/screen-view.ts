@@ -131,7 +131,8 @@ function createMarker(): (row: HTMLElement, ranges: readonly Range[]) => void {
 
 /** @param perPixel width of a cell for a font size of 1 px */
 function setSizes(element: HTMLElement, font: number, perPixel: number, columns: number): void {
-  const shown = Math.floor(font * 20) / 20;
+  // The font rasterizer uses sizes of 1/64 pixel. Other sizes make long lines up to 1 pixel too short.
+  const shown = Math.floor(font * 64) / 64;
   element.style.setProperty('--font', `${shown}px`);
   element.style.setProperty('--cell', `${perPixel * shown}px`);
   element.style.setProperty('--row', `${LINE_HEIGHT * shown}px`);
