@@ -1,7 +1,7 @@
 /** The player in a real browser: pages of the recorder, with recordings of real sessions in a real S3 server. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Browser, Locator, Page } from 'playwright-core';
+import type { Browser, Download, Locator, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Rig, createRig } from '../rig/rig.ts';
 import { type S3Server, startS3 } from '../rig/s3.ts';
@@ -60,7 +60,7 @@ describe('the list', () => {
   it('shows every recording, newest first', async () => {
     await page.goto(demo.url);
     await rows().nth(2).waitFor();
-    const who = await rows().locator('td:nth-child(2)').allTextContents();
+    const who = await rows().locator('td.who .line:first-child').allTextContents();
     expect(who).toEqual(['tag:ci', 'bob@example.com', 'alice@example.com']);
     expect(await rows().last().textContent()).toContain('exit 7');
   });
@@ -77,12 +77,12 @@ describe('the list', () => {
     await page.keyboard.press('Enter');
     await expect.poll(async () => page.url(), { timeout: 5000 }).toContain(`${field}=`);
     await expect
-      .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
+      .poll(async () => rows().locator('td.who .line:first-child').allTextContents(), { timeout: 5000 })
       .toEqual(expected);
     // The URL restores the list.
     await page.reload();
     await expect
-      .poll(async () => rows().locator('td:nth-child(2)').allTextContents(), { timeout: 5000 })
+      .poll(async () => rows().locator('td.who .line:first-child').allTextContents(), { timeout: 5000 })
       .toEqual(expected);
     await page.getByText('Clear').click();
     await rows().nth(2).waitFor();
@@ -188,7 +188,7 @@ describe('the player', () => {
 
   it('gives the file away as it is stored', async () => {
     await open('alice@example.com');
-    const [download] = await Promise.all([page.waitForEvent('download'), downloadLink().click()]);
+    const download = await downloadCast();
     const text = readFileSync(await download.path(), 'utf8');
     const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === ALICE.login)!;
     const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
@@ -262,7 +262,7 @@ describe('the portal of a gateway', () => {
     await rows().filter({ hasText: BOB.login }).locator('a').click();
     await player().waitFor();
     await shows('größe € red');
-    const [download] = await Promise.all([page.waitForEvent('download'), downloadLink().click()]);
+    const download = await downloadCast();
     const stored = (await demo.archive.of(SHELL.pod)).find(({ source }) => source.user === BOB.login)!;
     const response = await fetch(`${demo.url}/api/v1/recordings/${stored.id}/cast`);
     expect(readFileSync(await download.path(), 'utf8')).toBe(await response.text());
@@ -311,9 +311,12 @@ function rows(): Locator {
   return page.locator('tr[data-id]');
 }
 
-/** The download link. A view that lists downloads contains the same word. */
-function downloadLink(): Locator {
-  return page.locator('.share a[download]');
+/** Opens the share menu and downloads the asciicast. */
+async function downloadCast(): Promise<Download> {
+  await page.locator('.share summary').click();
+  const link = page.locator('.share a[download]');
+  const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+  return download;
 }
 
 function player(): Locator {
