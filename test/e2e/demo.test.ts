@@ -15,11 +15,11 @@ afterEach(() => {
 });
 
 describe('tailcast demo', () => {
-  it('prints three lines to paste, has a recording to show, and leaves nothing behind', async () => {
+  it('prints four lines to paste, has a recording to show, and leaves nothing behind', async () => {
     const home = scratchDirectory();
     const directory = join(home, 'state', 'tailcast', 'demo');
     const demo = run(['demo'], home);
-    await demo.waitFor(/^player: .*$/m);
+    await demo.waitFor(/^access: .*$/m);
     const lines = demo.stdout().trimEnd().split('\n');
     const kubeconfig = join(directory, 'kubeconfig');
     expect(lines.slice(0, 2)).toEqual([
@@ -27,7 +27,8 @@ describe('tailcast demo', () => {
       `try: kubectl --kubeconfig ${kubeconfig} exec -it shell -- sh`,
     ]);
     expect(lines[2]).toMatch(/^player: http:\/\/127\.0\.0\.1:\d+\/$/);
-    expect(lines).toHaveLength(3);
+    expect(lines[3]).toMatch(/^access: kubectl /);
+    expect(lines).toHaveLength(4);
 
     const player = lines[2]?.split(' ')[1] ?? '';
     const page = await fetch(player);
