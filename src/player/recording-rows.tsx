@@ -196,7 +196,7 @@ function ColumnTitle({
   );
 }
 
-/** Moves the focus to another link. @returns false if there is none */
+/** Moves the focus to another link. @returns false if no other link exists */
 function stepFrom(table: HTMLTableElement, by: number): boolean {
   const links = [...table.querySelectorAll<HTMLElement>('a')];
   const next = links[links.findIndex((link) => link === document.activeElement) + by];

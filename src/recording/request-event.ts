@@ -113,7 +113,7 @@ export function createRequestEvents(deps: RequestEventsDeps): RequestEvents {
 /** Parameters whose values are the words of a command: of the API server, and of a kubelet. */
 const COMMAND_PARAMETERS = ['command', 'cmd'];
 
-/** Returns the query without values that may be secrets; the same query if there are none. */
+/** Returns the query with possible secrets removed. Returns an unchanged query if it contains no secret. */
 function withoutSecrets(query: Target['query'], kept: ReadonlySet<string> | 'all'): Target['query'] {
   const commands = new Map(
     COMMAND_PARAMETERS.map((name) => [name, replaceSecretWords(queryValues(query, name)).values()]),

@@ -63,7 +63,7 @@ const FORGED: readonly (readonly [string, (object: Stored, uid: string) => unkno
     (object, uid) => own.seal(uid, { ...recordIn(object), id: 'zzzzzzzzzz' }),
   ],
   [
-    'J4 a signed text that is no record',
+    'J4 a signed text that is not a record',
     (object, uid) => own.seal(uid, { ...recordIn(object), approved: true } as AccessRecord),
   ],
 ];

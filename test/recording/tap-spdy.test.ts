@@ -91,7 +91,7 @@ describe('SPDY tap, heartbeats', () => {
     expect(look(ping.subarray(5))).toBe(answer);
     expect(look(Buffer.concat([ping, ping.subarray(0, 7)]))).toBe('kept 19');
     expect(look(ping.subarray(7))).toBe(answer + answer);
-    // begins like one, and is none
+    // A data frame begins like a ping.
     const key = client.data(3, utf8('x'));
     expect(look(key.subarray(0, 3))).toBe('goes');
     expect(look(key.subarray(3))).toBe('goes');

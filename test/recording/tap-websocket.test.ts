@@ -74,7 +74,7 @@ describe('WebSocket tap, heartbeats', () => {
       expect(look(ping.subarray(0, at))).toBe(`kept ${at}`);
       expect(look(ping.subarray(at))).toBe(pong);
     }
-    // a size in pieces; of a key it is told at its channel
+    // A resize message in pieces is delayed. A key press is recognised at its channel byte.
     const size = clientMessage(4, utf8('{"Width":80,"Height":24}'));
     for (let at = 1; at < size.length; at++) {
       expect(look(size.subarray(0, at))).toBe(`kept ${at}`);

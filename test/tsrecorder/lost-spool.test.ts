@@ -95,7 +95,7 @@ describe('a recorder that was killed and comes back', () => {
         severity: 'fault',
         code: 'lost',
         recording: idOf(gone),
-        message: `${killed.acked} bytes of it were acknowledged and 0 exist: its spool is gone`,
+        message: `the recorder acknowledged ${killed.acked} bytes of it, and 0 exist: its spool is gone`,
       },
     ]);
     await clean(killed);
@@ -189,9 +189,9 @@ describe('a recorder that was killed and comes back', () => {
       expect(report.verdict).toBe('lost');
       const lost = report.findings.filter(({ code }) => code === 'lost').map(({ message }) => message);
       const short = new RegExp(
-        `^${one} bytes of it were acknowledged and \\d+ exist: its spool is shorter than it was$`,
+        `^the recorder acknowledged ${one} bytes of it, and \\d+ exist: its spool is shorter than it was$`,
       );
-      const gone = /^\d+ bytes of it were acknowledged and 0 exist: its spool is gone$/;
+      const gone = /^the recorder acknowledged \d+ bytes of it, and 0 exist: its spool is gone$/;
       const expected = what === 'the whole spool' ? [gone, short] : [short];
       expect(lost).toHaveLength(expected.length);
       for (const pattern of expected) expect(lost).toContainEqual(expect.stringMatching(pattern));

@@ -58,7 +58,7 @@ export interface Elevation {
 /** Grants of access on request. `src/access` implements it. */
 export interface Elevations {
   /**
-   * Returns the granted access. Creates a request if there is none.
+   * Returns the granted access. Without granted access, creates a request.
    * @throws TailcastError `ACCESS_REQUEST_PENDING`, `ACCESS_REQUEST_REFUSED`, `ACCESS_REQUEST_UNAVAILABLE`
    */
   elevate(petition: Petition, signal: AbortSignal): Promise<Elevation>;
@@ -191,7 +191,7 @@ interface Named {
   readonly groups: ReadonlySet<string>;
 }
 
-/** Returns the impersonation headers of a client; undefined if there are none. */
+/** Returns the impersonation headers of a client, or undefined if the client sends no impersonation header. */
 function namedIn(rawHeaders: readonly string[]): Named | undefined {
   let user: string | undefined;
   let groups: Set<string> | undefined;

@@ -251,8 +251,8 @@ function checkLosses({ losses }: Index): readonly Finding[] {
     const { recording, reason } = event;
     const message =
       event.kind === 'lost'
-        ? `${event.durable} bytes of it were acknowledged and ${event.found} exist: ${reason}`
-        : 'bytes of it were acknowledged, and its recorder says that it has none';
+        ? `the recorder acknowledged ${event.durable} bytes of it, and ${event.found} exist: ${reason}`
+        : 'the recorder acknowledged bytes of it and reports that none exist';
     return fault('lost', message, { recording, log, entry: n });
   });
 }
@@ -276,7 +276,7 @@ function checkCourses(
     const isKnown = index.losses.some(({ log: of, event }) => of === log && event.start === n);
     // A recorder with the remaining bytes may still store them.
     if (isShort && !isKnown && (course.closed || isLate)) {
-      const message = `${course.durable} bytes of it were acknowledged, and it holds ${found}`;
+      const message = `the recorder acknowledged ${course.durable} bytes of it, and the recording has ${found}`;
       findings.push(fault('lost', message, where));
     }
     if (course.closed || present.has(recording)) continue;

@@ -89,7 +89,10 @@ export function addLists(
     if (cursor === undefined) return query;
     const opened = cursors.open(list, cursor);
     if (opened === undefined)
-      throw new TailcastError('USAGE', 'cursor is none of this recorder’s: begin again without one');
+      throw new TailcastError(
+        'USAGE',
+        'this recorder did not issue the cursor: repeat the request without a cursor',
+      );
     return { ...query, cursor: opened };
   }
 

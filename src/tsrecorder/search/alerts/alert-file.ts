@@ -57,7 +57,8 @@ export function parseAlertFile(entries: Members, file: string, indexed: IndexedT
   const rules = Array.from(members(entries.get('rules'), 'rules', fail), ([name, value]) =>
     readRule(name, value, webhooks, indexed, fail),
   );
-  if (rules.length === 0) fail('rules', 'there is none; name at least one, with a query and a webhook');
+  if (rules.length === 0)
+    fail('rules', 'the list is empty; add at least one rule with a query and a webhook');
   if (rules.length > MAX_RULES) fail('rules', `there are ${rules.length}; at most ${MAX_RULES} are taken`);
   const giveUpHours = entries.get('giveUpHours') ?? GIVE_UP_HOURS;
   const isNumber = typeof giveUpHours === 'number' && giveUpHours > 0 && giveUpHours <= MAX_GIVE_UP_HOURS;

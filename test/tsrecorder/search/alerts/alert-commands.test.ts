@@ -33,7 +33,7 @@ const RULE = "rules: {deletes: {query: 'cmd:delete', webhook: hook}}\n";
 
 describe('a file of alerts', () => {
   it.each([
-    ['', 'rules in FILE: there is none'],
+    ['', 'rules in FILE: the list is empty'],
     [`${HOOK}${RULE}colour: red`, 'colour in FILE: no such key; there are webhooks, rules, giveUpHours'],
     [`${HOOK}${RULE}giveUpHours: 1000`, 'giveUpHours in FILE: a number of hours up to 720'],
     [`${HOOK}rules: []`, 'rules in FILE: a mapping is expected'],
