@@ -1,14 +1,12 @@
 /** One pass over one ProxyClass: validates it, and writes its condition. Effects only. */
 import { KINDS } from '../kube-object.ts';
 import {
-  timeOf,
   type Reconciler,
   type ReconcilerDeps,
   failed,
   warn,
-  writeStatus,
+  writeCondition,
 } from '../workload/reconciler.ts';
-import { sameJson, withCondition } from '../workload/status.ts';
 import { parseProxyClass, READY } from './resource.ts';
 import { problemsOf, warningsOf } from './validation.ts';
 
@@ -33,15 +31,7 @@ export function createProxyClassReconciler(
         problems.length > 0
           ? failed('ProxyClassInvalid', message)
           : { ready: true, reason: 'ProxyClassValid', message: 'ProxyClassValid' };
-      const conditions = withCondition(
-        status.conditions,
-        READY,
-        verdict,
-        metadata.generation,
-        timeOf(deps.clock),
-      );
-      const next = sameJson(conditions, status.conditions) ? undefined : { conditions };
-      await writeStatus(deps, target, next, signal);
+      await writeCondition(deps, { ...target, status }, READY, verdict, signal);
       return undefined;
     },
   };

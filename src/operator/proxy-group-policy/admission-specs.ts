@@ -24,7 +24,7 @@ function policyName(direction: Direction, namespace: string): string {
   return `ts-${direction}-${namespace}`;
 }
 
-/** References to all admission policies and bindings of a namespace, bindings first. */
+/** Names of the admission policies of a namespace. Each binding has the name of its policy. */
 export function policyNames(namespace: string): readonly string[] {
   return DIRECTIONS.map((direction) => policyName(direction, namespace));
 }

@@ -6,13 +6,12 @@ import { secretData } from '../workload/node-state.ts';
 import {
   failed,
   removeFinalizer,
-  timeOf,
-  writeStatus,
+  writeCondition,
   type Reconciler,
   type ReconcilerDeps,
 } from '../workload/reconciler.ts';
 import { conditionSchema, metadataSchema } from '../workload/schema.ts';
-import { sameJson, withCondition, type Verdict } from '../workload/status.ts';
+import type { Verdict } from '../workload/status.ts';
 import { credentialsProblem } from './credentials.ts';
 import type { Tailnets } from './tailnets.ts';
 
@@ -46,25 +45,13 @@ export function createTailnetReconciler(
         await removeFinalizer(deps, target, signal);
         return undefined;
       }
-      const verdict = await judge(tailnet, signal);
-      const conditions = withCondition(
-        status.conditions,
-        READY,
-        verdict,
-        metadata.generation,
-        timeOf(deps.clock),
-      );
-      await writeStatus(
-        deps,
-        target,
-        sameJson(conditions, status.conditions) ? undefined : { conditions },
-        signal,
-      );
+      const verdict = await verdictOf(tailnet, signal);
+      await writeCondition(deps, { ...target, status }, READY, verdict, signal);
       return verdict.ready ? undefined : RECHECK_MS;
     },
   };
 
-  async function judge({ metadata, spec }: Tailnet, signal: AbortSignal): Promise<Verdict> {
+  async function verdictOf({ metadata, spec }: Tailnet, signal: AbortSignal): Promise<Verdict> {
     const { namespace } = deps.options;
     const { secretName } = spec.credentials;
     const secret = await client.get(KINDS.secret, { namespace, name: secretName }, signal);

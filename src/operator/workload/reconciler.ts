@@ -13,6 +13,7 @@ import { removeAll } from './cleanup.ts';
 import { KEY_LIFETIME_MS, SPENT_AFTER_MS, type KeyKeeper, type ReplicaNode } from './keys.ts';
 import { releaseNames, claimNames, type NameClaim } from './names.ts';
 import { observe, type Observed } from './observe.ts';
+import { sameJson, withCondition, type Condition, type Verdict } from './status.ts';
 import type { TagPolicy } from './tags.ts';
 import type { NodeGroup, SpecOptions } from './workload.ts';
 
@@ -312,6 +313,13 @@ export interface EventTarget {
   readonly metadata: Pick<Managed['metadata'], 'namespace' | 'name' | 'uid'>;
 }
 
+/** A resource whose status has only conditions. */
+interface ConditionTarget {
+  readonly kind: ResourceKind;
+  readonly metadata: EventTarget['metadata'] & { readonly generation: number };
+  readonly status: { readonly conditions: readonly Condition[] };
+}
+
 /** Names contain no slash. */
 function referenceOf(name: string): ObjectReference {
   const [first = '', second] = name.split('/');
@@ -338,6 +346,20 @@ export async function writeStatus(
   if (status === undefined) return;
   const body = { metadata: { uid }, status };
   await client.patch(kind, { namespace, name, subresource: 'status' }, { kind: 'merge', body }, signal);
+}
+
+/** Writes the only condition of a resource, if it has changed. */
+export async function writeCondition(
+  deps: Pick<ReconcilerDeps, 'client' | 'clock'>,
+  { kind, metadata, status }: ConditionTarget,
+  type: string,
+  verdict: Verdict,
+  signal: AbortSignal,
+): Promise<void> {
+  const before = status.conditions;
+  const conditions = withCondition(before, type, verdict, metadata.generation, timeOf(deps.clock));
+  const next = sameJson(conditions, before) ? undefined : { conditions };
+  await writeStatus(deps, { kind, metadata }, next, signal);
 }
 
 /** Reason why a resource is not ready, appended to the name of its kind. */
