@@ -273,12 +273,19 @@ describe.each(TRANSPORTS)('an event (%s)', (transport) => {
     expect(JSON.parse(body)).toEqual(asked);
   });
 
-  it('F2 of an exec, and of what the kubelet tells, holds the query', async () => {
+  it('F2 of a log, a watch and a kubelet request holds the parameters that Kubernetes reads', async () => {
     for (const target of [
       `${CORE}/pods/p/log?container=c`,
-      '/api/v1/nodes/w/proxy/stats/summary?x=1',
+      '/api/v1/nodes/w/proxy/containerLogs/n/p/c?tailLines=5',
       `${CORE}/pods?watch=1`,
     ])
       expect((await tell(transport, { target })).text).toContain(target);
+  });
+
+  it('F2 of a node proxy holds the path, and no value of a parameter that the kubelet does not read', async () => {
+    const path = '/api/v1/nodes/w/proxy/stats/summary';
+    const { text } = await tell(transport, { target: `${path}?key=hunter2` });
+    expect(text).toContain(`${path}?key=`);
+    expect(text).not.toContain('hunter2');
   });
 });

@@ -88,7 +88,7 @@ class FakeIndex {
   readonly versions: Map<string, string>;
   readonly #begun = new Map<unknown, string>();
   readonly #written = new Set<string>();
-  readonly isGone = false;
+  readonly isStopped = false;
   readonly unanswered = 0;
   closed = false;
   compared = 0;

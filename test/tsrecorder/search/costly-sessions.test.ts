@@ -51,7 +51,7 @@ async function openIndex(directory: string): Promise<{
   const names = new Map<unknown, string>();
   let work = 0;
   const client = {
-    isGone: false,
+    isStopped: false,
     unanswered: 0,
     async ask(operation: keyof typeof handlers, ask: Record<string, unknown>): Promise<unknown> {
       const act: (ask: never) => unknown = handlers[operation];

@@ -22,27 +22,27 @@ class FakeIndex {
   readonly asked: Asked[] = [];
   /** By operation: the response or exception that replaces the normal one. */
   readonly answers = new Map<string, () => unknown>();
-  isGone = false;
+  isStopped = false;
   killed = 0;
   closed = 0;
 
   readonly client = this as unknown as IndexClient;
 
   async ask(operation: string, ask: Record<string, unknown> | null): Promise<unknown> {
-    if (this.isGone) throw new Error('the process of the index has ended');
+    if (this.isStopped) throw new Error('the process of the index has ended');
     this.asked.push([operation, ask ?? {}]);
     const answer = this.answers.get(operation);
     if (answer !== undefined) return answer();
     if (operation === 'ids') return [];
     if (operation === 'begin') return 'begun';
-    if (['feed', 'commit', 'finish'].includes(operation)) return { work: 0, isStopped: false, matches: [] };
+    if (['feed', 'commit', 'finish'].includes(operation)) return { work: 0, isDone: false, matches: [] };
     if (operation === 'status') return { sessions: 3, partial: 1, bytes: 7 };
     return null;
   }
 
   kill(): void {
     this.killed += 1;
-    this.isGone = true;
+    this.isStopped = true;
   }
 
   async close(): Promise<void> {
@@ -444,7 +444,7 @@ describe('an indexer', () => {
     const [ill, well] = indexes as [FakeIndex, FakeIndex];
     const again = Promise.withResolvers<void>();
     ill.answers.set('finish', () => {
-      ill.isGone = true;
+      ill.isStopped = true;
       throw new Error('it has ended');
     });
     let started = 0;
