@@ -88,7 +88,7 @@ function createFullIndex(store: string): { readonly client: IndexClient; readonl
     at = asked.after === '' ? 0 : at + (asked.limit ?? 0);
     return ids.slice(at, at + (asked.limit ?? 0)).map((id) => ({ id, version }));
   };
-  const client = { ask, isGone: false, unanswered: 0, kill: () => undefined, close: async () => undefined };
+  const client = { ask, isStopped: false, unanswered: 0, kill: () => undefined, close: async () => undefined };
   const newest = Array.from({ length: 50 }, (_, back) => {
     const key = { nodeId: nodeId(RECORDINGS - 1 - back), time: timeAt(RECORDINGS - 1 - back) };
     return { id: recordingId(key), order: orderOf(key), version: 'other', recording: '{}' };
@@ -192,7 +192,7 @@ function comparer(catalog: Catalog, index: IndexClient): { next(): Promise<void>
   let isCompared = Promise.withResolvers<void>();
   let compares = false;
   const watched = {
-    isGone: false,
+    isStopped: false,
     kill: () => undefined,
     close: () => index.close(),
     ask: async (operation: string, ask: never) => {

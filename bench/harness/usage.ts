@@ -1,5 +1,6 @@
 /** Resource usage of a process, from `/proc` of Linux. */
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
 
 export interface Usage {
   /** User and system, all threads. */
@@ -78,4 +79,16 @@ export function familyOf(pid: number): readonly number[] {
   const family = [pid];
   for (const member of family) family.push(...(children.get(member) ?? []));
   return family;
+}
+
+/** Returns true if the process has a handler for SIGUSR2 (proc(5), SigCgt). False: it has none, or has exited. */
+export function handlesUsr2(pid: number): boolean {
+  try {
+    const caught = /^SigCgt:\s+(?<mask>[0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));
+    return (
+      ((BigInt(`0x${caught?.groups?.['mask'] ?? '0'}`) >> BigInt(constants.signals.SIGUSR2 - 1)) & 1n) === 1n
+    );
+  } catch {
+    return false;
+  }
 }

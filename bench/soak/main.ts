@@ -13,7 +13,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { familyOf } from '../harness/usage.ts';
+import { familyOf, handlesUsr2 } from '../harness/usage.ts';
 import { SHELL } from './content.ts';
 import type { LoadReport } from './load.ts';
 import {
@@ -135,7 +135,8 @@ async function watch(
   while (performance.now() < endMs) {
     await pause(SAMPLE_MS);
     for (const role of roles) {
-      for (const pid of familyOf(role.child.pid ?? 0)) process.kill(pid, 'SIGUSR2');
+      // The process of the index has no such handler, and the signal would end it.
+      for (const pid of familyOf(role.child.pid ?? 0)) if (handlesUsr2(pid)) process.kill(pid, 'SIGUSR2');
     }
     await pause(COLLECT_MS);
     for (const role of roles) {
