@@ -65,9 +65,9 @@ export function mayNameViewers(trusted: readonly string[], { nodeId, tags = [] }
 
 /** Returns the scope of a viewer. Without rules: everything. */
 export function scopeOf(rules: readonly ViewRule[], viewer: Viewer): Scope {
-  const views = rules.filter(({ scope }) => scope.kind !== 'review');
-  if (views.length === 0) return 'everything';
-  const granted = views.filter((rule) => isFor(rule, viewer)).map(({ scope }) => markOf(scope));
+  if (rules.length === 0) return 'everything';
+  const views = rules.filter((rule) => rule.scope.kind !== 'review' && isFor(rule, viewer));
+  const granted = views.map(({ scope }) => markOf(scope));
   const marks = granted.filter((mark) => mark !== undefined);
   return marks.length < granted.length ? 'everything' : [...new Set(marks)];
 }

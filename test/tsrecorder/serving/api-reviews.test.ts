@@ -1,6 +1,6 @@
 /** Requests that read and write reviews: right `review`, other sites, gateways, events. */
 import { afterEach, describe, expect, it } from 'vitest';
-import { parseViewRule, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
+import { parseViewRule, scopeOf, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, request, uploadWhole, type Answer, type Rig } from '../recorder-rig.ts';
 
 const CAROL: Viewer = { node: 'desk.tail1.ts.net', nodeId: 'nDESK', user: 'carol@example.com' };
@@ -118,6 +118,13 @@ describe('other viewers', () => {
     expect((await post({ kind: 'tag', text: 'blind' })).status).toBe(404);
     as(CAROL);
     expect(await read()).toMatchObject({ tags: [] });
+  });
+
+  it('see no recordings if all rules are about reviews', () => {
+    const rules = ['carol@example.com=review'].map(parseViewRule);
+    expect(scopeOf(rules, { ...CAROL, user: 'dave@example.com' })).toEqual([]);
+    expect(scopeOf(rules, CAROL)).toEqual([]);
+    expect(scopeOf([], CAROL)).toBe('everything');
   });
 
   it('cannot be named by a gateway for a change', async () => {
