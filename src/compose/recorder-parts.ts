@@ -116,6 +116,16 @@ async function serve(
   const search = openSearch(options, parts, alerts);
   if (search !== undefined) parts.listeners.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
+  const closeSearch = async (): Promise<void> => {
+    await search?.close();
+    await alerts?.close();
+    await shared?.close();
+  };
+  const closeLogs = async (): Promise<void> => {
+    await playIndexes.close();
+    await events.close();
+    await evidence.close();
+  };
   const { address, url, readUrl, ...listeners } = await openListeners({
     ...limits,
     ...timing,
@@ -150,6 +160,12 @@ async function serve(
     freeBytes,
     metrics,
     log,
+  }).catch(async (error: unknown) => {
+    // NOTE: the process of the index and timers would keep the recorder alive.
+    viewers.close();
+    await closeSearch();
+    await closeLogs();
+    throw error;
   });
   const retention = applyRetention(options, store, parts, alerts);
   return {
@@ -161,13 +177,9 @@ async function serve(
       viewers.close();
       await retention.close();
       await closeUploads(parts);
-      await search?.close();
-      await alerts?.close();
-      await shared?.close();
+      await closeSearch();
       await listeners.close(timing.closeGraceMs);
-      await playIndexes.close();
-      await events.close();
-      await evidence.close();
+      await closeLogs();
       await unlock();
     },
   };

@@ -1,7 +1,7 @@
 /** The key that seals journals: 32 random bytes in a file that other users cannot read. */
 import { createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto';
 import { link, open, readFile, stat, unlink } from 'node:fs/promises';
-import { TailcastError, errorText } from '../../errors.ts';
+import { TailcastError, errorReason } from '../../errors.ts';
 
 export const KEY_BYTES = 32;
 export const KEY_ID_BYTES = 8;
@@ -99,7 +99,7 @@ export function codeOf(error: unknown): string | undefined {
 }
 
 function unusable(path: string, error: unknown): TailcastError {
-  return new TailcastError('CONFIG_INVALID', `lateKeyFile ${path}: ${codeOf(error) ?? errorText(error)}`, {
+  return new TailcastError('CONFIG_INVALID', `lateKeyFile ${path}: ${errorReason(error)}`, {
     cause: error,
   });
 }

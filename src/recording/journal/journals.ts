@@ -12,12 +12,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import { rename, stat, unlink } from 'node:fs/promises';
-import { errorText } from '../../errors.ts';
+import { errorReason, errorText } from '../../errors.ts';
 import type { Logger } from '../../observe/logger.ts';
 import type { EndJournal, LateEnd, LateEvents } from '../late-end.ts';
 import { JournalError, type JournalHead } from './journal-codec.ts';
 import { DAMAGED_SUFFIX, openOwnFolder, SIGN_MS, type OwnFolder } from './journal-directory.ts';
-import { codeOf, type JournalKey } from './journal-key.ts';
+import { type JournalKey } from './journal-key.ts';
 import { journalNameOf, readLeft, type LeftContent } from './left-journal.ts';
 import { SessionJournal, type JournalRoom } from './session-journal.ts';
 
@@ -294,7 +294,7 @@ export class Journals {
     if (nowMs - this.#warnedMs < WARN_EVERY_MS) return;
     this.#warnedMs = nowMs;
     this.#options.log.warn(
-      { directory: this.#options.directory, reason: codeOf(error) ?? errorText(error) },
+      { directory: this.#options.directory, reason: errorReason(error) },
       'output cannot be kept on disk until it is acknowledged: its sessions wait for their recorder',
     );
   }
