@@ -16,7 +16,7 @@ describe('the style check', () => {
     ['some 40 ms', ['calque']],
     ['Somebody for whom no rule counts sees an empty list.', ['nameless-person', 'nameless-person']],
     ['the first kept connection', ['kept-connection']],
-    ['the response of the recorder', ['answer']],
+    ['the answer of the recorder', ['answer']],
   ])('reports in a comment: %s', (text, rules) => {
     expect(rulesOf('src/x/a.ts', `/** ${text} */\nexport const A = 1;\n`)).toEqual(rules);
     expect(rulesOf('docs/x.md', `${text}\n`)).toEqual(rules);

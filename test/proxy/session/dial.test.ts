@@ -120,7 +120,7 @@ describe('dialUpgrade', () => {
     const hangUp = await dial((_request, socket) => socket.destroy());
     await expect(hangUp.answer).rejects.toMatchObject({ code: 'UPSTREAM_UNAVAILABLE' });
     const silent = await dial(() => undefined, { responseTimeoutMs: 50 });
-    await expect(silent.answer).rejects.toThrow(/no answer to the upgrade in 50 ms/);
+    await expect(silent.answer).rejects.toThrow(/no response to the upgrade in 50 ms/);
     const absent = await dial(() => undefined, { connect: () => Promise.reject(new Error('refused')) });
     await expect(absent.answer).rejects.toThrow('refused');
   });
