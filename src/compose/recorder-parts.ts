@@ -100,7 +100,7 @@ async function serve(
   parts: Parts,
   unlock: () => Promise<void>,
 ): Promise<RunningRecorder> {
-  const { catalog, evidence, events, metrics, freeBytes, playIndexes, shared } = parts;
+  const { catalog, evidence, events, metrics, freeBytes } = parts;
   const { limits, timing, log, clock } = options;
   const nowMs = (): number => clock.now();
   const hosts = createHosts(options.hostNames);
@@ -116,16 +116,6 @@ async function serve(
   const search = openSearch(options, parts, alerts);
   if (search !== undefined) parts.listeners.search = search;
   const viewers = createLiveSockets({ ...limits, ...timing, catalog, access, hosts, log });
-  const closeSearch = async (): Promise<void> => {
-    await search?.close();
-    await alerts?.close();
-    await shared?.close();
-  };
-  const closeLogs = async (): Promise<void> => {
-    await playIndexes.close();
-    await events.close();
-    await evidence.close();
-  };
   const { address, url, readUrl, ...listeners } = await openListeners({
     ...limits,
     ...timing,
@@ -163,8 +153,8 @@ async function serve(
   }).catch(async (error: unknown) => {
     // NOTE: the process of the index and timers would keep the recorder alive.
     viewers.close();
-    await closeSearch();
-    await closeLogs();
+    await closeSearch(parts, search, alerts);
+    await closeLogs(parts);
     throw error;
   });
   const retention = applyRetention(options, store, parts, alerts);
@@ -177,9 +167,9 @@ async function serve(
       viewers.close();
       await retention.close();
       await closeUploads(parts);
-      await closeSearch();
+      await closeSearch(parts, search, alerts);
       await listeners.close(timing.closeGraceMs);
-      await closeLogs();
+      await closeLogs(parts);
       await unlock();
     },
   };
@@ -190,6 +180,22 @@ async function closeUploads({ ingest, group, finisher }: Parts): Promise<void> {
   await ingest.close();
   await group.flush();
   await finisher.close();
+}
+
+async function closeSearch(
+  { shared }: Parts,
+  search: RecorderSearch | undefined,
+  alerts: Alerts | undefined,
+): Promise<void> {
+  await search?.close();
+  await alerts?.close();
+  await shared?.close();
+}
+
+async function closeLogs({ playIndexes, events, evidence }: Parts): Promise<void> {
+  await playIndexes.close();
+  await events.close();
+  await evidence.close();
 }
 
 async function openRecorderAlerts(
