@@ -174,9 +174,20 @@ export function isWord(term: Term): boolean {
   return term.kind === 'text' || (term.kind === 'field' && !term.isPrefix);
 }
 
+/** Returns true for a term about reviews. Tags of nodes start with `tag:`, other tags are part of a review. */
+export function isReviewTerm({ field, value }: Term): boolean {
+  return field === 'reviewed' || (field === 'tag' && !value.startsWith('tag:'));
+}
+
+/** Returns true if the term excludes recordings that the index has for its value. */
+export function isExcluded({ field, value, isNot }: Term): boolean {
+  return field === 'reviewed' && value === 'no' ? !isNot : isNot;
+}
+
 /** Checks that `OR` joins only words or only conditions. */
 function checkJoined(terms: readonly Term[], offset: number): void {
-  if (terms.every((term) => !isWord(term)) || terms.every((term) => isWord(term) && !term.isNot)) return;
+  if (terms.every((term) => isWord(term) && !isExcluded(term))) return;
+  if (terms.every((term) => !isWord(term) && !isReviewTerm(term))) return;
   throw new QueryError(
     'OR joins words and complete names (not excluded ones), or times, numbers and prefixes of names',
     offset,

@@ -9,7 +9,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { z } from 'zod';
 import { TailcastError } from '../../errors.ts';
-import type { Query, Term } from '../../search/query.ts';
+import { isExcluded, isReviewTerm, type Query, type Term } from '../../search/query.ts';
 import { NO_REVIEW, summaryOf, type Review, type ReviewSummary } from '../../wire/recorder-api/review.ts';
 import { REVIEW_CHANGE, type Reviews } from '../evidence/reviews.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
@@ -85,8 +85,7 @@ const MAX_IDS = 1000;
 const NO_ID = '-';
 
 /**
- * Replaces the terms `reviewed:` and `tag:` about reviews with the ids of the recordings. Tags of nodes start with
- * `tag:`, so they stay.
+ * Replaces the terms about reviews with the ids of the recordings.
  *
  * @throws TailcastError `USAGE` if a term stands for too many recordings
  */
@@ -102,12 +101,8 @@ export async function withReviewedIds(reviews: Reviews, query: Query): Promise<Q
   return { clauses };
 }
 
-function isReviewTerm(term: Term): boolean {
-  return term.field === 'reviewed' || (term.field === 'tag' && !String(term.value).startsWith('tag:'));
-}
-
 function idsOf(all: ReadonlyMap<string, Review>, term: Term): readonly Term[] {
-  const { field, value, isNot } = term;
+  const { field, value } = term;
   const isPrefix = 'isPrefix' in term && term.isPrefix;
   const isMeant = ({ tags, reviewed }: Review): boolean =>
     field === 'reviewed'
@@ -116,12 +111,11 @@ function idsOf(all: ReadonlyMap<string, Review>, term: Term): readonly Term[] {
   const ids = [...all].filter(([, review]) => isMeant(review)).map(([id]) => id);
   if (ids.length > MAX_IDS)
     throw new TailcastError('USAGE', `${field}:${value} stands for more than ${MAX_IDS} recordings`);
-  const isExcluded = field === 'reviewed' && value === 'no' ? !isNot : isNot;
   return (ids.length === 0 ? [NO_ID] : ids).map((id) => ({
     kind: 'field',
     field: 'id',
     value: id,
     isPrefix: false,
-    isNot: isExcluded,
+    isNot: isExcluded(term),
   }));
 }

@@ -1,5 +1,9 @@
 /** Requests that read and write reviews: right `review`, other sites, gateways, events. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { parseQuery, type Term } from '../../../src/search/query.ts';
+import type { Reviews } from '../../../src/tsrecorder/evidence/reviews.ts';
+import { withReviewedIds } from '../../../src/tsrecorder/serving/api-reviews.ts';
+import type { Review } from '../../../src/wire/recorder-api/review.ts';
 import { parseViewRule, scopeOf, type Viewer } from '../../../src/tsrecorder/serving/viewing.ts';
 import { createRig, HEADER, request, uploadWhole, type Answer, type Rig } from '../recorder-rig.ts';
 
@@ -139,4 +143,45 @@ describe('other viewers', () => {
     expect((await post({ kind: 'reviewed' }, named)).status).toBe(403);
     expect(await read(named)).toEqual({ tags: [], comments: [], mayWrite: false });
   });
+});
+
+describe('a query about reviews', () => {
+  const REVIEW: Review = { tags: ['seen'], comments: [], reviewed: { by: 'carol@example.com', at: '' } };
+  const all = new Map([
+    ['r1', REVIEW],
+    ['r2', { ...REVIEW, tags: ['seen', 'incident'] }],
+    ['r3', { tags: ['incident'], comments: [] }],
+  ]);
+  const reviews: Reviews = { all: async () => all, change: async () => REVIEW };
+
+  /** The recordings that a query finds. The word `cat` is on the screen of r1 and r4. */
+  async function found(text: string): Promise<readonly string[]> {
+    const { clauses } = await withReviewedIds(reviews, parseQuery(text, 0));
+    const isTrue = (term: Term, id: string): boolean =>
+      (term.field === 'id' ? term.value === id : ['r1', 'r4'].includes(id)) !== term.isNot;
+    return ['r1', 'r2', 'r3', 'r4'].filter((id) =>
+      clauses.every((clause) => clause.some((term) => isTrue(term, id))),
+    );
+  }
+
+  it.each([
+    ['reviewed:yes', 'r1 r2'],
+    ['reviewed:no', 'r3 r4'],
+    ['NOT reviewed:no', 'r1 r2'],
+    ['cat OR reviewed:yes', 'r1 r2 r4'],
+    ['reviewed:yes OR tag:incident', 'r1 r2 r3'],
+    ['reviewed:no NOT tag:incident', 'r4'],
+    ['tag:nothing', ''],
+    ['NOT tag:nothing', 'r1 r2 r3 r4'],
+    ['cat NOT tag:se*', 'r4'],
+  ])('%s finds: %s', async (text, ids) => {
+    expect((await found(text)).join(' ')).toBe(ids);
+  });
+
+  it.each(['cat OR reviewed:no', 'cat OR NOT tag:incident', 'tag:se* OR duration:>5', 'tag:se* OR tag:in*'])(
+    'is refused if OR would exclude recordings or join a prefix: %s',
+    (text) => {
+      expect(() => parseQuery(text, 0)).toThrow('OR joins words and complete names');
+    },
+  );
 });
