@@ -86,6 +86,8 @@ export class EvidenceLog {
   #tailWanted = false;
   /** Segments of other logs without a trusted signature, and number of segments that may still be read. */
   readonly #unsigned = new Set<string>();
+  /** First entry of a segment in the store that this recorder did not sign. */
+  #forged: number | undefined;
   #readsLeft = 0;
   readonly #closing = new AbortController();
 
@@ -307,8 +309,10 @@ export class EvidenceLog {
       if (first === undefined || last === undefined) return;
       const lines = entries.map(({ line }) => line);
       const segment = encodeSegment(lines, { log: this.id, n: last.n, hash: last.hash }, key);
+      const name = logSegmentName(this.id, first.n);
       try {
-        await store.putDocument(logSegmentName(this.id, first.n), Buffer.from(segment));
+        if (this.#forged === first.n) await store.replaceDocument(name, Buffer.from(segment));
+        else await store.putDocument(name, Buffer.from(segment));
       } catch (error) {
         // The response was lost, or the process crashed before it arrived. The content of the store decides.
         this.#reconciled = false;
@@ -327,8 +331,14 @@ export class EvidenceLog {
     for (;;) {
       const { n } = this.#journal.base;
       if (!ours.some(({ first }) => first === n)) break;
-      const text = await readText(this.#options.store, logSegmentName(this.id, n));
-      const { lines } = parseSegment(text ?? '');
+      const name = logSegmentName(this.id, n);
+      const text = await readText(this.#options.store, name);
+      const { lines, signature } = parseSegment(text ?? '');
+      if (!this.#isOwnSegment(n + lines.length - 1, signature)) {
+        this.#options.log.error({ log: this.id, name }, 'a segment without our signature is replaced');
+        this.#forged = n;
+        break;
+      }
       const entries = this.#journal.unpublished(lines.length);
       const same =
         entries.length === lines.length && entries.every(({ line }, index) => line === lines[index]);
@@ -347,6 +357,16 @@ export class EvidenceLog {
       );
     }
     this.#reconciled = true;
+  }
+
+  /** Returns true if this recorder signed a segment that ends with entry `last`. Another program can write files. */
+  #isOwnSegment(last: number, signature: SegmentSignature | undefined): boolean {
+    if (signature === undefined) return false;
+    const { key, ed25519, ...head } = signature;
+    const own = this.#options.key.public;
+    return (
+      head.log === this.id && head.n === last && key === own.id && own.verifies(headMessage(head), ed25519)
+    );
   }
 
   /** Logs the heads of the logs of trusted recorders, so that a truncation of these logs is detectable. */
