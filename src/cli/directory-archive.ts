@@ -159,6 +159,7 @@ function catalogQuery(query: ArchiveQuery): Omit<CatalogQuery, 'limit' | 'cursor
     throw new TailcastError('USAGE', `--result is ${RESULT_VALUES}`);
   return {
     ...(query['user'] === undefined ? {} : { user: query['user'] }),
+    ...(query['cluster'] === undefined ? {} : { cluster: query['cluster'] }),
     ...(query['namespace'] === undefined ? {} : { namespace: query['namespace'] }),
     ...(query['pod'] === undefined ? {} : { pod: query['pod'] }),
     ...(query['text'] === undefined ? {} : { text: query['text'] }),

@@ -12,7 +12,7 @@ export const SEARCH_HELP = `
   needle                  word on the screen, in a command or in a name
   "rm -rf" kube*          phrase; prefix
   cmd:"kubectl delete"    in a command; text: only on the screen
-  user: ns: pod: container: node: tag: kind: id:
+  user: cluster: ns: pod: container: node: tag: kind: id:
   state:running           running, completed, interrupted, violated or damaged
   result:0                an exit code, "failed to start" or "client disconnected"
   trust:unverified        verified, unverified or failed

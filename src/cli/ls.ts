@@ -7,7 +7,7 @@ import { shortIds } from './archive.ts';
 import { formatAge, formatBytes, formatDuration, print, printJson, printPagedTable } from './output.ts';
 import type { CommandContext } from '../config/command-context.ts';
 
-const FILTERS = ['user', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
+const FILTERS = ['user', 'cluster', 'namespace', 'pod', 'state', 'result', 'trust', 'text'] as const;
 /** Maximum number of recordings that are read for a sort order other than time. */
 const MAX_SORTED = 100_000;
 
@@ -18,8 +18,10 @@ interface Column {
 }
 
 const who = ({ source }: ListedRecording): string => source.user ?? source.tags?.join(',') ?? source.node;
-const where = ({ kubernetes }: ListedRecording): string =>
-  kubernetes === undefined ? '' : `${kubernetes.namespace}/${kubernetes.pod}`;
+const where = ({ cluster, kubernetes }: ListedRecording): string =>
+  kubernetes === undefined
+    ? ''
+    : `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
 
 const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['id', { text: ({ id }) => id }],
@@ -33,6 +35,7 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['who', { text: who }],
   ['from', { text: ({ source }) => source.node }],
   ['where', { text: where }],
+  ['cluster', { text: ({ cluster = '' }) => cluster }],
   ['container', { text: ({ kubernetes }) => kubernetes?.container ?? '' }],
   ['kind', { text: ({ kind }) => kind }],
   [

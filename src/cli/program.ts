@@ -171,6 +171,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
   addArchiveOptions(command('ls', 'list recordings, newest first'))
     .option('--limit <n>', 'maximum number of recordings', argument(wholeNumber(1, 100_000)), 50)
     .option('--user <login>', 'only sessions of this user')
+    .option('--cluster <name>', 'only sessions in this cluster')
     .option('--namespace <name>', 'only sessions in this namespace')
     .option('--pod <name>', 'only sessions in this pod')
     .addOption(new Option('--state <state>', 'only recordings in this state').choices(RECORDING_STATES))
@@ -188,8 +189,7 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--json', 'one JSON object per line')
     .addHelpText('after', LS_HELP)
     .action(async (options: Record<string, unknown>) => {
-      const { printRecordings } = await import('./ls.ts');
-      await printRecordings(options, context);
+      await import('./ls.ts').then(({ printRecordings }) => printRecordings(options, context));
     });
   addArchiveOptions(command('play', 'play a recording in this terminal'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')

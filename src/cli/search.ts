@@ -215,9 +215,12 @@ function checkQuery(query: string): Query {
 }
 
 function describe({ recording, hits, more, partial, stoppedAt }: FoundSession, base: string): string {
-  const { id, source, kubernetes, startedAt, state, command } = recording;
+  const { id, source, cluster, kubernetes, startedAt, state, command } = recording;
   const who = source.user ?? source.tags?.join(',') ?? source.node;
-  const where = kubernetes === undefined ? '' : `${kubernetes.namespace}/${kubernetes.pod}`;
+  const where =
+    kubernetes === undefined
+      ? ''
+      : `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
   const lines = [
     [id, startedAt, who, where, state, command ?? '']
       .map(plain)

@@ -104,7 +104,7 @@ export const RECORDER_SETTINGS = {
     '<tags>',
   ),
   viewers: listSetting(
-    'rules for viewers: a login, a tag or *; optional: =namespace:…, =user:…, =tag:…, =review; default: full view',
+    'rules: a login, a tag or *; optional: =cluster:…, =namespace:…, =user:…, =tag:…, =review; default: full view',
     '<rules>',
   ),
   trustedGateways: listSetting('tags or stable node IDs of gateways with a portal; needs viewers', '<tags>'),

@@ -166,14 +166,16 @@ export async function readHits(
 }
 
 /** Keys of the facets. */
-export const FACETS = ['user', 'ns', 'kind', 'state', 'result', 'trust'] as const;
+export const FACETS = ['user', 'cluster', 'ns', 'kind', 'state', 'result', 'trust'] as const;
 
 /** Returns counts of common values among the sessions of a query. */
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
   const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
-  if (!isFacets(body)) throw new Error('The response of the recorder cannot be read.');
-  return body;
+  // older recorders count no clusters
+  const facets: unknown = isRecord(body) ? { cluster: [], ...body } : body;
+  if (!isFacets(facets)) throw new Error('The response of the recorder cannot be read.');
+  return facets;
 }
 
 function isFacets(body: unknown): body is Facets {

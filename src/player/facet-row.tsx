@@ -11,6 +11,7 @@ import { searchAddress } from './route.ts';
 
 const LABELS: Readonly<Record<(typeof FACETS)[number], string>> = {
   user: 'Who',
+  cluster: 'Cluster',
   ns: 'Namespace',
   kind: 'Kind',
   state: 'State',

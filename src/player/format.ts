@@ -41,11 +41,11 @@ export function whoText({ source }: ListedRecording): string {
   );
 }
 
-/** Target of the session: `namespace/pod (container)`, otherwise the node. */
-export function whereText({ kubernetes, destination }: ListedRecording): string {
+/** Target of the session: `namespace/pod (container)` after `cluster:` if it has a cluster, otherwise the node. */
+export function whereText({ cluster, kubernetes, destination }: ListedRecording): string {
   if (kubernetes === undefined) return destination.node;
   const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
-  return `${kubernetes.namespace}/${kubernetes.pod}${container}`;
+  return `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}${container}`;
 }
 
 /** Trust in the signature of a recording; undefined if it was not checked. */

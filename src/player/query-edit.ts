@@ -39,7 +39,7 @@ export function withoutPart({ clauses }: Query, index: number): string {
 }
 
 /** Keys with suggested values. */
-export type OfferedKey = 'user' | 'ns' | 'kind' | 'state' | 'result' | 'trust' | 'after';
+export type OfferedKey = 'user' | 'cluster' | 'ns' | 'kind' | 'state' | 'result' | 'trust' | 'after';
 
 /** Index of the top-level clause `key:value` in a query, or -1. */
 export function findPart({ clauses }: Query, key: OfferedKey, value: string): number {

@@ -209,6 +209,7 @@ function Facts({
     ['Who', whoText(recording)],
     ['From', source.node],
     ['Through', destination.node],
+    ['Cluster', recording.cluster],
     ['Namespace', kubernetes?.namespace],
     ['Pod', kubernetes?.pod],
     ['Container', kubernetes?.container],

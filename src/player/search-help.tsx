@@ -13,7 +13,7 @@ const EXAMPLES: readonly (readonly [query: string, meaning: string])[] = [
   ['cmd:"kubectl delete"', 'commands: of the session, and typed at a prompt'],
   ['text:password', 'only text on the screen'],
   ['user:alice@example.com', 'user of the session; tag:tag:ci for a tag'],
-  ['ns:prod pod:web-*', 'target of the session; also container: and node:'],
+  ['ns:prod pod:web-*', 'target of the session; also cluster:, container: and node:'],
   [
     'kind:exec state:running',
     'kind: exec, attach, ssh; state: running, completed, interrupted, violated, damaged',

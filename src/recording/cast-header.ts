@@ -2,7 +2,13 @@
 import type { ExecOptions } from '../kube/exec-options.ts';
 import type { RequestInfo } from '../kube/request-info.ts';
 import type { Identity } from '../tailnet/identity.ts';
-import { AUDIT_ID_KEY, CONVENTIONS, CONVENTIONS_KEY, encodeCastHeader } from '../wire/asciicast/header.ts';
+import {
+  AUDIT_ID_KEY,
+  CLUSTER_KEY,
+  CONVENTIONS,
+  CONVENTIONS_KEY,
+  encodeCastHeader,
+} from '../wire/asciicast/header.ts';
 import type { SessionAnnotation } from '../wire/recorder-api/annotation.ts';
 import type { TerminalSize } from '../wire/remotecommand/resize.ts';
 
@@ -56,6 +62,7 @@ export function castHeaderLine(facts: SessionBeginning, size: TerminalSize): str
     extra: new Map<string, string | number>([
       [CONVENTIONS_KEY, CONVENTIONS],
       ...(facts.user === undefined ? ([[AUDIT_ID_KEY, facts.auditId ?? '']] as const) : []),
+      ...(facts.cluster === undefined ? [] : ([[CLUSTER_KEY, facts.cluster]] as const)),
     ]),
   });
 }

@@ -5,7 +5,7 @@
 import { exitCodeOf } from '../wire/recorder-api/recording-status.ts';
 import { hitOf, markedPhrases, type MarkedPhrases } from './hit.ts';
 import { isWord, type CompareTerm, type FieldTerm, type Query, type Term, type TextTerm } from './query.ts';
-import { joinNames, type Hit, type Moment, type SessionNames } from './search-index.ts';
+import { joinNames, ruledNamespaces, type Hit, type Moment, type SessionNames } from './search-index.ts';
 import { findPhrase, phraseOf, tokenize, type Token } from './tokens.ts';
 import type { ViewerTerms } from './viewer-terms.ts';
 
@@ -150,11 +150,12 @@ class MomentWords {
   }
 }
 
-function maySee(may: ViewerTerms, { user, namespace, tags }: SessionNames): boolean {
+function maySee(may: ViewerTerms, { user, cluster, namespace, tags }: SessionNames): boolean {
   if (may === 'everything') return true;
   return may.some(({ kind, value }) => {
     if (kind === 'tag') return tags.includes(value);
-    return value === (kind === 'user' ? user : namespace);
+    if (kind === 'namespace') return ruledNamespaces({ cluster, namespace }).includes(value);
+    return value === (kind === 'user' ? user : cluster);
   });
 }
 

@@ -63,6 +63,7 @@ const FIELDS = [
   'ns',
   'pod',
   'container',
+  'cluster',
   'node',
   'tag',
   'kind',

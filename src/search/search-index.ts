@@ -13,6 +13,7 @@ export interface SessionNames {
   readonly startedAtMs: number;
   readonly user?: string;
   readonly tags: readonly string[];
+  readonly cluster?: string;
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
@@ -30,9 +31,28 @@ export interface SessionNames {
 }
 
 /** Returns all names in one text, for searches without a field. */
-export function joinNames({ user, namespace, pod, container, tags, nodes, command }: SessionNames): string {
-  const names = [user, namespace, pod, container, ...tags, ...new Set(nodes), command];
+export function joinNames(session: SessionNames): string {
+  const { user, cluster, namespace, pod, container, tags, nodes, command } = session;
+  const names = [user, cluster, namespace, pod, container, ...tags, ...new Set(nodes), command];
   return names.filter((name) => name !== undefined).join(' \n ');
+}
+
+/**
+ * Returns the names of a namespace in viewer rules: `<name>`, and `<cluster>/<name>` for a session with a cluster.
+ * Uploaders write the header, so a forged namespace must not look like one of a cluster.
+ */
+export function ruledNamespaces({
+  cluster,
+  namespace,
+}: {
+  readonly cluster: string | undefined;
+  readonly namespace: string | undefined;
+}): readonly string[] {
+  if (namespace === undefined || namespace === '') return [];
+  return [
+    ...(namespace.includes('/') ? [] : [namespace]),
+    ...(cluster === undefined ? [] : [`${cluster}/${namespace}`]),
+  ];
 }
 
 export interface SessionDoc {
@@ -147,6 +167,7 @@ export interface Facets {
   readonly counted: number;
   readonly more: boolean;
   readonly user: readonly FacetValue[];
+  readonly cluster: readonly FacetValue[];
   readonly ns: readonly FacetValue[];
   readonly pod: readonly FacetValue[];
   readonly node: readonly FacetValue[];

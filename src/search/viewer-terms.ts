@@ -4,6 +4,7 @@
 export type ViewerTerms = 'everything' | readonly ViewerTerm[];
 
 export interface ViewerTerm {
-  readonly kind: 'user' | 'namespace' | 'tag';
+  readonly kind: 'user' | 'cluster' | 'namespace' | 'tag';
+  /** A namespace is `<name>` or `<cluster>/<name>`. */
   readonly value: string;
 }

@@ -12,7 +12,13 @@ const NODE = 'nTEST1CNTRL';
 const folder = mkdtempSync(join(tmpdir(), 'tailcast-ls-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
-function put(time: string, command: string, user: string, events: readonly unknown[]): void {
+function put(
+  time: string,
+  command: string,
+  user: string,
+  events: readonly unknown[],
+  { store = folder, ...more }: { readonly store?: string; readonly tailcastCluster?: string } = {},
+): void {
   const header = {
     version: 2,
     width: 80,
@@ -24,10 +30,11 @@ function put(time: string, command: string, user: string, events: readonly unkno
     srcNodeUser: user,
     kubernetes: { PodName: 'web-0', Namespace: 'prod', Container: 'app', SessionType: 'exec' },
     tailcast: 1,
+    ...more,
   };
-  mkdirSync(join(folder, NODE), { recursive: true });
+  mkdirSync(join(store, NODE), { recursive: true });
   const lines = [header, ...events].map((line) => `${JSON.stringify(line)}\n`);
-  writeFileSync(join(folder, NODE, `${time}.cast`), lines.join(''));
+  writeFileSync(join(store, NODE, `${time}.cast`), lines.join(''));
 }
 
 beforeAll(() => {
@@ -116,6 +123,25 @@ describe('tailcast ls', () => {
     ],
   ])('%j', async (args, wanted) => {
     expect(commands(await ls(args))).toEqual(wanted);
+  });
+
+  it('filters by cluster, and shows its name before the namespace', async () => {
+    const store = join(folder, 'clusters');
+    mkdirSync(store);
+    for (const [second, name] of ['prod', 'dev', 'Prod/web'].entries())
+      put(`2026-01-02T03:04:0${second}Z`, `in ${name}`, 'alice@example.com', [[1, 'o', 'x']], {
+        store,
+        tailcastCluster: name,
+      });
+    expect(commands(await ls(['--store', store, '--cluster', 'prod']))).toEqual(['in prod']);
+    expect(commands(await ls(['--store', store, '--cluster', 'Prod/web']))).toEqual([]);
+    const { stdout } = await ls(['--store', store, '--columns', 'cluster,where']);
+    expect(
+      stdout
+        .split('\n')
+        .slice(1, 4)
+        .map((line) => line.trim()),
+    ).toEqual(['prod/web-0', 'dev      dev:prod/web-0', 'prod     prod:prod/web-0']);
   });
 
   it('prints the columns that are named', async () => {

@@ -16,6 +16,7 @@ export interface EventQuery {
   readonly user?: string;
   /** Name or id of the source or the destination. */
   readonly node?: string;
+  readonly cluster?: string;
   readonly namespace?: string;
   readonly resource?: string;
   readonly verb?: string;
@@ -193,6 +194,7 @@ function matches({ value }: JsonObjectText, query: EventQuery): boolean {
     [query.type, [event.get('type')]],
     [query.user, [source?.get('nodeUser'), source?.get('nodeTags')].flat()],
     [query.node, nodes],
+    [query.cluster, [event.get('cluster')]],
     [query.namespace, [kubernetes?.get('Namespace')]],
     [query.resource, [kubernetes?.get('Resource')]],
     [query.verb, [kubernetes?.get('Verb')]],

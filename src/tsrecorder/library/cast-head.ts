@@ -1,6 +1,11 @@
 /** The header line of a cast: checked at upload, stamped with the uploader, and read again for lists. */
 import { TailcastError } from '../../errors.ts';
-import { hasReversedResize, parseCastHeader, type ParsedCastHeader } from '../../wire/asciicast/header.ts';
+import {
+  CLUSTER_KEY,
+  hasReversedResize,
+  parseCastHeader,
+  type ParsedCastHeader,
+} from '../../wire/asciicast/header.ts';
 import { WireError } from '../../wire/wire-error.ts';
 import { readJsonObject, spliceMembers } from './json-members.ts';
 import type {
@@ -13,7 +18,7 @@ import type {
 /** Contents of the header line. */
 export interface CastHead extends Pick<
   Recording,
-  'width' | 'height' | 'command' | 'kind' | 'source' | 'destination' | 'kubernetes'
+  'width' | 'height' | 'command' | 'kind' | 'source' | 'destination' | 'kubernetes' | 'cluster'
 > {
   /** Version of asciicast. */
   readonly version: 2 | 3;
@@ -54,7 +59,8 @@ export function parseHead(line: string): CastHead | undefined {
 }
 
 function readHead(header: ParsedCastHeader): CastHead {
-  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes } = header;
+  const { version, width, height, command, srcNodeUser, srcNodeTags, kubernetes, extra } = header;
+  const cluster = extra.get(CLUSTER_KEY);
   return {
     version,
     width,
@@ -77,9 +83,13 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
+    ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };
 }
+
+/** Uploaders write the header, so other names must not look like a name with a namespace. */
+const CLUSTER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 function kindOf({ kubernetes, sshUser, connectionID }: ParsedCastHeader): RecordingKind {
   const session = kubernetes?.SessionType;

@@ -11,14 +11,15 @@ import {
 /** Filters of a list. Texts must be equal, except `text`, which matches substrings. */
 export interface CatalogQuery {
   /**
-   * Case-insensitive substring of: command, user, tags, nodes, pod, namespace, container, id, problem, result, or trust
-   * reason.
+   * Case-insensitive substring of: command, user, tags, nodes, cluster, namespace, pod, container, id, problem,
+   * result, or trust reason.
    */
   readonly text?: string;
   /** Name or id of the source or the destination. */
   readonly node?: string;
   readonly user?: string;
   readonly tag?: string;
+  readonly cluster?: string;
   readonly namespace?: string;
   readonly pod?: string;
   readonly container?: string;
@@ -38,21 +39,24 @@ export interface CatalogQuery {
 
 /** True if a recording matches all filters except the time range. */
 export function matches(recording: Recording, query: CatalogQuery): boolean {
-  const { source, destination, kubernetes } = recording;
+  const { source, destination, cluster, kubernetes, kind, state, result, trust } = recording;
   const nodes = [source.node, source.nodeId, destination.node, destination.nodeId];
-  const allows = (wanted: string | undefined, ...found: readonly (string | undefined)[]): boolean =>
-    wanted === undefined || found.includes(wanted);
+  const filters: readonly (readonly [wanted: string | undefined, found: readonly (string | undefined)[]])[] =
+    [
+      [query.node, nodes],
+      [query.user, [source.user]],
+      [query.tag, source.tags ?? []],
+      [query.cluster, [cluster]],
+      [query.namespace, [kubernetes?.namespace]],
+      [query.pod, [kubernetes?.pod]],
+      [query.container, [kubernetes?.container]],
+      [query.kind, [kind]],
+      [query.state, [state]],
+      [query.result, [result]],
+      [query.trust, [trust]],
+    ];
   return (
-    allows(query.node, ...nodes) &&
-    allows(query.user, source.user) &&
-    allows(query.tag, ...(source.tags ?? [])) &&
-    allows(query.namespace, kubernetes?.namespace) &&
-    allows(query.pod, kubernetes?.pod) &&
-    allows(query.container, kubernetes?.container) &&
-    allows(query.kind, recording.kind) &&
-    allows(query.state, recording.state) &&
-    allows(query.result, recording.result) &&
-    allows(query.trust, recording.trust) &&
+    filters.every(([wanted, found]) => wanted === undefined || found.includes(wanted)) &&
     containsText(recording, query.text)
   );
 }
@@ -69,7 +73,7 @@ export function searchedText(recording: Recording): string {
 }
 
 function searchedNames(recording: Recording): readonly string[] {
-  const { id, command, source, destination, kubernetes, problem, trustReason } = recording;
+  const { id, command, source, destination, cluster, kubernetes, problem, trustReason } = recording;
   const names = [
     id,
     command,
@@ -82,6 +86,7 @@ function searchedNames(recording: Recording): readonly string[] {
     source.nodeId,
     destination.node,
     destination.nodeId,
+    cluster,
     kubernetes?.namespace,
     kubernetes?.pod,
     kubernetes?.container,

@@ -9,7 +9,7 @@ export function describeHead(
   key: RecordingKey,
   head: CastHead,
 ): Omit<Recording, 'state' | 'result' | 'trust' | 'bytes' | 'durationSeconds' | 'problem'> {
-  const { width, height, command, kind, source, destination, kubernetes } = head;
+  const { width, height, command, kind, source, destination, kubernetes, cluster } = head;
   return {
     id: recordingId(key),
     key: recordingKey(key),
@@ -21,6 +21,7 @@ export function describeHead(
     source,
     destination,
     ...(kubernetes === undefined ? {} : { kubernetes }),
+    ...(cluster === undefined ? {} : { cluster }),
   };
 }
 

@@ -186,11 +186,12 @@ const RECORDING = z.custom<Recording>((value) => decodeRecording(value) !== unde
 
 /** Returns the index query, or undefined if the index cannot represent it. */
 export function askOf(query: CatalogQuery, scope: Scope): ListAsk | undefined {
-  const { node, user, tag, namespace: ns, pod, container, kind, text = '', from, to } = query;
+  const { node, user, tag, cluster, namespace: ns, pod, container, kind, text = '', from, to } = query;
   const fields: readonly (readonly [FieldTerm['field'], string | undefined])[] = [
     ['node', node],
     ['user', user],
     ['tag', tag],
+    ['cluster', cluster],
     ['ns', ns],
     ['pod', pod],
     ['container', container],
@@ -221,6 +222,8 @@ export function termsOf(scope: Scope): ViewerTerms {
   return scope.flatMap((mark): readonly ViewerTerm[] => {
     const [kind, ...rest] = mark.split(':');
     if (kind === 'tag') return [{ kind, value: mark }];
-    return kind === 'namespace' || kind === 'user' ? [{ kind, value: rest.join(':') }] : [];
+    return kind === 'cluster' || kind === 'namespace' || kind === 'user'
+      ? [{ kind, value: rest.join(':') }]
+      : [];
   });
 }

@@ -4,6 +4,7 @@
  */
 import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
 import { createLoopTurns, sortInTurns } from '../../async/loop-turns.ts';
+import { ruledNamespaces } from '../../search/search-index.ts';
 import type { Recording } from '../../wire/recorder-api/recording.ts';
 
 /** Everything, or the recordings with at least one of these marks. */
@@ -18,12 +19,19 @@ export interface Marked {
 
 const CONCURRENCY = 32;
 
-/** Returns `namespace:<name>`, `user:<login>`, and the tags (`tag:<name>`) of the source of a session. */
-export function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | 'source'>): readonly string[] {
+/** The facts of a recording that decide who may see it. */
+export type MarkedFacts = Pick<Recording, 'cluster' | 'kubernetes' | 'source'>;
+
+/**
+ * Returns `cluster:<name>`, `namespace:<name>`, `namespace:<cluster>/<name>`, `user:<login>`, and the tags
+ * (`tag:<name>`) of the source of a session.
+ */
+export function marksOf({ cluster, kubernetes, source }: MarkedFacts): readonly string[] {
   return [
-    ...(kubernetes === undefined ? [] : [`namespace:${kubernetes.namespace}`]),
+    ...(cluster === undefined ? [] : [`cluster:${cluster}`]),
+    ...ruledNamespaces({ cluster, namespace: kubernetes?.namespace }).map((name) => `namespace:${name}`),
     ...(source.user === undefined ? [] : [`user:${source.user}`]),
-    // Uploaders write the header. A forged tag must not look like a namespace or a user.
+    // Uploaders write the header. A forged tag must not look like another mark.
     ...(source.tags ?? []).filter((tag) => tag.startsWith('tag:')),
   ];
 }
@@ -32,9 +40,7 @@ export function marksOf({ kubernetes, source }: Pick<Recording, 'kubernetes' | '
  * True if every scope includes either all of these uploads of one session, or none of them. Damaged uploads are visible
  * only to unrestricted viewers.
  */
-export function areSeenAlike(
-  uploads: readonly Pick<Recording, 'kubernetes' | 'source' | 'state'>[],
-): boolean {
+export function areSeenAlike(uploads: readonly (MarkedFacts & Pick<Recording, 'state'>)[]): boolean {
   const [first, ...others] = uploads.map((upload) =>
     JSON.stringify(upload.state === 'damaged' ? [] : [...new Set(marksOf(upload))].toSorted()),
   );
@@ -42,7 +48,7 @@ export function areSeenAlike(
 }
 
 /** True if a recording is within a scope. */
-export function isWithin(scope: Scope, recording: Pick<Recording, 'kubernetes' | 'source'>): boolean {
+export function isWithin(scope: Scope, recording: MarkedFacts): boolean {
   return includesMarks(scope, marksOf(recording));
 }
 
@@ -64,7 +70,7 @@ export interface ScopeIndex<T extends Marked> {
  *   restricted viewers
  */
 export function createScopes<T extends Marked>(
-  describe: (recording: T) => Promise<Pick<Recording, 'kubernetes' | 'source'> | undefined>,
+  describe: (recording: T) => Promise<MarkedFacts | undefined>,
 ): (recordings: readonly T[]) => Promise<ScopeIndex<T>> {
   let known = new Map<string, readonly string[]>();
 

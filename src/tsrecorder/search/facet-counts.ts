@@ -31,6 +31,7 @@ export function countFacets(sessions: Iterable<Faceted>): Facets {
     counted,
     more,
     user: most('user'),
+    cluster: most('cluster'),
     ns: most('ns'),
     pod: most('pod'),
     node: most('node'),

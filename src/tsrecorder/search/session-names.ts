@@ -7,8 +7,8 @@ import { orderOf, parseRecordingId, parseTime } from '../store/key.ts';
 
 /** Returns the names of a recording. */
 export function sessionNames(recording: Recording): SessionNames {
-  const { id, startedAt, source, destination, kubernetes, kind, state, command, durationSeconds } = recording;
-  const { result, trust } = recording;
+  const { id, startedAt, source, destination, cluster, kubernetes, kind, state, command } = recording;
+  const { durationSeconds, result, trust } = recording;
   // The time of the key, because lists are in the order of keys. The header may contain another time.
   const time = parseTime(parseRecordingId(id)?.time ?? startedAt) ?? 0n;
   return {
@@ -16,6 +16,7 @@ export function sessionNames(recording: Recording): SessionNames {
     startedAtMs: Number(time) / 1e6,
     ...(source.user === undefined ? {} : { user: source.user }),
     tags: source.tags ?? [],
+    ...(cluster === undefined ? {} : { cluster }),
     ...(kubernetes === undefined
       ? {}
       : { namespace: kubernetes.namespace, pod: kubernetes.pod, container: kubernetes.container }),

@@ -3,8 +3,8 @@
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true if there is an index}; limit, cursor, text,
- *                                    node, user, tag, namespace, pod, container, kind, state, result, trust,
- *                                    from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
+ *                                    node, user, tag, cluster, namespace, pod, container, kind, state, result,
+ *                                    trust, from, to (RFC 3339), sort (newest; with an index: oldest, longest, largest)
  * /api/v1/thumbnails                 {thumbnails: {[id]: rows}}; ids, separated by commas: see screen/thumbnail.ts.
  *                                    A missing thumbnail may exist after some seconds
  * /api/v1/recordings/:id             one recording
@@ -20,8 +20,8 @@
  * /api/v1/recordings/:id/sidecar     sidecar of the first upload of the session
  * /api/v1/recordings/:id/notes       annotations of the session, one JSON object per line
  * /api/v1/recordings/:id/review      comments, tags and reviewer: see api-reviews.ts
- * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, namespace,
- *                                    resource, verb, name, from, to
+ * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, cluster,
+ *                                    namespace, resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
  * /healthz  /readyz                  liveness; readiness of the store
  * /                                  the player

@@ -2,7 +2,8 @@
  * Access rules for viewers. Pure functions.
  *
  * A rule is `<who>` or `<who>=<what>`. `<who>` is `*`, a login, or a tag of the viewer's node. `<what>` is
- * `namespace:<name>` of the session, or `user:<login>` or `tag:<name>` of its source. Without rules, every viewer with
+ * `cluster:<name>`, `namespace:<name>` or `namespace:<cluster>/<name>` of the session, or `user:<login>` or
+ * `tag:<name>` of its source. Without rules, every viewer with
  * network access may see everything. `<who>=review` allows comments and tags on the recordings that the viewer may see.
  */
 import { TailcastError } from '../../errors.ts';
@@ -32,7 +33,7 @@ export interface ViewRule {
   readonly viewer: string;
   readonly scope:
     | { readonly kind: 'everything' | 'review' }
-    | { readonly kind: 'namespace' | 'user' | 'tag'; readonly value: string };
+    | { readonly kind: 'cluster' | 'namespace' | 'user' | 'tag'; readonly value: string };
 }
 
 /** Parses a rule. @throws TailcastError `CONFIG_INVALID` with the rule */
@@ -42,10 +43,14 @@ export function parseViewRule(text: string): ViewRule {
     throw new TailcastError('CONFIG_INVALID', `viewers: ${text} is not <who> or <who>=<what>`);
   if (scope === undefined) return { viewer, scope: { kind: 'everything' } };
   if (scope === 'review') return { viewer, scope: { kind: 'review' } };
-  const [, kind, value = ''] = /^(namespace|user):(.+)$/.exec(scope) ?? [];
-  if (kind === 'namespace' || kind === 'user') return { viewer, scope: { kind, value } };
+  const [, kind, value = ''] = /^(cluster|namespace|user):(.+)$/.exec(scope) ?? [];
+  if (kind === 'cluster' || kind === 'namespace' || kind === 'user')
+    return { viewer, scope: { kind, value } };
   if (/^tag:.+$/.test(scope)) return { viewer, scope: { kind: 'tag', value: scope } };
-  throw new TailcastError('CONFIG_INVALID', `viewers: ${scope} is not review, namespace:…, user:… or tag:…`);
+  throw new TailcastError(
+    'CONFIG_INVALID',
+    `viewers: ${scope} is not review, cluster:…, namespace:…, user:… or tag:…`,
+  );
 }
 
 /**
@@ -88,6 +93,7 @@ function markOf(scope: ViewRule['scope']): string | undefined {
     case 'everything':
     case 'review':
       return undefined;
+    case 'cluster':
     case 'namespace':
     case 'user':
       return `${scope.kind}:${scope.value}`;

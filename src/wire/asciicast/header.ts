@@ -82,6 +82,9 @@ export const CONVENTIONS = 1;
  */
 export const AUDIT_ID_KEY = 'tailcastAuditId';
 
+/** Key that our gateway adds if it serves several clusters: the name of the cluster. */
+export const CLUSTER_KEY = 'tailcastCluster';
+
 const NAMED: ReadonlySet<string> = new Set([
   'version',
   'width',

@@ -37,6 +37,8 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly source: RecordingSource;
   readonly destination: RecordingNode;
   readonly kubernetes?: RecordingPod;
+  /** Name of the cluster at a gateway with several clusters. */
+  readonly cluster?: string;
   /** Position in its session, if the session may have other uploads. */
   readonly part?: RecordedPart;
   /** Summary of the review; absent without one. */
@@ -119,7 +121,17 @@ function isListed(value: unknown): value is ListedRecording {
     typeof value['id'] === 'string' &&
     ID.test(value['id']) &&
     has(value, 'number', 'bytes', 'width', 'height') &&
-    mayHave(value, 'string', 'command', 'result', 'resultMessage', 'problem', 'trust', 'trustReason') &&
+    mayHave(
+      value,
+      'string',
+      'command',
+      'cluster',
+      'result',
+      'resultMessage',
+      'problem',
+      'trust',
+      'trustReason',
+    ) &&
     isResult(value['result']) &&
     isTrust(value['trust']) &&
     mayHave(value, 'number', 'durationSeconds') &&

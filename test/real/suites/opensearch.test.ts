@@ -104,8 +104,8 @@ function found(recorder: RecorderRig, text: string, count = 1): Promise<Searched
 
 /** All documents of an index. */
 async function documents(name: string): Promise<readonly string[]> {
-  await fetch(`${opensearch.url}/${name}-v4/_refresh`, { method: 'POST' });
-  const answer = await fetch(`${opensearch.url}/${name}-v4/_search?size=10000&_source=false`);
+  await fetch(`${opensearch.url}/${name}-v5/_refresh`, { method: 'POST' });
+  const answer = await fetch(`${opensearch.url}/${name}-v5/_search?size=10000&_source=false`);
   const { hits } = (await answer.json()) as { hits: { hits: { _id: string }[] } };
   return hits.hits.map(({ _id: id }) => id).toSorted();
 }
@@ -252,7 +252,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       Array.from({ length: 5 }, () => openServerWriter(createSearchServer({ url: index.url }), index)),
     );
     const name = await indexOf(server, aliasOf(index));
-    expect(name).toBe(`${index.name}-v4-000001`);
+    expect(name).toBe(`${index.name}-v5-000001`);
     await fetch(`${index.url}/${name}`, { method: 'DELETE' });
     for (const writer of writers) {
       await expect(writer.putAll([{ doc: doc('n_1'), moments: [], partial: false }])).rejects.toMatchObject({
@@ -295,7 +295,7 @@ describe.skipIf(!isThere)('OpenSearch', () => {
       { text: 'needle open [secret]' },
     ]);
     const { name } = options.searchServer!;
-    const kept = await fetch(`${opensearch.url}/${name}-v4/_search?size=100`);
+    const kept = await fetch(`${opensearch.url}/${name}-v5/_search?size=100`);
     const all = await kept.text();
     expect(all).toContain('[secret]');
     expect(all).not.toContain('AKIAIOSFODNN7EXAMPLE');
@@ -331,17 +331,17 @@ describe.skipIf(!isThere)('OpenSearch', () => {
     }
     expect(await rebuilt).toMatchObject({ code: 0 });
     const server = createSearchServer({ url: opensearch.url });
-    expect(await indexOf(server, `${name}-v4`)).toBe(`${name}-v4-000002`);
-    expect(await indexOf(server, `${name}-v4.next`)).toBe(undefined);
+    expect(await indexOf(server, `${name}-v5`)).toBe(`${name}-v5-000002`);
+    expect(await indexOf(server, `${name}-v5.next`)).toBe(undefined);
     server.close();
     expect(await documents(name)).toEqual(before);
     const indices = await (await fetch(`${opensearch.url}/_cat/indices/${name}-*?h=index`)).text();
-    expect(indices.trim()).toBe(`${name}-v4-000002`);
+    expect(indices.trim()).toBe(`${name}-v5-000002`);
     await found(recorder, 'needle', 3);
     // a user deletes a document
     const [victim] = await recorder.list();
     await fetch(
-      `${opensearch.url}/${name}-v4/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
+      `${opensearch.url}/${name}-v5/_doc/${encodeURIComponent(`${victim!.id}#0`)}?routing=${encodeURIComponent(victim!.id)}&refresh=true`,
       { method: 'DELETE' },
     );
     const wrong = await until(async () => {

@@ -34,6 +34,7 @@ interface Made {
   readonly trimmed: boolean;
   readonly user: string | undefined;
   readonly tags: readonly string[];
+  readonly cluster: string | undefined;
   readonly namespace: string | undefined;
   readonly pod: string;
   readonly command: string | undefined;
@@ -61,7 +62,8 @@ const made: fc.Arbitrary<Made> = fc.record({
   trimmed: fc.boolean(),
   user: fc.option(name('alice@example.com', 'bob@example.com', 'Ünal'), { nil: undefined }),
   tags: fc.subarray(['tag:ci', 'tag:ops', 'user:alice@example.com']),
-  namespace: fc.option(name('prod', 'dev', 'user'), { nil: undefined }),
+  cluster: fc.option(name('east', 'west'), { nil: undefined }),
+  namespace: fc.option(name('prod', 'dev', 'user', 'east/prod'), { nil: undefined }),
   pod: name('web-1', 'web-2', 'db'),
   command: fc.option(
     fc.oneof(name('bash', 'kubectl delete "pod"', 'SÜRÜM 日本語 x\0y', 'vim'), fc.string({ unit: 'binary' })),
@@ -84,6 +86,7 @@ const DAMAGED_FIRST: readonly Made[] = (['damaged', 'completed'] as const).map((
   trimmed: false,
   user: undefined,
   tags: [],
+  cluster: undefined,
   namespace: 'prod',
   pod: 'web-1',
   command: undefined,
@@ -99,6 +102,7 @@ const filter = fc.record(
     node: name('laptop', 'nLAPTOP', 'absent'),
     user: name('alice@example.com', 'bob@example.com', 'Ünal', ''),
     tag: name('tag:ci', 'tag:ops'),
+    cluster: name('east', 'absent'),
     namespace: name('prod', 'dev', 'user'),
     pod: name('web-1', 'db'),
     kind: name('exec', 'attach') as fc.Arbitrary<'exec'>,
@@ -129,6 +133,8 @@ const scope: fc.Arbitrary<Scope> = fc.oneof(
     arbitrary: fc.subarray([
       'namespace:prod',
       'namespace:user',
+      'namespace:east/prod',
+      'cluster:west',
       'user:alice@example.com',
       'user:Ünal',
       'tag:ci',
@@ -152,7 +158,7 @@ function uploadOf(one: Made, number: number): Upload {
   const time = one.trimmed ? full.replace(/\.?0*Z$/, 'Z') : full;
   const key = { nodeId: one.nodeId, time };
   const id = recordingId(key);
-  const { user, tags, namespace, pod, command, kind } = one;
+  const { user, tags, cluster, namespace, pod, command, kind } = one;
   const recording: Recording = {
     id,
     key: recordingKey(key),
@@ -166,6 +172,7 @@ function uploadOf(one: Made, number: number): Upload {
     ...(one.seconds === undefined ? {} : { durationSeconds: one.seconds }),
     source: { node: 'laptop', nodeId: 'nLAPTOP', ...(user === undefined ? { tags } : { user }) },
     destination: { node: 'gate', nodeId: one.nodeId },
+    ...(cluster === undefined ? {} : { cluster }),
     ...(namespace === undefined ? {} : { kubernetes: { namespace, pod, container: 'app' } }),
   };
   const isLater = one.session === 'second';

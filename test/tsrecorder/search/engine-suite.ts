@@ -565,9 +565,9 @@ function indexTests(): readonly IndexTest[] {
       'n#1#0',
     ];
     for (const [at, id] of strange.entries()) {
-      const namespace = `ns ${id}`;
+      const user = `user ${id}`;
       await index.put(
-        { ...doc(id, { namespace }), names: { ...names('n_0'), id, namespace, startedAtMs: NOW + at } },
+        { ...doc(id, { user }), names: { ...names('n_0'), id, user, startedAtMs: NOW + at } },
         [moment(1, `word${at} shared`)],
         false,
       );
@@ -576,7 +576,7 @@ function indexTests(): readonly IndexTest[] {
     expect(await index.ids()).toHaveLength(strange.length);
     for (const [at, id] of strange.entries()) {
       expect(idsOf(await index.find(`word${at}`)), id).toEqual([id]);
-      const may: ViewerTerms = [{ kind: 'namespace', value: `ns ${id}` }];
+      const may: ViewerTerms = [{ kind: 'user', value: `user ${id}` }];
       expect(idsOf(await index.find('shared', may)), id).toEqual([id]);
       expect((await index.facets('', may)).counted, id).toBe(1);
       const { hits } = await index.engine.reader.within(id, query('shared'), may, 5);

@@ -16,7 +16,8 @@ const momentOf = fc
 /** State of a session and the text on its screen. */
 export const sessionOf = fc.record({
   user: fc.constantFrom('alice', 'bob', undefined),
-  namespace: fc.constantFrom('prod', 'dev', undefined),
+  cluster: fc.constantFrom('east', 'west', undefined),
+  namespace: fc.constantFrom('prod', 'prod', 'dev', 'east/prod', undefined),
   pod: fc.constantFrom('web-1', 'web-10', 'web-2-a', 'db', undefined),
   tags: fc.subarray(['tag:ci', 'tag:ops']),
   kind: fc.constantFrom('exec', 'attach'),
@@ -34,7 +35,15 @@ const term = fc.oneof(
   fc.tuple(word, word).map(([left, right]) => `"${left} ${right}"`),
   fc.constantFrom('alp*', '"store_failed alp"*', 'user:alice', 'user:al*', 'ns:prod', 'ns:d*', 'pod:web-*'),
   fc.constantFrom('tag:tag:ci', 'tag:tag:*', 'node:laptop', 'node:nL*', 'kind:attach', 'state:running'),
-  fc.constantFrom('id:n_1', 'id:n_*', 'container:app', 'pod:web-1*', 'pod:web-2-*'),
+  fc.constantFrom(
+    'id:n_1',
+    'id:n_*',
+    'cluster:east',
+    'cluster:w*',
+    'container:app',
+    'pod:web-1*',
+    'pod:web-2-*',
+  ),
   fc.constantFrom('result:0', 'result:"failed to start"', '-result:77', 'trust:failed', '-trust:verified'),
   fc.constantFrom('exit:0', 'exit:1', 'exit:!=0', 'exit:!=1', 'exit:>0', 'exit:>=77', 'exit:<77', 'exit:<=0'),
   fc.constantFrom(
@@ -56,8 +65,11 @@ export const askedOf = fc
   .map((terms) => terms.join(' ').replace(/ OR$/, ''));
 export const mayOf = fc.constantFrom<ViewerTerms>(
   'everything',
+  'everything',
   [],
   [{ kind: 'user', value: 'alice' }],
+  [{ kind: 'cluster', value: 'east' }],
+  [{ kind: 'namespace', value: 'east/prod' }],
   [
     { kind: 'namespace', value: 'prod' },
     { kind: 'tag', value: 'tag:ci' },

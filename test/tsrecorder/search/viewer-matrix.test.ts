@@ -11,6 +11,7 @@ import { alertsFor, openReceiver, type Receiver } from './alerts/webhook-receive
 interface Made {
   readonly who: string;
   readonly namespace: string;
+  readonly cluster?: string;
 }
 
 /** Sessions by number, each with unique words on its screen and in its names. */
@@ -21,6 +22,11 @@ const MADE: readonly Made[] = [
   { who: 'bob@example.com', namespace: 'dev' },
   { who: 'tag:ci', namespace: 'prod' },
   { who: 'tag:ops', namespace: 'dev' },
+  { who: 'dora@example.com', namespace: 'shop', cluster: 'east' },
+  { who: 'dora@example.com', namespace: 'shop', cluster: 'west' },
+  // forged
+  { who: 'eve@example.com', namespace: 'east/shop' },
+  { who: 'eve@example.com', namespace: 'mail', cluster: 'east/shop' },
 ];
 /** Viewers: their rules, and the sessions that they may see. */
 const VIEWERS = [
@@ -28,6 +34,10 @@ const VIEWERS = [
   { user: 'space@example.com', rules: ['namespace:prod'], sees: [0, 2, 4] },
   { user: 'tag@example.com', rules: ['tag:ci'], sees: [4] },
   { user: 'more@example.com', rules: ['user:bob@example.com', 'tag:ops'], sees: [2, 3, 5] },
+  { user: 'cluster@example.com', rules: ['cluster:east'], sees: [6] },
+  { user: 'place@example.com', rules: ['namespace:west/shop', 'cluster:absent'], sees: [7] },
+  { user: 'forged@example.com', rules: ['namespace:east/shop'], sees: [6] },
+  { user: 'both@example.com', rules: ['namespace:shop'], sees: [6, 7] },
   { user: 'nobody@example.com', rules: [], sees: [] },
 ] as const;
 const ROOT = 'root@example.com';
@@ -36,7 +46,7 @@ const AT_A_TIME = 8;
 const ALL = MADE.map((_, number) => number);
 
 function cast(number: number): string {
-  const { who, namespace } = MADE[number]!;
+  const { who, namespace, cluster } = MADE[number]!;
   const header = JSON.parse(HEADER) as Record<string, unknown>;
   const isTag = who.startsWith('tag:');
   return `${JSON.stringify({
@@ -51,6 +61,7 @@ function cast(number: number): string {
       Container: `box${number}`,
       SessionType: 'exec',
     },
+    ...(cluster === undefined ? {} : { tailcastCluster: cluster }),
   })}\n${JSON.stringify([1.5, 'o', `needle secret${number} around\r\n`])}\n`;
 }
 
@@ -153,11 +164,13 @@ function questions(): readonly string[] {
     `id:${id}`,
     `needle pod:pod${number}-*`,
   ]);
-  const names = MADE.flatMap(({ who, namespace }) => [
+  const names = MADE.flatMap(({ who, namespace, cluster = 'absent' }) => [
     who.startsWith('tag:') ? `tag:${who}` : `user:${who}`,
     who.startsWith('tag:') ? `tag:${who.slice(0, 5)}*` : `user:${who.slice(0, 3)}*`,
     `-ns:${namespace}`,
     `ns:${namespace}`,
+    `cluster:${cluster}`,
+    `-cluster:${cluster.slice(0, 2)}*`,
   ]);
   return [...new Set([...ofAll, ...ofTimes, ...ofEach, ...names])];
 }

@@ -55,7 +55,19 @@ export function testMessage(id: string, rules: readonly string[], nowMs: number)
 }
 
 function describe(
-  { id, state, result, trust, startedAt, kind, source, kubernetes, durationSeconds, command }: Recording,
+  {
+    id,
+    state,
+    result,
+    trust,
+    startedAt,
+    kind,
+    source,
+    cluster,
+    kubernetes,
+    durationSeconds,
+    command,
+  }: Recording,
   text: boolean,
 ): Record<string, unknown> {
   return {
@@ -66,6 +78,7 @@ function describe(
     startedAt,
     kind,
     source,
+    ...(cluster === undefined ? {} : { cluster }),
     ...(kubernetes === undefined ? {} : { kubernetes }),
     ...(durationSeconds === undefined ? {} : { durationSeconds }),
     ...(command === undefined || !text ? {} : { command: replaceSecrets(command) }),

@@ -72,9 +72,12 @@ function rules(may: Exclude<ViewerTerms, 'everything'>): SearchCondition {
   if (may.length === 0) return { match_none: {} };
   const values = (kind: (typeof may)[number]['kind']): readonly string[] =>
     may.filter((term) => term.kind === kind).map(({ value }) => value);
+  const namespaces = Map.groupBy(values('namespace'), (name) => name.includes('/'));
   return anyOf([
     { terms: { user: values('user') } },
-    { terms: { ns: values('namespace') } },
+    { terms: { cluster: values('cluster') } },
+    { terms: { ns: namespaces.get(false) ?? [] } },
+    { terms: { place: namespaces.get(true) ?? [] } },
     { terms: { tag: values('tag') } },
   ]);
 }

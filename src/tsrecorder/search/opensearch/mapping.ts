@@ -5,7 +5,13 @@
  * `content`.
  */
 import { createHash } from 'node:crypto';
-import { joinNames, type Moment, type SessionDoc, type SessionNames } from '../../../search/search-index.ts';
+import {
+  joinNames,
+  ruledNamespaces,
+  type Moment,
+  type SessionDoc,
+  type SessionNames,
+} from '../../../search/search-index.ts';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
 import { tokenize } from '../../../search/tokens.ts';
 import { MAX_FACETED } from '../facet-counts.ts';
@@ -52,7 +58,10 @@ export function indexBody(shards: number): Readonly<Record<string, unknown>> {
         k: { type: 'integer' },
         started: { type: 'long' },
         user: NAME,
+        cluster: NAME,
         ns: NAME,
+        /** `<cluster>/<namespace>` for viewer rules. */
+        place: NAME,
         pod: NAME,
         container: NAME,
         node: NAME,
@@ -172,14 +181,30 @@ function wordsOf(text: string): string {
 }
 
 function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
-  const { id, startedAtMs, user, namespace, pod, container, nodes, tags, kind, state, result, trust } = names;
+  const {
+    id,
+    startedAtMs,
+    user,
+    cluster,
+    namespace,
+    pod,
+    container,
+    nodes,
+    tags,
+    kind,
+    state,
+    result,
+    trust,
+  } = names;
   const { durationSeconds: duration, hidden } = names;
   return {
     session: id,
     order: placeInTime(names),
     started: Math.max(0, Math.floor(startedAtMs)),
     user,
+    cluster,
     ns: namespace,
+    place: ruledNamespaces({ cluster, namespace }).filter((name) => name.includes('/')),
     pod,
     container,
     node: [...new Set(nodes)],

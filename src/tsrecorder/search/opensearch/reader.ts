@@ -80,7 +80,7 @@ const DOCUMENTS = z.object({
   ),
 });
 const LISTED = z.object({ version: z.string(), recording: z.string(), searched: z.string() });
-const FACETS = ['user', 'ns', 'pod', 'node', 'tag', 'kind', 'state', 'result', 'trust'] as const;
+const FACETS = ['user', 'cluster', 'ns', 'pod', 'node', 'tag', 'kind', 'state', 'result', 'trust'] as const;
 
 /** Executes queries with OpenSearch. */
 export class ServerIndexReader implements ReadingEngine {

@@ -2,7 +2,7 @@
 import { markedPhrases, type MarkedPhrases } from '../../../search/hit.ts';
 import { isWord, type CompareTerm, type Query, type Term } from '../../../search/query.ts';
 import { commandWord, phraseOf, tokenize } from '../../../search/tokens.ts';
-import type { ViewerTerms } from '../../../search/viewer-terms.ts';
+import type { ViewerTerm, ViewerTerms } from '../../../search/viewer-terms.ts';
 import {
   durationSize,
   durationWord,
@@ -13,6 +13,7 @@ import {
   facetWord,
   GROWS,
   MAX_DURATION_SIZE,
+  type FacetKind,
 } from './facets.ts';
 import { numberOf } from './database.ts';
 
@@ -88,9 +89,9 @@ function matchOf(all: readonly string[], none: readonly string[]): string | unde
 
 /** Returns the expression for the rules of a viewer. Sessions that no rule names are excluded. */
 function rules(may: Exclude<ViewerTerms, 'everything'>, key: string): string {
-  const words = may.map(({ kind, value }) =>
-    inFacets(facetWord(key, kind === 'namespace' ? 'ns' : kind, value)),
-  );
+  const facetOf = ({ kind, value }: ViewerTerm): FacetKind =>
+    kind === 'namespace' ? (value.includes('/') ? 'place' : 'ns') : kind;
+  const words = may.map((term) => inFacets(facetWord(key, facetOf(term), term.value)));
   return words.length === 0 ? inFacets('nothing') : words.join(' OR ');
 }
 
@@ -128,7 +129,7 @@ function wordsAround(term: Term): string | undefined {
 }
 
 /** Fields whose values are also words of a session. */
-const IN_NAMES: ReadonlySet<string> = new Set(['user', 'ns', 'pod', 'container', 'tag', 'node']);
+const IN_NAMES: ReadonlySet<string> = new Set(['user', 'cluster', 'ns', 'pod', 'container', 'tag', 'node']);
 
 function exitWords({ operator, number }: CompareTerm): readonly string[] | undefined {
   if (operator === '=') return [exitWord(number)];
@@ -158,6 +159,7 @@ const NUMBERS = { duration: '+dur', exit: 'exit', hidden: 'hid' } as const;
 
 const COLUMNS = {
   user: 'usr',
+  cluster: 'cluster',
   ns: 'ns',
   pod: 'pod',
   container: 'container',

@@ -53,7 +53,7 @@ export function openSessions(directory: string): DatabaseSync {
   database.exec(`
     CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS s(
-      n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ver TEXT NOT NULL, usr TEXT, tags TEXT NOT NULL, ns TEXT, pod TEXT,
+      n INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, ver TEXT NOT NULL, usr TEXT, tags TEXT NOT NULL, cluster TEXT, ns TEXT, pod TEXT,
       container TEXT, nodes TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL, result TEXT, trust TEXT, cmd TEXT, dur REAL, exit INTEGER, hid INTEGER,
       moments INTEGER NOT NULL, partial INTEGER NOT NULL, stopped REAL, ord TEXT, low TEXT, bytes INTEGER);
     CREATE TABLE IF NOT EXISTS d(n INTEGER PRIMARY KEY, ver TEXT NOT NULL, rec TEXT NOT NULL);

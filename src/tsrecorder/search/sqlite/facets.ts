@@ -3,7 +3,7 @@
  */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
-import { joinNames, type SessionNames } from '../../../search/search-index.ts';
+import { joinNames, ruledNamespaces, type SessionNames } from '../../../search/search-index.ts';
 import type { FieldTerm } from '../../../search/query.ts';
 import { indexText } from '../../../search/tokens.ts';
 
@@ -32,8 +32,8 @@ export function durationSize(seconds: number): number {
   return Math.max(0, Math.min(MAX_DURATION_SIZE, Math.floor(Math.log2(Math.max(1, seconds)))));
 }
 
-/** Field of a facet. */
-export type FacetKind = FieldTerm['field'];
+/** Field of a facet, or `place`: a namespace of a cluster, for viewer rules. */
+export type FacetKind = FieldTerm['field'] | 'place';
 
 /** Word of all sessions. */
 export const EVERY = 'every';
@@ -66,15 +66,17 @@ export function createFacetWords(key: string): (names: SessionNames) => string {
 
 /** Returns all words of a session. */
 function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: SessionNames): string {
-  const { user, namespace, pod, container, tags, nodes, kind, state, result, trust, id, durationSeconds } =
-    names;
+  const { user, cluster, namespace, pod, container, tags, nodes, kind, state, result, trust, id } = names;
+  const { durationSeconds } = names;
   const exitCode = exitCodeOf(result);
   const words: string[] = [EVERY];
   const add = (of: FacetKind, value: string | undefined): void => {
     if (value !== undefined && value !== '') words.push(wordOf(of, value));
   };
   add('user', user);
+  add('cluster', cluster);
   add('ns', namespace);
+  for (const name of ruledNamespaces({ cluster, namespace })) if (name.includes('/')) add('place', name);
   add('pod', pod);
   add('container', container);
   for (const tag of tags) add('tag', tag);

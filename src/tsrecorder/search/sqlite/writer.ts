@@ -397,10 +397,11 @@ export class IndexWriter implements WritingEngine {
         this.#statements.run(sql, n);
     }
     this.#statements.run(
-      `UPDATE s SET ver = ?, tags = ?, container = ?, nodes = ?, kind = ?, state = ?, result = ?, trust = ?,
-         cmd = ?, dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, stopped = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
+      `UPDATE s SET ver = ?, tags = ?, cluster = ?, container = ?, nodes = ?, kind = ?, state = ?, result = ?,
+         trust = ?, cmd = ?, dur = ?, exit = ?, hid = ?, moments = ?, partial = ?, stopped = ?, ord = NULL, low = NULL, bytes = NULL WHERE n = ?`,
       version,
       JSON.stringify(names.tags),
+      names.cluster ?? null,
       names.container ?? null,
       JSON.stringify(names.nodes),
       names.kind,

@@ -58,7 +58,7 @@ describe('the writer of an index at OpenSearch', () => {
     expect(await index.putAll([whole('n_1', 3), whole('n_2', 2)])).toBe(2);
     expect(double.ids()).toEqual(['n_1#', 'n_1#0', 'n_1#1', 'n_1#2', 'n_2#', 'n_2#0', 'n_2#1']);
     expect(double.documents.get('n_2#')?.source).toMatchObject({ version: '1', reach: 2, partial: false });
-    expect(double.requests.at(-1)).toBe('POST /t-v4/_refresh');
+    expect(double.requests.at(-1)).toBe('POST /t-v5/_refresh');
     expect(double.faults).toEqual([]);
   });
 
@@ -157,8 +157,8 @@ describe('the writer of an index at OpenSearch', () => {
     const { double, writer } = await open();
     const index = await writer();
     await index.check();
-    double.aliases.set('t-v4', 't-v4-000002');
-    await expect(index.check()).rejects.toThrow('t-v4-000001 is not the index any more');
+    double.aliases.set('t-v5', 't-v5-000002');
+    await expect(index.check()).rejects.toThrow('t-v5-000001 is not the index any more');
     await expect(index.putAll([whole('n_1', 1)])).rejects.toThrow('is not the index any more');
     expect(
       double.requests
