@@ -9,14 +9,14 @@ import { missingBeginning } from './bundle-format.ts';
 import type { BundleReader } from './read-bundle.ts';
 
 /**
- * `sound`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check
+ * `verified`: the key signed everything. `none`: the bundle has no signature. `unable`: this browser cannot check
  * it.
  */
 export interface BundleCheck {
-  readonly verdict: 'sound' | 'faulty' | 'none' | 'unable';
+  readonly verdict: 'verified' | 'failed' | 'none' | 'unable';
   /** Faults, the reason for a verdict, or the part of the session that is missing. */
   readonly findings: readonly string[];
-  /** Names of the data that the page shows and the verdict covers; empty unless `sound`. */
+  /** Names of the data that the page shows and the verdict covers; empty unless `verified`. */
   readonly covers: readonly string[];
   /** Id of the signing key: the first 16 bytes of its SHA-256, hexadecimal. */
   readonly keyId?: string;
@@ -30,7 +30,7 @@ export async function checkBundle(bundle: BundleReader): Promise<BundleCheck> {
     return await check(bundle);
   } catch (error) {
     return {
-      verdict: 'faulty',
+      verdict: 'failed',
       findings: [error instanceof Error ? error.message : String(error)],
       covers: [],
     };
@@ -62,7 +62,7 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   const { parts } = bundle.manifest;
   if (parts > 1)
     return {
-      verdict: findings.length > 0 ? 'faulty' : 'unable',
+      verdict: findings.length > 0 ? 'failed' : 'unable',
       findings: [...findings, `the session came in ${parts} parts, which are signed one by one in the store`],
       covers: [],
       keyId,
@@ -70,10 +70,10 @@ async function check(bundle: BundleReader): Promise<BundleCheck> {
   findings.push(...(await checkFile(bundle, 'cast', evidence.cast)));
   if (evidence.notes !== undefined) findings.push(...(await checkFile(bundle, 'notes', evidence.notes)));
   else if (bundle.has('notes')) findings.push('there are notes, and there were none');
-  if (findings.length > 0) return { verdict: 'faulty', findings, covers: [], keyId };
+  if (findings.length > 0) return { verdict: 'failed', findings, covers: [], keyId };
   const missing = missingBeginning(JSON.parse(sidecar));
   if (missing !== undefined) findings.push(missing);
-  return { verdict: 'sound', findings, covers: coveredBy(evidence), keyId };
+  return { verdict: 'verified', findings, covers: coveredBy(evidence), keyId };
 }
 
 /** Names of all data that the page shows, see `answer-bundle.ts`. */

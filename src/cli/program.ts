@@ -303,7 +303,7 @@ function addVerify(command: AddCommand, context: CommandContext, outcome: { code
     .option('--json', 'one JSON object instead of lines')
     .addHelpText(
       'after',
-      '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 not judged (no --key, or no log of these keys), 4 acknowledged bytes are lost.',
+      '\nExit code: 0 no faults, 1 faults, 2 wrong usage, 3 unverified (no --key, or no log of these keys), 4 acknowledged bytes are lost.',
     )
     .action(async (words: readonly string[], options: Record<string, unknown>) => {
       const { verifyArchive, splitWords } = await import('./verify.ts');

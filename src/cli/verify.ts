@@ -23,7 +23,7 @@ import { readDemoNote } from './open-archive.ts';
 import { plain, print, printJson } from './output.ts';
 
 /** Exit codes by verdict. Code 2 is wrong usage. */
-const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { sound: 0, faulty: 1, unjudged: 3, lost: 4 };
+const EXIT_CODES: Readonly<Record<StoreVerdict, number>> = { verified: 0, failed: 1, unverified: 3, lost: 4 };
 const HOUR_MS = 3_600_000;
 
 /**
@@ -124,11 +124,11 @@ function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
   const verdict = faults.some(({ code }) => code === 'lost')
     ? 'lost'
     : faults.length > 0
-      ? 'faulty'
+      ? 'failed'
       : isProven
-        ? 'sound'
-        : 'unjudged';
-  return { ...joint, verdict, ok: verdict === 'sound', findings };
+        ? 'verified'
+        : 'unverified';
+  return { ...joint, verdict, ok: verdict === 'verified', findings };
 }
 
 async function printRecordings(
@@ -195,13 +195,13 @@ function outcomeOf(
   faults: number,
 ): string {
   switch (verdict) {
-    case 'sound':
+    case 'verified':
       return recordings.withoutEvidence === 0
         ? 'nothing is at fault'
         : 'nothing is at fault in what has evidence';
-    case 'unjudged':
-      return 'not judged: name the keys of the recorders (--key) whose logs are here';
-    case 'faulty':
+    case 'unverified':
+      return 'unverified: name the keys of the recorders (--key) whose logs are here';
+    case 'failed':
     case 'lost':
       return `${faults} ${faults === 1 ? 'fault' : 'faults'}${verdict === 'lost' ? ': acknowledged bytes are lost' : ''}`;
   }

@@ -262,7 +262,7 @@ export async function readTranscript(
 /** Evidence about a recording (see `src/tsrecorder/serving/api-evidence.ts`). */
 export interface Evidence {
   readonly evidence: {
-    readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
+    readonly verdict: 'verified' | 'unverified' | 'failed' | 'none' | 'running';
     readonly checkedAt: string;
     readonly findings: readonly {
       readonly severity: string;

@@ -20,10 +20,10 @@ import { wallText, type Zone } from './wall-text.ts';
 const MAX_UNASKED_BYTES = 16 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<Evidence['evidence']['verdict'], string>> = {
-  sound: 'The recording is unchanged since its recorder signed it.',
+  verified: 'The recording is unchanged since its recorder signed it.',
   unverified:
     'The signature is from a key that this recorder does not trust. Anybody may have written the recording.',
-  faulty: 'The recording differs from what its recorder signed.',
+  failed: 'The recording differs from what its recorder signed.',
   none: 'The recording has no signature, so changes cannot be detected.',
   running: 'The session is running. The recorder signs the recording at its end.',
 };
@@ -83,9 +83,9 @@ function VerdictText({
 }
 
 const VERDICT_ICONS: Readonly<Record<Evidence['evidence']['verdict'], IconShape>> = {
-  sound: ShieldCheck,
+  verified: ShieldCheck,
   unverified: ShieldQuestionMark,
-  faulty: ShieldAlert,
+  failed: ShieldAlert,
   none: ShieldQuestionMark,
   running: Radio,
 };

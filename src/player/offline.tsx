@@ -52,9 +52,9 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
         </span>
       </header>
       <main>
-        {found?.verdict === 'faulty' ? (
+        {found?.verdict === 'failed' ? (
           <p class="notice problem" role="alert">
-            <strong>{VERDICTS.faulty}</strong> The check below lists the differences.
+            <strong>{VERDICTS.failed}</strong> The check below lists the differences.
           </p>
         ) : null}
         <RecordingView id={id} startAt={at >= 0 ? at : undefined} find="" query="" />
@@ -72,8 +72,8 @@ function Offline({ bundle }: { readonly bundle: BundleReader }): JSX.Element {
 const MAX_UNASKED_BYTES = 64 * 1024 ** 2;
 
 const VERDICTS: Readonly<Record<BundleCheck['verdict'], string>> = {
-  sound: 'The content of this file is unchanged since the key signed it.',
-  faulty: 'The content of this file differs from the signed content.',
+  verified: 'The content of this file is unchanged since the key signed it.',
+  failed: 'The content of this file differs from the signed content.',
   none: 'This file has no signature, so changes cannot be detected.',
   unable: 'This browser cannot check the signature of this file.',
 };
@@ -95,7 +95,7 @@ function Check({
       {found === undefined ? null : (
         <>
           <p
-            class={found.verdict === 'faulty' ? 'notice problem' : 'notice'}
+            class={found.verdict === 'failed' ? 'notice problem' : 'notice'}
             data-checked={found.verdict}
             role="status"
           >

@@ -182,7 +182,7 @@ describe('a bundle', () => {
         evidence: async () => ({ evidence: { signedBy: { pem: key.public.pem } }, parts: 1 }),
       }),
     );
-    expect((await checkBundle(open(page))).verdict).toBe('sound');
+    expect((await checkBundle(open(page))).verdict).toBe('verified');
     let end = 0;
     for (const [length] of seal.blocks) if (end <= BUNDLE_PIECE_BYTES) end += length;
     expect(end).toBeGreaterThan(BUNDLE_PIECE_BYTES);
@@ -199,7 +199,7 @@ describe('a bundle', () => {
       1,
       Buffer.concat([Buffer.from(forged), cast.subarray(end)]),
     );
-    expect(await checkBundle(open(attacked))).toMatchObject({ verdict: 'faulty', covers: [] });
+    expect(await checkBundle(open(attacked))).toMatchObject({ verdict: 'failed', covers: [] });
     await expect(open(attacked).read('cast')).rejects.toThrow('cast 0 has');
   });
 
@@ -278,12 +278,12 @@ describe('tailcast export', () => {
   });
 
   it.each(['recorder', 'store'])(
-    'from a %s is found sound by nothing but the file, and any change is not',
+    'from a %s is verified by nothing but the file, and any change is not',
     async (from) => {
       const { manifest, blocks } = readPage(written.get(from) ?? '');
       const check = (changed: BundleReader): Promise<BundleCheck> => checkBundle(changed);
       const bundle = open(written.get(from) ?? '');
-      expect(await check(bundle)).toMatchObject({ verdict: 'sound', findings: [] });
+      expect(await check(bundle)).toMatchObject({ verdict: 'verified', findings: [] });
       const { signature } = JSON.parse(Buffer.from(await bundle.read('sidecar')).toString()) as {
         signature: { key: string };
       };
@@ -301,33 +301,33 @@ describe('tailcast export', () => {
             },
           };
           const { verdict, findings } = await check(changed);
-          expect([file, at, verdict === 'sound', findings.length > 0]).toEqual([file, at, false, true]);
+          expect([file, at, verdict === 'verified', findings.length > 0]).toEqual([file, at, false, true]);
         }
       }
       const parsed = parseManifest(manifest)!;
       const renamed = openBundle({ ...parsed, id: RECORDING.id }, (file, piece) =>
         blocks.get(`${file} ${piece}`),
       );
-      expect(await check(renamed)).toMatchObject({ verdict: 'faulty' });
+      expect(await check(renamed)).toMatchObject({ verdict: 'failed' });
       const without = (gone: BundleFile): BundleReader => ({
         ...bundle,
         has: (file) => file !== gone && bundle.has(file),
       });
-      expect((await check(without('notes'))).verdict).toBe('faulty');
+      expect((await check(without('notes'))).verdict).toBe('failed');
       expect((await check(without('sidecar'))).verdict).toBe('none');
       expect((await check(without('key'))).verdict).toBe('none');
     },
   );
 
   it.each(['recorder', 'store'])(
-    'from a %s shows no user, command, transcript or screen that somebody put into the file, or is not sound',
+    'from a %s shows no user, command, transcript or screen that somebody put into the file, or is not verified',
     async (from) => {
       const forged = 'mallory';
       const page = written.get(from) ?? '';
       const genuine = open(page);
       const recording = { ...RECORDING, id, command: forged, source: { ...RECORDING.source, user: forged } };
       const evidence = {
-        evidence: { verdict: 'sound', findings: [] },
+        evidence: { verdict: 'verified', findings: [] },
         session: { user: forged, argv: [forged] },
       };
       const more = { gaps: [], gapCount: 0, parts: 1, related: { caller: [], pod: [] } };
@@ -356,7 +356,7 @@ describe('tailcast export', () => {
         const shown: string[] = [];
         for (const part of ['', '/evidence', '/transcript', '/playback', '/playback?frame=0'])
           shown.push(await answerOf(ask, `/api/v1/recordings/${id}${part}`));
-        if (shown.join('').includes(forged) && verdict === 'sound') believed.push(file);
+        if (shown.join('').includes(forged) && verdict === 'verified') believed.push(file);
         if (file !== 'sidecar' && !shown.join('').includes('a@example.com'))
           believed.push(`no user: ${file}`);
       }

@@ -70,16 +70,16 @@ describe('tailcast verify', () => {
     for (const id of ['latest', newest!.id, shortId(newest!.id)])
       expect(await run('verify', rig.directory, id, ...named)).toEqual({
         code: 0,
-        stdout: `${newest!.id}: sound\n`,
+        stdout: `${newest!.id}: verified\n`,
         stderr: '',
       });
     const bad = await run('verify', oldest!.id, rig.directory, ...named);
     expect(bad).toMatchObject({
       code: 1,
-      stdout: expect.stringMatching(/^FAULT {2}cast-changed[^]*: faulty\n$/),
+      stdout: expect.stringMatching(/^FAULT {2}cast-changed[^]*: failed\n$/),
     });
     const json = JSON.parse((await run('verify', 'latest', rig.directory, '--json', ...named)).stdout);
-    expect(json).toEqual({ verdict: 'sound', ok: true, recordings: [newest!.id], findings: [] });
+    expect(json).toEqual({ verdict: 'verified', ok: true, recordings: [newest!.id], findings: [] });
     expect((await run('verify', 'latest', rig.directory)).code).toBe(3);
     expect((await run('verify', 'nobody', rig.directory)).code).toBe(1);
     expect(await run('verify', 'latest')).toMatchObject({
@@ -123,7 +123,7 @@ describe('tailcast verify', () => {
     const [key] = await readdir(join(rig.directory, '.evidence', 'keys'));
     const named = ['--key', join(rig.directory, '.evidence', 'keys', key!)];
     const verify = (id: string) => run('verify', rig.directory, id, ...named);
-    expect(await verify(one!.id)).toMatchObject({ code: 0, stdout: `${one!.id}: sound\n` });
+    expect(await verify(one!.id)).toMatchObject({ code: 0, stdout: `${one!.id}: verified\n` });
 
     const casts = (await readdir(rig.directory, { recursive: true })).filter((name) =>
       name.endsWith('.cast'),
@@ -137,8 +137,8 @@ describe('tailcast verify', () => {
     const changed = await verify(one!.id);
     expect(changed).toMatchObject({ code: 1, stdout: expect.stringMatching(/^FAULT {2}cast-changed/) });
     expect(changed.stdout).toContain(later);
-    expect(changed.stdout).toContain(`${one!.id}: faulty\n`);
-    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: sound\n`);
+    expect(changed.stdout).toContain(`${one!.id}: failed\n`);
+    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: verified\n`);
 
     await writeFile(cast, texts[at]!);
     const sidecar = cast.replace(/cast$/, 'json');
@@ -149,18 +149,18 @@ describe('tailcast verify', () => {
     );
     const moved = await verify(one!.id);
     expect(moved).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later}`) });
-    expect(moved.stdout).toMatch(/^FAULT {2}sidecar-changed: [^]*: faulty\n$/);
+    expect(moved.stdout).toMatch(/^FAULT {2}sidecar-changed: [^]*: failed\n$/);
 
     await rm(sidecar);
     const alone = await verify(one!.id);
     expect(alone).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later}`) });
-    expect(alone.stdout).toMatch(/^FAULT {2}sidecar-missing: [^]*: faulty\n$/);
+    expect(alone.stdout).toMatch(/^FAULT {2}sidecar-missing: [^]*: failed\n$/);
 
     await rm(cast);
     const deleted = await verify(one!.id);
     expect(deleted).toMatchObject({ code: 1, stdout: expect.stringContaining(`[${later};`) });
-    expect(deleted.stdout).toMatch(/^FAULT {2}recording-missing: [^]*: faulty\n$/);
-    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: sound\n`);
+    expect(deleted.stdout).toMatch(/^FAULT {2}recording-missing: [^]*: failed\n$/);
+    expect((await verify(other!.id)).stdout).toBe(`${other!.id}: verified\n`);
   });
 
   it('vouches for nothing without keys, or with those of others', async () => {
@@ -171,7 +171,7 @@ describe('tailcast verify', () => {
     const checkpoint = join(scratch, 'checkpoint.json');
     const unnamed = await run('verify', rig.directory, '--save-checkpoint', checkpoint);
     expect(unnamed.code).toBe(3);
-    expect(unnamed.stdout).toMatch(/, not judged: /);
+    expect(unnamed.stdout).toMatch(/, unverified: /);
     expect(unnamed.stdout).not.toMatch(/nothing is at fault/);
     expect(unnamed.stderr).toMatch(/no checkpoint was saved/);
     expect(await readdir(scratch)).toEqual([]);
@@ -180,7 +180,7 @@ describe('tailcast verify', () => {
     await rm(scratch, { recursive: true });
   });
 
-  it('tells a recording without evidence from one that is sound, and makes it a fault on request', async () => {
+  it('tells a recording without evidence from a verified one, and makes it a fault on request', async () => {
     await using rig = await createRig();
     await uploadWhole(rig.recorder, `${HEADER}[1,"o","x"]\n`);
     await rig.recorder.close();
@@ -213,7 +213,7 @@ describe('tailcast verify', () => {
     // there is nothing in it that could be held against anything
     expect(await run('verify', directory)).toMatchObject({
       code: 3,
-      stdout: expect.stringMatching(/not judged: name the keys of the recorders/),
+      stdout: expect.stringMatching(/unverified: name the keys of the recorders/),
     });
     await rm(directory, { recursive: true });
   });

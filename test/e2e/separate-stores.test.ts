@@ -102,7 +102,7 @@ it('a session that moved to a recorder with another store is one, and each list 
     }),
   );
   const both = await run('verify', ...stores, ...keys.flatMap((key) => ['--key', key]));
-  expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: sound') as string });
+  expect(both).toMatchObject({ code: 0, out: expect.stringContaining('all stores: verified') as string });
   expect(both.out).not.toContain('part-');
   // with the first store alone, nothing is at fault, and it is said where the rest may be
   const alone = await run('verify', stores[0] ?? '', '--key', keys[0] ?? '');

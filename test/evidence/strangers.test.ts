@@ -50,7 +50,7 @@ function without(objects: Objects, ...prefixes: readonly string[]): Objects {
 async function faultsOf(objects: Objects, keys = archive.keys): Promise<readonly Finding[]> {
   const { findings, verdict } = await verifyObjects(objects, { ...archive, keys });
   const faults = findings.filter(({ severity }) => severity === 'fault');
-  expect(verdict === 'faulty' || verdict === 'lost').toBe(faults.length > 0);
+  expect(verdict === 'failed' || verdict === 'lost').toBe(faults.length > 0);
   return faults;
 }
 

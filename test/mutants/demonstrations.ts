@@ -163,8 +163,8 @@ export const DEMONSTRATIONS: readonly Demonstration[] = [
       },
       {
         file: 'src/tsrecorder/evidence/verify-store.ts',
-        find: "return isOurs ? 'sound' : 'unjudged';",
-        replace: "return 'sound';",
+        find: "return isOurs ? 'verified' : 'unverified';",
+        replace: "return 'verified';",
         testFile: 'test/cli/verify.test.ts',
         test: '',
       },

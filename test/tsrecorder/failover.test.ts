@@ -152,7 +152,7 @@ describe('a session that goes on at another recorder', () => {
     });
     const check = async (): Promise<{ readonly verdict: string; readonly findings: readonly unknown[] }> =>
       JSON.parse((await two.get(`/api/v1/recordings/${recording.id}/evidence`)).body).evidence;
-    expect(await check()).toMatchObject({ verdict: 'sound', findings: [] });
+    expect(await check()).toMatchObject({ verdict: 'verified', findings: [] });
     const folder = join(two.directory, 'nGATE1CNTRL');
     const second = join(
       folder,
@@ -160,7 +160,7 @@ describe('a session that goes on at another recorder', () => {
     );
     const bytes = await readFile(second);
     await writeFile(second, bytes.toString().replace('"f"', '"x"'));
-    expect(await check()).toMatchObject({ verdict: 'faulty' });
+    expect(await check()).toMatchObject({ verdict: 'failed' });
   });
 
   it('is one recording whatever the way between three recorders was', async () => {

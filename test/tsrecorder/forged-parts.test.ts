@@ -77,7 +77,7 @@ it.each([undefined, 'all'] as const)(
       id: mallory.id,
       source: { user: 'mallory@example.com' },
     });
-    expect(await verdictOf(rig, mallory.id)).toBe('sound');
+    expect(await verdictOf(rig, mallory.id)).toBe('verified');
   },
 );
 
@@ -97,8 +97,8 @@ it('serves the bytes of a verified recording although an unsigned part claims to
     [alice.id, 'verified'],
   ]);
   expect(await castOf(rig, alice.id)).toBe(genuine);
-  expect(await verdictOf(rig, alice.id)).toBe('sound');
-  expect(await verdictOf(rig, later)).not.toBe('sound');
+  expect(await verdictOf(rig, alice.id)).toBe('verified');
+  expect(await verdictOf(rig, later)).not.toBe('verified');
 });
 
 it('lists a running session although a stored unsigned recording has its mark', async () => {

@@ -25,13 +25,13 @@ export interface CheckOptions {
 /** Result of a check. */
 export interface CheckedEvidence {
   /**
-   * - `sound`: a trusted key signed the recording.
+   * - `verified`: a trusted key signed the recording.
    * - `unverified`: an untrusted key signed the recording, so an attacker may have written it.
-   * - `faulty`: the recording differs from the signed one.
+   * - `failed`: the recording differs from the signed one.
    * - `none`: the recording has no signature.
    * - `running`: the session is still open.
    */
-  readonly verdict: 'sound' | 'unverified' | 'faulty' | 'none' | 'running';
+  readonly verdict: 'verified' | 'unverified' | 'failed' | 'none' | 'running';
   /** RFC 3339, UTC. */
   readonly checkedAt: string;
   readonly findings: readonly Pick<Finding, 'severity' | 'code' | 'message'>[];
@@ -90,7 +90,7 @@ async function readPublishedKey(
 }
 
 /** Verdicts in the order in which they determine the verdict of the session. */
-const WORST_FIRST = ['faulty', 'none', 'unverified'] as const;
+const WORST_FIRST = ['failed', 'none', 'unverified'] as const;
 
 /** Checks each upload of the recording. The first upload names the signer, and the worst upload decides. */
 async function checkEvidence(
@@ -101,7 +101,7 @@ async function checkEvidence(
   if (live !== undefined) return { verdict: 'running', checkedAt, findings: [] };
   const checked: Omit<CheckedEvidence, 'checkedAt'>[] = [];
   for (const part of parts) checked.push(await checkPart(part, options));
-  const verdict = WORST_FIRST.find((worst) => checked.some((part) => part.verdict === worst)) ?? 'sound';
+  const verdict = WORST_FIRST.find((worst) => checked.some((part) => part.verdict === worst)) ?? 'verified';
   const signedBy = checked[0]?.signedBy;
   const findings = checked.flatMap((part) => part.findings);
   return { verdict, checkedAt, findings, ...(signedBy === undefined ? {} : { signedBy }) };
@@ -129,8 +129,8 @@ async function checkPart(
 }
 
 function verdictOf(findings: readonly Finding[], isTrusted: boolean): CheckedEvidence['verdict'] {
-  if (findings.some(({ severity }) => severity === 'fault')) return 'faulty';
-  return isTrusted ? 'sound' : 'unverified';
+  if (findings.some(({ severity }) => severity === 'fault')) return 'failed';
+  return isTrusted ? 'verified' : 'unverified';
 }
 
 function describeSigner(

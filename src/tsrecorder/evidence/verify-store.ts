@@ -35,17 +35,17 @@ export interface VerifyOptions {
 export const UNFINISHED_MS = 86_400_000;
 
 /**
- * - `sound`: everything with evidence is unchanged, according to keys of the verifier.
- * - `faulty`: something changed.
+ * - `verified`: everything with evidence is unchanged, according to keys of the verifier.
+ * - `failed`: something changed.
  * - `lost`: acknowledged bytes are lost, in addition to other faults.
- * - `unjudged`: no faults, and no basis for a verdict: the verifier provided no key, or no log here is signed by one.
+ * - `unverified`: no faults, and no basis for a verdict: the verifier provided no key, or no log here is signed by one.
  */
-export type StoreVerdict = 'sound' | 'faulty' | 'lost' | 'unjudged';
+export type StoreVerdict = 'verified' | 'failed' | 'lost' | 'unverified';
 
 /** Result of the verification of a store. */
 export interface VerifyReport {
   readonly verdict: StoreVerdict;
-  /** True if the verdict is `sound`. */
+  /** True if the verdict is `verified`. */
   readonly ok: boolean;
   /** True if a key of the verifier signed a log here. */
   readonly isOurs: boolean;
@@ -100,7 +100,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const verdict = verdictOf(findings, isOurs);
   return {
     verdict,
-    ok: verdict === 'sound',
+    ok: verdict === 'verified',
     isOurs,
     recordings: { withEvidence, withoutEvidence: recordings.length - withEvidence },
     unfinished: unfinished.count,
@@ -149,7 +149,7 @@ export async function verifyStores(
     [...findings, ...settled.flatMap((report) => report.findings)],
     settled.every(({ isOurs }) => isOurs),
   );
-  return { verdict, ok: verdict === 'sound', reports: settled, findings };
+  return { verdict, ok: verdict === 'verified', reports: settled, findings };
 }
 
 /** Drops faults about logs that are in another store. A checkpoint covers all stores. */
@@ -164,14 +164,14 @@ function withoutLogsOfOthers(
     ({ code, log }) => code !== 'log-rolled-back' || log === undefined || !elsewhere.has(log),
   );
   const verdict = verdictOf(findings, report.isOurs);
-  return { ...report, findings, verdict, ok: verdict === 'sound' };
+  return { ...report, findings, verdict, ok: verdict === 'verified' };
 }
 
 function verdictOf(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
   const faults = findings.filter(({ severity }) => severity === 'fault');
   if (faults.some(({ code }) => code === 'lost')) return 'lost';
-  if (faults.length > 0) return 'faulty';
-  return isOurs ? 'sound' : 'unjudged';
+  if (faults.length > 0) return 'failed';
+  return isOurs ? 'verified' : 'unverified';
 }
 
 const checkpointSchema = z.object({

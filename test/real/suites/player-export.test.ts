@@ -139,7 +139,7 @@ describe('a file with a signature', () => {
       notes: async () => undefined,
       evidence: async () => ({
         evidence: {
-          verdict: 'sound',
+          verdict: 'verified',
           checkedAt: '2026-01-02T03:04:05Z',
           findings: [],
           signedBy: {
@@ -167,7 +167,7 @@ describe('a file with a signature', () => {
   it('is checked by the browser that opens it, and a changed one is refused', async () => {
     const sources = await signed();
     const good = await openFile(await written(sources, 'good.html'));
-    await good.page.locator('[data-checked=sound]').waitFor();
+    await good.page.locator('[data-checked=verified]').waitFor();
     await good.page.locator('.covers').getByText('this page made them of the recording').waitFor();
     await good.page.screenshot({ path: shot('exported-signed'), fullPage: true });
     expect(await close(good.page)).toEqual([]);
@@ -178,7 +178,7 @@ describe('a file with a signature', () => {
       },
     };
     const bad = await openFile(await written(changed, 'bad.html'));
-    await bad.page.locator('[data-checked=faulty]').getByText('differs from the signed content').waitFor();
+    await bad.page.locator('[data-checked=failed]').getByText('differs from the signed content').waitFor();
     expect(await bad.page.locator('[data-verdict]').count()).toBe(0);
     expect(await close(bad.page)).toEqual([]);
   });

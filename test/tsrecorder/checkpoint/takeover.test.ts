@@ -87,7 +87,7 @@ describe('a session that a lost recorder left', () => {
     await own.look();
     await own.evidence.publish();
     const both = await verify(site, 0, 1);
-    expect(both.verdict).toBe('sound');
+    expect(both.verdict).toBe('verified');
     expect(both.findings).toContainEqual(
       expect.objectContaining({
         code: 'adopted',

@@ -36,7 +36,7 @@ describe('evidence of a recorder', () => {
     await using again = await rig.restart();
     const report = await verifyDirectory(again.directory);
     expect(report.findings).toMatchObject([{ severity: 'notice', code: 'no-trusted-key' }]);
-    expect(report.verdict).toBe('unjudged');
+    expect(report.verdict).toBe('unverified');
     expect(report.recordings).toEqual({ withEvidence: 1, withoutEvidence: 0 });
     expect(report.heads).toHaveLength(1);
     const { body } = await again.get(`/api/v1/recordings/${recording!.id}/sidecar`);
@@ -103,7 +103,7 @@ describe('evidence of a recorder', () => {
     expect(later.findings).toContainEqual(
       expect.objectContaining({ severity: 'fault', code: 'unfinished-too-long', recording: id }),
     );
-    expect(later.verdict).toBe('faulty');
+    expect(later.verdict).toBe('failed');
   });
 
   it('does not take a log that is about to be published for one that was cut', async () => {
@@ -203,7 +203,7 @@ describe('evidence of a recorder', () => {
       'end',
       'restart',
     ]);
-    expect((await verifyDirectory(rig.directory)).verdict).toBe('unjudged');
+    expect((await verifyDirectory(rig.directory)).verdict).toBe('unverified');
     await rig[Symbol.asyncDispose]();
   });
 });

@@ -54,7 +54,7 @@ describe('the evidence of a recording', () => {
     const other = await record(rig);
     const found = await evidenceOf(rig, id);
     expect(found.evidence).toMatchObject({
-      verdict: 'sound',
+      verdict: 'verified',
       findings: [],
       signedBy: { owner: 'this recorder' },
     });
@@ -74,7 +74,7 @@ describe('the evidence of a recording', () => {
     const { key } = JSON.parse(body) as { key: string };
     await appendFile(join(rig.directory, key), '[2,"o","forged"]\n');
     const { evidence } = await evidenceOf(rig, id);
-    expect(evidence.verdict).toBe('faulty');
+    expect(evidence.verdict).toBe('failed');
     expect(evidence.findings.map(({ code }) => code)).toEqual(['cast-changed']);
   });
 
@@ -85,7 +85,7 @@ describe('the evidence of a recording', () => {
     });
     const id = await record(rig);
     const found = await evidenceOf(rig, id);
-    expect(found.evidence.verdict).toBe('sound');
+    expect(found.evidence.verdict).toBe('verified');
     expect(found.accesses).toBeUndefined();
     expect(found.events).toBeUndefined();
   });
