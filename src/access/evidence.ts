@@ -4,8 +4,9 @@ import type { AccessStep } from './requests.ts';
 
 /** Returns the event of a step. */
 export function encodeStep({ step, record, by }: AccessStep, unixMs: number): string {
-  const { id, requester, groups, user, writes, namespaces, reason, durationMs, expiresMs, decisions } =
-    record;
+  const { id, requester, groups, user, writes, cluster, namespaces, reason, durationMs, expiresMs } = record;
+  const { approvers, decisions } = record;
+  const approved = decisions.filter(({ verdict }) => verdict === 'approved').map((one) => one.by.name);
   return encodeAccessEvent({
     timestamp: Math.floor(unixMs / 1000),
     request: id,
@@ -15,11 +16,13 @@ export function encodeStep({ step, record, by }: AccessStep, unixMs: number): st
     groups,
     user,
     writes,
+    ...(cluster === '' ? {} : { cluster }),
     namespaces,
     reason,
     durationSeconds: Math.round(durationMs / 1000),
     expires: new Date(expiresMs).toISOString(),
-    approvers: decisions.filter(({ verdict }) => verdict === 'approved').map((one) => one.by.name),
+    approvers: approved,
+    approvalsMissing: Math.max(0, (approvers?.count ?? 0) - approved.length),
     comment: decisions.at(-1)?.reason ?? '',
     source: {
       node: by.node,

@@ -31,7 +31,7 @@ export function ended(record: AccessRecord | undefined, id: string): TailcastErr
   const how =
     record === undefined
       ? 'was removed'
-      : record.state === 'granted' || last === undefined
+      : record.state === 'granted' || record.state === 'expired' || last === undefined
         ? 'has expired'
         : `was ${describeDecision(last)}`;
   return new TailcastError('ACCESS_ENDED', `access request ${id} ${how}`);

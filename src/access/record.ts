@@ -48,7 +48,7 @@ const RECORD = z.strictObject({
   id: z.string(),
   /** Increases with each change; an older record of the same object is invalid. */
   revision: z.int(),
-  state: z.enum(['pending', 'granted', 'denied', 'revoked']),
+  state: z.enum(['pending', 'granted', 'denied', 'revoked', 'expired']),
   requester: PERSON,
   groups: texts,
   user: z.string(),

@@ -49,6 +49,7 @@ export function statusWith(record: AccessRecord, sealed: SealedRecord): object {
       condition('Granted', state === 'granted'),
       condition('Denied', state === 'denied'),
       condition('Revoked', state === 'revoked'),
+      condition('Expired', state === 'expired'),
     ],
     ...sealed,
   };

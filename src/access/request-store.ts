@@ -20,6 +20,8 @@ export interface RequestStoreDeps {
   readonly monotonicMs: () => number;
   /** Aborts when the gateway stops. */
   readonly signal: AbortSignal;
+  /** Timeout of a call to the API server, in milliseconds. */
+  readonly callMs?: number;
 }
 
 /** Time after the end of a request until its object is removed. */
@@ -151,18 +153,22 @@ export class RequestStore {
   /** Calls the API server with a time limit. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
   async #call<T>(signal: AbortSignal, call: (limit: AbortSignal) => Promise<T>): Promise<T> {
     try {
-      return await call(AbortSignal.any([signal, this.#deps.signal, AbortSignal.timeout(CALL_MS)]));
+      return await call(AbortSignal.any([signal, this.#deps.signal, this.#timeout()]));
     } catch (error) {
       signal.throwIfAborted();
       throw unavailable(problemOf(error) ?? errorText(error), error);
     }
   }
 
+  #timeout(): AbortSignal {
+    return AbortSignal.timeout(this.#deps.callMs ?? CALL_MS);
+  }
+
   /** Starts the watch with the first call. @throws TailcastError `ACCESS_REQUEST_UNAVAILABLE` */
   async ready(signal: AbortSignal): Promise<void> {
     if (this.#contactMs > 0 && this.#problem === undefined) return;
     if (!this.#isStarted) this.#start();
-    const timeout = AbortSignal.timeout(CALL_MS);
+    const timeout = this.#timeout();
     await Promise.race([this.#answered.promise, aborted(AbortSignal.any([signal, timeout]))]);
     signal.throwIfAborted();
     if (this.#problem !== undefined) throw unavailable(this.#problem);

@@ -24,6 +24,7 @@ import {
   accessOf,
   describeAsk,
   describeWindows,
+  hasExpired,
   isApproved,
   isInNamespaces,
   isOpenAt,
@@ -35,14 +36,17 @@ import {
 
 /** A change of a request, for the evidence in the recorder's log and for notifications. */
 export interface AccessStep {
-  readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked';
+  readonly step: 'requested' | 'granted' | 'approved' | 'denied' | 'revoked' | 'expired';
   readonly record: AccessRecord;
+  /** The requester after an expiry. */
   readonly by: Person;
 }
 
 export interface AccessRequestsDeps extends RequestStoreDeps {
   /** Stores the evidence of a step. Throws if recorders are named and none of them stored it. */
   readonly record: (step: AccessStep) => Promise<void>;
+  /** Interval between checks for expired requests, in milliseconds. */
+  readonly expiryMs?: number;
 }
 
 /** A caller who decides about a request. */
@@ -74,6 +78,9 @@ const MAX_PENDING_PER_NODE = 20;
 /** Accepted difference between the clocks of two gateways. */
 const SKEW_MS = 300_000;
 const MAX_ATTEMPTS = 5;
+const EXPIRY_MS = 15_000;
+/** Time after an expiry in which a gateway retries to store its evidence. */
+const EXPIRY_EVIDENCE_MS = 600_000;
 
 /** The requests of one gateway. Starts to watch with the first use. */
 export class AccessRequests implements Elevations {
@@ -84,6 +91,14 @@ export class AccessRequests implements Elevations {
   constructor(deps: AccessRequestsDeps) {
     this.#deps = deps;
     this.#store = new RequestStore(deps);
+    let isExpiring = false;
+    const timer = setInterval(() => {
+      if (isExpiring) return;
+      isExpiring = true;
+      void this.#expire().finally(() => (isExpiring = false));
+    }, deps.expiryMs ?? EXPIRY_MS);
+    timer.unref();
+    deps.signal.addEventListener('abort', () => clearInterval(timer), { once: true });
   }
 
   /** Milliseconds since 1970. */
@@ -198,6 +213,27 @@ export class AccessRequests implements Elevations {
       .toSorted((left, right) => right.createdMs - left.createdMs);
   }
 
+  /** Writes expiries into the records. Another gateway may do the same; the first write counts. */
+  async #expire(): Promise<void> {
+    const { unixMs, signal, log } = this.#deps;
+    for (const { id } of this.#store.all.filter((record) => hasExpired(record, unixMs()))) {
+      if (signal.aborted) return;
+      try {
+        const { record, ...object } = await this.#store.read(id, signal);
+        const next = { ...record, revision: record.revision + 1, state: 'expired' as const };
+        if (!hasExpired(record, unixMs())) continue;
+        const isRecorded = await this.#recordLater({ step: 'expired', record: next, by: record.requester });
+        if (isRecorded || unixMs() > record.expiresMs + EXPIRY_EVIDENCE_MS)
+          await this.#store.replace(object, next, signal);
+      } catch (error) {
+        log.warn(
+          { request: id, error: errorText(error) },
+          'the expiry of an access request is not written yet',
+        );
+      }
+    }
+  }
+
   /** Returns the rules that can be used now, for a request in this namespace. */
   #usableRules({ rules, ask, info, cluster }: Petition): readonly AccessRule[] {
     const named = rulesFor(rules, ask, cluster);
@@ -309,14 +345,18 @@ export class AccessRequests implements Elevations {
     return this.#deps.record(step);
   }
 
-  /** Stores evidence about a step that counts in any case. */
-  async #recordLater(step: AccessStep): Promise<void> {
-    await this.#record(step).catch((error: unknown) =>
+  /** Stores evidence about a step that counts in any case. @returns false if no recorder stored it */
+  async #recordLater(step: AccessStep): Promise<boolean> {
+    try {
+      await this.#record(step);
+      return true;
+    } catch (error) {
       this.#deps.log.error(
         { request: step.record.id, step: step.step, error: errorText(error) },
         'no recorder stored the evidence about an access request',
-      ),
-    );
+      );
+      return false;
+    }
   }
 
   #log({ step, record, by }: AccessStep): void {
@@ -338,6 +378,7 @@ const RANK: Readonly<Record<AccessRecord['state'], number>> = {
   pending: 3,
   denied: 2,
   revoked: 1,
+  expired: 0,
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

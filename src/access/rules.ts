@@ -122,10 +122,12 @@ export function describeWindows({ windows }: Pick<AccessRule, 'windows'>): strin
     .join('; ');
 }
 
-/** `sre` matches; used by pages and commands to show open requests. */
-export function stateAt(
-  { state, expiresMs }: AccessRecord,
-  unixMs: number,
-): AccessRecord['state'] | 'expired' {
+/** Returns the state at a time. A gateway writes an expiry some seconds later into the record. */
+export function stateAt({ state, expiresMs }: AccessRecord, unixMs: number): AccessRecord['state'] {
   return (state === 'pending' || state === 'granted') && unixMs >= expiresMs ? 'expired' : state;
+}
+
+/** True if a record has expired and does not contain it yet. */
+export function hasExpired(record: AccessRecord, unixMs: number): boolean {
+  return record.state !== 'expired' && stateAt(record, unixMs) === 'expired';
 }

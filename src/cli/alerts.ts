@@ -50,12 +50,13 @@ export async function testAlerts(
 type Print = (value: object, text: string) => Promise<void>;
 
 async function search(
-  rule: AlertRule,
+  { name: rule, query: parsed }: AlertRule,
   base: string,
   printResult: Print,
   { signal, stderr }: CommandContext,
 ): Promise<void> {
-  const query = printQuery(rule.query);
+  if (parsed === undefined) return;
+  const query = printQuery(parsed);
   const { sessions, next, index } = await askSearch(base, { q: query, limit: String(SHOWN) }, signal);
   if (index.state !== 'ready')
     await print(stderr, `the index is ${index.state}: not everything can be found yet\n`);
@@ -70,14 +71,14 @@ async function search(
   );
   const count = `${sessions.length}${next === undefined ? '' : ' or more'}`;
   await printResult(
-    { rule: rule.name, query, sessions: found, more: next !== undefined },
-    [`rule ${rule.name}: true of ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
+    { rule, query, sessions: found, more: next !== undefined },
+    [`rule ${rule}: true of ${count} sessions: ${plain(query)}`, ...lines].join('\n'),
   );
 }
 
 async function deliver(
   name: string,
-  { target }: AlertWebhook,
+  { target, ...view }: AlertWebhook,
   rules: readonly AlertRule[],
   printResult: Print,
   { signal }: CommandContext,
@@ -87,6 +88,7 @@ async function deliver(
     `test_${randomUUID()}`,
     rules.map((rule) => rule.name),
     nowMs,
+    view,
   );
   try {
     const answer = await sendToWebhook(target, message, nowMs, signal);

@@ -35,12 +35,12 @@ export async function loadAlerts(
   for (const [name, written] of webhooks) {
     const invalid = (key: string, problem: string): TailcastError =>
       new TailcastError('CONFIG_INVALID', `webhooks.${name}.${key} in ${path}: ${problem}`);
-    const { url, text, player, secretFile, caFile } = written;
+    const { url, format, text, player, secretFile, caFile } = written;
     const read = (key: string, file: string): Promise<string> =>
       readFile(resolve(dirname(path), file), 'utf8').catch((error: unknown) => {
         throw invalid(key, `${file} cannot be read: ${errorReason(error)}`);
       });
-    const keys = parseWebhookKeys(await read('secretFile', secretFile));
+    const keys = secretFile === undefined ? [] : parseWebhookKeys(await read('secretFile', secretFile));
     if (keys === undefined)
       throw invalid(
         'secretFile',
@@ -51,21 +51,21 @@ export async function loadAlerts(
       throw invalid('caFile', `${caFile} has no certificate in it; PEM is expected`);
     loaded.set(name, {
       target: { url, keys, ...(ca === undefined ? {} : { ca }) },
+      format,
       text,
       scope: scopeFor(written, viewers, invalid),
       ...(player === undefined ? {} : { player }),
     });
   }
-  return { webhooks: loaded, rules, giveUpMs: giveUpHours * 3_600_000 };
-}
-
-/** @throws TailcastError `CONFIG_INVALID` for alerts without search */
-export function assertAlertsIndexed({ alerts, search }: Pick<RecorderConfig, 'alerts' | 'search'>): void {
-  if (alerts !== undefined && !search)
+  const hidden = rules.find(
+    ({ query, webhook }) => query === undefined && loaded.get(webhook)?.scope !== 'everything',
+  );
+  if (hidden !== undefined)
     throw new TailcastError(
       'CONFIG_INVALID',
-      'alerts needs search: rules are compared with what is indexed, so set search to true',
+      `webhooks.${hidden.webhook}.viewer in ${path}: name a viewer of all recordings for rule ${hidden.name}`,
     );
+  return { webhooks: loaded, rules, giveUpMs: giveUpHours * 3_600_000 };
 }
 
 /** Returns the option of a recorder. @throws TailcastError `CONFIG_INVALID` */
@@ -73,9 +73,14 @@ export async function recorderAlerts(
   { alerts, search, searchText }: Pick<RecorderConfig, 'alerts' | 'search' | 'searchText'>,
   viewers: readonly ViewRule[],
 ): Promise<Pick<RecorderOptions, 'alerts'>> {
-  assertAlertsIndexed({ alerts, search });
   if (alerts === undefined) return {};
-  return { alerts: await loadAlerts(alerts, { viewers, searchText }) };
+  const loaded = await loadAlerts(alerts, { viewers, searchText });
+  if (!search && loaded.rules.some(({ query }) => query !== undefined))
+    throw new TailcastError(
+      'CONFIG_INVALID',
+      'alerts needs search: rules with a query are compared with the index, so set search to true',
+    );
+  return { alerts: loaded };
 }
 
 /** Parses one key per line, with an optional prefix `whsec_`. The first key is for new receivers. */

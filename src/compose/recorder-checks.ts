@@ -2,7 +2,6 @@
 import type { RECORDER_SETTINGS } from '../config/recorder.ts';
 import { readableFiles } from '../config/readable-files.ts';
 import type { SettingCheck } from '../config/settings.ts';
-import { assertAlertsIndexed } from './alert-settings.ts';
 import { assertLoopbackRecorder } from './recorder-identities.ts';
 import { assertStoreNamed, s3Settings } from './recorder-store.ts';
 import { assertSearchServer } from './search-settings.ts';
@@ -28,6 +27,5 @@ export const RECORDER_CHECKS: readonly SettingCheck<typeof RECORDER_SETTINGS>[] 
   },
   { settings: ['trustedGateways', 'viewers'], check: assertViewersNamed },
   { settings: ['identity', 'listen', 'readListen', 'trustedGateways'], check: assertLoopbackRecorder },
-  { settings: ['alerts', 'search'], check: assertAlertsIndexed },
   { settings: ['search', 'searchUrl', 'searchName', 'searchCredentials'], check: assertSearchServer },
 ];

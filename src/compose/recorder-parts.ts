@@ -125,7 +125,7 @@ async function serve(
       ...parts,
       ...limits,
       ...timing,
-      putEvent: (key, content) => events.put(key, content),
+      putEvent: (key, content) => events.put(key, content).then(() => alerts?.eventStored(content)),
       identify: options.identify,
       log,
     }),
@@ -199,11 +199,11 @@ async function closeLogs({ playIndexes, events, evidence }: Parts): Promise<void
 }
 
 async function openRecorderAlerts(
-  { alerts, searchText, spoolDirectory, registry, clock, timing, log }: SettledOptions,
+  { alerts, spoolDirectory, registry, clock, timing, log }: SettledOptions,
   store: RecordingStore,
   { catalog, evidence, trusted }: Parts,
 ): Promise<Alerts | undefined> {
-  if (alerts === undefined || searchText === undefined) return undefined;
+  if (alerts === undefined) return undefined;
   return openAlerts({
     ...alerts,
     directory: join(spoolDirectory, 'alerts'),

@@ -137,7 +137,7 @@ export const RECORDER_SETTINGS = {
     'file with user:password or a token for searchUrl; needs https:// or a loopback address',
     '<file>',
   ),
-  alerts: textSetting('YAML file with alert rules and webhooks; needs search', '<file>'),
+  alerts: textSetting('YAML file with alert rules and webhooks; rules with a query need search', '<file>'),
   eventLayout: setting(
     'layout of API request events: signed documents of one minute, and with reference also one object per event as in tsrecorder',
     oneOf('batch', 'reference'),

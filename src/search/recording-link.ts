@@ -16,5 +16,14 @@ export function leadTo(at: number): number {
  */
 export function recordingLink(page: string, id: string, at: number | undefined): string {
   const start = at === undefined ? '' : `?t=${Math.floor(leadTo(at))}`;
-  return new URL(`#/r/${encodeURIComponent(id)}${start}`, page.endsWith('/') ? page : `${page}/`).href;
+  return new URL(`#/r/${encodeURIComponent(id)}${start}`, folderOf(page)).href;
+}
+
+/** Returns the link to an access request. @param page as in {@link recordingLink} */
+export function accessLink(page: string, request: string): string {
+  return new URL(`access.html#${encodeURIComponent(request)}`, folderOf(page)).href;
+}
+
+function folderOf(page: string): string {
+  return page.endsWith('/') ? page : `${page}/`;
 }

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { AccessRequestsDeps } from '../../src/access/requests.ts';
 import { TailcastError } from '../../src/errors.ts';
 import { responseWarnings } from '../../src/kube/warning.ts';
 import {
@@ -339,6 +340,89 @@ describe('faults', () => {
       second.access.decide(id, 'denied', decider(carol), signal),
     ]);
     expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+  });
+
+  it('an approver who lost the right between the list and the click cannot approve', async () => {
+    const gateway = rig.gateway(user('alice', [{ ...RULE, approvers: { groups: ['leads'] } }]));
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    const lead = { identity: bob, groups: ['leads'], reason: '' };
+    expect(await gateway.access.list(lead, signal)).toHaveLength(1);
+    const former = { ...lead, groups: ['devs'] };
+    expect(await gateway.access.list(former, signal)).toEqual([]);
+    expect((await refusalOf(gateway.access.decide(id, 'approved', former, signal))).message).toContain(
+      `you may not decide about request ${id}`,
+    );
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).toBe(id);
+  });
+
+  it('a CRD that is removed while access is used ends the access', async () => {
+    const gateway = rig.gateway(alice);
+    const id = await approved(gateway);
+    const end = Promise.withResolvers<TailcastError>();
+    gateway.access.watch(id, end.resolve);
+    rig.api.remove(`${COLLECTION}/${id}`);
+    rig.api.endWatches('end');
+    rig.api.interfere = () => ({ status: 404, body: { kind: 'Status', code: 404, message: 'not found' } });
+    expect((await end.promise).message).toContain('was removed');
+    const error = await vi.waitFor(async () => {
+      const refusal = await refusalOf(gateway.ask('GET', PODS, ...as('sre')));
+      expect(refusal.code).toBe('ACCESS_REQUEST_UNAVAILABLE');
+      return refusal;
+    });
+    expect(error.message).toContain('the cluster has no AccessRequest resource; apply deploy/access');
+  });
+
+  it('an API server that does not respond: a decision and a new request fail, and nothing is granted', async () => {
+    const gateway = rig.gateway(alice, { callMs: 50 });
+    const id = await pendingId(gateway.ask('GET', PODS, ...as('sre')));
+    rig.api.interfere = () => 'silent';
+    for (const call of [
+      gateway.access.decide(id, 'approved', decider(bob), signal),
+      rig.gateway(alice, { callMs: 50 }).ask('GET', PODS, ...as('sre')),
+    ])
+      expect((await refusalOf(call)).code).toBe('ACCESS_REQUEST_UNAVAILABLE');
+    rig.api.interfere = undefined;
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).toBe(id);
+  });
+
+  it('an expiry is written once by several gateways, with evidence', async () => {
+    const first = rig.gateway(alice, { expiryMs: 5 });
+    const second = rig.gateway(alice, { expiryMs: 5 });
+    const id = await approved(first);
+    await vi.waitFor(() => second.ask('GET', PODS, ...as('sre')));
+    const stateOf = (): unknown => rig.api.objects.get(`${COLLECTION}/${id}`)?.['status'];
+    rig.now += 3_600_000;
+    await vi.waitFor(() => expect(stateOf()).toMatchObject({ state: 'expired' }));
+    const expired = [...first.steps, ...second.steps].filter(({ step }) => step === 'expired');
+    expect(expired.length).toBeGreaterThan(0);
+    for (const { record, by } of expired)
+      expect([record.id, record.state, by.name]).toEqual([id, 'expired', 'alice@example.com']);
+    expect(stateOf()).toMatchObject({
+      conditions: expect.arrayContaining([
+        expect.objectContaining({ type: 'Expired', status: 'True', reason: 'Expired' }),
+      ]),
+    });
+    // time that goes back does not bring the access back
+    rig.now -= 3_600_000;
+    await vi.waitFor(async () => expect(await pendingId(first.ask('GET', PODS, ...as('sre')))).not.toBe(id));
+  });
+
+  it('an expiry waits for a recorder, but not for ever', async () => {
+    let attempts = 0;
+    const record: AccessRequestsDeps['record'] = async ({ step }) => {
+      if (step !== 'expired') return;
+      attempts += 1;
+      throw new TailcastError('RECORDING_REQUIRED', 'no recorder');
+    };
+    const gateway = rig.gateway(alice, { expiryMs: 5, record });
+    const id = await approved(gateway);
+    const stateOf = (): unknown => rig.api.objects.get(`${COLLECTION}/${id}`)?.['status'];
+    rig.now += 3_600_000;
+    await vi.waitFor(() => expect(attempts).toBeGreaterThan(2));
+    expect(stateOf()).toMatchObject({ state: 'granted' });
+    expect(await pendingId(gateway.ask('GET', PODS, ...as('sre')))).not.toBe(id);
+    rig.now += 600_001;
+    await vi.waitFor(() => expect(stateOf()).toMatchObject({ state: 'expired' }));
   });
 
   it('a recorder away: no request and no approval; a denial counts', async () => {

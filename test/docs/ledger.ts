@@ -39,6 +39,11 @@ const POD: Runner = {
   contains: "'doctor', 'gateway', '--json'",
   why: 'needs a container to look into: the same command runs as the pod’s user with the pod’s variables',
 };
+const BY_ALERTS = (contains: string): Runner => ({
+  path: 'test/tsrecorder/search/alerts/alert-commands.test.ts',
+  contains,
+  why: 'the same with a webhook and a store of its own',
+});
 
 const SERVE = 'tailscale serve --bg --tcp 443 --proxy-protocol 2 tcp://127.0.0.77:8443';
 const BEHIND_SERVE =
@@ -122,6 +127,16 @@ export const LEDGER: readonly Shown[] = [
     page: ACCESS,
     command: 'tailcast report --since 30d --format csv --recorder http://127.0.0.1:8080 > access.csv',
     runner: BY_CLI("'--format', 'csv'"),
+  },
+  {
+    page: ACCESS,
+    command: 'tailcast alerts test alerts.yaml --no-search --deliver',
+    runner: BY_ALERTS("await run('alerts', 'test', file, '--no-search', '--deliver')"),
+  },
+  {
+    page: ACCESS,
+    command: 'tailcast recorder --alerts alerts.yaml …',
+    runner: BY_ALERTS("search: 'false', alerts: file"),
   },
   {
     page: 'docs/operator.md',

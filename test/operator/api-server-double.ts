@@ -41,7 +41,9 @@ export interface SeenRequest {
 }
 
 /** Result of a request instead of its normal response. */
-export type Interference = (request: SeenRequest) => { status: number; body: object } | 'cut' | undefined;
+export type Interference = (
+  request: SeenRequest,
+) => { status: number; body: object } | 'cut' | 'silent' | undefined;
 
 export interface ApiServerDouble {
   readonly kubeconfig: string;
@@ -283,6 +285,7 @@ export async function startApiServerDouble(): Promise<ApiServerDouble> {
         const other = double.interfere?.(seen);
         if (other === 'cut') response.destroy();
         else if (other === undefined) answer(seen, response);
+        else if (other === 'silent') return;
         else send(response, other.status, other.body);
       })
       .catch((error: unknown) => response.destroy(error as Error));

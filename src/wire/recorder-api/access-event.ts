@@ -5,7 +5,7 @@
 import { encodeJson, type JsonObject } from '../json-value.ts';
 
 /** Type of these events. */
-const ACCESS_EVENT_TYPE = 'tailcast-access-request';
+export const ACCESS_EVENT_TYPE = 'tailcast-access-request';
 
 /** A step of an access request. */
 export interface AccessEvent {
@@ -20,15 +20,19 @@ export interface AccessEvent {
   /** Kubernetes user; empty: the requester. */
   readonly user: string;
   readonly writes: boolean;
+  /** Cluster at a gateway with several clusters. */
+  readonly cluster?: string;
   readonly namespaces: readonly string[];
   readonly reason: string;
   readonly durationSeconds: number;
   /** End of the access, or of the time for decisions; RFC 3339. */
   readonly expires: string;
   readonly approvers: readonly string[];
+  /** Number of missing approvals. */
+  readonly approvalsMissing: number;
   /** Reason of a decision. */
   readonly comment: string;
-  /** The caller who took the step. */
+  /** The caller who took the step; the requester after an expiry. */
   readonly source: { readonly node: string; readonly nodeID: string; readonly nodeUser?: string };
 }
 

@@ -19,7 +19,7 @@ import { ensurePeer } from '../rig/build.ts';
 import { type Kubectl, environmentFor, findKubectls, runKubectl, startKubectl } from '../rig/kubectl.ts';
 import { type Kubernetes, startKubernetes } from '../rig/kubernetes.ts';
 import { type ReferenceProxy, startReferenceProxy } from '../rig/reference-proxy.ts';
-import { type Program, type Rig, createRig } from '../rig/rig.ts';
+import { type Program, type Rig, createRig, freePort } from '../rig/rig.ts';
 import { type S3Server, startS3 } from '../rig/s3.ts';
 import { type Tailnet, startTailnet } from '../rig/tailnet.ts';
 import { type Terminal, openTerminal } from '../rig/terminal.ts';
@@ -50,6 +50,8 @@ let recorder: SiteRecorder;
 let archive: Archive;
 let gateway: SiteGateway;
 let operator: Program;
+/** Pods of the kubelet double share the host network. */
+let opsPort = 0;
 /** Opened through the reference before anything is installed, and used in every step until the reference goes. */
 let shell: Terminal;
 let watched = '';
@@ -63,6 +65,7 @@ beforeAll(async () => {
     await ensurePeer(peer);
   // The pods mount something at /tmp, and the kubelet double replaces that path everywhere.
   process.env['TMPDIR'] = '/var/tmp';
+  opsPort = await freePort();
   rig = createRig();
   [cluster, tailnet, s3] = await Promise.all([
     startKubernetes(rig, { node: { webSockets: true, images: imageCommands(rig, tailscaled) } }),
@@ -77,6 +80,9 @@ beforeAll(async () => {
     }),
     startS3(rig),
   ]);
+  // For `tailcast verify` in this process.
+  process.env['AWS_ACCESS_KEY_ID'] = s3.accessKeyId;
+  process.env['AWS_SECRET_ACCESS_KEY'] = s3.secretAccessKey;
   await createBucket(s3, BUCKET);
   kubectl = (await findKubectls()).at(-1)!;
   oldRecorder = await startOldRecorder();
@@ -187,10 +193,6 @@ async function expectReferenceWorks(): Promise<void> {
   expect(await run(throughReference(), 'exec', 'shell', '--', 'echo', 'way-back')).toBe('way-back\n');
 }
 
-function setting(name: string): { readonly name: string; readonly value: string } {
-  return { name, value: '127.0.0.1:0' };
-}
-
 describe('the rehearsal of a migration', () => {
   it('before: the reference serves, records, and has a shell and a watch open', STEP, async () => {
     await rig.until('the grants are in force', async () =>
@@ -258,9 +260,10 @@ describe('the rehearsal of a migration', () => {
     });
     expect(old).toMatchObject({ trust: 'unverified', source: { user: 'alice@example.com' } });
     expect((await archive.read(old!.id)).text).toBe('before\n');
-    const verified = await runCommand('verify', old!.id, '--recorder', recorder.url);
-    expect(verified.code).not.toBe(0);
-    expect(`${verified.out}${verified.err}`).toMatch(/not signed|unverified/i);
+    const bucket = [`s3://${BUCKET}/`, '--s3-endpoint', s3.endpoint, '--s3-region', s3.region];
+    const verified = await runCommand('verify', ...bucket, old!.id);
+    expect(verified).toMatchObject({ code: 3, out: expect.stringContaining('no-evidence') });
+    expect(verified.out).toContain(`${old!.id}: unjudged`);
     const listed = await runCommand('ls', '--recorder', recorder.url, '--json');
     expect(listed.out).toContain(old!.id);
     await expectReferenceWorks();
@@ -314,7 +317,10 @@ describe('the rehearsal of a migration', () => {
   it('switch the operator: a Recorder keeps its node, its key and its StatefulSet', STEP, async () => {
     const node = await tailnet.join({ name: 'adopted-0', tags: ['tag:k8s'] });
     const known = (await nodes()).find(({ given_name }) => given_name === 'adopted-0');
-    const container = { image: 'tailcast/stand-in:v1', env: [setting('TAILCAST_OPS_LISTEN')] };
+    const container = {
+      image: 'tailcast/stand-in:v1',
+      env: [{ name: 'TAILCAST_OPS_LISTEN', value: `127.0.0.1:${opsPort}` }],
+    };
     await cluster.api('POST', `${TAILSCALE}/recorders`, {
       apiVersion: 'tailscale.com/v1alpha1',
       kind: 'Recorder',
@@ -340,9 +346,13 @@ describe('the rehearsal of a migration', () => {
       'the StatefulSet of the operator',
       async () => {
         const set = await statefulSet();
-        return set.spec.template.spec.initContainers === undefined ? undefined : true;
+        if (set.spec.template.spec.initContainers !== undefined) return true;
+        const { status } = (await cluster.api('GET', `${TAILSCALE}/recorders/adopted`)) as {
+          status?: object;
+        };
+        throw new Error(JSON.stringify(status));
       },
-      PATIENT,
+      { ...PATIENT, watch: [operator] },
     );
     expect((await statefulSet()).metadata.uid).toBe(before.metadata.uid);
     const after = (await nodes()).find(({ given_name }) => given_name === 'adopted-0');

@@ -4,6 +4,7 @@
  */
 import { TailcastError } from '../../../errors.ts';
 import type { IndexedText } from '../../../search/moments.ts';
+import { WEBHOOK_FORMATS, type WebhookFormat } from './chat-message.ts';
 import { parseQuery, QueryError, type Query } from '../../../search/query.ts';
 
 /** Contents of a valid file. */
@@ -15,23 +16,26 @@ export interface AlertFile {
 
 export interface WrittenWebhook {
   readonly url: string;
-  readonly secretFile: string;
+  /** Required for JSON. */
+  readonly secretFile?: string;
   readonly caFile?: string;
   /** Login or tag. The webhook sees the recordings that this viewer may see. */
   readonly viewer?: string;
+  readonly format: WebhookFormat;
   readonly text: boolean;
   readonly player?: string;
 }
 
 interface WrittenRule {
   readonly name: string;
-  readonly query: Query;
+  /** Undefined: steps of access requests. */
+  readonly query: Query | undefined;
   readonly webhook: string;
 }
 
 const SECTIONS = ['webhooks', 'rules', 'giveUpHours'];
-const WEBHOOK_KEYS = ['url', 'secretFile', 'caFile', 'viewer', 'text', 'allowHttp', 'player'];
-const RULE_KEYS = ['query', 'webhook'];
+const WEBHOOK_KEYS = ['url', 'format', 'secretFile', 'caFile', 'viewer', 'text', 'allowHttp', 'player'];
+const RULE_KEYS = ['query', 'accessRequests', 'webhook'];
 const NAME = /^[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?$/;
 const MAX_RULES = 100;
 const MAX_GIVE_UP_HOURS = 720;
@@ -94,8 +98,11 @@ function readWebhook(name: string, value: unknown, fail: Fail): WrittenWebhook {
   const found = members(value, key, fail);
   onlyKnown(found, WEBHOOK_KEYS, `${key}.`, fail);
   const url = readAddress(found, key, fail);
+  const written = readText(found, 'format', key, fail) ?? 'json';
+  const format = WEBHOOK_FORMATS.find((name) => name === written);
+  if (format === undefined) fail(`${key}.format`, `one of ${WEBHOOK_FORMATS.join(', ')} is expected`);
   const secretFile = readText(found, 'secretFile', key, fail);
-  if (secretFile === undefined)
+  if (secretFile === undefined && format === 'json')
     fail(`${key}.secretFile`, 'is missing; name a file with 24 to 64 random bytes in base64');
   const caFile = readText(found, 'caFile', key, fail);
   const viewer = readText(found, 'viewer', key, fail);
@@ -106,7 +113,8 @@ function readWebhook(name: string, value: unknown, fail: Fail): WrittenWebhook {
     fail(`${key}.player`, 'the address of the page of recordings is expected, https://…');
   return {
     url,
-    secretFile: secretFile ?? '',
+    format: format ?? 'json',
+    ...(secretFile === undefined ? {} : { secretFile }),
     text: readFlag(found, 'text', key, fail),
     ...(caFile === undefined ? {} : { caFile }),
     ...(viewer === undefined ? {} : { viewer }),
@@ -164,8 +172,14 @@ function readRule(
   else if (!webhooks.has(webhook))
     fail(`${key}.webhook`, `there is no ${webhook}; there are ${[...webhooks.keys()].join(', ') || 'none'}`);
   const text = readText(found, 'query', key, fail);
+  if (readFlag(found, 'accessRequests', key, fail)) {
+    if (text !== undefined) fail(`${key}.query`, 'does not apply to accessRequests; use two rules');
+    if (webhook !== undefined && webhooks.get(webhook)?.player === undefined)
+      fail(`webhooks.${webhook}.player`, `is missing; rule ${name} links to the page of access requests`);
+    return webhook === undefined ? undefined : { name, query: undefined, webhook };
+  }
   if (text === undefined) {
-    fail(`${key}.query`, 'is missing; set a query as in tailcast search');
+    fail(`${key}.query`, 'is missing; set a query as in tailcast search, or accessRequests: true');
     return undefined;
   }
   const query = readQuery(text, `${key}.query`, indexed, fail);

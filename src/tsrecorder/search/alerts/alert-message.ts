@@ -1,12 +1,15 @@
 /** Messages to webhooks. Pure functions. */
-import { recordingLink } from '../../../search/recording-link.ts';
+import { accessLink, recordingLink } from '../../../search/recording-link.ts';
 import { replaceSecrets } from '../../../secrets.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
+import type { AccessNotice } from './access-notice.ts';
 import type { Alert } from './alert.ts';
+import { chatBody, type ChatText, type WebhookFormat } from './chat-message.ts';
 import type { WebhookMessage } from './webhook-request.ts';
 
 /** Content that a webhook gets. */
 export interface AlertWebhookView {
+  readonly format: WebhookFormat;
   /** True if messages contain rows of the screen and commands. */
   readonly text: boolean;
   /** Address of the page with recordings. */
@@ -20,24 +23,109 @@ export interface AlertWebhookView {
  *   if removed. Without a description, the message contains only its id
  */
 export function alertMessage(
-  { id, rule, query, session, firedAtMs, at, hit }: Alert,
+  alert: Alert,
+  recording: Recording | 'changed' | undefined,
+  view: AlertWebhookView,
+): WebhookMessage {
+  const { id, rule, firedAtMs, access } = alert;
+  const { data, chat } =
+    access === undefined ? sessionMessage(alert, recording, view) : accessMessage(access, view);
+  const body =
+    view.format === 'json'
+      ? {
+          type: access === undefined ? 'tailcast.alert' : 'tailcast.access',
+          timestamp: new Date(firedAtMs).toISOString(),
+          data: { id, rule, ...data },
+        }
+      : chatBody(view.format, chat);
+  return { id, body: JSON.stringify(body) };
+}
+
+/** Content of a message for programs and for people. */
+interface Content {
+  readonly data: Record<string, unknown>;
+  readonly chat: ChatText;
+}
+
+function sessionMessage(
+  { rule, query, session, at, hit: matched }: Alert,
   recording: Recording | 'changed' | undefined,
   { text, player }: AlertWebhookView,
-): WebhookMessage {
-  const body = {
-    type: 'tailcast.alert',
-    timestamp: new Date(firedAtMs).toISOString(),
+): Content {
+  const hit = recording === undefined || !text ? undefined : matched;
+  const link = player === undefined ? undefined : recordingLink(player, session, at);
+  const described =
+    typeof recording === 'object' ? describe(recording, text) : withoutFacts(session, recording);
+  return {
     data: {
-      id,
-      rule,
       query,
-      recording: typeof recording === 'object' ? describe(recording, text) : withoutFacts(session, recording),
+      recording: described,
       ...(at === undefined ? {} : { at }),
-      ...(recording === undefined || hit === undefined || !text ? {} : { hit }),
-      ...(player === undefined ? {} : { link: recordingLink(player, session, at) }),
+      ...(hit === undefined ? {} : { hit }),
+      ...(link === undefined ? {} : { link }),
+    },
+    chat: {
+      title: `Alert ${rule}`,
+      facts: [
+        ['Query', query],
+        ...(typeof recording === 'object' ? factsOf(recording, text) : []),
+        ['Match', hit?.text ?? ''],
+        ['Recording', session],
+      ],
+      link,
     },
   };
-  return { id, body: JSON.stringify(body) };
+}
+
+function factsOf(
+  { source, kubernetes, state, command }: Recording,
+  text: boolean,
+): readonly (readonly [string, string])[] {
+  return [
+    ['User', source.user ?? source.tags?.join(', ') ?? ''],
+    ['Node', source.node],
+    ['Pod', kubernetes === undefined ? '' : `${kubernetes.namespace}/${kubernetes.pod}`],
+    ['State', state],
+    ['Command', command === undefined || !text ? '' : replaceSecrets(command)],
+  ];
+}
+
+const TITLES: Readonly<Record<AccessNotice['step'], string>> = {
+  requested: 'Access is requested',
+  granted: 'Access is granted',
+  approved: 'Access has an approval and needs more',
+  denied: 'Access is denied',
+  revoked: 'Access is revoked',
+  expired: 'Access request has expired',
+};
+
+function accessMessage(notice: AccessNotice, { player }: AlertWebhookView): Content {
+  const { step, request, requester, groups, user, writes, namespaces, reason, durationSeconds } = notice;
+  const link = player === undefined ? undefined : accessLink(player, request);
+  const named = [groups.join(', '), user].filter((part) => part !== '').join(' as user ');
+  const isOver = step === 'denied' || step === 'revoked' || step === 'expired';
+  return {
+    data: { ...notice, ...(link === undefined ? {} : { link }) },
+    chat: {
+      title: TITLES[step],
+      facts: [
+        ['Requester', requester],
+        ['Node', notice.node],
+        ['Access', writes ? 'writes' : named],
+        ['Cluster', notice.cluster ?? ''],
+        ['Namespaces', namespaces.join(', ')],
+        ['Reason', reason],
+        ['Duration', isOver ? '' : `${Math.round(durationSeconds / 60)} min`],
+        ['Until', step === 'granted' ? notice.expires : ''],
+        ['Approvals needed', notice.approvalsMissing === 0 || isOver ? '' : String(notice.approvalsMissing)],
+        ['Approved by', notice.approvers.join(', ')],
+        ['By', step === 'denied' || step === 'revoked' ? notice.by : ''],
+        ['Comment', notice.comment],
+        ['Request', request],
+      ],
+      link,
+    },
+  };
 }
 
 function withoutFacts(id: string, reason: 'changed' | undefined): Record<string, unknown> {
@@ -45,7 +133,16 @@ function withoutFacts(id: string, reason: 'changed' | undefined): Record<string,
 }
 
 /** Returns a test message that does not depend on any session. */
-export function testMessage(id: string, rules: readonly string[], nowMs: number): WebhookMessage {
+export function testMessage(
+  id: string,
+  rules: readonly string[],
+  nowMs: number,
+  { format, player }: Pick<AlertWebhookView, 'format' | 'player'>,
+): WebhookMessage {
+  if (format !== 'json') {
+    const facts = [['Rules', rules.join(', ')]] as const;
+    return { id, body: JSON.stringify(chatBody(format, { title: 'Test of tailcast', facts, link: player })) };
+  }
   const body = {
     type: 'tailcast.alert.test',
     timestamp: new Date(nowMs).toISOString(),

@@ -10,6 +10,7 @@ import type { Hit } from '../../../search/search-index.ts';
 import type { Recording } from '../../../wire/recorder-api/recording.ts';
 import { termsOf } from '../../library/index-rows.ts';
 import { isWithin, marksOf } from '../../library/scope.ts';
+import { parseAccessNotice } from './access-notice.ts';
 import { alertIdOf, ruleIdOf, type Alert } from './alert.ts';
 import { AlertJournal } from './alert-journal.ts';
 import type { AlertMetrics, AlertStatus } from './alert-metrics.ts';
@@ -23,7 +24,8 @@ import {
 
 export interface AlertRule {
   readonly name: string;
-  readonly query: Query;
+  /** Undefined: steps of access requests. */
+  readonly query: Query | undefined;
   /** Name of the webhook. */
   readonly webhook: string;
 }
@@ -51,6 +53,8 @@ export interface SessionWatch {
 
 /** Alerts of a recorder. */
 export interface Alerts extends SessionWatch {
+  /** Called with each stored event. Resolves when its alerts are durable. Never rejects. */
+  eventStored(event: string): Promise<void>;
   /** Called when recordings were removed from the store. */
   removed(ids: readonly string[]): void;
   status(): AlertStatus;
@@ -93,12 +97,16 @@ class RecorderAlerts implements Alerts {
     this.#options = options;
     this.#journal = journal;
     this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule.name, rule.query), rule]));
-    this.rules = Array.from(this.#byId, ([id, { query, webhook }]) => ({
-      id,
-      query,
-      may: termsOf(webhooks.get(webhook)?.scope ?? []),
-      sinceMs: journal.sinceMs(id) - CLOCKS_MS,
-    }));
+    this.rules = [...this.#byId].flatMap(([id, { query, webhook }]) =>
+      query === undefined
+        ? []
+        : {
+            id,
+            query,
+            may: termsOf(webhooks.get(webhook)?.scope ?? []),
+            sinceMs: journal.sinceMs(id) - CLOCKS_MS,
+          },
+    );
     this.#metrics = options.metrics(() => this.status());
     const { signal } = this.#closing;
     this.#senders = new Map(
@@ -112,13 +120,41 @@ class RecorderAlerts implements Alerts {
 
   async matched(recording: Recording, matches: readonly RuleMatch[]): Promise<void> {
     if (matches.length === 0) return;
+    await this.#add(matches.flatMap((match) => this.#alertOf(recording, match) ?? []));
+  }
+
+  async eventStored(event: string): Promise<void> {
+    const rules = [...this.#byId].filter(([, { query }]) => query === undefined);
+    const named = rules.length === 0 ? undefined : parseAccessNotice(event);
+    if (named === undefined) return;
+    const { notice, key, session } = named;
+    const firedAtMs = Math.floor(this.#options.nowMs());
+    const alerts = rules.map(([ruleId, { name: rule, webhook }]) => {
+      const id = alertIdOf(ruleId, key);
+      return { id, rule, query: '', webhook, session, firedAtMs, marks: [], access: notice };
+    });
+    await this.#add(alerts).catch((error: unknown) =>
+      this.#options.log.error(
+        { request: notice.request, step: notice.step, error: errorText(error) },
+        'a notification about an access request is lost, because the journal of alerts cannot be written',
+      ),
+    );
+  }
+
+  async #add(alerts: readonly Alert[]): Promise<void> {
     const { onStep, log } = this.#options;
     onStep?.('matched');
-    const fresh = await this.#journal.add(matches.flatMap((match) => this.#alertOf(recording, match) ?? []));
+    const fresh = await this.#journal.add(alerts);
     onStep?.('recorded');
-    for (const { id, rule, session, webhook } of fresh) {
+    for (const { id, rule, session, webhook, access } of fresh) {
       this.#metrics.alerts.inc({ outcome: 'made' });
-      log.info({ alert: id, rule, recording: session, webhook }, 'a rule is true of a session');
+      if (access === undefined)
+        log.info({ alert: id, rule, recording: session, webhook }, 'a rule is true of a session');
+      else
+        log.info(
+          { alert: id, rule, request: access.request, step: access.step },
+          'an access request changed',
+        );
     }
     this.#take(fresh);
   }
@@ -147,7 +183,8 @@ class RecorderAlerts implements Alerts {
     const rule = this.#byId.get(ruleId);
     const webhook = rule === undefined ? undefined : this.#options.webhooks.get(rule.webhook);
     // The index matched by name. The recording itself decides about access.
-    if (rule === undefined || webhook === undefined || !isWithin(webhook.scope, recording)) return undefined;
+    if (rule?.query === undefined || webhook === undefined || !isWithin(webhook.scope, recording))
+      return undefined;
     return {
       id: alertIdOf(ruleId, recording.id),
       rule: rule.name,

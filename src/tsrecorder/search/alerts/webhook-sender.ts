@@ -145,7 +145,7 @@ export class WebhookSender {
   }
 
   async #handle(waiting: WaitingAlert): Promise<void> {
-    const { catalog, webhook, journal, metrics, nowMs, now, giveUpMs, log, name } = this.#options;
+    const { journal, metrics, nowMs, now, giveUpMs, log, name } = this.#options;
     const { alert } = waiting;
     const isOld = nowMs() - alert.firedAtMs > giveUpMs;
     if (waiting.isAccepted && !isOld) {
@@ -156,11 +156,8 @@ export class WebhookSender {
       await this.#endOld(waiting);
       return;
     }
-    const found = (await catalog.find(alert.session))?.recording;
-    const isHidden = found !== undefined && !isWithin(webhook.scope, found);
-    // Access marks of a recording never change. Another writer of the store changed them.
-    const recording = isHidden ? 'changed' : found;
-    if (isHidden && !includesMarks(webhook.scope, alert.marks)) {
+    const recording = await this.#describe(alert);
+    if (recording === 'withheld') {
       this.#waiting.delete(alert.id);
       await journal.settle(alert);
       metrics.alerts.inc({ outcome: 'withheld' });
@@ -171,7 +168,7 @@ export class WebhookSender {
       return;
     }
     // The recording may be moving into the store. A second attempt decides.
-    if (recording === undefined && !waiting.wasMissing) {
+    if (recording === undefined && alert.access === undefined && !waiting.wasMissing) {
       waiting.wasMissing = true;
       waiting.dueAt = now() + waiting.backoff.next();
       return;
@@ -180,6 +177,24 @@ export class WebhookSender {
     if (claimed === 'mine') await this.#deliver(waiting, recording);
     else if (claimed === 'told') await this.#settleDelivered(waiting);
     else waiting.dueAt = now() + waiting.claimChecks.next();
+  }
+
+  /**
+   * Returns the recording of an alert. `changed`: the viewer of the webhook may no longer see it.
+   * `withheld`: the viewer may not see the alert.
+   */
+  async #describe({
+    access,
+    session,
+    marks,
+  }: Alert): Promise<Recording | 'changed' | 'withheld' | undefined> {
+    const { catalog, webhook } = this.#options;
+    const isWithheld = !includesMarks(webhook.scope, marks);
+    if (access !== undefined) return isWithheld ? 'withheld' : undefined;
+    const found = (await catalog.find(session))?.recording;
+    if (found === undefined || isWithin(webhook.scope, found)) return found;
+    // Access marks of a recording never change. Another writer of the store changed them.
+    return isWithheld ? 'withheld' : 'changed';
   }
 
   /** Settles an expired alert. A delivery by another recorder is not a loss. */

@@ -10,7 +10,7 @@ import { createSilentLogger } from '../../../../src/observe/logger.ts';
 import { loadAlerts } from '../../../../src/compose/alert-settings.ts';
 import { parseViewRule } from '../../../../src/tsrecorder/serving/viewing.ts';
 import { runCommand as run } from '../../../support/run-command.ts';
-import { createRig, HEADER, until, UPLOADER, uploadWhole } from '../../recorder-rig.ts';
+import { createRig, HEADER, request, until, UPLOADER, uploadWhole } from '../../recorder-rig.ts';
 import { KEY, openReceiver } from './webhook-receiver.ts';
 
 async function withFile(
@@ -81,6 +81,19 @@ describe('a file of alerts', () => {
       `webhooks: {hook: {url: https://h, secretFile: hook.key, text: perhaps}}\n${RULE}`,
       'webhooks.hook.text in FILE: true or false',
     ],
+    [
+      `webhooks: {hook: {url: https://h, format: discord}}\n${RULE}`,
+      'webhooks.hook.format in FILE: one of json, slack, teams, mattermost is expected',
+    ],
+    [`webhooks: {hook: {url: https://h}}\n${RULE}`, 'webhooks.hook.secretFile in FILE: is missing'],
+    [
+      `${HOOK}rules: {access: {accessRequests: true, webhook: hook}}`,
+      'webhooks.hook.player in FILE: is missing; rule access links to the page of access requests',
+    ],
+    [
+      `${HOOK}rules: {access: {accessRequests: true, query: x, webhook: hook}}`,
+      'rules.access.query in FILE: does not apply to accessRequests',
+    ],
   ])('says what is wrong, where, and what to do: %#', (content, said) =>
     withFile(content, async (file) => {
       const { code, err } = await run('alerts', 'test', file, '--no-search');
@@ -98,6 +111,21 @@ describe('a file of alerts', () => {
       await expect(loadAlerts(file, { viewers, searchText: 'off' })).rejects.toThrow(/cmd:rm is never true/);
       expect((await loadAlerts(file, { viewers, searchText: 'all' })).rules).toHaveLength(1);
     }));
+
+  it('of access requests needs a viewer of all recordings, and no key for a chat service', () => {
+    const hook = 'url: https://hooks.example.com, format: slack, player: https://gate/-/recordings/';
+    const rule = 'rules: {access: {accessRequests: true, webhook: hook}}';
+    const viewers = ['soc@example.com=namespace:prod', 'tag:audit'].map(parseViewRule);
+    return withFile(`webhooks: {hook: {${hook}, viewer: soc@example.com}}\n${rule}`, async (file) => {
+      await expect(loadAlerts(file, { viewers, searchText: 'off' })).rejects.toThrow(
+        /webhooks\.hook\.viewer in .*: name a viewer of all recordings for rule access/,
+      );
+      await writeFile(file, `webhooks: {hook: {${hook}, viewer: 'tag:audit'}}\n${rule}`);
+      const { webhooks, rules } = await loadAlerts(file, { viewers, searchText: 'off' });
+      expect(webhooks.get('hook')).toMatchObject({ format: 'slack', target: { keys: [] } });
+      expect(rules).toEqual([{ name: 'access', query: undefined, webhook: 'hook' }]);
+    });
+  });
 
   it('has a viewer for each webhook where the recorder has viewers, and one that may see something', async () => {
     const viewers = ['soc@example.com=namespace:prod', 'tag:audit'].map(parseViewRule);
@@ -130,13 +158,56 @@ describe('a recorder with a file of alerts', () => {
           log: createSilentLogger(),
         });
       await expect(start({ ...role, search: 'false' })).rejects.toThrow(
-        'alerts needs search: rules are compared with what is indexed, so set search to true',
+        'alerts needs search: rules with a query are compared with the index, so set search to true',
       );
       const recorder = await start(role);
       const body = '[1,"o","\\u001b]133;B\\u0007kubectl delete pod\\u001b]133;C\\u0007\\r\\n"]\n';
       await uploadWhole(recorder, HEADER + body);
       const [told] = await until(async () => (receiver.received.length > 0 ? receiver.received : undefined));
       expect(told).toMatchObject({ data: { rule: 'deletes', query: 'cmd:delete' } });
+      await recorder.close();
+    });
+  });
+});
+
+describe('a recorder with a file about access requests', () => {
+  it('sends them without search', async () => {
+    await using receiver = await openReceiver();
+    const hook = `url: '${receiver.url}', secretFile: hook.key, format: slack, player: 'https://gate/-/recordings/'`;
+    const content = `webhooks: {hook: {${hook}}}\nrules: {access: {accessRequests: true, webhook: hook}}`;
+    await withFile(content, async (file, directory) => {
+      const sent = await run('alerts', 'test', file, '--no-search', '--deliver');
+      expect(sent).toMatchObject({ code: 0, out: 'webhook hook: answered 204, so it takes alerts\n' });
+      expect(receiver.received[0]?.raw).toBe(
+        JSON.stringify({
+          text: '*Test of tailcast*\nRules: `access`\n<https://gate/-/recordings/|Open the page>',
+        }),
+      );
+      const store = join(directory, 'store');
+      const role = { store, listen: '127.0.0.1:0', search: 'false', alerts: file };
+      const recorder = await startRecorder(readRoleSettings(RECORDER_SETTINGS, role, new Map()), {
+        identify: async () => UPLOADER,
+        log: createSilentLogger(),
+      });
+      const access = {
+        request: 'k7m2p9xq4t',
+        step: 'revoked',
+        requester: 'alice@example.com',
+        node: 'laptop',
+        ...{ groups: ['sre'], user: '', writes: false, namespaces: [], reason: '', durationSeconds: 60 },
+        ...{ expires: '2026-11-28T01:00:00Z', approvers: [], approvalsMissing: 0, comment: '' },
+      };
+      const body = JSON.stringify({
+        type: 'tailcast-access-request',
+        timestamp: 1,
+        access,
+        source: { node: 'laptop', nodeUser: 'bob@example.com' },
+      });
+      await request(recorder, { method: 'POST', path: '/v2/event', body });
+      const [, message] = await until(async () =>
+        receiver.received.length > 1 ? receiver.received : undefined,
+      );
+      expect(message?.raw).toContain('*Access is revoked*');
       await recorder.close();
     });
   });

@@ -85,7 +85,7 @@ export function alertsFor(
   return {
     rules: [{ name: 'found', query: parseQuery(query, 0), webhook: 'hook' }],
     webhooks: new Map([
-      ['hook', { target: { url, keys: [KEY] }, scope: 'everything', text: false, ...more }],
+      ['hook', { target: { url, keys: [KEY] }, scope: 'everything', format: 'json', text: false, ...more }],
     ]),
     giveUpMs: 3_600_000,
     retry: { baseMs: 5, maxMs: 50 },

@@ -1,0 +1,80 @@
+/**
+ * Notices about access requests, from the events of gateways. Any uploader can send such an event, so every value is
+ * untrusted except the name and id of the uploader.
+ */
+import { z } from 'zod';
+import { jsonOrUndefined } from '../../../wire/json-value.ts';
+import { ACCESS_EVENT_TYPE } from '../../../wire/recorder-api/access-event.ts';
+import { recordingId } from '../../store/key.ts';
+
+const text = z.string().max(1024);
+const texts = z.array(text).max(100).readonly();
+/** The last second of the year 9999. */
+const MAX_TIMESTAMP = 253_402_300_799;
+
+/** Schema of a notice in the journal. */
+export const ACCESS_NOTICE = z.object({
+  step: z.enum(['requested', 'granted', 'approved', 'denied', 'revoked', 'expired']),
+  request: z.string().regex(/^[a-z0-9]{10}$/),
+  requester: text,
+  /** Node of the requester. */
+  node: text,
+  groups: texts,
+  /** Kubernetes user; empty: the requester. */
+  user: text,
+  writes: z.boolean(),
+  cluster: text.exactOptional(),
+  namespaces: texts,
+  reason: text,
+  durationSeconds: z.number(),
+  expires: text,
+  approvers: texts,
+  approvalsMissing: z.number(),
+  comment: text,
+  /** The caller who took the step; the requester after an expiry. */
+  by: text,
+  /** Node that uploaded the event. */
+  gateway: text,
+});
+/** A step of an access request. */
+export type AccessNotice = z.infer<typeof ACCESS_NOTICE>;
+
+const EVENT = z.object({
+  stableID: text,
+  event: z.object({
+    type: z.literal(ACCESS_EVENT_TYPE),
+    timestamp: z.int().min(0).max(MAX_TIMESTAMP),
+    access: ACCESS_NOTICE.omit({ by: true, gateway: true }),
+    source: z.object({ node: text, nodeUser: text.exactOptional() }),
+    destination: z.object({ node: text }),
+  }),
+});
+
+/** A notice, and the names that all recorders give it. */
+export interface NamedNotice {
+  readonly notice: AccessNotice;
+  /** Distinguishes the steps of all requests and gateways. */
+  readonly key: string;
+  /** Id like that of a recording. Its time lets retention remove the marks of the notice. */
+  readonly session: string;
+}
+
+/**
+ * Parses a stored event.
+ * @returns undefined for other events, and for an approval that completes a request, because its `granted` step follows
+ */
+export function parseAccessNotice(stored: string): NamedNotice | undefined {
+  if (!stored.includes(ACCESS_EVENT_TYPE)) return undefined;
+  const parsed = EVENT.safeParse(jsonOrUndefined(stored));
+  if (!parsed.success) return undefined;
+  const { stableID, event } = parsed.data;
+  const { access, source, destination, timestamp } = event;
+  if (access.step === 'approved' && access.approvalsMissing === 0) return undefined;
+  const by = source.nodeUser ?? source.node;
+  const time = `${new Date(timestamp * 1000).toISOString().slice(0, 19)}Z`;
+  return {
+    notice: { ...access, by, gateway: destination.node },
+    key: [stableID, access.request, access.step, by].join('\0'),
+    session: recordingId({ nodeId: `access-${access.request}`, time }),
+  };
+}
