@@ -89,6 +89,7 @@ const ALLOWED: Record<string, readonly string[]> = {
     'folder-format',
     'keyed-counter',
     'work-budget',
+    'safe-text',
     'secrets',
     'errors',
   ],
