@@ -85,7 +85,7 @@ describe('the goals', () => {
     expect(verdict(goal, results([row('tailcast', 160, 66), row('go', 100, 100)]))?.met).toBe(false);
   });
 
-  it('are unverified where a peer is missing', () => {
+  it('are not judged where a peer is missing', () => {
     expect(verdict('small GET, 32 connections: ≥ 10x', results([row('tailcast', 1, 1)]))).toBeUndefined();
   });
 });
@@ -106,7 +106,7 @@ describe('a quick run', () => {
   };
   const goal = '5,000 watches: ≤ 5 ms';
 
-  it('is unverified by what it has too few of', () => {
+  it('is not judged by what it has too few of', () => {
     expect(verdict(goal, { ...results([]), cases: [watches] })?.met).toBe(true);
     expect(verdict(goal, { ...results([]), cases: [watches], quick: true })).toBeUndefined();
   });

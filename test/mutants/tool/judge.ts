@@ -33,7 +33,7 @@ const RECORDED_AT_ONCE = 30;
 const WIDTHS = [1, 3, 1000];
 
 export interface Judge {
-  /** What was unverified to its end when the signal came is `open`, or missing. */
+  /** What was not judged to its end when the signal came is `open`, or missing. */
   judge(mutants: readonly Mutant[]): Promise<ReadonlyMap<Mutant, Outcome>>;
   /** What is known from runs before, of all tests and not only of those that may be asked; runs none. */
   kept(mutants: readonly Mutant[]): ReadonlyMap<Mutant, Outcome>;

@@ -46,7 +46,7 @@ function mutantsIn(root: string, file: string): readonly Mutant[] {
   }
 }
 
-/** Keeps some of every folder, by different tests; of folders that were unverified what there was. */
+/** Keeps some of every folder, by different tests; of folders that were not judged what there was. */
 export function writeKnown(root: string, outcomes: ReadonlyMap<Mutant, Outcome>): void {
   const noticed = [...outcomes].flatMap(([mutant, { by }]) => (by === undefined ? [] : [{ mutant, by }]));
   const byFolder = Map.groupBy(noticed, ({ mutant }) => folderOf(mutant));

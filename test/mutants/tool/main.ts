@@ -116,7 +116,7 @@ async function judgeKnown(): Promise<number> {
     for (const { mutant, by } of survived)
       say(`no longer noticed by ${by.file}: ${by.test}: ${shown(mutant)}`);
     for (const { mutant, by } of known)
-      if (!outcomes.has(mutant)) say(`unverified by ${by.file}: ${by.test}: ${shown(mutant)}`);
+      if (!outcomes.has(mutant)) say(`not judged by ${by.file}: ${by.test}: ${shown(mutant)}`);
     if (gone > 0) say(`${gone} are no longer in the code: --write-known keeps others`);
     const passed = outcomes.size - survived.length;
     say(`${passed} passed, ${survived.length} failed, ${known.length - outcomes.size + gone} skipped`);
