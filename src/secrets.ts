@@ -29,6 +29,8 @@ const ASSIGNED_LITERAL = [
   String.raw`(?<=\u2028(?:--from-literal=)?[\w.-]+=)[^\u2028]+`,
   value(String.raw`\S`),
 ];
+/** A word of a shell that is not an option, not a secret, and not quoted. */
+const NAME = String.raw`[^\s|;&>-]\S{0,127}`;
 /** A string of PostgreSQL. */
 const DOLLAR_QUOTED = String.raw`\$(?<tag>\w{0,16})\$[^$\u2028]+(?:\$\k<tag>\$)?`;
 /** @param secrets alternatives */
@@ -89,6 +91,8 @@ const RULES: readonly Rule[] = [
     shape: shape(String.raw`(?:\w-key|"auth)["']?\s{0,2}:\s{0,4}["']?`, ASSIGNED, 'gi'),
   },
   { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/[^\s:@/]*:`, String.raw`[^\s/]+(?=@)`, 'gi') },
+  { words: ['://'], shape: shape(String.raw`[a-z0-9+.-]:\/\/`, String.raw`[\w.-]{20,}(?=@)`) },
+  { words: ['sg.'], shape: /\bSG\.[\w-]{16,}\.[\w-]{16,}/g },
   { words: ['sshpass'], shape: shape(String.raw`\bsshpass\s{1,4}-p\s{0,4}`, value(String.raw`\S`)) },
   {
     words: ['mysql', 'mariadb', '7z'],
@@ -125,6 +129,52 @@ const RULES: readonly Rule[] = [
     /\b(?:sqlcmd|ipmitool|(?:un)?zip|ssh-keygen)\b/,
     '[PN]',
   ),
+  option(['snmp'], /\bsnmp[a-z]{2,9}\b/, '[AXc]'),
+  {
+    words: ['freerdp'],
+    command: /\b[wx]?freerdp3?\b/,
+    shape: shape(String.raw`\s\/p:`, value(String.raw`\S`)),
+  },
+  {
+    words: ['nmcli'],
+    command: /\bnmcli\b/,
+    shape: shape(String.raw`\spassword\s{1,4}`, value(String.raw`\S`)),
+  },
+  {
+    words: ['<<<'],
+    command: /\bkinit\b|-stdin\b|\bsudo\s{1,4}-\w{0,3}S/,
+    shape: shape(String.raw`<<<\s{0,4}`, value(String.raw`\S`)),
+  },
+  {
+    words: ['sqlplus'],
+    shape: shape(
+      String.raw`\bsqlplus(?:\s{1,4}-\w{1,9}){0,4}\s{1,4}[^\s/"'@-][^\s/"'@]{0,127}\/`,
+      String.raw`[^\s@/]+`,
+    ),
+  },
+  {
+    words: ['auth'],
+    // a user and a password, or only a password
+    shape: shape(
+      String.raw`(?:\d>|\bredis-cli)\s{1,4}AUTH\s{1,4}`,
+      String.raw`${value(String.raw`\S`)}(?:\s{1,4}${value(String.raw`[^\s|;&>]`)})?`,
+      'gi',
+    ),
+  },
+  {
+    words: ['passwd'],
+    shape: shape(
+      String.raw`\b(?:openssl\s{1,4}passwd|mkpasswd)(?:\s{1,4}(?:-[mSR]\s{1,4}|-)\S{1,32}){0,6}\s{1,4}`,
+      value(String.raw`[^\s|;&>-]`),
+    ),
+  },
+  {
+    words: ['rabbitmqctl', 'wpa_passphrase', 'net user', 'mc alias'],
+    shape: shape(
+      String.raw`\b(?:rabbitmqctl\s(?:add_user|change_password|authenticate_user)|wpa_passphrase|net\suser|mc\salias\sset(?:\s${NAME}){2})\s${NAME}\s`,
+      value(String.raw`[^\s|;&>/-]`),
+    ),
+  },
   {
     words: ['vault'],
     shape: shape(
