@@ -83,12 +83,33 @@ interface Binding {
  * @throws TailcastError `CONFIG_INVALID` if the file is invalid or no cluster can be opened
  */
 export async function openClusters(options: ClustersOptions): Promise<Clusters> {
-  const file = parseClusterFile(await readText(options.path), options.path);
+  const file = await readClusterFile(options.path);
   const manager = new ClusterManager(options, file);
   await manager.reload();
   manager.requireClusters();
   void manager.follow(options.signal);
   return manager;
+}
+
+/** @throws TailcastError `CONFIG_INVALID` if the file cannot be read or is invalid */
+export async function readClusterFile(path: string): Promise<ClusterFile> {
+  return parseClusterFile(await readText(path), path);
+}
+
+/** Creates the API server of a cluster, without a connection. @throws TailcastError if its credentials are unusable */
+export function createClusterServer(
+  spec: ClusterSpec,
+  { config, environment, log }: Pick<ClustersOptions, 'config' | 'environment' | 'log'>,
+): Promise<ApiServer> {
+  return createApiServer({
+    ...(spec.context === undefined ? inCluster(environment) : { resolved: spec.context }),
+    ...(spec.isTrusted ? {} : { lookup: guardedLookup }),
+    anonymous: config.mode === 'noauth',
+    environment: Object.fromEntries(environment),
+    onUnusable: (error) => log.error({ cluster: spec.name, error: errorText(error) }, UNUSABLE),
+    now: () => performance.now(),
+    wallClock: Date.now,
+  });
 }
 
 class ClusterManager implements Clusters {
@@ -259,16 +280,8 @@ class ClusterManager implements Clusters {
     const isDefault = this.file.unscopedRules === 'all';
     const key = hash(JSON.stringify([spec, isDefault]));
     if (before?.key === key) return before;
-    const { config, environment, log, openGate, maxRequests } = this.#options;
-    const apiServer = await createApiServer({
-      ...(spec.context === undefined ? inCluster(environment) : { resolved: spec.context }),
-      ...(spec.isTrusted ? {} : { lookup: guardedLookup }),
-      anonymous: config.mode === 'noauth',
-      environment: Object.fromEntries(environment),
-      onUnusable: (error) => log.error({ cluster: spec.name, error: errorText(error) }, UNUSABLE),
-      now: () => performance.now(),
-      wallClock: Date.now,
-    });
+    const { config, openGate, maxRequests } = this.#options;
+    const apiServer = await createClusterServer(spec, this.#options);
     const binding = this.#bind(spec.name, apiServer);
     if (apiServer.open !== undefined && spec.endpoints.length > 0) {
       throw new TailcastError('CONFIG_INVALID', `cluster ${spec.name}: endpoints do not work with proxy-url`);

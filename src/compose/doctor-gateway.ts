@@ -8,7 +8,13 @@ import { certificateCheck, type CertificatePlan } from '../doctor/certificate-ch
 import type { Check } from '../doctor/checks.ts';
 import { formatCheck } from '../doctor/format-check.ts';
 import { journalCheck } from '../doctor/journal-check.ts';
-import { grantOf, grantsCheck, readGrants, type CallerGrant } from '../doctor/grants-check.ts';
+import {
+  grantOf,
+  grantsCheck,
+  readGrants,
+  type CallerGrant,
+  type GrantScope,
+} from '../doctor/grants-check.ts';
 import { permissionChecks } from '../doctor/permission-checks.ts';
 import { recordersCheck } from '../doctor/recorder-checks.ts';
 import { storageChecks } from '../doctor/storage-checks.ts';
@@ -16,8 +22,9 @@ import { tailnetChecks } from '../doctor/tailnet-checks.ts';
 import { checkFormat, GATEWAY_STATE_FORMAT } from '../folder-format.ts';
 import { createSilentLogger } from '../observe/logger.ts';
 import { createLocalApiCertificates } from '../tailnet/local-api-certificates.ts';
-import type { LocalApi } from '../tailnet/local-api.ts';
+import { assertServiceWhois, type LocalApi } from '../tailnet/local-api.ts';
 import { findJournalKey } from '../recording/journal/journal-key.ts';
+import { clusterChecks, type ClusterDoctorParts } from './doctor-clusters.ts';
 import { openApiServer } from './gateway-upstream.ts';
 import { journalPlace } from './journals.ts';
 import { readStaticIdentity } from './static-identity-file.ts';
@@ -44,8 +51,11 @@ export async function gatewayChecks(
   const journals = journalPlace(config, stateDirectory, environment);
   const local = config.identity === 'tailscale' ? createLocal(config, options) : undefined;
   const tailnet = local?.tailnet ?? (await createFixed(config));
-  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
-  const grants = shareLoad(local === undefined ? fixedGrants(config) : callerGrants(local, options));
+  const grantsOf = (scope?: GrantScope) =>
+    shareLoad(local === undefined ? fixedGrants(config, scope) : callerGrants(local, options, scope));
+  const grantNeeds = local === undefined ? [] : ['connected'];
+  const several = await severalClusters(config, tailnet, { ...options, grantsOf, grantNeeds });
+  const grants = several?.grants ?? grantsOf();
   return [
     ...(local === undefined
       ? []
@@ -55,14 +65,10 @@ export async function gatewayChecks(
       nodeName: async () => (await local?.status().catch(() => undefined))?.self?.name,
       unixMs,
     }),
-    ...api.checks,
-    ...permissionChecks({
-      client: api.client,
-      mode: config.mode,
-      namespace: environment.get('POD_NAMESPACE') ?? 'default',
-      podName: environment.get('POD_NAME') ?? environment.get('HOSTNAME'),
-    }),
-    grantsCheck(grants, { needs: local === undefined ? [] : ['connected'], only: options.caller }),
+    ...(several?.checks ?? [
+      ...onlyCluster(config, options),
+      grantsCheck(grants, { needs: grantNeeds, only: options.caller }),
+    ]),
     recordersCheck({
       grants,
       resolveTags: tailnet.resolveRecorderTags,
@@ -87,6 +93,43 @@ export async function gatewayChecks(
   ];
 }
 
+/** Returns the checks of the API server of a gateway with one cluster. */
+function onlyCluster(
+  config: GatewayConfig,
+  { environment, unixMs = Date.now }: DoctorOptions,
+): readonly Check[] {
+  const api = apiServerChecks({ open: () => openApiServer(config, environment), unixMs });
+  return [
+    ...api.checks,
+    ...permissionChecks({
+      client: api.client,
+      mode: config.mode,
+      namespace: environment.get('POD_NAMESPACE') ?? 'default',
+      podName: environment.get('POD_NAME') ?? environment.get('HOSTNAME'),
+    }),
+  ];
+}
+
+/** Returns the checks of the setting `clusters`; undefined with one cluster. */
+async function severalClusters(
+  config: GatewayConfig,
+  { localApi }: Tailnet,
+  options: Pick<ClusterDoctorParts, 'grantsOf' | 'grantNeeds'> & DoctorOptions,
+): Promise<Awaited<ReturnType<typeof clusterChecks>> | undefined> {
+  if (config.clusters === undefined) return undefined;
+  return clusterChecks({
+    ...options,
+    config,
+    path: config.clusters,
+    async assertServices(signal) {
+      const status = await localApi?.status(signal, { peers: false });
+      if (status === undefined)
+        throw new TailcastError('CONFIG_INVALID', 'clusters with a service need identity=tailscale');
+      assertServiceWhois(status.version);
+    },
+  });
+}
+
 function createLocal(
   config: GatewayConfig,
   { signal }: DoctorOptions,
@@ -99,25 +142,30 @@ async function createFixed(config: GatewayConfig): Promise<Tailnet> {
   return createStaticTailnet(await readStaticIdentity(config.staticIdentity), config.listen.host);
 }
 
-function fixedGrants(config: GatewayConfig): () => Promise<readonly CallerGrant[]> {
-  return async () => [grantOf(await readStaticIdentity(config.staticIdentity))];
+function fixedGrants(
+  config: GatewayConfig,
+  scope: GrantScope | undefined,
+): () => Promise<readonly CallerGrant[]> {
+  return async () => [grantOf(await readStaticIdentity(config.staticIdentity), scope)];
 }
 
 function callerGrants(
   { tailnet, status }: LocalStatus & { readonly tailnet: Tailnet },
   { caller }: DoctorOptions,
+  scope: GrantScope | undefined,
 ): (signal: AbortSignal) => Promise<readonly CallerGrant[]> {
   const facts = {
     only: caller,
+    scope,
     callers: async () => {
       const { peers } = await status();
       return peers
         .filter(({ online }) => online || caller !== undefined)
         .flatMap(({ name, addresses: [address] }) => (address === undefined ? [] : [{ name, address }]));
     },
-    whois: (address: string, signal: AbortSignal) =>
+    whois: (address: string, signal: AbortSignal, service?: string) =>
       // PROXY headers and kernel networking contain the tailnet address, so the query needs no port
-      tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal),
+      tailnet.identities.whois({ address, port: 1, source: 'proxy-protocol' }, signal, service),
   };
   return (signal) => readGrants(facts, signal);
 }

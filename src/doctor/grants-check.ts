@@ -5,7 +5,7 @@
 import { errorText, TailcastError } from '../errors.ts';
 import { reservedGroups } from '../impersonation/group-limit.ts';
 import { decideRecording, type RecordingPolicy } from '../recording/policy.ts';
-import { parseKubernetesRules } from '../tailnet/capabilities.ts';
+import { parseClusterRules, parseKubernetesRules, type ClusterScope } from '../tailnet/capabilities.ts';
 import type { Identity } from '../tailnet/identity.ts';
 import { failed, ok, warning, type Check, type CheckVerdict } from './checks.ts';
 
@@ -15,9 +15,16 @@ export interface NamedCaller {
   readonly address: string;
 }
 
+/** The cluster whose grants are read. */
+export interface GrantScope extends ClusterScope {
+  readonly service: string | undefined;
+}
+
 export interface GrantFacts {
+  /** Undefined for a gateway with one cluster. */
+  readonly scope?: GrantScope | undefined;
   readonly callers: () => Promise<readonly NamedCaller[]>;
-  readonly whois: (address: string, signal: AbortSignal) => Promise<Identity>;
+  readonly whois: (address: string, signal: AbortSignal, service?: string) => Promise<Identity>;
   /** Restricts the list to this caller: its name, the first label of its name, or its address. */
   readonly only: string | undefined;
 }
@@ -57,12 +64,12 @@ export async function readGrants(facts: GrantFacts, signal: AbortSignal): Promis
 }
 
 async function readGrant(
-  { whois }: GrantFacts,
+  { whois, scope }: GrantFacts,
   caller: NamedCaller,
   signal: AbortSignal,
 ): Promise<CallerGrant> {
   try {
-    return grantOf(await whois(caller.address, signal));
+    return grantOf(await whois(caller.address, signal, scope?.service), scope);
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof TailcastError)) throw error;
@@ -74,10 +81,12 @@ async function readGrant(
 }
 
 /** Grants of a caller, as the gateway evaluates them. */
-export function grantOf(identity: Identity): CallerGrant {
+export function grantOf(identity: Identity, scope?: GrantScope): CallerGrant {
   const caller = identity.kind === 'user' ? `${identity.login} on ${identity.nodeName}` : identity.nodeName;
   try {
-    const { impersonation, recording } = parseKubernetesRules(identity.capabilities);
+    const { capabilities } = identity;
+    const { impersonation, recording } =
+      scope === undefined ? parseKubernetesRules(capabilities) : parseClusterRules(capabilities, scope);
     if (impersonation.length === 0) return { kind: 'none', caller };
     const groups = [...new Set(impersonation.flatMap((rule) => rule.groups))];
     return { kind: 'granted', caller, groups, recording: decideRecording(recording) };
@@ -88,18 +97,26 @@ export function grantOf(identity: Identity): CallerGrant {
 
 export function grantsCheck(
   grants: (signal: AbortSignal) => Promise<readonly CallerGrant[]>,
-  options: { readonly needs: readonly string[]; readonly only: string | undefined },
+  options: {
+    readonly needs: readonly string[];
+    readonly only: string | undefined;
+    /** Undefined for a gateway with one cluster. */
+    readonly cluster?: string;
+  },
 ): Check {
   return {
     id: 'grants',
     title: 'grants',
     needs: options.needs,
     remedy: 'check that tailscaled is connected and its socket is accessible',
-    run: async (signal) => grantsVerdict(await grants(signal), options.only),
+    run: async (signal) => grantsVerdict(await grants(signal), options),
   };
 }
 
-function grantsVerdict(grants: readonly CallerGrant[], only: string | undefined): CheckVerdict {
+function grantsVerdict(
+  grants: readonly CallerGrant[],
+  { only, cluster }: { readonly only: string | undefined; readonly cluster?: string },
+): CheckVerdict {
   if (grants.length === 0) {
     return only === undefined
       ? warning(
@@ -119,6 +136,11 @@ function grantsVerdict(grants: readonly CallerGrant[], only: string | undefined)
   }
   const granted = grants.filter((grant) => grant.kind === 'granted');
   if (granted.length === 0) {
+    if (cluster !== undefined)
+      return warning(
+        `none of ${grants.length} nodes has a grant for this cluster: all callers are refused`,
+        `add a grant with "clusters": ["${cluster}"]: see docs/clusters.md`,
+      );
     // Callers without grants keep their own user name, without groups. RBAC may name them, so this is not a failure.
     return warning(
       `none of ${grants.length} nodes has a grant for this gateway: callers have no groups, and no session is recorded`,

@@ -352,6 +352,31 @@ describe('the chart', () => {
     expect(names.indexOf('POD_NAME')).toBeLessThan(names.indexOf('TAILCAST_LISTEN'));
   });
 
+  it('mounts the file of several clusters, and lets the gateway list Secrets in the named namespaces only', () => {
+    const sets = ['gateway.clusters.secret=many', 'gateway.clusters.discoverIn={capi}'];
+    const manifests = manifestsOf(template(helm, 'tc', ...sets.flatMap((set) => ['--set', set])));
+    const [gateway] = podsOf(manifests);
+    const { containers, volumes } = gateway!.spec.template.spec as {
+      readonly containers: readonly Container[];
+      readonly volumes?: readonly unknown[];
+    };
+    expect(containers[0]?.env).toContainEqual({
+      name: 'TAILCAST_CLUSTERS',
+      value: '/etc/tailcast-clusters/clusters.yaml',
+    });
+    expect(volumes).toContainEqual({ name: 'clusters', secret: { secretName: 'many', defaultMode: 0o440 } });
+    const role = `tc-gateway-${NAMESPACE}-clusters`;
+    const ofRole = manifests.filter(({ metadata }) => metadata.name === role);
+    expect(ofRole.map(({ kind, metadata }) => [kind, metadata.namespace])).toEqual([
+      ['Role', 'capi'],
+      ['RoleBinding', 'capi'],
+    ]);
+    expect(ofRole[0]?.rules?.map(({ resources, verbs }) => [resources, verbs])).toEqual([
+      [['secrets'], ['list']],
+      [['clusterprofiles'], ['list']],
+    ]);
+  });
+
   it('gives viewers a port of their own, where one is named', () => {
     const sets = ['recorder.enabled=true', 'recorder.readPort=8081', 'gateway.portalPort=8081'];
     const manifests = manifestsOf(template(helm, 'tc', ...sets.flatMap((set) => ['--set', set])));
