@@ -66,7 +66,7 @@ export const ERROR_ADVICE: Readonly<Record<ErrorCode, string>> = {
   PORTAL_UNTRUSTED:
     'Set `--trusted-gateways` of the recorder to the tag of the gateway, and `--viewers` to the rules for viewers.',
   RECORDER_LOST: 'Run two recorders. The gateway delivers unacknowledged output when a recorder is back.',
-  OUTPUT_LOST: 'Check the disk of `--output-buffer-directory`. The recording is `interrupted`.',
+  OUTPUT_LOST: 'Check the disk of the temporary directory (TMPDIR). The recording is `interrupted`.',
   SESSION_VIOLATED: 'The client sent bytes that violate its protocol. Update or replace the client.',
   UPLOAD_REFUSED: 'Add the tag of the gateway to `--uploaders` of the recorder.',
   UPLOAD_MALFORMED:

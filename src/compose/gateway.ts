@@ -93,7 +93,7 @@ function stateDirectoryOf({ config, environment }: GatewayOptions): string {
 
 async function assemble(options: GatewayOptions, stack: CleanUp): Promise<RunningGateway> {
   const { config, log } = options;
-  await openSettingDirectories(config, ['stateDirectory', 'outputBufferDirectory']);
+  await openSettingDirectories(config, ['stateDirectory']);
   const abort = new AbortController();
   stack.defer(() => abort.abort(new Error('the gateway has ended')));
   const metrics = options.metrics ?? createMetrics({ processMetrics: true });

@@ -42,8 +42,8 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
   const namespace = config.namespace ?? connection.namespace;
   if (namespace === undefined)
     throw new TailcastError('CONFIG_INVALID', 'namespace: name the operator’s own (--namespace)');
-  const { defaultTags, leaderElection, leaseName } = config;
-  const uses = { ...reconciledBy(config), leaderElection };
+  const { defaultTags, lease } = config;
+  const uses = { ...reconciledBy(config), leaderElection: lease !== undefined };
   const client = createKubeClient(connection);
   const control = createControl(config, client);
   const nodes = once(() => control.allDevices(signal));
@@ -59,7 +59,7 @@ export function operatorChecks(config: OperatorConfig, options: OperatorDoctorOp
     resourcesCheck(uses, api.client),
     rightsCheck({ uses, namespace, client: api.client }),
     ...controlChecks({ control, defaultTags, proxyGroups: uses.proxyGroups, nodes }),
-    ...leadingChecks({ view, namespace, leaderElection, leaseName, version, image, unixMs }),
+    ...leadingChecks({ view, namespace, lease, version, image, unixMs }),
     ...parentChecks({ view, namespace, defaultClass: config.defaultProxyClass ?? '', unixMs }),
     ingressSecretsCheck({ view, client: api.client }),
     ...leftoverChecks({ view, namespace, defaultTags, nodes }),

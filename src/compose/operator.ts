@@ -120,7 +120,7 @@ async function serve(parts: OperatorParts, signal: AbortSignal): Promise<void> {
               check: async (use) =>
                 void (await client.get(
                   KINDS.lease,
-                  { namespace: options.namespace, name: config.leaseName },
+                  { namespace: options.namespace, name: config.lease ?? 'tailcast-operator' },
                   use,
                 )),
             },
@@ -147,11 +147,11 @@ function whileLeading(
   lead: (use: AbortSignal) => Promise<void>,
   signal: AbortSignal,
 ): Promise<void> {
-  if (!config.leaderElection) return lead(signal);
+  if (config.lease === undefined) return lead(signal);
   const leader = {
     client,
     namespace: options.namespace,
-    name: config.leaseName,
+    name: config.lease,
     identity: `${hostname()}_${randomUUID()}`,
     clock: systemClock,
     log,

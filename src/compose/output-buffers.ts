@@ -16,7 +16,7 @@ export function openBuffers(config: GatewayConfig, metrics: Metrics): ElasticBuf
     diskBytes: config.outputBufferDisk,
     totalMemoryBytes: capacity.outputBytes,
     totalDiskBytes: SESSIONS_ON_DISK * config.outputBufferDisk,
-    directory: config.outputBufferDirectory ?? tmpdir(),
+    directory: tmpdir(),
   });
   const { budget } = buffers;
   metrics.gauge(

@@ -134,10 +134,6 @@ export const GATEWAY_SETTINGS = {
     byteSize(0, 1024 ** 4),
     1024 ** 3,
   ),
-  outputBufferDirectory: textSetting(
-    'directory for these unnamed files; default: the temporary directory',
-    '<directory>',
-  ),
   lateDirectory: textSetting(
     'directory for encrypted output without an acknowledgement; gateways may share it; off: memory only; default: late in the state directory',
     '<directory|off>',

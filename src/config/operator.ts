@@ -1,7 +1,17 @@
 import { API_SERVER_SETTINGS, logLevelSetting, opsListenSetting } from './role-settings.ts';
 import { readableFiles } from './readable-files.ts';
 import { setting, type ParseValue, type SettingCheck, type SettingValues } from './settings.ts';
-import { bareFlag, flag, listSetting, oneOf, text, textList, textSetting, webAddress } from './values.ts';
+import {
+  bareFlag,
+  flag,
+  listSetting,
+  oneOf,
+  optionalName,
+  text,
+  textList,
+  textSetting,
+  webAddress,
+} from './values.ts';
 
 /** Items such as `tag:web`, for all namespaces, and `prod=tag:db`, for the namespace `prod`. */
 const allowedTags: ParseValue<readonly { readonly namespace: string | undefined; readonly tag: string }[]> = (
@@ -67,8 +77,7 @@ export const OPERATOR_SETTINGS = {
     '<image>',
   ),
   tailnetDomain: textSetting('MagicDNS domain, for the names of players and for the nameserver', '<domain>'),
-  leaderElection: setting('work only with a Lease', flag, true),
-  leaseName: setting('name of the Lease', text, 'tailcast-operator', '<name>'),
+  lease: setting('Lease that only one operator holds; off: no election', optionalName, 'tailcast-operator'),
   controllers: setting(
     'resources to serve in addition to Recorders; also gateways, for the Gateway API; each needs its CRD and rights',
     controllerList,

@@ -75,7 +75,7 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
     'alerts',
   ],
   Portal: ['portal', 'portalRecorders', 'portalPort'],
-  Operation: ['opsListen', 'logLevel', 'accessLog', 'drainSeconds', 'leaderElection', 'leaseName'],
+  Operation: ['opsListen', 'logLevel', 'accessLog', 'drainSeconds', 'lease'],
   Actions: ['cleanup', 'dryRun'],
   Advanced: [
     'checkRights',
@@ -84,7 +84,6 @@ const TOPICS: Readonly<Record<string, readonly string[]>> = {
     'requestsPerUser',
     'outputBufferMemory',
     'outputBufferDisk',
-    'outputBufferDirectory',
   ],
 };
 

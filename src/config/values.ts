@@ -130,6 +130,11 @@ export const optionalListenAddress: ParseValue<ListenAddress | undefined> = show
   (raw) => (raw === 'off' || raw === false ? undefined : listenAddress(raw)),
 );
 
+/** A name, or undefined for `off`. */
+export const optionalName: ParseValue<string | undefined> = shownAs('<name|off>', (raw) =>
+  raw === 'off' || raw === false ? undefined : text(raw),
+);
+
 /** An `http:` or `https:` URL. */
 export const webAddress: ParseValue<URL | undefined> = shownAs('<url>', (raw) => {
   if (raw === '' || raw === undefined) return undefined;

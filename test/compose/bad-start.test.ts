@@ -185,7 +185,6 @@ describe.each(['/proc/nothere', '/dev/null/nothere'])('a directory setting with 
   it.each([
     ['stateDirectory', 'state-directory', gateway],
     ['lateDirectory', 'late-directory', gateway],
-    ['outputBufferDirectory', 'output-buffer-directory', gateway],
     ['store', 'store', recorder],
     ['spool', 'spool', recorder],
     ['directory', 'directory', () => ['demo', '--listen=127.0.0.1:0', '--recorder-listen=127.0.0.1:0']],

@@ -172,13 +172,13 @@ describe('the operator', () => {
 
   it('sees to every kind that it is told to, while it holds the Lease', async () => {
     const expected = ['recorders', 'proxygroups', 'proxyclasses', 'connectors', 'services'];
-    const found = await watched(expected, { leaseName: 'l' });
+    const found = await watched(expected, { lease: 'l' });
     expect(found).toEqual(expect.arrayContaining(expected));
     expect(lease()).toBeDefined();
   });
 
   it('watches everything once, however many reconcilers it concerns', async () => {
-    await watched(['services', 'ingresses', 'dnsconfigs'], { leaderElection: false });
+    await watched(['services', 'ingresses', 'dnsconfigs'], { lease: 'off' });
     const asked = api.requests
       .filter(({ query }) => query.has('watch'))
       .map(({ path, query, accept }) => `${path}?${query.get('labelSelector') ?? ''} ${accept}`);
@@ -188,8 +188,7 @@ describe('the operator', () => {
   it('leaves the kinds and the Lease alone that it is told to leave', async () => {
     const found = await watched(['recorders'], {
       controllers: 'dns-configs',
-      leaderElection: false,
-      leaseName: 'l',
+      lease: 'off',
     });
     for (const kind of ['proxygroups', 'proxyclasses', 'connectors']) expect(found).not.toContain(kind);
     expect(lease()).toBeUndefined();

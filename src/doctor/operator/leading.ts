@@ -7,8 +7,8 @@ import type { ClusterView } from './cluster-view.ts';
 export interface LeadingFacts {
   readonly view: ClusterView;
   readonly namespace: string;
-  readonly leaderElection: boolean;
-  readonly leaseName: string;
+  /** Undefined without an election. */
+  readonly lease: string | undefined;
   /** Version and image of this program. */
   readonly version: string;
   readonly image: string;
@@ -36,10 +36,10 @@ const START =
   'check that its pod runs and that its log contains “leading” (kubectl -n <namespace> get pods, logs)';
 
 export function leadingChecks(facts: LeadingFacts): readonly Check[] {
-  const { view, namespace, leaseName } = facts;
+  const { view, namespace, lease: name } = facts;
   const remedy = START.replace('<namespace>', namespace);
-  const lease = (signal: AbortSignal): Promise<KubeObject | undefined> =>
-    view.get(KINDS.lease, { namespace, name: leaseName }, signal);
+  const lease = async (signal: AbortSignal): Promise<KubeObject | undefined> =>
+    name === undefined ? undefined : view.get(KINDS.lease, { namespace, name }, signal);
   return [
     {
       id: 'leader',
@@ -47,7 +47,7 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
       needs: ['credential'],
       remedy,
       async run(signal) {
-        if (!facts.leaderElection) return skipped('no election: --leader-election=false');
+        if (name === undefined) return skipped('no election: --lease=off');
         return leaseVerdict(await lease(signal), facts, remedy);
       },
     },
@@ -60,8 +60,9 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
         const found = await lease(signal);
         const holder = found === undefined ? '' : leaseSchema.parse(found).spec.holderIdentity;
         // The holder is the name of a pod, and an id that is unique per start.
-        const [name = ''] = holder.split('_');
-        const pod = name === '' ? undefined : await view.get(KINDS.pod, { namespace, name }, signal);
+        const [podName = ''] = holder.split('_');
+        const pod =
+          podName === '' ? undefined : await view.get(KINDS.pod, { namespace, name: podName }, signal);
         if (pod === undefined)
           return skipped(`this is ${facts.version}; this namespace has no pod of the operator`);
         return imageVerdict(
@@ -75,11 +76,10 @@ export function leadingChecks(facts: LeadingFacts): readonly Check[] {
 
 function leaseVerdict(
   lease: KubeObject | undefined,
-  { leaseName, unixMs }: LeadingFacts,
+  { lease: name, unixMs }: LeadingFacts,
   remedy: string,
 ): CheckVerdict {
-  if (lease === undefined)
-    return failed(`there is no Lease ${leaseName}: no operator has started yet`, remedy);
+  if (lease === undefined) return failed(`there is no Lease ${name}: no operator has started yet`, remedy);
   const { holderIdentity, leaseDurationSeconds, renewTime, acquireTime, leaseTransitions } =
     leaseSchema.parse(lease).spec;
   if (holderIdentity === '') return failed('no operator leads: the last one released the Lease', remedy);

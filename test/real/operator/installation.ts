@@ -155,7 +155,7 @@ function operatorCommand(rig: Rig, role: readonly string[], options: OperatorOpt
     '--control=headscale',
     `--control-url=${options.controlUrl}`,
     `--credentials=${credentials}`,
-    `--leader-election=${options.leaderElection === true}`,
+    `--lease=${options.leaderElection === true ? 'tailcast-operator' : 'off'}`,
   ];
 }
 
