@@ -194,8 +194,16 @@ describe('a recorder with a file about access requests', () => {
         step: 'revoked',
         requester: 'alice@example.com',
         node: 'laptop',
-        ...{ groups: ['sre'], user: '', writes: false, namespaces: [], reason: '', durationSeconds: 60 },
-        ...{ expires: '2026-11-28T01:00:00Z', approvers: [], approvalsMissing: 0, comment: '' },
+        groups: ['sre'],
+        user: '',
+        writes: false,
+        namespaces: [],
+        reason: '',
+        durationSeconds: 60,
+        expires: '2026-11-28T01:00:00Z',
+        approvers: [],
+        approvalsMissing: 0,
+        comment: '',
       };
       const body = JSON.stringify({
         type: 'tailcast-access-request',
