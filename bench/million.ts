@@ -88,7 +88,13 @@ function createFullIndex(store: string): { readonly client: IndexClient; readonl
     at = asked.after === '' ? 0 : at + (asked.limit ?? 0);
     return ids.slice(at, at + (asked.limit ?? 0)).map((id) => ({ id, version }));
   };
-  const client = { ask, isStopped: false, unanswered: 0, kill: () => undefined, close: async () => undefined };
+  const client = {
+    ask,
+    isStopped: false,
+    unanswered: 0,
+    kill: () => undefined,
+    close: async () => undefined,
+  };
   const newest = Array.from({ length: 50 }, (_, back) => {
     const key = { nodeId: nodeId(RECORDINGS - 1 - back), time: timeAt(RECORDINGS - 1 - back) };
     return { id: recordingId(key), order: orderOf(key), version: 'other', recording: '{}' };

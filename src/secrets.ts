@@ -171,7 +171,10 @@ const RULES: readonly Rule[] = [
   {
     words: ['rabbitmqctl', 'wpa_passphrase', 'net user', 'mc alias'],
     shape: shape(
-      String.raw`\b(?:rabbitmqctl\s(?:add_user|change_password|authenticate_user)|wpa_passphrase|net\suser|mc\salias\sset(?:\s${NAME}){2})\s${NAME}\s`,
+      [
+        String.raw`\b(?:rabbitmqctl\s(?:add_user|change_password|authenticate_user)|wpa_passphrase|net\suser`,
+        String.raw`mc\salias\sset(?:\s${NAME}){2})\s${NAME}\s`,
+      ].join('|'),
       value(String.raw`[^\s|;&>/-]`),
     ),
   },
