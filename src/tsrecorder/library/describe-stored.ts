@@ -23,6 +23,9 @@ import type { ObjectKind, ObjectStat, ReadableStore, StoredRecording } from '../
  */
 export type TrustOf = (sidecar: string | undefined, key: string, bytes: number) => Trust;
 
+/** Maximum length of all cached descriptions as JSON. Other writers of the store choose the length of each. */
+const MAX_CACHED_LENGTH = 64 * 1024 ** 2;
+
 /** Describes a stored recording. Returns undefined if it was removed. */
 export type Describe = (recording: StoredRecording) => Promise<DescribedPart | undefined>;
 
@@ -33,7 +36,11 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
  * @param trustOf checks signatures. Default: recordings have no trust level
  */
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
-  const cache = new Map<string, { readonly of: string; readonly described: DescribedPart }>();
+  const cache = new Map<
+    string,
+    { readonly of: string; readonly described: DescribedPart; readonly length: number }
+  >();
+  let cachedLength = 0;
   return async ({ key, hasSidecar, stat: listed }) => {
     const id = recordingId(key);
     const stat = listed ?? (await store.stat(key, 'cast'));
@@ -61,9 +68,15 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       // A failure of the store or the disk is not damage of the recording, so the result is not cached.
       if (error instanceof Error && 'code' in error) return described;
     }
-    const [oldest] = cache.keys();
-    if (cache.size >= maxCached && oldest !== undefined) cache.delete(oldest);
-    cache.set(id, { of, described });
+    const { length } = JSON.stringify(described);
+    cachedLength += length - (cached?.length ?? 0);
+    cache.delete(id);
+    cache.set(id, { of, described, length });
+    for (const [oldest, entry] of cache) {
+      if (cache.size <= maxCached && cachedLength <= MAX_CACHED_LENGTH) break;
+      cache.delete(oldest);
+      cachedLength -= entry.length;
+    }
     return described;
   };
 }

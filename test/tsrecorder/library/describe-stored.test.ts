@@ -103,4 +103,23 @@ describe('the description of a stored recording', () => {
     expect(await readsOf(two, other)).toBe(true);
     expect(await readsOf(two, KEY)).toBe(false);
   });
+
+  it('is cached up to a total size, because other writers choose the size of each', async () => {
+    const { store, hooks, bucket } = await storeOfOne();
+    const keys = Array.from({ length: 80 }, (_, at) => ({ ...KEY, nodeId: `nGATE${at}CNTRL` }));
+    const long = STORED_HEADER.replace('sh -i', 'x'.repeat(1_000_000));
+    for (const { nodeId, time } of keys)
+      await bucket.put(`${nodeId}/${time}.cast`, Buffer.from(`${long}[2,"o","x"]\n`));
+    const read = new Set<number>();
+    const describeIt = createDescriber(store, 10_000);
+    const isRead = async (at: number): Promise<boolean> => {
+      read.clear();
+      hooks.beforeRead = () => void read.add(at);
+      await describeIt({ key: keys[at]!, hasSidecar: false });
+      return read.size > 0;
+    };
+    for (const at of keys.keys()) expect(await isRead(at)).toBe(true);
+    for (const at of keys.keys()) if (at >= 40) expect(await isRead(at), String(at)).toBe(false);
+    expect(await isRead(0)).toBe(true);
+  });
 });
