@@ -2,6 +2,12 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { createClusterServer } from '../../src/compose/clusters.ts';
+import { GATEWAY_SETTINGS } from '../../src/config/gateway.ts';
+import { readSettings } from '../../src/config/settings.ts';
+import { guardedLookup } from '../../src/kube/guarded-lookup.ts';
+import { parseKubeconfigContext } from '../../src/kube/kubeconfig.ts';
+import { createSilentLogger } from '../../src/observe/logger.ts';
 import {
   createServerCa,
   kubeconfigOf,
@@ -91,6 +97,27 @@ describe('the clusters of a gateway', () => {
     // its certificate is of another CA, so the gateway connects to the new server and refuses it
     await vi.waitFor(async () => expect((await rig.get('/clusters/a/api')).status).toBe(502), eventually);
     expect(other.asked).toEqual([]);
+  });
+
+  it('of API objects are never dialled at an address of this machine', async () => {
+    const config = readSettings(GATEWAY_SETTINGS, {
+      flags: new Map<string, unknown>(),
+      environment: new Map(),
+      file: undefined,
+    });
+    const context = parseKubeconfigContext(kubeconfigOf(await scripted('a')), 'Secret capi/a');
+    const lookupOf = async (isTrusted: boolean): Promise<unknown> => {
+      const spec = { name: 'a', hosts: [], addresses: [], service: undefined, kcp: false } as const;
+      const one = { ...spec, listen: undefined, endpoints: [], context, isTrusted };
+      const server = await createClusterServer(one, {
+        config,
+        environment: new Map(),
+        log: createSilentLogger(),
+      });
+      return server.lookup;
+    };
+    expect(await lookupOf(false)).toBe(guardedLookup);
+    expect(await lookupOf(true)).toBeUndefined();
   });
 
   it('do not replace each other if two sources describe one name', async () => {

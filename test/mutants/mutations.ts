@@ -7,6 +7,7 @@
  */
 import { inFile, type Mutation } from './mutation.ts';
 import { ACCESS } from './access-mutations.ts';
+import { CLUSTERS, CLUSTER_SUITES } from './cluster-mutations.ts';
 import { PORTAL } from './portal-mutations.ts';
 import { REQUESTS } from './request-mutations.ts';
 
@@ -608,13 +609,16 @@ export const MUTATIONS: readonly Mutation[] = [
   ...FRONT,
   ...TAPS,
   ...ACCESS,
+  ...CLUSTERS,
   ...PORTAL,
 ];
 
 /** Suites that run first for a file, because they most likely fail. All suites run if needed. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
+  ...CLUSTER_SUITES,
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',
+    'test/proxy/gate/cluster-gate.test.ts',
     'test/proxy/gate/recheck.test.ts',
     'test/attack/roads.test.ts',
     'test/attack/workloads.test.ts',
@@ -690,6 +694,7 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/proxy/front/pump.ts': [
     'test/proxy/front/plain.test.ts',
     'test/proxy/relay-plain.test.ts',
+    'test/attack/clusters.test.ts',
     'test/attack/life.test.ts',
   ],
   'src/proxy/gate/recheck.ts': ['test/proxy/gate/recheck.test.ts'],
@@ -712,9 +717,13 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
 
 export const ALL_SUITES: readonly string[] = [
   'test/attack',
+  'test/compose/clusters.test.ts',
   'test/impersonation',
   'test/kube',
   'test/portal',
   'test/proxy',
   'test/recording',
+  'test/tailnet/capabilities.test.ts',
+  'test/tailnet/local-api.test.ts',
+  'test/tailnet/whois.test.ts',
 ];

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { TailcastError } from '../../src/errors.ts';
-import { BUS_MASK, createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
+import { assertServiceWhois, BUS_MASK, createLocalApi, type LocalApi } from '../../src/tailnet/local-api.ts';
 import { startLocalApiDouble, userNode, type LocalApiDouble } from '../support/local-api-double.ts';
 
 const never = new AbortController().signal;
@@ -44,6 +44,23 @@ describe('questions to tailscaled', () => {
     expect(asked!.headers['tailscale-cap']).toMatch(/^\d+$/);
     expect(asked!.headers).not.toHaveProperty('origin');
     expect(asked!.headers).not.toHaveProperty('referer');
+  });
+
+  it('name the Service whose grants count', async () => {
+    daemon.whois.set('100.64.0.4', userNode());
+    await api.whois('100.64.0.4', never, 'svc:prod');
+    expect(new URL(daemon.requests[0]!.url, 'http://x').searchParams.get('svc_name')).toBe('svc:prod');
+  });
+
+  it.each(['1.99.9', '0.200.0', '', 'double', '1', '-1.100', '1.x'])(
+    'for a Service need a newer tailscaled than %j, which would return the grants of the node',
+    (version) => {
+      expect(() => assertServiceWhois(version)).toThrow('need tailscaled 1.100 or newer');
+    },
+  );
+
+  it.each(['1.100.0', '1.100.1-tdeadbeef', '1.102', '2.0.0'])('for a Service work with %s', (version) => {
+    expect(() => assertServiceWhois(version)).not.toThrow();
   });
 
   it('would be refused under any other host name', async () => {

@@ -61,6 +61,15 @@ describe('whois', () => {
     });
   });
 
+  it('asks once for each Service and once for the node, and keeps the responses apart', async () => {
+    daemon.whois.set('100.64.0.4', userNode());
+    const whois = whoisOver();
+    for (const service of ['svc:a', 'svc:b', undefined, 'svc:a', undefined])
+      await whois.whois(proxied(), never, service);
+    const services = daemon.requests.map(({ url }) => new URL(url, 'http://x').searchParams.get('svc_name'));
+    expect(services).toEqual(['svc:a', 'svc:b', null]);
+  });
+
   it('asks by address alone for a peer named by a PROXY header or seen with its tailnet address', async () => {
     daemon.whois.set('100.64.0.5', taggedNode());
     const whois = whoisOver();

@@ -135,7 +135,9 @@ describe('two clusters behind one gateway', () => {
 
   it('reads and writes in the cluster of the context, as the audit logs prove', async () => {
     for (const [name, one] of clusters) {
-      const version = JSON.parse(await textOf(name, ['version', '-o', 'json'])) as {
+      // kubectl warns on stderr about the version of the older cluster
+      const { stdout } = await run(name, ['version', '-o', 'json']);
+      const version = JSON.parse(stdout.toString()) as {
         readonly serverVersion: { readonly gitVersion: string };
       };
       expect(version.serverVersion.gitVersion).toContain(one.version);
@@ -164,6 +166,12 @@ describe('two clusters behind one gateway', () => {
       );
       const response = await fetch(`${recorder.url}/api/v1/recordings/${found.id}/notes`);
       expect(await response.text()).toContain(`"cluster":"${name}"`);
+      const listed = await fetch(`${recorder.url}/api/v1/recordings?cluster=${name}&limit=500`);
+      const { recordings } = (await listed.json()) as {
+        readonly recordings: readonly { readonly id: string; readonly cluster: string }[];
+      };
+      expect(recordings.map(({ id }) => id)).toContain(found.id);
+      expect(new Set(recordings.map(({ cluster }) => cluster))).toEqual(new Set([name]));
     }
   });
 
