@@ -203,6 +203,6 @@ describe.each(['capi', 'argocd', 'clusterProfile'] as const)('an object of %s', 
 
   it('with data of the wrong type is refused or describes no cluster', () => {
     const object = { metadata: { name: 'x' }, data: { value: 7 }, status: { accessProviders: 'x' } };
-    expect(() => describeCluster(format, object, USERS)).toThrow();
+    expect(() => describeCluster(format, object, USERS)).toThrow(/Secret|ClusterProfile/);
   });
 });

@@ -146,7 +146,10 @@ export const CLUSTERS: readonly Mutation[] = [...CHOICE, ...GRANTS, ...UPSTREAM,
 export const CLUSTER_SUITES: Readonly<Record<string, readonly string[]>> = {
   'src/proxy/gate/cluster.ts': ['test/proxy/gate/cluster-gate.test.ts', 'test/attack/clusters.test.ts'],
   'src/proxy/gate/cluster-gate.ts': ['test/proxy/gate/cluster-gate.test.ts', 'test/attack/clusters.test.ts'],
-  'src/tailnet/capabilities.ts': ['test/tailnet/capabilities.test.ts'],
+  'src/tailnet/capabilities.ts': [
+    'test/tailnet/capabilities.test.ts',
+    'test/proxy/gate/cluster-gate.test.ts',
+  ],
   'src/tailnet/whois.ts': ['test/tailnet/whois.test.ts'],
   'src/tailnet/local-api.ts': ['test/tailnet/local-api.test.ts'],
   'src/compose/clusters.ts': ['test/compose/clusters.test.ts'],

@@ -8,7 +8,7 @@
 import { inFile, type Mutation } from './mutation.ts';
 import { ACCESS } from './access-mutations.ts';
 import { CLUSTERS, CLUSTER_SUITES } from './cluster-mutations.ts';
-import { PORTAL } from './portal-mutations.ts';
+import { PORTAL, PORTAL_SUITES } from './portal-mutations.ts';
 import { REQUESTS } from './request-mutations.ts';
 
 export type { Mutation } from './mutation.ts';
@@ -616,6 +616,7 @@ export const MUTATIONS: readonly Mutation[] = [
 /** Suites that run first for a file, because they most likely fail. All suites run if needed. */
 export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
   ...CLUSTER_SUITES,
+  ...PORTAL_SUITES,
   'src/proxy/gate/gate.ts': [
     'test/proxy/gate/gate.test.ts',
     'test/proxy/gate/cluster-gate.test.ts',
@@ -632,23 +633,6 @@ export const FIRST_SUITES: Readonly<Record<string, readonly string[]>> = {
     'test/attack/framing.test.ts',
   ],
   'src/proxy/gate/policy.ts': ['test/proxy/gate/policy.test.ts'],
-  'src/portal/application.ts': [
-    'test/attack/portal.test.ts',
-    'test/portal/portal.test.ts',
-    'test/portal/recorder-proxy.test.ts',
-  ],
-  'src/portal/recorder-proxy.ts': [
-    'test/attack/portal.test.ts',
-    'test/portal/portal.test.ts',
-    'test/portal/recorder-proxy.test.ts',
-  ],
-  'src/portal/pass-body.ts': ['test/portal/portal.test.ts'],
-  'src/portal/relay.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
-  'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
-  'src/portal/live-view.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
-  'src/portal/portal-request.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
-  'src/portal/places.ts': ['test/portal/portal.test.ts'],
-  'src/portal/refusal.ts': ['test/portal/portal.test.ts'],
   'src/tsrecorder/serving/viewer-access.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
   'src/tsrecorder/serving/viewing.ts': ['test/tsrecorder/trusted-gateway.test.ts'],
   'src/wire/recorder-api/named-viewer.ts': ['test/wire/recorder-api/named-viewer.test.ts'],

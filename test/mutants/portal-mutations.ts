@@ -149,3 +149,23 @@ export const PORTAL: readonly Mutation[] = [
     ['tags', '&& tags.every((tag) => TAG.test(tag))', ''],
   ),
 ];
+
+export const PORTAL_SUITES: Readonly<Record<string, readonly string[]>> = {
+  'src/portal/application.ts': [
+    'test/attack/portal.test.ts',
+    'test/portal/portal.test.ts',
+    'test/portal/recorder-proxy.test.ts',
+  ],
+  'src/portal/recorder-proxy.ts': [
+    'test/attack/portal.test.ts',
+    'test/portal/portal.test.ts',
+    'test/portal/recorder-proxy.test.ts',
+  ],
+  'src/portal/pass-body.ts': ['test/portal/portal.test.ts'],
+  'src/portal/relay.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/recorder-call.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/live-view.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/portal-request.ts': ['test/attack/portal.test.ts', 'test/portal/portal.test.ts'],
+  'src/portal/places.ts': ['test/portal/portal.test.ts'],
+  'src/portal/refusal.ts': ['test/portal/portal.test.ts'],
+};

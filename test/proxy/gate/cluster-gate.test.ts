@@ -248,9 +248,12 @@ describe('the gate of several clusters', () => {
 
   it('asks for the grants of the Service of the cluster', async () => {
     const { gate, asked } = several(BOTH, { a: { service: 'svc:a' }, b: {} });
-    await gate.admit(inbound('/api', 'a.ts.net'), signal);
+    const admission = await gate.admit(inbound('/api', 'a.ts.net'), signal);
     await gate.admit(inbound('/api', 'b.ts.net'), signal);
-    expect(asked.map(({ service }) => service)).toEqual(['svc:a', undefined]);
+    await gate.confirm(admission, PEER, signal);
+    await gate.recognise(inbound('/api', 'a.ts.net'), false, signal);
+    const services = asked.map(({ service }) => service);
+    expect(services).toEqual(['svc:a', undefined, 'svc:a', 'svc:a']);
   });
 
   it('applies rules without clusters only to clusters whose default they are', async () => {
