@@ -46,6 +46,11 @@ const GRANTS = [
       'undefined);\n      const standing',
     ],
     [
+      'clusters: the caller at the Service',
+      'deps.cluster?.service);\n  const standing',
+      'undefined);\n  const standing',
+    ],
+    [
       'clusters: rechecks of the Service',
       'whois(peer, signal, deps.cluster?.service)',
       'whois(peer, signal)',
