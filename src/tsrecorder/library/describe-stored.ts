@@ -36,19 +36,15 @@ export type Describe = (recording: StoredRecording) => Promise<DescribedPart | u
  * @param trustOf checks signatures. Default: recordings have no trust level
  */
 export function createDescriber(store: ReadableStore, maxCached: number, trustOf?: TrustOf): Describe {
-  const cache = new Map<
-    string,
-    { readonly of: string; readonly described: DescribedPart; readonly length: number }
-  >();
-  let cachedLength = 0;
+  const cache = new DescriptionCache(maxCached);
   return async ({ key, hasSidecar, stat: listed }) => {
     const id = recordingId(key);
     const stat = listed ?? (await store.stat(key, 'cast'));
     if (stat === undefined) return undefined;
     const version = versionOf(stat, hasSidecar);
-    const cached = cache.get(id);
     const of = `${version} ${stat.identity}`;
-    if (cached?.of === of) return cached.described;
+    const cached = cache.get(id, of);
+    if (cached !== undefined) return cached;
     let described: DescribedPart;
     try {
       described = await describeStored(store, key, stat, version, hasSidecar, trustOf);
@@ -68,17 +64,45 @@ export function createDescriber(store: ReadableStore, maxCached: number, trustOf
       // A failure of the store or the disk is not damage of the recording, so the result is not cached.
       if (error instanceof Error && 'code' in error) return described;
     }
-    const { length } = JSON.stringify(described);
-    cachedLength += length - (cached?.length ?? 0);
-    cache.delete(id);
-    cache.set(id, { of, described, length });
-    for (const [oldest, entry] of cache) {
-      if (cache.size <= maxCached && cachedLength <= MAX_CACHED_LENGTH) break;
-      cache.delete(oldest);
-      cachedLength -= entry.length;
-    }
+    cache.set(id, of, described);
     return described;
   };
+}
+
+/** Descriptions by recording. The oldest are dropped above the maximum number or {@link MAX_CACHED_LENGTH}. */
+class DescriptionCache {
+  readonly #entries = new Map<
+    string,
+    { readonly of: string; readonly described: DescribedPart; readonly length: number }
+  >();
+  readonly #maxCount: number;
+  #length = 0;
+
+  constructor(maxCount: number) {
+    this.#maxCount = maxCount;
+  }
+
+  /** @param of version of the recording */
+  get(id: string, of: string): DescribedPart | undefined {
+    const entry = this.#entries.get(id);
+    return entry?.of === of ? entry.described : undefined;
+  }
+
+  set(id: string, of: string, described: DescribedPart): void {
+    this.#drop(id);
+    const { length } = JSON.stringify(described);
+    this.#entries.set(id, { of, described, length });
+    this.#length += length;
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size <= this.#maxCount && this.#length <= MAX_CACHED_LENGTH) return;
+      this.#drop(oldest);
+    }
+  }
+
+  #drop(id: string): void {
+    this.#length -= this.#entries.get(id)?.length ?? 0;
+    this.#entries.delete(id);
+  }
 }
 
 function untrusted(trustReason: string): Trust {
