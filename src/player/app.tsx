@@ -1,6 +1,8 @@
 import { List, LayoutGrid } from 'lucide';
 import { useEffect, useState } from 'preact/hooks';
 import type { JSX } from 'preact';
+import { CommandPalette } from './command-palette.tsx';
+import { CompareView } from './compare-view.tsx';
 import { Icon } from './icon.tsx';
 import { ListView } from './list-view.tsx';
 import { RecordingView } from './recording-view.tsx';
@@ -35,6 +37,7 @@ export function App(): JSX.Element {
           </a>
         </nav>
         <span class="spacer" />
+        <CommandPalette />
         <SettingsMenu />
       </header>
       <main class={`view-${route.view}`}>
@@ -49,7 +52,9 @@ function View({ route }: { readonly route: Route }): JSX.Element {
     case 'list':
       return <ListView filter={route.filter} query={route.query} sort={route.sort} />;
     case 'wall':
-      return <WallView />;
+      return <WallView text={route.text} />;
+    case 'compare':
+      return <CompareView key={route.ids.join()} ids={route.ids} />;
     case 'unknown':
       return <UnknownPage path={route.path} />;
     case 'recording':

@@ -9,6 +9,7 @@ import { TRANSCRIPT_VERSION, type TranscriptDocument } from '../search/transcrip
 import { PLAY_INDEX_VERSION, type PlayIndex, type PlayIndexPending } from '../screen/play-index.ts';
 import type { FacetValue, Facets, Hit, ListSort } from '../search/search-index.ts';
 import type { Review, ReviewChange } from '../wire/recorder-api/review.ts';
+import type { SavedSearches, SearchChange } from '../wire/recorder-api/saved-search.ts';
 import type { ThumbnailRows } from '../screen/thumbnail.ts';
 import type { Ask } from './recorder-context.ts';
 
@@ -199,6 +200,9 @@ export function castAddress(id: string, options: { readonly watched: boolean }):
   return `${pathOf(id)}/cast${options.watched ? '?view=1' : ''}`;
 }
 
+/** Status of a recorder with too many builds in progress. The page retries. */
+const BUSY = 503;
+
 /** Returns the play index of a recording or its progress; undefined if there is none. */
 export async function readPlayIndex(
   ask: Ask,
@@ -206,6 +210,7 @@ export async function readPlayIndex(
   signal: AbortSignal,
 ): Promise<PlayIndex | PlayIndexPending | undefined> {
   const response = await answerOf(ask, `${pathOf(id)}/playback?view=1`, signal);
+  if (response.status === BUSY) return { progress: 0 };
   if (!response.ok) return undefined;
   const body: unknown = await response.json();
   if (isRecord(body) && typeof body['progress'] === 'number') return { progress: body['progress'] };
@@ -344,18 +349,39 @@ export async function readReview(ask: Ask, id: string, signal: AbortSignal): Pro
 
 /** Changes the review of a recording. @returns the new review */
 export async function changeReview(ask: Ask, id: string, change: ReviewChange): Promise<ShownReview> {
+  return shownReview(await postJson(ask, `${pathOf(id)}/review`, change));
+}
+
+async function postJson(ask: Ask, path: string, body: unknown): Promise<unknown> {
   const { signal } = new AbortController();
   const headers = { accept: 'application/json', 'content-type': 'application/json' };
-  const response = await ask(`${pathOf(id)}/review`, {
-    signal,
-    headers,
-    method: 'POST',
-    body: JSON.stringify(change),
-  }).catch((error: unknown) => {
-    throw new Error('The recorder cannot be reached.', { cause: error });
-  });
+  const response = await ask(path, { signal, headers, method: 'POST', body: JSON.stringify(body) }).catch(
+    (error: unknown) => {
+      throw new Error('The recorder cannot be reached.', { cause: error });
+    },
+  );
   if (!response.ok) throw await failureOf(response);
-  return shownReview(await response.json());
+  return response.json();
+}
+
+const SEARCHES_PATH = 'api/v1/searches';
+
+export async function readSavedSearches(ask: Ask, signal: AbortSignal): Promise<SavedSearches> {
+  return savedSearchesOf(await fetchJson(ask, SEARCHES_PATH, signal));
+}
+
+/** Saves or removes a search on the recorder. @returns the new searches */
+export async function changeSavedSearches(ask: Ask, change: SearchChange): Promise<SavedSearches> {
+  return savedSearchesOf(await postJson(ask, SEARCHES_PATH, change));
+}
+
+function savedSearchesOf(body: unknown): SavedSearches {
+  if (!isSavedSearches(body)) throw new Error('The response of the recorder is not a list of searches.');
+  return body;
+}
+
+function isSavedSearches(body: unknown): body is SavedSearches {
+  return isRecord(body) && Array.isArray(body['personal']) && Array.isArray(body['shared']);
 }
 
 function shownReview(body: unknown): ShownReview {

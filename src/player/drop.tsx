@@ -10,10 +10,12 @@ export interface DropProps {
   readonly icon?: IconShape;
   /** True: shows the icon only; the label is the accessible name. */
   readonly isQuiet?: boolean;
+  readonly onOpen?: () => void;
   readonly children: ComponentChildren;
 }
 
-export function Drop({ label, class: name, icon, isQuiet = false, children }: DropProps): JSX.Element {
+export function Drop(props: DropProps): JSX.Element {
+  const { label, class: name, icon, isQuiet = false, onOpen, children } = props;
   const details = useRef<HTMLDetailsElement>(null);
   const [open, setOpen] = useState(false);
   useEffect(() => {
@@ -42,7 +44,10 @@ export function Drop({ label, class: name, icon, isQuiet = false, children }: Dr
       ref={details}
       class={`drop ${name}`}
       open={open}
-      onToggle={(event) => setOpen(event.currentTarget.open)}
+      onToggle={({ currentTarget: { open: isOpen } }) => {
+        setOpen(isOpen);
+        if (isOpen) onOpen?.();
+      }}
     >
       <summary class={isQuiet ? 'icon-button' : 'button'} aria-label={label} title={label}>
         {icon === undefined ? null : <Icon icon={icon} />}

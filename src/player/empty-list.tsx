@@ -13,7 +13,7 @@ export function EmptyStore(): JSX.Element {
       <Icon icon={SquareTerminal} size={36} />
       <h2>No recordings yet</h2>
       <p>Open a shell in a pod through the gateway. The recording appears here while the session runs.</p>
-      <pre>
+      <pre tabIndex={0}>
         <code>
           {'tailcast kubeconfig <gateway>\nkubectl --context <gateway> exec -it deploy/<name> -- sh'}
         </code>

@@ -38,11 +38,6 @@ export function FacetRow({ query, read, newest }: FacetRowProps): JSX.Element {
   const facets = useFacets(query, newest);
   return (
     <section class="facets" aria-label="Narrow down">
-      {facets === undefined
-        ? null
-        : FACETS.filter((key) => facets[key].length > 0).map((key) => (
-            <Facet key={key} name={key} values={facets[key]} read={read} />
-          ))}
       <ul aria-label="When">
         {AGES.map(([age, says]) => (
           <FacetLink key={age} name="after" value={age} read={read}>
@@ -50,6 +45,11 @@ export function FacetRow({ query, read, newest }: FacetRowProps): JSX.Element {
           </FacetLink>
         ))}
       </ul>
+      {facets === undefined
+        ? null
+        : FACETS.filter((key) => facets[key].length > 0).map((key) => (
+            <Facet key={key} name={key} values={facets[key]} read={read} />
+          ))}
       {facets?.more === true ? (
         <p class="why">The counts cover the newest {facets.counted} sessions.</p>
       ) : null}

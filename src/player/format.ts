@@ -1,4 +1,5 @@
 /** Text for users: times, sizes and names. Pure. */
+import { timeOf, type Zone } from './wall-text.ts';
 import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { searchedResult, type Trust } from '../wire/recorder-api/recording-status.ts';
@@ -46,6 +47,27 @@ export function whereText({ cluster, kubernetes, destination }: ListedRecording)
   if (kubernetes === undefined) return destination.node;
   const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
   return `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}${container}`;
+}
+
+/** Separator of a target and the suffix of its title. */
+export const SUFFIX = ' · ';
+
+/**
+ * Titles that differ. Sessions with the same target have a suffix: the user, if all users differ, otherwise the time of
+ * the start or a number.
+ */
+export function tileTitles(recordings: readonly ListedRecording[], zone: Zone): readonly string[] {
+  const suffixes: readonly ((recording: ListedRecording) => string)[] = [
+    whoText,
+    ({ startedAt }) => timeOf(new Date(startedAt), zone),
+  ];
+  return recordings.map((recording) => {
+    const target = whereText(recording);
+    const same = recordings.filter((other) => whereText(other) === target);
+    if (same.length === 1) return target;
+    const differs = suffixes.find((suffix) => new Set(same.map(suffix)).size === same.length);
+    return `${target}${SUFFIX}${differs === undefined ? `#${same.indexOf(recording) + 1}` : differs(recording)}`;
+  });
 }
 
 /** Trust in the signature of a recording; undefined if it was not checked. */

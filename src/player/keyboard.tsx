@@ -11,6 +11,14 @@ export interface KeyAction {
   readonly run: (key: string) => void;
 }
 
+/** Actions of the mounted components. */
+const registered = new Set<{ readonly current: readonly KeyAction[] }>();
+
+/** Returns the actions of the current view. */
+export function registeredActions(): readonly KeyAction[] {
+  return [...registered].flatMap(({ current }) => current);
+}
+
 /**
  * Handles keys while the component is mounted. Input fields keep their keys, and the browser keeps keys with a
  * modifier.
@@ -29,7 +37,11 @@ export function useKeys(actions: readonly KeyAction[]): void {
       action.run(name);
     };
     addEventListener('keydown', onKey);
-    return () => removeEventListener('keydown', onKey);
+    registered.add(current);
+    return () => {
+      removeEventListener('keydown', onKey);
+      registered.delete(current);
+    };
   }, []);
 }
 
@@ -53,6 +65,11 @@ const NAMES: Readonly<Record<string, string>> = {
   'Shift+ArrowRight': 'Shift →',
 };
 
+/** Name of a key for the user. */
+export function keyName(key: string): string {
+  return NAMES[key] ?? key;
+}
+
 /** Help for keyboard shortcuts. Escape closes it. */
 export function KeyHelp({
   actions,
@@ -71,7 +88,7 @@ export function KeyHelp({
           <div key={does}>
             <dt>
               {(keys.length > 4 ? [`${keys[0]}`, '…', `${keys.at(-1)}`] : keys).map((key) =>
-                key === '…' ? ' … ' : <kbd key={key}>{NAMES[key] ?? key}</kbd>,
+                key === '…' ? ' … ' : <kbd key={key}>{keyName(key)}</kbd>,
               )}
             </dt>
             <dd>{does}</dd>

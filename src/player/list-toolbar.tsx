@@ -1,11 +1,12 @@
 /** Line above the list: number of recordings, and actions for the selected ones. */
-import { FileDown, Package, X } from 'lucide';
+import { Columns2, FileDown, Package, X } from 'lucide';
 import type { JSX } from 'preact';
 import { useContext, useState } from 'preact/hooks';
 import type { Listed } from './archive.ts';
 import { whereText, whoText } from './format.ts';
 import { Icon, IconButton } from './icon.tsx';
 import { Recorder, type RecorderPage } from './recorder-context.ts';
+import { formatRoute } from './route.ts';
 import { saveFile } from './save-file.ts';
 import { recordingFileName } from '../wire/recorder-api/recording.ts';
 
@@ -20,12 +21,20 @@ export function ListToolbar({ status, recordings, selected, onClear }: ListToolb
   const { exportRecording } = useContext(Recorder);
   const [progress, setProgress] = useState('');
   const chosen = recordings.filter(({ id }) => selected.has(id));
+  const [older, newer, ...others] = chosen.toSorted((left, right) =>
+    left.startedAt.localeCompare(right.startedAt),
+  );
   return (
     <div class={chosen.length > 0 ? 'list-bar selecting' : 'list-bar'}>
       <p role="status">
         {progress !== '' ? progress : chosen.length > 0 ? `${chosen.length} selected` : status}
       </p>
       <span class="spacer" />
+      {older !== undefined && newer !== undefined && others.length === 0 && !chosen.some(isRunning) ? (
+        <a class="button" href={formatRoute({ view: 'compare', ids: [older.id, newer.id] })}>
+          <Icon icon={Columns2} /> Compare
+        </a>
+      ) : null}
       {chosen.length === 0 || exportRecording === undefined ? null : (
         <button
           type="button"
@@ -46,6 +55,10 @@ export function ListToolbar({ status, recordings, selected, onClear }: ListToolb
       {chosen.length === 0 ? null : <IconButton icon={X} label="Clear the selection" onClick={onClear} />}
     </div>
   );
+}
+
+function isRunning({ state }: Listed): boolean {
+  return state === 'running';
 }
 
 /** Saves one HTML file for each recording. */

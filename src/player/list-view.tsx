@@ -239,7 +239,8 @@ function statusText({ recordings, next, loading, searchedTo, problem }: ListStat
   if (loading) return 'Loading…';
   if (recordings.length > 0)
     return `${recordings.length} recording${recordings.length === 1 ? '' : 's'}${next === undefined ? '' : ' so far'}`;
-  if (problem !== undefined || next === undefined) return '';
+  if (problem !== undefined) return '';
+  if (next === undefined) return '0 recordings';
   return 'None of the recordings so far matches.';
 }
 

@@ -24,16 +24,29 @@ export interface LiveScreenProps {
   readonly recording: ListedRecording;
   /** Called to look back; `seconds` is the current length of the session. Without it there is no button. */
   readonly onLookBack?: (seconds: number) => void;
+  /** True: the screen keeps its content, and shows the newest output afterwards. */
+  readonly isPaused?: boolean;
+  /** Called when the session has written output. */
+  readonly onOutput?: () => void;
 }
 
-export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Element {
+export function LiveScreen(props: LiveScreenProps): JSX.Element {
+  const { recording, onLookBack, isPaused = false, onOutput } = props;
   const { id, startedAt } = recording;
   const [screen, setScreen] = useState<HTMLElement | null>(null);
   const [link, setLink] = useState<Link>('connecting');
   const [stoppedAt, setStoppedAt] = useState<number>();
   const last = useRef({ seconds: 0, at: performance.now() });
+  const display = useRef<LiveDisplay>({ isPaused, onOutput, paint: undefined });
+  Object.assign(display.current, { isPaused, onOutput });
+  useEffect(() => {
+    if (!isPaused) display.current.paint?.();
+  }, [isPaused]);
   useEffect(
-    () => (screen === null ? undefined : follow(id, screen, { setLink, setStoppedAt }, last.current)),
+    () =>
+      screen === null
+        ? undefined
+        : follow(id, screen, { setLink, setStoppedAt, display: display.current }, last.current),
     [screen, id],
   );
   const lookBack = (): void => {
@@ -62,6 +75,13 @@ export function LiveScreen({ recording, onLookBack }: LiveScreenProps): JSX.Elem
   );
 }
 
+interface LiveDisplay {
+  readonly isPaused: boolean;
+  readonly onOutput: (() => void) | undefined;
+  /** Draws the newest state. */
+  paint: (() => void) | undefined;
+}
+
 /** @returns a function that stops following */
 function follow(
   id: string,
@@ -69,9 +89,11 @@ function follow(
   {
     setLink: tell,
     setStoppedAt,
+    display,
   }: {
     readonly setLink: (link: Link) => void;
     readonly setStoppedAt: (seconds: number | undefined) => void;
+    readonly display: LiveDisplay;
   },
   last: { seconds: number; at: number },
 ): () => void {
@@ -85,8 +107,9 @@ function follow(
   let queue: Promise<void> = Promise.resolve();
   const paint = (): void => {
     drawing = 0;
-    if (terminal !== undefined) view.paint(terminal.emulator);
+    if (terminal !== undefined && !display.isPaused) view.paint(terminal.emulator);
   };
+  display.paint = paint;
   const show = async (line: string, on: PlayTerminal): Promise<void> => {
     on.budget.allow(line.length);
     const action = read(line);
@@ -94,7 +117,10 @@ function follow(
       last.seconds = action.seconds;
       last.at = performance.now();
     }
-    if (action?.kind === 'output') await on.write(action.text);
+    if (action?.kind === 'output') {
+      display.onOutput?.();
+      await on.write(action.text);
+    }
     if (action?.kind === 'resize') on.resize(action.size);
     if (on.budget.isExhausted && !isStopped) {
       isStopped = true;
@@ -125,6 +151,7 @@ function follow(
     },
   });
   return () => {
+    display.paint = undefined;
     feed.close();
     fitting.stop();
     cancelAnimationFrame(drawing);

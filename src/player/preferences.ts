@@ -41,11 +41,16 @@ export function usePreference<Name extends PreferenceName>(
   return [
     value,
     (chosen) => {
-      remember(`tailcast.${name}`, chosen);
+      setPreference(name, chosen);
       setValue(chosen);
-      dispatchEvent(new Event(CHANGED));
     },
   ];
+}
+
+/** Stores a preference. */
+export function setPreference(name: PreferenceName, value: string): void {
+  remember(`tailcast.${name}`, value);
+  dispatchEvent(new Event(CHANGED));
 }
 
 /** Applies the theme to the document. */

@@ -1,12 +1,13 @@
 /**
- * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/live` the running
- * sessions. Pure.
+ * Addresses of the page: `#/` is the list with its query or filter, `#/r/<id>` one recording, `#/compare` two of them,
+ * `#/live` the running sessions. Pure.
  */
 import { EMPTY_FILTER, type Filter } from './archive.ts';
 import type { ListSort } from '../search/search-index.ts';
 
 export type Route =
-  | { readonly view: 'wall' }
+  | { readonly view: 'wall'; readonly text: string }
+  | { readonly view: 'compare'; readonly ids: readonly [string, string] }
   | { readonly view: 'list'; readonly filter: Filter; readonly query: string; readonly sort?: ListSort }
   | { readonly view: 'unknown'; readonly path: string }
   | {
@@ -26,7 +27,9 @@ export function parseRoute(hash: string): Route {
   const parameters = new URLSearchParams(query);
   const id = /^\/r\/(.+)$/.exec(path)?.[1];
   if (id !== undefined) return recordingRoute(decode(id), parameters);
-  if (path === '/live') return { view: 'wall' };
+  if (path === '/live') return { view: 'wall', text: parameters.get('text') ?? '' };
+  const [first = '', second = ''] = parameters.getAll('id');
+  if (path === '/compare' && first !== '' && second !== '') return { view: 'compare', ids: [first, second] };
   return path === '' || path === '/' ? listRoute(parameters) : { view: 'unknown', path };
 }
 
@@ -56,7 +59,9 @@ function listRoute(parameters: URLSearchParams): Route {
 }
 
 export function formatRoute(route: Route): string {
-  if (route.view === 'wall') return '#/live';
+  if (route.view === 'wall')
+    return route.text === '' ? '#/live' : `#/live?${new URLSearchParams({ text: route.text })}`;
+  if (route.view === 'compare') return `#/compare?${new URLSearchParams(route.ids.map((id) => ['id', id]))}`;
   if (route.view === 'unknown') return `#${route.path}`;
   if (route.view === 'recording') {
     const { id, at, find, query } = route;

@@ -1,14 +1,9 @@
 /** Saved searches with names, in this browser. */
+import type { SavedSearch } from '../wire/recorder-api/saved-search.ts';
 import { recall, remember } from './remember.ts';
-
-export interface SavedSearch {
-  readonly name: string;
-  readonly query: string;
-}
 
 const KEY = 'tailcast.searches';
 const MAX_SAVED = 50;
-export const MAX_NAME = 60;
 
 export function savedSearches(): readonly SavedSearch[] {
   return parseSaved(recall(KEY));

@@ -15,6 +15,8 @@ import type { ScreenSize } from '../terminal/size.ts';
 export type ScreenFit = 'whole' | 'auto' | 'width' | 'height' | number;
 
 export interface ScreenView {
+  /** Draws an empty screen of the expected size, so that the page does not move when the content arrives. */
+  reserve(size: ScreenSize): void;
   /** Draws the changes since the last call. */
   paint(emulator: Emulator): void;
   /** Sets the available size in pixels. */
@@ -33,7 +35,7 @@ const MAX_ZOOM_PX = 64;
 const MAX_HIGHLIGHTS = 50;
 const MIN_FONT_PX = 2;
 const LINE_HEIGHT = 1.2;
-const PROBE_LENGTH = 100;
+const PROBE_LENGTH = 200;
 
 /** @param element an empty block element */
 export function createScreenView(element: HTMLElement): ScreenView {
@@ -45,7 +47,7 @@ export function createScreenView(element: HTMLElement): ScreenView {
   let sought: readonly string[] = [];
   const mark = createMarker();
   let wraps: readonly boolean[] = [];
-  const perPixel = measureCell(element);
+  const perPixel = measureCell(element, 100) / 100;
   const onCopy = (event: ClipboardEvent): void => {
     const text = selectedText(rows, wraps);
     if (text === undefined) return;
@@ -59,13 +61,12 @@ export function createScreenView(element: HTMLElement): ScreenView {
     if (width <= 0) return;
     const wide = width / (size.columns * perPixel);
     const high = height / (size.rows * LINE_HEIGHT);
-    setSizes(element, fontFor(fit, wide, high), perPixel, size.columns);
+    setSizes(element, fontFor(fit, wide, high), size.columns);
   }
 
   function useSize({ columns, rows: count }: ScreenSize): void {
     if (columns === size.columns && count === size.rows && rows.length === count) return;
     size = { columns, rows: count };
-    element.dataset['size'] = `${columns}x${count}`;
     while (rows.length < count) {
       const row = document.createElement('div');
       row.className = 'row';
@@ -81,8 +82,10 @@ export function createScreenView(element: HTMLElement): ScreenView {
   }
 
   return {
+    reserve: useSize,
     paint(emulator) {
       useSize({ columns: emulator.cols, rows: emulator.rows });
+      element.dataset['size'] = `${emulator.cols}x${emulator.rows}`;
       const cursor = readCursor(emulator);
       const screen = readScreen(emulator);
       wraps = screen.map(({ wrapped }) => wrapped);
@@ -129,12 +132,14 @@ function createMarker(): (row: HTMLElement, ranges: readonly Range[]) => void {
   };
 }
 
-/** @param perPixel width of a cell for a font size of 1 px */
-function setSizes(element: HTMLElement, font: number, perPixel: number, columns: number): void {
-  // The font rasterizer uses sizes of 1/64 pixel. Other sizes make long lines up to 1 pixel too short.
-  const shown = Math.floor(font * 64) / 64;
+function setSizes(element: HTMLElement, font: number, columns: number): void {
+  const shown = Math.floor(font * 20) / 20;
   element.style.setProperty('--font', `${shown}px`);
-  element.style.setProperty('--cell', `${perPixel * shown}px`);
+  const natural = measureCell(element, shown);
+  // browsers round each element down to 1/64 pixel, which would add up in a row of single characters
+  const cell = Math.floor(natural * 64) / 64;
+  element.style.setProperty('--cell', `${cell}px`);
+  element.style.setProperty('--spacing', `${cell - natural}px`);
   element.style.setProperty('--row', `${LINE_HEIGHT * shown}px`);
   element.style.setProperty('--columns', String(columns));
 }
@@ -190,15 +195,22 @@ function placeAt(row: HTMLElement, at: number): readonly [node: Text | undefined
   return [undefined, 0];
 }
 
-/** Width of a cell in pixels, for a font of one pixel. */
-function measureCell(element: HTMLElement): number {
+/**
+ * Width of a cell in pixels. The width is not proportional to the size of the font: browsers round the size down for
+ * glyphs, so that 140 columns are up to 3 pixels shorter than a multiple of the width at another size.
+ *
+ * @param font in pixels
+ */
+function measureCell(element: HTMLElement, font: number): number {
   const probe = document.createElement('span');
   probe.className = 'probe';
+  probe.style.fontSize = `${font}px`;
+  probe.style.letterSpacing = '0';
   probe.textContent = 'M'.repeat(PROBE_LENGTH);
   element.append(probe);
-  const width = probe.getBoundingClientRect().width;
+  const { width } = probe.getBoundingClientRect();
   probe.remove();
-  return width > 0 ? width / PROBE_LENGTH / 100 : 0.6;
+  return width > 0 ? width / PROBE_LENGTH : font * 0.6;
 }
 
 function drawRow(cells: readonly Cell[], cursorAt: number): readonly HTMLElement[] {

@@ -2,7 +2,7 @@
  * The search field. The page parses queries like the recorder does. Below the field are the parts of the query and
  * saved searches.
  */
-import { Bookmark, Search } from 'lucide';
+import { Search } from 'lucide';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
@@ -13,11 +13,10 @@ import {
   type KnownNames,
   type ReadQuery,
 } from './query-edit.ts';
-import { Drop } from './drop.tsx';
 import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
 import { goTo, searchAddress } from './route.ts';
-import { keepSearches, MAX_NAME, savedSearches, withSearch } from './saved-searches.ts';
+import { SavedMenu } from './saved-menu.tsx';
 import { SearchHelp } from './search-help.tsx';
 
 /** Delay between the last key press and the search, in milliseconds. */
@@ -73,7 +72,7 @@ export function SearchForm({ query, read, known }: SearchFormProps): JSX.Element
             <option key={offer} value={offer} />
           ))}
         </datalist>
-        <SaveSearch query={read.query === undefined ? '' : query} />
+        <SavedMenu query={read.query === undefined ? '' : query} />
         <SearchHelp />
       </div>
       <p id="search-problem" class="problem search-problem" role="status">
@@ -188,66 +187,5 @@ function Chips({
         <a href={searchAddress('')}>Clear</a>
       </li>
     </ul>
-  );
-}
-
-/** Saves the search under a name, and lists saved searches. */
-function SaveSearch({ query }: { readonly query: string }): JSX.Element {
-  const [searches, setSearches] = useState(savedSearches);
-  const [name, setName] = useState('');
-  const change = (next: ReturnType<typeof savedSearches>): void => {
-    setSearches(next);
-    keepSearches(next);
-  };
-  const save = (): void => {
-    const trimmed = name.trim();
-    if (trimmed === '' || query === '') return;
-    change(withSearch(searches, { name: trimmed, query }));
-    setName('');
-  };
-  return (
-    <Drop
-      class="saved"
-      icon={Bookmark}
-      label={searches.length === 0 ? 'Saved' : `Saved (${searches.length})`}
-    >
-      <ul>
-        {searches.map(({ name: known, query: kept }) => (
-          <li key={known}>
-            <a href={searchAddress(kept)} title={kept}>
-              {known}
-            </a>
-            <button
-              type="button"
-              class="chip"
-              aria-label={`Forget ${known}`}
-              onClick={() => change(searches.filter((search) => search.name !== known))}
-            >
-              <span aria-hidden="true">×</span>
-            </button>
-          </li>
-        ))}
-      </ul>
-      {searches.length === 0 ? <p class="notice">This browser has no saved searches.</p> : null}
-      <div class="naming">
-        <input
-          name="search-name"
-          aria-label="Name for this search"
-          placeholder="name for this search"
-          maxLength={MAX_NAME}
-          value={name}
-          disabled={query === ''}
-          onInput={(event) => setName(event.currentTarget.value)}
-          onKeyDown={(event) => {
-            if (event.key !== 'Enter') return;
-            event.preventDefault();
-            save();
-          }}
-        />
-        <button type="button" disabled={query === '' || name.trim() === ''} onClick={save}>
-          Save
-        </button>
-      </div>
-    </Drop>
   );
 }

@@ -4,9 +4,16 @@ import type { JSX } from 'preact';
 import { Drop } from './drop.tsx';
 import { Icon, type IconShape } from './icon.tsx';
 import { hiddenColumns, LIST_COLUMNS, useHiddenColumns } from './list-columns.tsx';
-import { applyTheme, PREFERENCES, usePreference, type PreferenceName } from './preferences.ts';
+import {
+  applyTheme,
+  PREFERENCES,
+  usePreference,
+  type Preference,
+  type PreferenceName,
+} from './preferences.ts';
 
-const WORDS: Readonly<Record<string, string>> = {
+/** Texts of the values of preferences. */
+export const PREFERENCE_WORDS: Readonly<Record<string, string>> = {
   system: 'System',
   light: 'Light',
   dark: 'Dark',
@@ -25,15 +32,18 @@ const ICONS: Readonly<Record<string, IconShape>> = { system: Monitor, light: Sun
 export function Choice({
   name,
   legend,
+  options = PREFERENCES[name],
 }: {
   readonly name: PreferenceName;
   readonly legend: string;
+  /** Values in the order of the display. Default: the default value first. */
+  readonly options?: readonly Preference<PreferenceName>[];
 }): JSX.Element {
   const [value, choose] = usePreference(name);
   return (
     <fieldset class="choice">
       <legend>{legend}</legend>
-      {PREFERENCES[name].map((option) => (
+      {options.map((option) => (
         <label key={option}>
           <input
             type="radio"
@@ -45,7 +55,7 @@ export function Choice({
             }}
           />
           {name === 'theme' ? <Icon icon={ICONS[option] ?? Monitor} size={14} /> : null}
-          {WORDS[option] ?? option}
+          {PREFERENCE_WORDS[option] ?? option}
         </label>
       ))}
     </fieldset>

@@ -74,7 +74,10 @@ export function Timeline(props: TimelineProps): JSX.Element {
             style={{ left: share(mark.at, seconds) }}
           />
         ))}
-        <span class="head" style={{ left: share(position, seconds) }} />
+        <span class="heads">
+          {/* a transform, because moving by layout counts as a layout shift */}
+          <span class="head" style={{ transform: `translateX(${share(position, seconds)})` }} />
+        </span>
         {hover === undefined ? null : (
           <span class="hover" style={{ left: bubbleAt(hover, seconds) }} aria-hidden="true">
             {previewed === undefined ? null : <Preview previewed={previewed} at={hover} />}

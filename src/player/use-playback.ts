@@ -67,13 +67,14 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     if (element === null) return undefined;
     const gone = new AbortController();
     const stop = (): void => gone.abort();
+    const view = openView(element, recording, gone.signal);
+    setView(view);
+    gone.signal.addEventListener('abort', () => setView(undefined));
     const run = async (): Promise<void> => {
       const opened = await openCast(ask, id, gone.signal, isGrowing);
       if (gone.signal.aborted) return;
       const { start } = opened;
       const terminal = createTerminal({ ...start.size, withoutTerminal: start.withoutTerminal });
-      const view = createScreenView(element);
-      setView(view);
       const made = new Playback({
         ...opened,
         terminal,
@@ -91,15 +92,11 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
         view.paint(terminal.emulator);
         setState(made.state);
       });
-      const fitting = watchRoom(element, (width, height) => view.fit(width, height));
       gone.signal.addEventListener('abort', () => {
         stopDrawing();
-        fitting.stop();
         // when a session stops, playback continues at the viewer's position
         first.current = { startAt: made.state.position, autoPlay: made.state.playing };
         made.dispose();
-        setView(undefined);
-        view.dispose();
         terminal.dispose();
       });
       if (isGrowing) await useFramesSoFar(ask, opened, id, made, gone.signal);
@@ -128,6 +125,22 @@ export function usePlayback(element: HTMLElement | null, options: PlayedOptions)
     return stop;
   }, [element, id, isGrowing]);
   return { playback, previewed, state, index, progress };
+}
+
+/** Opens a view with the size of a recording, until the signal. */
+function openView(
+  element: HTMLElement,
+  { width: columns, height: rows }: ListedRecording,
+  signal: AbortSignal,
+): ScreenView {
+  const view = createScreenView(element);
+  if (columns > 0 && rows > 0) view.reserve({ columns, rows });
+  const fitting = watchRoom(element, (width, height) => view.fit(width, height));
+  signal.addEventListener('abort', () => {
+    fitting.stop();
+    view.dispose();
+  });
+  return view;
 }
 
 /** Applies size and highlights to a view. @returns a function that replaces the view */

@@ -32,6 +32,16 @@ export function clockOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'clock', { hour: '2-digit', minute: '2-digit', hour12: false });
 }
 
+/** Hours, minutes and seconds of a time. */
+export function timeOf(at: Date, zone: Zone): string {
+  return formatted(at, zone, 'time', {
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    hour12: false,
+  });
+}
+
 /** Day of a time, for headings of groups. */
 export function dayOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'day', { weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' });

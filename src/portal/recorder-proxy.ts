@@ -78,6 +78,7 @@ export function registerRecorderProxy(
       '/events',
       '/search',
       '/search/facets',
+      '/searches',
       RECORDING_ROUTE,
       `${RECORDING_ROUTE}/${PART}`,
     ],

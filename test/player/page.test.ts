@@ -2,7 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EMPTY_FILTER, filterQuery } from '../../src/player/archive.ts';
 import type { ListedRecording } from '../../src/wire/recorder-api/recording.ts';
-import { durationText, indexTexts, sizeText, whereText, whoText } from '../../src/player/format.ts';
+import {
+  durationText,
+  indexTexts,
+  sizeText,
+  tileTitles,
+  whereText,
+  whoText,
+} from '../../src/player/format.ts';
 import { formatRoute, parseRoute } from '../../src/player/route.ts';
 
 const recording: ListedRecording = {
@@ -19,7 +26,35 @@ const recording: ListedRecording = {
   kubernetes: { namespace: 'web', pod: 'nginx', container: 'app' },
 };
 
+describe('titles of live screens', () => {
+  it('differ by user, time or number where the target is the same', () => {
+    const bob = { ...recording, source: { ...recording.source, user: 'bob@example.com' } };
+    const later = { ...bob, startedAt: '2026-01-02T03:05:06Z' };
+    const elsewhere = { ...recording, kubernetes: { ...recording.kubernetes!, pod: 'db-0' } };
+    const target = 'web/nginx (app)';
+    expect(tileTitles([recording, bob, elsewhere], 'utc')).toEqual([
+      `${target} · alice@example.com`,
+      `${target} · bob@example.com`,
+      'web/db-0 (app)',
+    ]);
+    expect(tileTitles([bob, later], 'utc')).toEqual([
+      expect.stringMatching(/ · .*03:04:05/),
+      expect.stringMatching(/ · .*03:05:06/),
+    ]);
+    expect(tileTitles([bob, { ...bob }, later], 'utc')).toEqual([1, 2, 3].map((n) => `${target} · #${n}`));
+  });
+});
+
 describe('the page’s address', () => {
+  it('brings a comparison and a filter of live sessions back', () => {
+    for (const route of [
+      { view: 'compare', ids: ['n_1', 'n&_2'] },
+      { view: 'wall', text: 'a b&c' },
+    ] as const)
+      expect(parseRoute(formatRoute(route))).toEqual(route);
+    expect(parseRoute('#/compare?id=n_1')).toEqual({ view: 'unknown', path: '/compare' });
+  });
+
   it('brings any filter back', () => {
     const texts = fc.record({
       text: fc.string(),

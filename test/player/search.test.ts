@@ -12,7 +12,8 @@ import {
   toggled,
   withoutPart,
 } from '../../src/player/query-edit.ts';
-import { parseSaved, withSearch, type SavedSearch } from '../../src/player/saved-searches.ts';
+import { parseSaved, withSearch } from '../../src/player/saved-searches.ts';
+import type { SavedSearch } from '../../src/wire/recorder-api/saved-search.ts';
 import { snippetParts } from '../../src/player/snippet.ts';
 import { leadTo } from '../../src/search/recording-link.ts';
 import { parseQuery, printQuery, type Query } from '../../src/search/query.ts';

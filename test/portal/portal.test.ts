@@ -139,6 +139,7 @@ describe.each(['h1', 'h2'] as const)('the portal over %s', (protocol) => {
     const asked = [
       '/search?q=a%20b&view=1',
       '/search/facets?q=a',
+      '/searches',
       `/recordings/${ID}/search?q=a`,
       `/recordings/${ID}/review`,
       `/thumbnails?ids=${ID}`,

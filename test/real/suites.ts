@@ -136,12 +136,18 @@ export const SUITES: Readonly<Record<string, Suite | readonly Suite[]>> = {
   },
   chart: { file: 'suites/chart.test.ts', peers: ['kubernetes-1.36', 'helm'] },
   'chart-tailnet': { file: 'suites/chart-tailnet.test.ts', peers: ['helm', 'tailnet', 'containerboot'] },
-  player: ['player', 'player-export', 'player-live', 'player-preview', 'player-search', 'player-words'].map(
-    (name) => ({
-      file: `suites/${name}.test.ts`,
-      peers: [],
-    }),
-  ),
+  player: [
+    'player',
+    'player-export',
+    'player-live',
+    'player-preview',
+    'player-search',
+    'player-views',
+    'player-words',
+  ].map((name) => ({
+    file: `suites/${name}.test.ts`,
+    peers: [],
+  })),
   browser: { file: 'suites/browser.test.ts', peers: ['versitygw'] },
   'browser-pages': { file: 'suites/browser-pages.test.ts', peers: ['kubernetes-1.36'] },
   s3: { file: 'suites/s3.test.ts', peers: ['versitygw'] },

@@ -1,5 +1,6 @@
 /**
- * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts, holds and reviews. Pure.
+ * Short signed documents of recorders in a store: leases, claims, checkpoints, alerts, holds, reviews and
+ * saved searches. Pure.
  *
  * ```
  * {"recorder":"…",…}
@@ -11,7 +12,7 @@ import { jsonOrUndefined } from '../../wire/json-value.ts';
 import type { PublicKey, SigningKey } from './signing-key.ts';
 
 /** Purpose of a statement. The signature covers it, so that a statement is not valid for another purpose. */
-export type StatementPurpose = 'lease' | 'checkpoint' | 'alert' | 'hold' | 'review';
+export type StatementPurpose = 'lease' | 'checkpoint' | 'alert' | 'hold' | 'review' | 'search';
 
 /** Maximum length of a statement, in bytes. */
 export const MAX_STATEMENT_BYTES = 16 * 1024;

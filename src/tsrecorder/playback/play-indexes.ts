@@ -155,11 +155,7 @@ export async function openPlayIndexes(options: PlayIndexOptions): Promise<PlayIn
         const covered = coveredOf(entry);
         const made = await thumbnailOf(covered.name);
         if (made !== undefined) found.set(recording.id, made);
-        else if (
-          covered.bytes <= MAX_THUMBNAIL_CAST &&
-          started.length < MAX_STARTED &&
-          builds.hasSpace(entry)
-        )
+        else if (covered.bytes <= MAX_THUMBNAIL_CAST && started.length < MAX_STARTED && builds.hasSpace())
           started.push({ id: recording.id, name: covered.name, state: builds.start(entry, covered) });
       }
       await settledWithin(PATIENCE_MS, Promise.all(started.map(({ state }) => state.done)));
@@ -208,8 +204,8 @@ async function readLine(path: string, start: number, end: number): Promise<Buffe
 interface Builds {
   /** Returns the running or failed build, or starts one. @throws TailcastError `RECORDER_BUSY` */
   start(entry: CatalogEntry, covered: Covered): Build;
-  /** True if a build would not be rejected. */
-  hasSpace(entry: CatalogEntry): boolean;
+  /** True if less than half of the queue is in use. Thumbnails leave the other half to recordings that viewers play. */
+  hasSpace(): boolean;
   /** Discards the results of running builds for these recordings. */
   forget(ids: ReadonlySet<string>): void;
   close(): Promise<void>;
@@ -261,7 +257,7 @@ function createBuilds(options: PlayIndexOptions): Builds {
   }
 
   return {
-    hasSpace: ({ recording }) => !limiter.isFull(recordedOwner(recording)),
+    hasSpace: () => limiter.waiting < maxWaiting / 2,
     start(entry, covered) {
       const { name, bytes } = covered;
       const known = builds.get(name) ?? failed.get(name);

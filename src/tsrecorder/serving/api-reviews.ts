@@ -31,7 +31,21 @@ export interface ReviewApiOptions {
 
 /** Path of the route that accepts changes. */
 export const REVIEW_PATH = /^\/api\/v1\/recordings\/[^/?]+\/review$/;
-const MAX_BODY_BYTES = 16 * 1024;
+/** Maximum size of a change, in bytes. */
+export const MAX_BODY_BYTES = 16 * 1024;
+
+/**
+ * Checks that a change does not come from a page of another site.
+ *
+ * @throws TailcastError `USAGE`, `VIEW_REFUSED`
+ */
+export function checkChange({ headers }: FastifyRequest): void {
+  // Pages of other sites can send this type only after a preflight request, which the recorder rejects.
+  if (headers['content-type'] !== 'application/json')
+    throw new TailcastError('USAGE', 'content-type must be application/json');
+  const site = headers['sec-fetch-site'];
+  if (site !== undefined && site !== 'same-origin') throw new TailcastError('VIEW_REFUSED');
+}
 
 /** Adds the routes to `app`. */
 export function addReviewApi(
@@ -50,11 +64,7 @@ export function addReviewApi(
     { bodyLimit: MAX_BODY_BYTES },
     async (request, reply): Promise<Review & { readonly mayWrite: true }> => {
       reply.header('cache-control', 'no-store');
-      // Pages of other sites can send this type only after a preflight request, which the recorder rejects.
-      if (request.headers['content-type'] !== 'application/json')
-        throw new TailcastError('USAGE', 'content-type must be application/json');
-      const site = request.headers['sec-fetch-site'];
-      if (site !== undefined && site !== 'same-origin') throw new TailcastError('VIEW_REFUSED');
+      checkChange(request);
       const viewer = await viewerOf(request, reply);
       if (!access.mayReview(viewer))
         throw new TailcastError('VIEW_REFUSED', 'you may not write comments and tags on this recorder');

@@ -1,5 +1,5 @@
 /**
- * The read API: the list of recordings, the recordings, and the player. All routes but two are `GET`.
+ * The read API: the list of recordings, the recordings, and the player. All routes but three are `GET`.
  *
  * ```
  * /api/v1/recordings                 {recordings, next?, search?: true if there is an index}; limit, cursor, text,
@@ -23,6 +23,7 @@
  * /api/v1/events                     {events, next?, skipped?}; limit, cursor, text, type, user, node, cluster,
  *                                    namespace, resource, verb, name, from, to
  * /api/v1/search  …/search/facets    /api/v1/index… and /api/v1/recordings/:id/search: see api-search.ts, api-index.ts
+ * /api/v1/searches                   saved searches: see api-saved-searches.ts
  * /healthz  /readyz                  liveness; readiness of the store
  * /                                  the player
  * ```
@@ -40,11 +41,13 @@ import { parseRange } from './byte-range.ts';
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import { addEvidenceApi } from './api-evidence.ts';
 import { REBUILD_PATH } from './api-index.ts';
-import { addReviewApi, REVIEW_PATH, withReviews } from './api-reviews.ts';
+import { addReviewApi, REVIEW_PATH, type ReviewApiOptions, withReviews } from './api-reviews.ts';
+import { addSavedSearchApi, SEARCHES_PATH } from './api-saved-searches.ts';
 import { addSearchApi } from './api-search.ts';
 import { addCompression, acceptsGzip } from './compression.ts';
 import type { Hosts } from './hosts.ts';
 import { openReviews } from '../evidence/reviews.ts';
+import { openSavedSearches } from '../evidence/saved-searches.ts';
 import type { PublicKey, SigningKey } from '../evidence/signing-key.ts';
 import type { PlayIndexes } from '../playback/play-indexes.ts';
 import { STORED_WAIT_MS } from '../library/cast-pieces.ts';
@@ -205,13 +208,11 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
   app.get('/api/v1/recordings/:id/notes', async (request, reply) =>
     sendNotes(store, await find(request, reply, 'download'), reply),
   );
-  addReviewApi(app, {
-    ...options,
-    reviews,
+  const requests: Pick<ReviewApiOptions, 'viewerOf' | 'parse'> = {
     viewerOf: (request, reply) => viewerOf(access, request, reply),
     parse,
-    find,
-  });
+  };
+  addReviewApi(app, { ...options, ...requests, reviews, find });
   addEvidenceApi(app, {
     ...options,
     ownKey: key.public,
@@ -220,12 +221,8 @@ export function addApi(app: FastifyInstance, options: ApiOptions): void {
       return { entry, scope: access.scope(await access.viewer(request.raw)) };
     },
   });
-  addSearchApi(app, {
-    ...options,
-    reviews,
-    viewerOf: (request, reply) => viewerOf(access, request, reply),
-    parse,
-  });
+  addSearchApi(app, { ...options, ...requests, reviews });
+  addSavedSearchApi(app, { ...requests, access, searches: openSavedSearches(options) });
   if (options.playerDirectory !== undefined) addPlayer(app, options.playerDirectory);
 }
 
@@ -237,7 +234,8 @@ function checkHostAndMethod(
   if (HEALTH.includes(url)) return;
   if (!hosts.accepts(headers.host, socket.localAddress)) throw new TailcastError('HOST_REFUSED');
   const isRead = method === 'GET' || method === 'HEAD';
-  const isWritable = method === 'POST' && (url === REBUILD_PATH || REVIEW_PATH.test(url));
+  const isWritable =
+    method === 'POST' && (url === REBUILD_PATH || url === SEARCHES_PATH || REVIEW_PATH.test(url));
   if (!isRead && !isWritable) throw new TailcastError('METHOD_REFUSED');
 }
 

@@ -9,12 +9,14 @@ import { decodeNamedViewer, type NamedViewer } from '../../wire/recorder-api/nam
 import type { CatalogEntry } from '../library/catalog-entry.ts';
 import type { Scope } from '../library/scope.ts';
 import type { ReviewChange } from '../../wire/recorder-api/review.ts';
+import type { SearchChange } from '../../wire/recorder-api/saved-search.ts';
 import { createViewings } from './viewings.ts';
 import { mayNameViewers, mayReview, scopeOf, type ViewRule, type Viewer } from './viewing.ts';
 
 /** Kind of access. */
 export type AccessAction =
   | `review-${ReviewChange['kind']}`
+  | `searches-${SearchChange['kind']}`
   | 'list'
   | 'thumbnails'
   | 'show'
@@ -117,6 +119,11 @@ export function createViewerAccess(options: ViewerAccessOptions): ViewerAccess {
   };
 }
 
+/** True for an action that changes comments, tags or saved searches. */
+function isChange(action: AccessAction): boolean {
+  return action.startsWith('review-') || action.startsWith('searches-');
+}
+
 /** Returns a key that is equal for the requests of one viewing, or undefined if every request is an event. */
 function viewingOf(
   { node, nodeId, address, user, tags, gateway }: Viewer,
@@ -124,7 +131,7 @@ function viewingOf(
   path: string,
   entry: CatalogEntry | undefined,
 ): string | undefined {
-  if (action === 'download' || action === 'events' || action.startsWith('review-')) return undefined;
+  if (action === 'download' || action === 'events' || isChange(action)) return undefined;
   if (action === 'search' && !/[?&]view=1(?:&|$)/.test(path)) return undefined;
   return JSON.stringify([
     [node, nodeId, address, user, tags, gateway?.nodeId],
@@ -162,7 +169,7 @@ function describeAccess(
     timestamp: Math.floor(nowMs / 1000),
     action,
     ...(entry === undefined ? {} : { recording: entry.recording.id }),
-    request: { method: action.startsWith('review-') ? 'POST' : 'GET', path },
+    request: { method: isChange(action) ? 'POST' : 'GET', path },
     source,
     ...(gateway === undefined
       ? {}

@@ -1,6 +1,7 @@
 /** The player in a real browser. Each screen is compared with an oracle terminal, cell by cell. */
 import type { BrowserContextOptions } from 'playwright-core';
 import { readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { accessibilityFaults } from '../support/axe.ts';
 import { captureAll } from '../support/captures.ts';
@@ -220,6 +221,32 @@ describe('axe', () => {
   });
 });
 
+describe('the layout', () => {
+  it.each([
+    ['the list', DESKTOP],
+    ['the list on a phone', PHONE],
+    ['the player', DESKTOP],
+    ['the player on a phone', PHONE],
+  ])('of %s does not move while a slow recorder responds', async (name, options) => {
+    const id = archive().add(resizing());
+    const page = await open('#/nowhere', { ...options, reducedMotion: 'reduce' });
+    await page.route('**/api/**', async (route) => {
+      await delay(300);
+      await route.continue();
+    });
+    await page.addInitScript(`window.moved = 0; new PerformanceObserver((list) => {
+      for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.moved += entry.value;
+    }).observe({ type: 'layout-shift', buffered: true })`);
+    await page.goto(`${archive().url}/${name.includes('player') ? `#/r/${encodeURIComponent(id)}` : '#/'}`);
+    await page.reload();
+    if (name.includes('player')) await page.locator('.strip').waitFor();
+    else await page.locator('.thumbnail canvas').first().waitFor();
+    expect(await page.evaluate<number>('window.moved')).toBeLessThan(0.1);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+    expect(await close(page)).toEqual([]);
+  });
+});
+
 describe('the evidence', () => {
   it('stands below, with the sessions around it', async () => {
     const id = archive().add(idle());
@@ -389,7 +416,8 @@ describe('the list', () => {
         { timeout: 60_000 },
       )
       .toBe(1);
-    await wanted.scrollIntoViewIfNeeded();
+    // as a click does: also out from under the bar above the list
+    await wanted.hover();
     const before = await page.evaluate<number>('scrollY');
     await page.locator('tr', { has: wanted }).locator('a').click();
     await ready(page);

@@ -48,7 +48,7 @@ const READ = `((selector) => {
         const range = document.createRange();
         range.selectNodeContents(span);
         const real = range.getBoundingClientRect().width;
-        if (Math.abs(real - width * cell) > Math.max(1, cell / 10)) misplaced.push(number + ':' + column + ' is ' + real + ' wide: ' + span.textContent);
+        if (Math.abs(real - width * cell) > cell / 10) misplaced.push(number + ':' + column + ' is ' + real + ' wide: ' + span.textContent);
       }
       const add = (where, text) => { found[where] = text + (marks === '' ? '' : ' [' + marks + ']'); };
       if (plain) letters.forEach((letter, offset) => add(column + offset, letter));

@@ -325,6 +325,19 @@ describe('the play indexes of a process', () => {
     await indexes.close();
   });
 
+  it('are started for thumbnails only while half of the queue is free', async () => {
+    const go = Promise.withResolvers<readonly []>();
+    await using all = await open({ maxWaiting: 2, placesOf: () => go.promise });
+    const [first] = all.entries;
+    const named = (id: string): CatalogEntry => ({ ...first, recording: { ...first.recording, id } });
+    const listed = ['nX_1', 'nX_2', 'nX_3', 'nX_4'].map(named);
+    expect(await all.indexes.thumbnails(listed)).toEqual(new Map());
+    // one build runs and one is queued, so there is space for a viewer
+    expect(await all.indexes.find(named('nX_played'))).toEqual({ progress: 0 });
+    await expect(all.indexes.find(named('nX_other'))).rejects.toMatchObject({ code: 'RECORDER_BUSY' });
+    go.resolve([]);
+  });
+
   it('are made one after another, and whoever comes when too many wait is told so', async () => {
     const go = Promise.withResolvers<readonly []>();
     let asked = 0;

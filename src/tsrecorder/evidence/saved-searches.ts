@@ -1,0 +1,128 @@
+/**
+ * Saved searches of viewers. Each search is a signed document `.searches/<hash of owner and name>`. Documents without a
+ * trusted signature, or with the name of another search, are ignored.
+ */
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { forEachConcurrent } from '../../async/for-each-concurrent.ts';
+import { TailcastError } from '../../errors.ts';
+import { MAX_QUERY } from '../../search/query.ts';
+import {
+  MAX_SEARCH_NAME,
+  type SavedSearches,
+  type SearchChange,
+} from '../../wire/recorder-api/saved-search.ts';
+import type { ReviewsOptions } from './reviews.ts';
+import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
+
+const FOLDER = '.searches/';
+/** Maximum number of searches of one owner, and of all. Further documents are ignored. */
+const MAX_OWNED = 50;
+const MAX_DOCUMENTS = 2000;
+const READ_CONCURRENCY = 8;
+/** Maximum age of the list of documents, in milliseconds. Changes of other recorders appear after this time. */
+const REFRESH_MS = 30_000;
+
+const name = z.string().trim().min(1).max(MAX_SEARCH_NAME);
+const query = z.string().trim().min(1).max(MAX_QUERY);
+
+const STATEMENT = z.strictObject({
+  /** Owner of a personal search; undefined for a shared one. */
+  owner: z.string().max(500).exactOptional(),
+  by: z.string().max(500),
+  name,
+  query,
+});
+type Statement = z.output<typeof STATEMENT>;
+
+/** Schema of a change in requests. */
+export const SEARCH_CHANGE: z.ZodType<SearchChange> = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('save'), name, query, isShared: z.boolean() }),
+  z.strictObject({ kind: z.literal('remove'), name, isShared: z.boolean() }),
+]);
+
+export interface SearchStore {
+  /** Returns the searches of an owner and the shared ones, by name. @throws TailcastError `STORE_FAILED` */
+  of(owner: string): Promise<Pick<SavedSearches, 'personal' | 'shared'>>;
+  /**
+   * Saves or removes a search.
+   *
+   * @throws TailcastError `USAGE` if there are too many searches, `STORE_FAILED`
+   */
+  change(owner: string, by: string, change: SearchChange): Promise<void>;
+}
+
+/** Opens the saved searches of a store. */
+export function openSavedSearches({ store, key, trusted, nowMs }: ReviewsOptions): SearchStore {
+  let known = new Map<string, Statement>();
+  let readAtMs = -Infinity;
+  let reading: Promise<void> | undefined;
+
+  async function refresh(): Promise<void> {
+    const found = new Map<string, Statement>();
+    const documents = (await store.listDocuments(FOLDER)).slice(0, MAX_DOCUMENTS);
+    await forEachConcurrent(documents, READ_CONCURRENCY, async (document) => {
+      const content = await store.readDocument(document, MAX_STATEMENT_BYTES);
+      if (content === undefined) return;
+      const read = readStatement('search', Buffer.from(content).toString(), STATEMENT, trusted);
+      if ('value' in read && documentOf(read.value.owner, read.value.name) === document)
+        found.set(document, read.value);
+    });
+    known = found;
+    readAtMs = nowMs();
+  }
+
+  async function all(): Promise<readonly Statement[]> {
+    if (nowMs() - readAtMs >= REFRESH_MS) {
+      reading ??= refresh().finally(() => {
+        reading = undefined;
+      });
+      await reading;
+    }
+    return [...known.values()].toSorted((left, right) => left.name.localeCompare(right.name));
+  }
+
+  return {
+    async of(owner) {
+      const statements = await all();
+      return {
+        personal: statements
+          .filter((statement) => statement.owner === owner)
+          .map(({ name, query }) => ({ name, query })),
+        shared: statements
+          .filter((statement) => statement.owner === undefined)
+          .map(({ name, query, by }) => ({ name, query, by })),
+      };
+    },
+    async change(viewer, by, change) {
+      const statements = await all();
+      const owner = change.isShared ? undefined : viewer;
+      const document = documentOf(owner, change.name);
+      if (change.kind === 'remove') {
+        await store.removeDocument(document);
+        known.delete(document);
+        return;
+      }
+      const owned = statements.filter((statement) => statement.owner === owner);
+      if (!known.has(document) && (owned.length >= MAX_OWNED || statements.length >= MAX_DOCUMENTS))
+        throw new TailcastError('USAGE', `at most ${MAX_OWNED} searches can be saved; remove one first`);
+      const statement = STATEMENT.parse({
+        ...(owner === undefined ? {} : { owner }),
+        by: by.slice(0, 500),
+        name: change.name,
+        query: change.query,
+      });
+      await store.replaceDocument(document, Buffer.from(encodeStatement('search', statement, key)));
+      known.set(document, statement);
+    },
+  };
+}
+
+function documentOf(owner: string | undefined, name: string): string {
+  return (
+    FOLDER +
+    createHash('sha256')
+      .update(JSON.stringify([owner ?? null, name]))
+      .digest('hex')
+  );
+}

@@ -1,0 +1,56 @@
+/**
+ * API for saved searches.
+ *
+ * ```
+ * /api/v1/searches        {personal, shared, mayWrite, mayShare}: see wire/recorder-api/saved-search.ts
+ * POST /api/v1/searches   a change as JSON; requires the viewer right `review`
+ * ```
+ */
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { TailcastError } from '../../errors.ts';
+import type { SavedSearches } from '../../wire/recorder-api/saved-search.ts';
+import { SEARCH_CHANGE, type SearchStore } from '../evidence/saved-searches.ts';
+import { checkChange, MAX_BODY_BYTES, type ReviewApiOptions } from './api-reviews.ts';
+import type { Viewer } from './viewing.ts';
+
+export interface SavedSearchApiOptions extends Pick<ReviewApiOptions, 'access' | 'viewerOf' | 'parse'> {
+  readonly searches: SearchStore;
+}
+
+/** Path of the route that accepts changes. */
+export const SEARCHES_PATH = '/api/v1/searches';
+
+/** Adds the routes to `app`. */
+export function addSavedSearchApi(
+  app: FastifyInstance,
+  { searches, access, viewerOf, parse }: SavedSearchApiOptions,
+): void {
+  async function searchesOf(viewer: Viewer): Promise<SavedSearches> {
+    const { personal, shared } = await searches.of(ownerOf(viewer));
+    const mayWrite = access.mayReview(viewer);
+    // A shared search may name people and namespaces that a restricted viewer may not see.
+    const seesAll = access.scope(viewer) === 'everything';
+    return { personal, shared: seesAll ? shared : [], mayWrite, mayShare: mayWrite && seesAll };
+  }
+  app.get(SEARCHES_PATH, async (request, reply) => {
+    reply.header('cache-control', 'no-store');
+    return searchesOf(await viewerOf(request, reply));
+  });
+  app.post(SEARCHES_PATH, { bodyLimit: MAX_BODY_BYTES }, async (request: FastifyRequest, reply) => {
+    reply.header('cache-control', 'no-store');
+    checkChange(request);
+    const viewer = await viewerOf(request, reply);
+    const change = parse(SEARCH_CHANGE, request.body);
+    if (!access.mayReview(viewer) || (change.isShared && access.scope(viewer) !== 'everything'))
+      throw new TailcastError('VIEW_REFUSED', 'you may not save searches on this recorder');
+    // The event is durable before the change, so that every change has an event.
+    await access.saw(viewer, `searches-${change.kind}`, request.url);
+    await searches.change(ownerOf(viewer), viewer.user ?? viewer.node, change);
+    return searchesOf(viewer);
+  });
+}
+
+/** Logins contain no space, so that no node has the searches of a user. */
+function ownerOf({ user, nodeId }: Viewer): string {
+  return user ?? `node ${nodeId}`;
+}

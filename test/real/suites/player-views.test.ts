@@ -1,0 +1,156 @@
+/** Views of several recordings in a real browser: comparison, command palette, and the controls of the wall. */
+import { describe, expect, it } from 'vitest';
+import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { accessibilityFaults } from '../support/axe.ts';
+import type { CastSpec } from '../support/casts.ts';
+import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
+
+const { archive, open, close } = setUpPlayer({ identify: async () => UPLOADER });
+const STILL = { ...LAPTOP, reducedMotion: 'reduce' } as const;
+
+function numbers(name: string, seconds: number): CastSpec {
+  const events = Array.from(
+    { length: seconds },
+    (_, at) => [at + 1, 'o', `\x1b[2J\x1b[H${name} ${at + 1}.`] as const,
+  );
+  return { command: name, columns: 80, rows: 24, events };
+}
+
+describe('two recordings', () => {
+  it('are compared from the list, with one clock or two', async () => {
+    archive().add(numbers('left', 60));
+    archive().add(numbers('right', 30));
+    const page = await open('#/', STILL);
+    for (const command of ['left', 'right'])
+      await page.getByRole('checkbox', { name: `Select ${command} of` }).check();
+    await page.getByRole('link', { name: 'Compare' }).click();
+    const panes = page.locator('.compare section');
+    const [first, second] = [panes.nth(0), panes.nth(1)];
+    await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
+    // one clock: the key moves both, and the shorter one stays at its end
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowRight');
+    for (const pane of [first, second]) await pane.locator('.terminal').getByText('10.').waitFor();
+    const slider = page.getByRole('slider').first();
+    const box = (await slider.boundingBox())!;
+    await slider.click({ position: { x: (box.width * 45) / 60, y: 5 } });
+    await page.locator('.terminal', { hasText: '45.' }).waitFor();
+    await page.locator('.terminal', { hasText: '30.' }).waitFor();
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot('compare'), fullPage: true });
+    // two clocks: each has its own
+    await page.getByRole('button', { name: 'One clock' }).click();
+    const right = panes.filter({ hasText: 'right' });
+    await right.getByRole('slider').focus();
+    await right.getByRole('slider').click({ position: { x: 1, y: 5 } });
+    await right.locator('.clock', { hasText: '0:00' }).waitFor();
+    await page.locator('.terminal', { hasText: '45.' }).waitFor();
+    await right.getByRole('button', { name: /^Play/ }).click();
+    await right.getByRole('button', { name: /^Pause/ }).waitFor();
+    // the address restores the comparison
+    await page.reload();
+    await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('are one below the other on a phone', async () => {
+    const ids = ['left', 'right'].map((name) => archive().add(numbers(name, 5)));
+    const query = new URLSearchParams(ids.map((id) => ['id', id]));
+    const page = await open(`#/compare?${query.toString()}`, { ...PHONE, reducedMotion: 'reduce' });
+    await page.locator('.compare .terminal[data-size] >> nth=1').waitFor();
+    expect(await page.evaluate<boolean>('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the command palette', () => {
+  it('finds actions, views and preferences with the keyboard', async () => {
+    const id = archive().add(numbers('palette', 10));
+    const page = await open(`#/r/${encodeURIComponent(id)}`, STILL);
+    await ready(page);
+    await page.keyboard.press('Control+k');
+    const field = page.getByRole('combobox', { name: 'Find a command' });
+    await field.fill('theme dark');
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.keyboard.press('Enter');
+    expect(await page.evaluate<string>('document.documentElement.dataset.theme')).toBe('dark');
+    // an action of the player
+    await page.keyboard.press('Control+k');
+    await field.fill('5 seconds forward');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => page.locator('.position input').inputValue()).toBe('0:05.0');
+    await page.keyboard.press('Control+k');
+    await field.fill('show');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('Enter');
+    await page.waitForURL(/#\/live$/);
+    await page.keyboard.press('Control+k');
+    await field.waitFor();
+    await page.keyboard.press('Escape');
+    await field.waitFor({ state: 'detached' });
+    expect(await close(page)).toEqual([]);
+  });
+
+  it('opens with a button, and searches', async () => {
+    const page = await open('#/', { ...PHONE, reducedMotion: 'reduce' });
+    await page.getByRole('button', { name: 'Commands' }).click();
+    await page.getByRole('combobox', { name: 'Find a command' }).fill('unheard-of');
+    await page.getByRole('option', { name: 'Search recordings for unheard-of' }).click();
+    await page.getByText('0 recordings', { exact: true }).waitFor();
+    expect(await close(page)).toEqual([]);
+  });
+});
+
+describe('the wall', () => {
+  it('has titles that differ, a filter, sizes and a pause, and marks new output', async () => {
+    const uploads = [await begin('twin-0', 'one'), await begin('twin-0', 'two'), await begin('other-0', 'x')];
+    const page = await open('#/live', STILL);
+    const tiles = page.locator('.tile');
+    await page.getByText('3 running', { exact: true }).waitFor();
+    const titles = await tiles.locator('h2 a').allTextContents();
+    expect(new Set(titles).size).toBe(3);
+    await page.getByLabel('Filter running sessions').fill('twin');
+    await page.getByText('2 running', { exact: true }).waitFor();
+    await page.reload();
+    await page.getByText('2 running', { exact: true }).waitFor();
+    const tile = tiles.filter({ hasText: 'this is one' });
+    await tile.locator('.terminal').getByText('this is one').waitFor();
+    await page.locator('.tile[data-fresh]').first().waitFor({ state: 'detached' });
+    uploads[0]!.write('[1,"o","and more"]\n');
+    await page.locator('.tile[data-fresh]').waitFor();
+    await tile.locator('.terminal').getByText('and more').waitFor();
+    // paused screens keep their content, but mark new output
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText('2 running, paused').waitFor();
+    await page.locator('.tile[data-fresh]').waitFor({ state: 'detached' });
+    uploads[0]!.write('[2,"o","and later"]\n');
+    await page.locator('.tile[data-fresh]').waitFor();
+    expect(await tile.locator('.terminal').textContent()).not.toContain('and later');
+    await page.getByRole('button', { name: 'Continue' }).click();
+    await tile.locator('.terminal').getByText('and later').waitFor();
+    const width = async (): Promise<number> => (await tiles.first().boundingBox())?.width ?? 0;
+    const medium = await width();
+    await page.getByText('Large', { exact: true }).click();
+    expect(await width()).toBeGreaterThan(medium);
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot('wall-filtered'), fullPage: true });
+    await page.getByLabel('Filter running sessions').fill('nobody');
+    await page.getByText('No running session matches the filter.').waitFor();
+    expect(await close(page)).toEqual([]);
+    for (const upload of uploads) await end(upload);
+  });
+});
+
+async function begin(pod: string, text: string): Promise<Upload> {
+  const upload = openUpload({ url: archive().url });
+  upload.write(HEADER.replace('web-0', pod));
+  upload.write(`[0.1,"o","this is ${text}\\r\\n"]\n`);
+  return upload;
+}
+
+async function end(upload: Upload): Promise<void> {
+  upload.write(`${JSON.stringify({ kind: 'end', outcome: 'completed', outputBytes: 1, outputLines: 1 })}\n`);
+  upload.end();
+  await upload.over;
+  upload.close();
+}
