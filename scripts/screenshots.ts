@@ -3,11 +3,13 @@
  * gateways in front of the embedded cluster; what is typed shows nothing of the machine it runs on.
  */
 import { fileURLToPath } from 'node:url';
+import type { Page } from 'playwright-core';
 import { collectComplaints, openBrowser } from '../test/real/support/browser.ts';
 import { type Caller, type DemoArchive, startDemoArchive } from '../test/real/support/demo-archive.ts';
 
 const IMAGES = fileURLToPath(new URL('../docs/images', import.meta.url));
 const WIDTH = 1200;
+const HEIGHT = 750;
 
 /** The end of the prompt that shells of the embedded cluster have, up to the sign that depends on the user. */
 const PROMPT = '\x1b[0m:~';
@@ -94,7 +96,9 @@ await build.expect('step 6');
 const browser = await openBrowser();
 stack.defer(() => browser.close());
 const context = await browser.newContext({
-  viewport: { width: WIDTH, height: 420 },
+  viewport: { width: WIDTH, height: HEIGHT },
+  deviceScaleFactor: 1.5,
+  reducedMotion: 'reduce',
   colorScheme: 'light',
   locale: 'en-GB',
   timezoneId: 'UTC',
@@ -104,21 +108,22 @@ const complaints = await collectComplaints(page);
 
 await page.goto(demo.url);
 await page
-  .locator('tbody tr')
+  .locator('tr[data-id]')
   .nth(EXAMPLES.length + 1)
   .waitFor();
 await page.locator('[data-facet="user:alice@example.com"]').waitFor();
-await page.screenshot({ path: `${IMAGES}/list.png`, fullPage: true });
+await page
+  .locator('.thumbnail canvas')
+  .nth(EXAMPLES.length - 1)
+  .waitFor();
+await page.screenshot({ path: `${IMAGES}/list.png` });
 
-await page.setViewportSize({ width: WIDTH, height: 860 });
-await page.locator('tbody tr', { hasText: 'alice@example.com' }).locator('a').click();
-await page.locator('.terminal[data-size]').waitFor();
-await page.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
-await page.mouse.move(WIDTH / 2, 300);
-await page.screenshot({ path: `${IMAGES}/player.png`, fullPage: true });
+await openAtEnd(page);
+await page.screenshot({ path: `${IMAGES}/player.png` });
 await page.goto(`${demo.url}/#/live`);
-await page.setViewportSize({ width: WIDTH, height: 440 });
+await page.setViewportSize({ width: WIDTH, height: 590 });
 await page.locator('.tile .terminal').getByText('step 6').last().waitFor();
+await page.locator('.tile[data-fresh]').first().waitFor({ state: 'detached' });
 await page.screenshot({ path: `${IMAGES}/live.png` });
 
 const phone = await browser.newContext({
@@ -133,16 +138,25 @@ const phone = await browser.newContext({
 });
 const small = await phone.newPage();
 await small.goto(demo.url);
-await small.locator('tbody tr', { hasText: 'alice@example.com' }).locator('a').click();
-await small.locator('.terminal[data-size]').waitFor();
-await small.keyboard.press('End');
-await small.getByText('every byte of this shell is in the recording', { exact: false }).last().waitFor();
+await openAtEnd(small);
 await small.screenshot({ path: `${IMAGES}/phone.png` });
 for (const shell of [live, build]) {
   await shell.type('exit 0\r');
   await shell.ended;
 }
 if (complaints.all.length > 0) throw new Error(complaints.all.join('\n'));
+
+/** Opens the recording of Alice at its last command. */
+async function openAtEnd(shown: Page): Promise<void> {
+  await shown.locator('tr[data-id]', { hasText: 'alice@example.com' }).locator('td.command a').click();
+  await shown.locator('.terminal[data-size]').waitFor();
+  await shown.locator('.commands button', { hasText: 'every byte' }).click();
+  await shown
+    .locator('.terminal')
+    .getByText('every byte of this shell is in the recording', { exact: false })
+    .last()
+    .waitFor();
+}
 
 async function record(archive: DemoArchive, example: Example): Promise<void> {
   const { who, namespace, columns, rows, command = COMMAND, lines, exitCode } = example;

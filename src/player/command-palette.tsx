@@ -3,13 +3,13 @@ import { Command } from 'lucide';
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { IconButton } from './icon.tsx';
-import { keyName, registeredActions } from './keyboard.tsx';
+import { keyLabel, registeredActions } from './keyboard.tsx';
 import { applyTheme, PREFERENCES, setPreference, type PreferenceName } from './preferences.ts';
 import { searchAddress } from './route.ts';
 import { savedSearches } from './saved-searches.ts';
 import { PREFERENCE_WORDS } from './settings-menu.tsx';
 
-export interface PaletteEntry {
+interface PaletteEntry {
   readonly title: string;
   /** Keyboard shortcut. */
   readonly key?: string;
@@ -19,7 +19,7 @@ export interface PaletteEntry {
 const MAX_SHOWN = 12;
 
 /** Entries whose title contains all words, those that start with the text first. */
-export function matchingEntries(entries: readonly PaletteEntry[], text: string): readonly PaletteEntry[] {
+function matchingEntries(entries: readonly PaletteEntry[], text: string): readonly PaletteEntry[] {
   const wanted = text.trim().toLowerCase();
   const words = wanted.split(/\s+/);
   const found = entries.filter(({ title }) => words.every((word) => title.toLowerCase().includes(word)));
@@ -45,7 +45,7 @@ function allEntries(): readonly PaletteEntry[] {
   const actions = registeredActions()
     // a range of keys is no single action
     .filter(({ keys, isForTerminal }) => keys.length <= 4 && isForTerminal !== true)
-    .map(({ keys: [key = ''], does, run }) => ({ title: does, key: keyName(key), run: () => run(key) }));
+    .map(({ keys: [key = ''], does, run }) => ({ title: does, key: keyLabel(key), run: () => run(key) }));
   const preferences = CHOICES.flatMap(([name, title]) =>
     PREFERENCES[name].map((value) => ({
       title: `${title}: ${PREFERENCE_WORDS[value] ?? value}`,

@@ -1,5 +1,5 @@
 /** Text for users: times, sizes and names. Pure. */
-import { timeOf, type Zone } from './wall-text.ts';
+import { secondOf, type Zone } from './wall-text.ts';
 import type { SearchIndexState } from './archive.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { searchedResult, type Trust } from '../wire/recorder-api/recording-status.ts';
@@ -50,7 +50,7 @@ export function whereText({ cluster, kubernetes, destination }: ListedRecording)
 }
 
 /** Separator of a target and the suffix of its title. */
-export const SUFFIX = ' · ';
+export const TITLE_SEPARATOR = ' · ';
 
 /**
  * Titles that differ. Sessions with the same target have a suffix: the user, if all users differ, otherwise the time of
@@ -59,14 +59,15 @@ export const SUFFIX = ' · ';
 export function tileTitles(recordings: readonly ListedRecording[], zone: Zone): readonly string[] {
   const suffixes: readonly ((recording: ListedRecording) => string)[] = [
     whoText,
-    ({ startedAt }) => timeOf(new Date(startedAt), zone),
+    ({ startedAt }) => secondOf(new Date(startedAt), zone),
   ];
   return recordings.map((recording) => {
     const target = whereText(recording);
     const same = recordings.filter((other) => whereText(other) === target);
     if (same.length === 1) return target;
     const differs = suffixes.find((suffix) => new Set(same.map(suffix)).size === same.length);
-    return `${target}${SUFFIX}${differs === undefined ? `#${same.indexOf(recording) + 1}` : differs(recording)}`;
+    const suffix = differs === undefined ? `#${same.indexOf(recording) + 1}` : differs(recording);
+    return [target, suffix].join(TITLE_SEPARATOR);
   });
 }
 

@@ -66,7 +66,7 @@ const NAMES: Readonly<Record<string, string>> = {
 };
 
 /** Name of a key for the user. */
-export function keyName(key: string): string {
+export function keyLabel(key: string): string {
   return NAMES[key] ?? key;
 }
 
@@ -88,7 +88,7 @@ export function KeyHelp({
           <div key={does}>
             <dt>
               {(keys.length > 4 ? [`${keys[0]}`, '…', `${keys.at(-1)}`] : keys).map((key) =>
-                key === '…' ? ' … ' : <kbd key={key}>{keyName(key)}</kbd>,
+                key === '…' ? ' … ' : <kbd key={key}>{keyLabel(key)}</kbd>,
               )}
             </dt>
             <dd>{does}</dd>

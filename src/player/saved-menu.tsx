@@ -90,7 +90,7 @@ export function SavedMenu({ query }: { readonly query: string }): JSX.Element {
       {PLACES.map(([place, title]) =>
         lists[place].length === 0 ? null : (
           <section key={place}>
-            <h3>{title}</h3>
+            <h2>{title}</h2>
             <ul>
               {lists[place].map(({ name, query: kept, by }) => (
                 <li key={name}>

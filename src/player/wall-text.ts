@@ -33,7 +33,7 @@ export function clockOf(at: Date, zone: Zone): string {
 }
 
 /** Hours, minutes and seconds of a time. */
-export function timeOf(at: Date, zone: Zone): string {
+export function secondOf(at: Date, zone: Zone): string {
   return formatted(at, zone, 'time', {
     hour: '2-digit',
     minute: '2-digit',

@@ -4,7 +4,7 @@ import type { JSX } from 'preact';
 import { useContext, useEffect, useRef, useState } from 'preact/hooks';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { EMPTY_FILTER, listRecordings } from './archive.ts';
-import { SUFFIX, tileTitles, whereText, whoText } from './format.ts';
+import { TITLE_SEPARATOR, tileTitles, whereText, whoText } from './format.ts';
 import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
 import { LiveScreen } from './live-screen.tsx';
@@ -104,7 +104,7 @@ function Tile({ recording, isOver, isPaused, title }: TileProps): JSX.Element {
     clearTimeout(timer.current);
     timer.current = setTimeout(() => tile.current?.removeAttribute('data-fresh'), FRESH_MS);
   };
-  const [target = '', ...suffix] = title.split(SUFFIX);
+  const [target = '', ...suffix] = title.split(TITLE_SEPARATOR);
   const end = Math.max(0, target.length - TAIL_LENGTH);
   return (
     <li ref={tile} class={isOver ? 'tile over' : 'tile'}>
@@ -115,7 +115,7 @@ function Tile({ recording, isOver, isPaused, title }: TileProps): JSX.Element {
           aria-label={title}
         >
           <span>{target.slice(0, end)}</span>
-          <span>{[target.slice(end), ...suffix].join(SUFFIX)}</span>
+          <span>{[target.slice(end), ...suffix].join(TITLE_SEPARATOR)}</span>
         </a>{' '}
         <span class={isOver ? 'badge' : 'badge state-running'}>{isOver ? 'over' : 'running'}</span>
       </h2>

@@ -1,6 +1,7 @@
 /** Views of several recordings in a real browser: comparison, command palette, and the controls of the wall. */
 import { describe, expect, it } from 'vitest';
 import { openUpload, HEADER, UPLOADER, type Upload } from '../../tsrecorder/recorder-rig.ts';
+import { parseViewRule } from '../../../src/tsrecorder/serving/viewing.ts';
 import { accessibilityFaults } from '../support/axe.ts';
 import type { CastSpec } from '../support/casts.ts';
 import { LAPTOP, PHONE, ready, setUpPlayer, shot } from '../support/player-page.ts';
@@ -15,6 +16,39 @@ function numbers(name: string, seconds: number): CastSpec {
   );
   return { command: name, columns: 80, rows: 24, events };
 }
+
+describe('searches on the recorder', () => {
+  const recorder = setUpPlayer({
+    searchText: 'all',
+    viewers: ['carol@example.com', 'carol@example.com=review'].map(parseViewRule),
+  });
+
+  it('are saved for one viewer or for all, appear in other browsers, and are removed', async () => {
+    const page = await recorder.open('#/?q=user:alice', STILL);
+    const menu = page.locator('.saved summary');
+    await menu.click();
+    const place = page.getByLabel('Place of the saved search');
+    for (const [title, name] of [
+      ['My searches', 'mine'],
+      ['Shared', 'ours'],
+    ] as const) {
+      await place.selectOption(title);
+      await page.getByLabel('Name for this search').fill(name);
+      await page.getByRole('button', { name: 'Save', exact: true }).click();
+      await page.locator('.saved section', { hasText: title }).getByRole('link', { name }).waitFor();
+    }
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await page.screenshot({ path: shot('saved') });
+    expect(await recorder.close(page)).toEqual([]);
+    const other = await recorder.open('#/', STILL);
+    await other.locator('.saved summary').click();
+    await other.getByRole('button', { name: 'Forget mine' }).click();
+    await other.getByRole('link', { name: 'mine' }).waitFor({ state: 'detached' });
+    await other.getByRole('link', { name: 'ours' }).click();
+    await other.waitForURL(/q=user%3Aalice$/);
+    expect(await recorder.close(other)).toEqual([]);
+  });
+});
 
 describe('two recordings', () => {
   it('are compared from the list, with one clock or two', async () => {
