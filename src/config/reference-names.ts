@@ -1,6 +1,6 @@
 /**
- * The environment of the reference's recorder in our own words, so that a deployment made for it starts ours. Variables of
- * ours win. Names that the AWS SDK reads itself need no translation.
+ * Translates environment variables of the reference's recorder, so that its deployments also start this recorder.
+ * Variables of tailcast win. The AWS SDK reads its own variables itself.
  */
 
 /** Returns `environment` with variables of the reference translated, unless our variable is set. */

@@ -131,8 +131,8 @@ export function readSettings<Table extends SettingTable>(
 }
 
 /**
- * What the kubelet sets in every pod beside a Service whose name begins with `tailcast` (kubernetes
- * pkg/kubelet/envvars): nobody wrote these, so they are no misspelt settings.
+ * Variables that the kubelet sets in the pods of a namespace for a Service with a name like `tailcast…` (kubernetes
+ * pkg/kubelet/envvars). They are not misspelt settings.
  */
 const SERVICE_LINK =
   /^TAILCAST_(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?)$/;

@@ -1,4 +1,4 @@
-/** Errors of the recorder: what was requested, as whom, and who can help. */
+/** Errors of the recorder: the request, the viewer, and a contact. */
 import { CircleAlert, Lock, ServerOff } from 'lucide';
 import type { JSX } from 'preact';
 import { ArchiveError } from './archive.ts';

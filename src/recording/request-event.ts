@@ -196,7 +196,7 @@ function describe(request: ApiRequest, unixMs: number, maxBodyBytes: number): Ap
         ? { nodeTags: identity.tags }
         : { nodeUserID: identity.userId, nodeUser: identity.login }),
     },
-    // At least so many: what was not read was not counted.
+    // A lower bound, because unread bytes are not counted.
     ...(truncated || body.length < Math.min(1, begin.length)
       ? { bodyTruncatedFromBytes: request.body.length }
       : {}),

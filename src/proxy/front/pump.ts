@@ -311,8 +311,8 @@ export class Pump implements ExchangeOwner {
     const wanted = hasBody && keptOfBody(admission.info) !== undefined;
     let collected: CollectedBody = hasBody ? NO_BODY : EMPTY_BODY;
     if (wanted) {
-      // the event needs the body before the API server is asked, so the client cannot wait for the API server's
-      // 100
+      // The event needs the body before the gateway sends the request, so the client cannot wait for the 100 of the
+      // API server.
       if (expectsContinue) this.#client.sendContinue();
       const stop = this.#limitStalls();
       collected = await collectBody(stream, this.#deps.eventBodyBytes, (bytes) => {

@@ -483,7 +483,7 @@ function assertStillGranted(
   const ended = (detail: string): TailcastError => new TailcastError('ACCESS_ENDED', detail);
   if (identity.nodeId !== admission.identity.nodeId) throw ended('the address belongs to another node now');
   const before = admission.elevation?.petition.own ?? admission.impersonation;
-  if (impersonation?.user !== before?.user) throw ended('the node belongs to somebody else now');
+  if (impersonation?.user !== before?.user) throw ended('the node belongs to another user now');
   const missing = before?.groups.find((group) => impersonation?.groups.includes(group) !== true);
   if (missing !== undefined) throw ended(`the grant of ${missing} is gone`);
   if (recording.mode === 'failClosed' && admission.recording.mode !== 'failClosed') {

@@ -90,7 +90,7 @@ class Reader implements ResponseReader {
     if (!this.reading) return;
     if (this.#framing?.kind === 'close' && this.#sink !== undefined)
       return this.#complete(this.#sink, NO_TRAILERS);
-    throw new TailcastError('UPSTREAM_BROKEN', 'it closed the connection before the end of its answer');
+    throw new TailcastError('UPSTREAM_BROKEN', 'it closed the connection before the end of its response');
   }
 
   #pushHead(bytes: Buffer, sink: ResponseSink): void {

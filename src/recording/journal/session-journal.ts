@@ -9,7 +9,7 @@
  *      acknowledged
  * ```
  *
- * Segments are append-only and are released as a whole. The next segment overwrites the file that was released last,
+ * Segments are append-only and are only released complete. The next segment overwrites the file that was released last,
  * which costs a fifth of a new file. If a write fails (disk full or broken), it is refused, and so are later writes
  * until the recorder acknowledged all refused bytes. Meanwhile the upload makes its writers wait, so that each byte
  * that the client sees is on disk or at a recorder.

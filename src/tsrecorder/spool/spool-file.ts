@@ -155,10 +155,10 @@ export async function listSpools(directory: string): Promise<readonly RecordingK
 }
 
 /**
- * Reads a spool that has no writer.
+ * Reads a spool without a writer.
  *
  * @param onNote called with the notes of the kept bytes, in order
- * @returns undefined if no complete line of the recording was durable
+ * @returns undefined if no complete event was durable
  * @throws a system error if it cannot be read; TailcastError `STORE_FAILED` if it has damage that no crash causes
  */
 export async function readSpool(

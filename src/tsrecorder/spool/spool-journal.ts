@@ -63,7 +63,7 @@ export function encodeNoteBytes(
   return [`{"at":${at},"size":${size},"note":`, line.subarray(0, -1), '}\n'];
 }
 
-/** Changes the offset in a line of {@link encodeNote}, which has no line feed. */
+/** Changes the offset in a line of {@link encodeNote}, without a line feed. */
 export function moveNote(line: string, at: number): string {
   return line.replace(/^\{"at":\d+/, `{"at":${at}`);
 }

@@ -128,7 +128,7 @@ export function parseSeal(head: Uint8Array): ArchiveSeal | undefined {
     head.length === SEAL_BYTES &&
     view.getUint32(4, true) === SEAL_BYTES - HEADER_BYTES &&
     view.getUint32(8, true) === SEAL_NAME;
-  if (!isSeal) throw new ArchiveFormatError('its seal is not as it was written');
+  if (!isSeal) throw new ArchiveFormatError('its seal was changed');
   const keyStart = HEADER_BYTES + 4;
   const wrappedStart = keyStart + KEY_ID_BYTES;
   return { keyId: head.slice(keyStart, wrappedStart), wrappedKey: head.slice(wrappedStart) };
@@ -150,7 +150,7 @@ export function parseSealedFrame(frame: Uint8Array): Uint8Array {
     frame.length > HEADER_BYTES + TAG_BYTES &&
     beginsWith(frame, SEALED_FRAME_MAGIC) &&
     view.getUint32(4, true) === cipher.length;
-  if (!isFrame) throw new ArchiveFormatError('a sealed frame is not as it was written');
+  if (!isFrame) throw new ArchiveFormatError('a sealed frame was changed');
   return cipher;
 }
 
@@ -220,7 +220,7 @@ function checkGuard(bytes: Uint8Array, sealed: boolean, crc: number): void {
     guard.getUint32(4, true) === guardBytes(sealed) - HEADER_BYTES &&
     guard.getUint32(8, true) === (sealed ? SEALED_GUARD_NAME : GUARD_NAME) &&
     guard.getUint32(12, true) === crc;
-  if (!isGuarded) throw new ArchiveFormatError('its index is not as it was written');
+  if (!isGuarded) throw new ArchiveFormatError('its index was changed');
 }
 
 function guardBytes(sealed: boolean): number {
