@@ -8,6 +8,7 @@ const PACKAGES = {
   nft: ['nft'],
   iptables: ['iptables'],
   haproxy: ['haproxy'],
+  keepalived: ['keepalived'],
   nginx: ['nginx'],
   rpm: ['rpmbuild'],
   runc: ['runc'],
