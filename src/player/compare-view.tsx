@@ -197,10 +197,10 @@ function Pane(props: PaneProps): JSX.Element {
         </a>
         <StatusBadges recording={recording} />
       </h2>
-      <p class="soft">
-        {whoText(recording)} · {whereText(recording)} · {momentOf(new Date(startedAt), zone)}
+      <p class={state.problem === undefined ? 'soft' : 'problem'}>
+        {state.problem ??
+          `${whoText(recording)} · ${whereText(recording)} · ${momentOf(new Date(startedAt), zone)}`}
       </p>
-      {state.problem === undefined ? null : <p class="problem">{state.problem}</p>}
       <TerminalScreen onElement={setScreen} />
       <Timeline
         position={state.position}

@@ -143,7 +143,7 @@ function SaveForm({
       <input
         name="search-name"
         aria-label="Name for this search"
-        placeholder="name for this search"
+        placeholder="name"
         maxLength={MAX_SEARCH_NAME}
         value={name}
         disabled={query === ''}
