@@ -3,10 +3,13 @@
  * `word<TAB>description`, then `:` and the directive. The directive is 4, or 0 if the shell may complete file names.
  */
 import type { Command } from 'commander';
+import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 
 const NO_FILES = ':4';
 const FILES = ':0';
+/** Option whose values are the contexts of the kubeconfig. */
+const CONTEXT_OPTION = '--context';
 /** Placeholders of values that are files or directories. */
 const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 
@@ -14,10 +17,39 @@ const PATHS = /file|directory|path|socket|store|audit-log|cast/i;
 export const SHELLS = ['bash', 'zsh', 'fish'] as const;
 export type Shell = (typeof SHELLS)[number];
 
-/** Returns the candidates for the last of `words`, and the directive. `words` starts after the name of the program. */
-export function completions(program: Command, words: readonly string[]): readonly string[] {
+/** Returns the response of `tailcast __complete`. */
+export async function completionText(
+  program: Command,
+  words: readonly string[],
+  environment: CommandContext['environment'],
+): Promise<string> {
+  const needsContexts = words.at(-2) === CONTEXT_OPTION;
+  const contexts = needsContexts ? (await import('./context-archive.ts')).readContextNames(environment) : [];
+  return `${completions(program, words, contexts).join('\n')}\n`;
+}
+
+/**
+ * Returns the candidates for the last of `words`, and the directive. `words` starts after the name of the program.
+ * @param contexts names for the value of `--context`
+ */
+export function completions(
+  program: Command,
+  words: readonly string[],
+  contexts: readonly string[] = [],
+): readonly string[] {
   const current = words.at(-1) ?? '';
   const { command, waiting, position } = walk(program, words.slice(0, -1));
+  if (waiting !== undefined && words.at(-2) === CONTEXT_OPTION) {
+    // a line of the response is one candidate
+    const names = contexts.filter((name) => /^[^\s\p{C}]+$/u.test(name));
+    return [
+      ...matching(
+        names.map((name) => [name, '']),
+        current,
+      ),
+      NO_FILES,
+    ];
+  }
   if (waiting !== undefined) return valuesOf(waiting, current);
   if (current.startsWith('-')) {
     const options = command.createHelp().visibleOptions(command);

@@ -4,7 +4,12 @@ import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { CommandContext } from '../config/command-context.ts';
 import { TailcastError } from '../errors.ts';
 import { pemSource } from '../kube/api-server-tls.ts';
-import { kubeconfigPaths, readKubeconfigContext, type KubeconfigContext } from '../kube/kubeconfig.ts';
+import {
+  kubeconfigPaths,
+  readKubeconfigContext,
+  readKubeconfigContexts,
+  type KubeconfigContext,
+} from '../kube/kubeconfig.ts';
 import type { Archive } from './archive.ts';
 import { openRecorderArchive } from './recorder-archive.ts';
 
@@ -15,6 +20,17 @@ const PORTAL = '-/recordings/';
 export interface ContextOptions {
   readonly kubeconfig: string | undefined;
   readonly context: string | undefined;
+}
+
+/** Returns the contexts of kubectl's files, for completion. None if the files cannot be read. */
+export function readContextNames(environment: CommandContext['environment']): readonly string[] {
+  try {
+    const paths = kubeconfigPaths(environment.get('KUBECONFIG'), homedir());
+    return readKubeconfigContexts(paths).map(({ name }) => name);
+  } catch (error) {
+    if (error instanceof TailcastError) return [];
+    throw error;
+  }
 }
 
 /**

@@ -13,7 +13,7 @@ import type { CommandContext } from '../config/command-context.ts';
 import { addArchiveOptions, addContextOptions } from './archive-options.ts';
 import { formatFailure } from './failure-text.ts';
 import { addSettingOptions, readRoleSettings } from './role-options.ts';
-import { SHELLS, completionScript, completions } from './completion.ts';
+import { SHELLS, completionScript, completionText } from './completion.ts';
 import { RECORDING_STATES, RESULT_VALUES, TRUST_LEVELS } from '../wire/recorder-api/recording-status.ts';
 import { addAccess, addReport } from './access-commands.ts';
 import { addAlerts } from './alert-commands.ts';
@@ -42,7 +42,7 @@ export async function runProgram(args: readonly string[], context: CommandContex
   const outcome = { code: 0 };
   const program = createProgram(context, outcome);
   if (args[0] === '__complete') {
-    await print(context.stdout, `${completions(program, args.slice(1)).join('\n')}\n`);
+    await print(context.stdout, await completionText(program, args.slice(1), context.environment));
     return 0;
   }
   try {

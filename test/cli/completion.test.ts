@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterAll, describe, expect, it } from 'vitest';
 import { completionScript, completions } from '../../src/cli/completion.ts';
-import { createProgram } from '../../src/cli/program.ts';
+import { createProgram, runProgram } from '../../src/cli/program.ts';
 
 const context = {
   stdout: new PassThrough(),
@@ -39,6 +39,31 @@ describe('completions', () => {
     expect(words('gateway', '--proxy-protocol', '')).toEqual(['off', 'require', ':4']);
     expect(words('gateway', '--proxy-protocol', 'r')).toEqual(['require', ':4']);
     expect(words('completion', '')).toEqual(['bash', 'zsh', 'fish', ':4']);
+  });
+
+  it('offers the contexts of the kubeconfig, except names that would be several lines', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'tailcast-contexts-'));
+    const file = join(folder, 'config');
+    const names = ['prod@gate', 'dev@gate', 'x\nevil', 'a b', '\u001b[2J'];
+    writeFileSync(
+      file,
+      JSON.stringify({
+        clusters: [{ name: 'k', cluster: { server: 'https://gate' } }],
+        contexts: names.map((name) => ({ name, context: { cluster: 'k', user: 'u' } })),
+        users: [{ name: 'u', user: {} }],
+      }),
+    );
+    const offered = async (kubeconfig: string, ...typed: readonly string[]): Promise<string> => {
+      const stdout = new PassThrough();
+      const environment = new Map([['KUBECONFIG', kubeconfig]]);
+      await runProgram(['__complete', ...typed], { ...context, stdout, environment });
+      return String(stdout.read());
+    };
+    expect(await offered(file, 'ls', '--context', '')).toBe('prod@gate\ndev@gate\n:4\n');
+    expect(await offered(file, 'gateway', '--context', 'p')).toBe('prod@gate\n:4\n');
+    expect(await offered(join(folder, 'absent'), 'ls', '--context', '')).toBe(':4\n');
+    expect(await offered(file, 'ls', '--user', '')).toBe(':4\n');
+    rmSync(folder, { recursive: true });
   });
 
   it('leaves files to the shell where files belong, and nowhere else', () => {
