@@ -126,20 +126,6 @@ await page.locator('.tile .terminal').getByText('step 6').last().waitFor();
 await page.locator('.tile[data-fresh]').first().waitFor({ state: 'detached' });
 await page.screenshot({ path: `${IMAGES}/live.png` });
 
-const phone = await browser.newContext({
-  viewport: { width: 390, height: 844 },
-  deviceScaleFactor: 2,
-  isMobile: true,
-  hasTouch: true,
-  reducedMotion: 'reduce',
-  colorScheme: 'dark',
-  locale: 'en-GB',
-  timezoneId: 'UTC',
-});
-const small = await phone.newPage();
-await small.goto(demo.url);
-await openAtEnd(small);
-await small.screenshot({ path: `${IMAGES}/phone.png` });
 for (const shell of [live, build]) {
   await shell.type('exit 0\r');
   await shell.ended;
