@@ -87,8 +87,8 @@ const RULES: FieldRules = {
   'values.oauth.clientSecret': different(
     'store client_id and client_secret in a Secret and name it in operator.secret',
   ),
-  'values.oauth.audience': unsupported(
-    'workload identity federation is not supported: create an OAuth client with a secret',
+  'values.oauth.audience': different(
+    'store client_id and audience in a Secret and name it in operator.secret',
   ),
   'values.oauthSecretVolume.**': unsupported(
     'the credentials must be in a Secret: name it in operator.secret',
