@@ -66,7 +66,7 @@ export function formatRoute(route: Route): string {
   if (route.view === 'recording') {
     const { id, at, find, query } = route;
     const parameters = new URLSearchParams({
-      ...(at === undefined ? {} : { t: at.toFixed(1) }),
+      ...(at === undefined ? {} : { t: timeText(at) }),
       ...(find === undefined ? {} : { q: find }),
       ...(query === undefined || query === '' ? {} : { hits: query }),
     });
@@ -94,6 +94,11 @@ export function goTo(
   if (replace) history.replaceState(state, '', address);
   else history.pushState(state, '', address);
   dispatchEvent(new HashChangeEvent('hashchange'));
+}
+
+/** Rounds up to milliseconds, so that the screen of the moment is shown and not the one before. */
+function timeText(seconds: number): string {
+  return String(Math.ceil(seconds * 1000 - 1e-6) / 1000);
 }
 
 function decode(text: string): string {
