@@ -143,7 +143,7 @@ items:
         'apiVersion: v1\nkind: Service\nmetadata: { name: w, namespace: n, annotations: { tailscale.com/expose: "true", tailscale.com/tags: "tag:own" } }\n',
     );
     expect(out).toContain('unknown      Helm release ts 1.102.5\n');
-    expect(out).toContain('values.oauth.audience: workload identity federation');
+    expect(out).toContain('values.oauth.audience: store client_id and audience in a Secret');
     expect(out).toContain('gateway.mode=noauth');
     expect(out).toContain('values.newKey: this version of tailcast does not know the field');
     expect(out).toContain('unchanged    Service n/w\n');
