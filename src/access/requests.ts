@@ -220,8 +220,8 @@ export class AccessRequests implements Elevations {
       if (signal.aborted) return;
       try {
         const { record, ...object } = await this.#store.read(id, signal);
-        const next = { ...record, revision: record.revision + 1, state: 'expired' as const };
         if (!hasExpired(record, unixMs())) continue;
+        const next = { ...record, revision: record.revision + 1, state: 'expired' as const };
         const isRecorded = await this.#recordLater({ step: 'expired', record: next, by: record.requester });
         if (isRecorded || unixMs() > record.expiresMs + EXPIRY_EVIDENCE_MS)
           await this.#store.replace(object, next, signal);

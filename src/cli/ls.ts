@@ -1,4 +1,4 @@
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { podText, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { resultText } from '../wire/recorder-api/recording-status.ts';
 import { TailcastError } from '../errors.ts';
 import { readTime } from '../search/query.ts';
@@ -18,10 +18,6 @@ interface Column {
 }
 
 const who = ({ source }: ListedRecording): string => source.user ?? source.tags?.join(',') ?? source.node;
-const where = ({ cluster, kubernetes }: ListedRecording): string =>
-  kubernetes === undefined
-    ? ''
-    : `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
 
 const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ['id', { text: ({ id }) => id }],
@@ -34,7 +30,7 @@ const COLUMNS: ReadonlyMap<string, Column> = new Map<string, Column>([
   ],
   ['who', { text: who }],
   ['from', { text: ({ source }) => source.node }],
-  ['where', { text: where }],
+  ['where', { text: podText }],
   ['cluster', { text: ({ cluster = '' }) => cluster }],
   ['container', { text: ({ kubernetes }) => kubernetes?.container ?? '' }],
   ['kind', { text: ({ kind }) => kind }],

@@ -188,9 +188,9 @@ function addTools(command: AddCommand, context: CommandContext, outcome: { code:
     .option('--wide', 'print complete cells, ids and times at a terminal')
     .option('--json', 'one JSON object per line')
     .addHelpText('after', LS_HELP)
-    .action(async (options: Record<string, unknown>) => {
-      await import('./ls.ts').then(({ printRecordings }) => printRecordings(options, context));
-    });
+    .action(async (options: Record<string, unknown>) =>
+      (await import('./ls.ts')).printRecordings(options, context),
+    );
   addArchiveOptions(command('play', 'play a recording in this terminal'))
     .argument('<id>', 'id from `tailcast ls` (or its beginning), `latest`, or a .cast file')
     .option('--speed <factor>', 'speed of playback', argument(positiveNumber(1000)), 1)

@@ -1,7 +1,7 @@
 /** `tailcast search` and `tailcast index`: queries to the search index of a recorder, and its management. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { decodeRecording, type ListedRecording } from '../wire/recorder-api/recording.ts';
+import { decodeRecording, podText, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { TailcastError } from '../errors.ts';
 import { stoppedText } from '../screen/clock-text.ts';
 import { jsonOrUndefined } from '../wire/json-value.ts';
@@ -215,14 +215,10 @@ function checkQuery(query: string): Query {
 }
 
 function describe({ recording, hits, more, partial, stoppedAt }: FoundSession, base: string): string {
-  const { id, source, cluster, kubernetes, startedAt, state, command } = recording;
+  const { id, source, startedAt, state, command } = recording;
   const who = source.user ?? source.tags?.join(',') ?? source.node;
-  const where =
-    kubernetes === undefined
-      ? ''
-      : `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
   const lines = [
-    [id, startedAt, who, where, state, command ?? '']
+    [id, startedAt, who, podText(recording), state, command ?? '']
       .map(plain)
       .filter((part) => part !== '')
       .join('  '),

@@ -12,6 +12,7 @@ import {
   encodeCheckpoint,
   parseCheckpoint,
   UNFINISHED_MS,
+  verdictOfFindings,
   verifyStores,
   type JointReport,
   type StoreVerdict,
@@ -116,18 +117,11 @@ function onlyAbout(joint: JointReport, ids: readonly string[]): JointReport {
     new Map(joint.reports.flatMap(({ sessions }) => [...sessions])),
     [...joint.reports.flatMap((report) => report.findings), ...joint.findings],
   );
-  const faults = findings.filter(({ severity }) => severity === 'fault');
   const isProven =
     !isUncertain &&
     joint.reports.every(({ isOurs }) => isOurs) &&
     !findings.some(({ code }) => code === 'no-evidence');
-  const verdict = faults.some(({ code }) => code === 'lost')
-    ? 'lost'
-    : faults.length > 0
-      ? 'failed'
-      : isProven
-        ? 'verified'
-        : 'unverified';
+  const verdict = verdictOfFindings(findings, isProven);
   return { ...joint, verdict, ok: verdict === 'verified', findings };
 }
 

@@ -3,9 +3,7 @@ import { parse } from 'yaml';
 import { z } from 'zod';
 import { TailcastError, errorText } from '../errors.ts';
 import { CLUSTER_FORMATS } from '../kube/cluster-objects.ts';
-
-/** A DNS label, as Tailscale Services and Kubernetes clusters have it. */
-export const CLUSTER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
 
 const name = z.string().regex(CLUSTER_NAME, 'a DNS label is expected, such as prod-1');
 const file = z.string().min(1);

@@ -13,7 +13,8 @@ import {
   type KubeconfigContext,
 } from '../kube/kubeconfig.ts';
 import type { EndpointAddress } from '../proxy/upstream/endpoints.ts';
-import { CLUSTER_NAME, type ClusterEntry, type ClusterFile, type Discovery } from './cluster-file.ts';
+import { CLUSTER_NAME } from '../wire/asciicast/header.ts';
+import type { ClusterEntry, ClusterFile, Discovery } from './cluster-file.ts';
 
 /** A cluster as its source describes it. */
 export interface ClusterSpec {

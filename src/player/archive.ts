@@ -173,10 +173,8 @@ export const FACETS = ['user', 'cluster', 'ns', 'kind', 'state', 'result', 'trus
 export async function readFacets(ask: Ask, query: string, signal: AbortSignal): Promise<Facets> {
   const asked = new URLSearchParams({ q: query, view: '1' });
   const body = await fetchJson(ask, `api/v1/search/facets?${asked}`, signal);
-  // older recorders count no clusters
-  const facets: unknown = isRecord(body) ? { cluster: [], ...body } : body;
-  if (!isFacets(facets)) throw new Error('The response of the recorder cannot be read.');
-  return facets;
+  if (!isFacets(body)) throw new Error('The response of the recorder cannot be read.');
+  return body;
 }
 
 function isFacets(body: unknown): body is Facets {

@@ -9,11 +9,12 @@ import { readRecording } from './archive.ts';
 import { whereText, whoText } from './format.ts';
 import { Icon } from './icon.tsx';
 import { useKeys } from './keyboard.tsx';
-import { SPEEDS, toggle } from './player-keys.ts';
+import { toggle } from './player-keys.ts';
 import { usePreference } from './preferences.ts';
 import { RecorderProblem } from './problem-view.tsx';
 import { Recorder } from './recorder-context.ts';
 import { formatRoute } from './route.ts';
+import { SpeedSelect } from './speed-select.tsx';
 import { StatusBadges } from './status-badges.tsx';
 import { TerminalScreen } from './terminal-screen.tsx';
 import { Timeline } from './timeline.tsx';
@@ -100,17 +101,7 @@ function Comparison({
         <button type="button" class="primary" onClick={toggleBoth}>
           <Icon icon={isPlaying ? Pause : Play} /> {isPlaying ? 'Pause both' : 'Play both'}
         </button>
-        <select
-          aria-label="Speed"
-          value={String(speed)}
-          onChange={(event) => setSpeed(Number(event.currentTarget.value))}
-        >
-          {SPEEDS.map((factor) => (
-            <option key={factor} value={String(factor)}>
-              {factor}×
-            </option>
-          ))}
-        </select>
+        <SpeedSelect speed={speed} onSpeed={setSpeed} />
         <button
           type="button"
           aria-pressed={isOneClock}

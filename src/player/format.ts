@@ -1,7 +1,7 @@
 /** Text for users: times, sizes and names. Pure. */
 import { secondOf, type Zone } from './wall-text.ts';
 import type { SearchIndexState } from './archive.ts';
-import type { ListedRecording } from '../wire/recorder-api/recording.ts';
+import { podText, type ListedRecording } from '../wire/recorder-api/recording.ts';
 import { searchedResult, type Trust } from '../wire/recorder-api/recording-status.ts';
 
 export function durationText(seconds: number | undefined): string {
@@ -43,10 +43,11 @@ export function whoText({ source }: ListedRecording): string {
 }
 
 /** Target of the session: `namespace/pod (container)` after `cluster:` if it has a cluster, otherwise the node. */
-export function whereText({ cluster, kubernetes, destination }: ListedRecording): string {
+export function whereText(recording: ListedRecording): string {
+  const { kubernetes, destination } = recording;
   if (kubernetes === undefined) return destination.node;
   const container = kubernetes.container === '' ? '' : ` (${kubernetes.container})`;
-  return `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}${container}`;
+  return `${podText(recording)}${container}`;
 }
 
 /** Separator of a target and the suffix of its title. */

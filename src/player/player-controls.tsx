@@ -21,11 +21,11 @@ import type { PlaybackState } from '../screen/playback.ts';
 import type { ListedRecording } from '../wire/recorder-api/recording.ts';
 import { Drop } from './drop.tsx';
 import { Icon, IconButton } from './icon.tsx';
-import { SPEEDS } from './player-keys.ts';
 import { usePreference } from './preferences.ts';
 import { Choice } from './settings-menu.tsx';
 import { ShareMenu } from './share-menu.tsx';
 import type { SideTab } from './side-panel.tsx';
+import { SpeedSelect } from './speed-select.tsx';
 
 export interface ControlProps {
   readonly recording: ListedRecording;
@@ -65,18 +65,7 @@ export function Controls(props: ControlProps): JSX.Element {
       )}
       <span class="spacer hide-on-phone" />
       <span class="group">
-        <select
-          aria-label="Speed"
-          title="Speed (< and >)"
-          value={String(speed)}
-          onChange={(event) => props.useSpeed(Number(event.currentTarget.value))}
-        >
-          {SPEEDS.map((factor) => (
-            <option key={factor} value={String(factor)}>
-              {factor}×
-            </option>
-          ))}
-        </select>
+        <SpeedSelect speed={speed} title="Speed (< and >)" onSpeed={props.useSpeed} />
         <IconButton
           icon={FastForward}
           label="Skip idle time"

@@ -37,22 +37,24 @@ export function joinNames(session: SessionNames): string {
   return names.filter((name) => name !== undefined).join(' \n ');
 }
 
+interface Place {
+  readonly cluster: string | undefined;
+  readonly namespace: string | undefined;
+}
+
 /**
  * Returns the names of a namespace in viewer rules: `<name>`, and `<cluster>/<name>` for a session with a cluster.
  * Uploaders write the header, so a forged namespace must not look like one of a cluster.
  */
-export function ruledNamespaces({
-  cluster,
-  namespace,
-}: {
-  readonly cluster: string | undefined;
-  readonly namespace: string | undefined;
-}): readonly string[] {
-  if (namespace === undefined || namespace === '') return [];
-  return [
-    ...(namespace.includes('/') ? [] : [namespace]),
-    ...(cluster === undefined ? [] : [`${cluster}/${namespace}`]),
-  ];
+export function ruledNamespaces(place: Place): readonly string[] {
+  const { namespace = '' } = place;
+  const names = [namespace === '' || namespace.includes('/') ? undefined : namespace, placeOf(place)];
+  return names.filter((name) => name !== undefined);
+}
+
+/** Returns the namespace of a session with a cluster as `<cluster>/<name>`; undefined without one of both. */
+export function placeOf({ cluster, namespace = '' }: Place): string | undefined {
+  return cluster === undefined || namespace === '' ? undefined : `${cluster}/${namespace}`;
 }
 
 export interface SessionDoc {

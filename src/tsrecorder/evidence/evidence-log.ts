@@ -361,12 +361,8 @@ export class EvidenceLog {
 
   /** Returns true if this recorder signed a segment that ends with entry `last`. Another program can write files. */
   #isOwnSegment(last: number, signature: SegmentSignature | undefined): boolean {
-    if (signature === undefined) return false;
-    const { key, ed25519, ...head } = signature;
-    const own = this.#options.key.public;
-    return (
-      head.log === this.id && head.n === last && key === own.id && own.verifies(headMessage(head), ed25519)
-    );
+    const head = signedHead(signature, keysById([this.#options.key.public]));
+    return head?.log === this.id && head.n === last;
   }
 
   /** Logs the heads of the logs of trusted recorders, so that a truncation of these logs is detectable. */
@@ -398,10 +394,9 @@ export class EvidenceLog {
     for (const { name, log, first } of newest.slice(0, MAX_WITNESSED_SEGMENTS)) {
       if (this.#readsLeft === 0) break;
       this.#readsLeft -= 1;
-      const { key: id = '', ed25519 = '', ...head } = (await this.#headIn(name)) ?? {};
+      const head = signedHead(await this.#headIn(name), keys);
       // A copy of another segment must not hide newer segments.
-      const isOwn = 'log' in head && head.log === log && head.n >= first;
-      if (isOwn && keys.get(id)?.verifies(headMessage(head), ed25519) === true) return head;
+      if (head?.log === log && head.n >= first) return head;
       this.#unsigned.add(name);
     }
     return undefined;
@@ -448,6 +443,16 @@ async function readPublished(
     last = end;
   }
   return found;
+}
+
+/** Returns the end of a segment if one of the keys signed it. */
+function signedHead(
+  signature: SegmentSignature | undefined,
+  keys: ReadonlyMap<string, PublicKey>,
+): LogHead | undefined {
+  if (signature === undefined) return undefined;
+  const { key, ed25519, ...head } = signature;
+  return keys.get(key)?.verifies(headMessage(head), ed25519) === true ? head : undefined;
 }
 
 /** Reads a segment or tail. @returns undefined if it is missing, or larger than any of a recorder */

@@ -52,10 +52,7 @@ export const REVIEW_CHANGE: z.ZodType<ReviewChange> = z.discriminatedUnion('kind
 ]);
 
 export interface ReviewsOptions {
-  readonly store: Pick<
-    DocumentStore,
-    'listDocuments' | 'readDocument' | 'putDocument' | 'replaceDocument' | 'removeDocument'
-  >;
+  readonly store: Pick<DocumentStore, 'listDocuments' | 'readDocument' | 'putDocument' | 'removeDocument'>;
   readonly key: SigningKey;
   /** Keys of the trusted recorders, by id. */
   readonly trusted: ReadonlyMap<string, PublicKey>;

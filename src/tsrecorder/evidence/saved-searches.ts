@@ -12,6 +12,7 @@ import {
   type SavedSearches,
   type SearchChange,
 } from '../../wire/recorder-api/saved-search.ts';
+import type { DocumentStore } from '../store/document-store.ts';
 import type { ReviewsOptions } from './reviews.ts';
 import { encodeStatement, MAX_STATEMENT_BYTES, readStatement } from './statement.ts';
 
@@ -52,8 +53,15 @@ export interface SearchStore {
   change(owner: string, by: string, change: SearchChange): Promise<void>;
 }
 
+export interface SearchStoreOptions extends Omit<ReviewsOptions, 'store'> {
+  readonly store: Pick<
+    DocumentStore,
+    'listDocuments' | 'readDocument' | 'replaceDocument' | 'removeDocument'
+  >;
+}
+
 /** Opens the saved searches of a store. */
-export function openSavedSearches({ store, key, trusted, nowMs }: ReviewsOptions): SearchStore {
+export function openSavedSearches({ store, key, trusted, nowMs }: SearchStoreOptions): SearchStore {
   let known = new Map<string, Statement>();
   let readAtMs = -Infinity;
   let reading: Promise<void> | undefined;

@@ -97,7 +97,7 @@ export async function verifyStore(options: VerifyOptions): Promise<VerifyReport>
   const isOurs = keys.trusted && [...logs.values()].some(({ signed }) => signed.size > 0);
   if (!isOurs && requireEvidence)
     findings.push(fault('no-evidence', 'no log here is signed by a key that was named', {}));
-  const verdict = verdictOf(findings, isOurs);
+  const verdict = verdictOfFindings(findings, isOurs);
   return {
     verdict,
     ok: verdict === 'verified',
@@ -145,7 +145,7 @@ export async function verifyStores(
     reports.flatMap(({ parts }) => parts),
     stores.length > 1,
   );
-  const verdict = verdictOf(
+  const verdict = verdictOfFindings(
     [...findings, ...settled.flatMap((report) => report.findings)],
     settled.every(({ isOurs }) => isOurs),
   );
@@ -163,11 +163,12 @@ function withoutLogsOfOthers(
   const findings = report.findings.filter(
     ({ code, log }) => code !== 'log-rolled-back' || log === undefined || !elsewhere.has(log),
   );
-  const verdict = verdictOf(findings, report.isOurs);
+  const verdict = verdictOfFindings(findings, report.isOurs);
   return { ...report, findings, verdict, ok: verdict === 'verified' };
 }
 
-function verdictOf(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
+/** Returns the verdict of findings. @param isOurs a key of the verifier signed all of it */
+export function verdictOfFindings(findings: readonly Finding[], isOurs: boolean): StoreVerdict {
   const faults = findings.filter(({ severity }) => severity === 'fault');
   if (faults.some(({ code }) => code === 'lost')) return 'lost';
   if (faults.length > 0) return 'failed';

@@ -2,6 +2,7 @@
 import { TailcastError } from '../../errors.ts';
 import {
   CLUSTER_KEY,
+  CLUSTER_NAME,
   hasReversedResize,
   parseCastHeader,
   type ParsedCastHeader,
@@ -83,13 +84,11 @@ function readHead(header: ParsedCastHeader): CastHead {
             container: kubernetes.Container,
           },
         }),
+    // Uploaders write the header. Another text must not look like a name with a namespace.
     ...(typeof cluster === 'string' && CLUSTER_NAME.test(cluster) ? { cluster } : {}),
     resizeOrder: hasReversedResize(header) ? 'rowsFirst' : 'columnsFirst',
   };
 }
-
-/** Uploaders write the header, so other names must not look like a name with a namespace. */
-const CLUSTER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 function kindOf({ kubernetes, sshUser, connectionID }: ParsedCastHeader): RecordingKind {
   const session = kubernetes?.SessionType;

@@ -85,6 +85,9 @@ export const AUDIT_ID_KEY = 'tailcastAuditId';
 /** Key that our gateway adds if it serves several clusters: the name of the cluster. */
 export const CLUSTER_KEY = 'tailcastCluster';
 
+/** Format of the name of a cluster: a DNS label. */
+export const CLUSTER_NAME = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
+
 const NAMED: ReadonlySet<string> = new Set([
   'version',
   'width',

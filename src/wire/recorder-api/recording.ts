@@ -47,6 +47,12 @@ export interface Recording<State extends string = RecordingState, Kind extends s
   readonly problem?: string;
 }
 
+/** Returns the pod of a session: `namespace/pod`, after `cluster:` if it has a cluster. Empty without a pod. */
+export function podText({ cluster, kubernetes }: Pick<Recording, 'cluster' | 'kubernetes'>): string {
+  if (kubernetes === undefined) return '';
+  return `${cluster === undefined ? '' : `${cluster}:`}${kubernetes.namespace}/${kubernetes.pod}`;
+}
+
 /** One of several uploads of a session, in bytes of the session. */
 export interface RecordedPart {
   /** Equal for all parts of a session, and only for these. */

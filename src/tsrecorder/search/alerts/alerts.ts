@@ -88,6 +88,8 @@ class RecorderAlerts implements Alerts {
   readonly #journal: AlertJournal;
   readonly #metrics: AlertMetrics;
   readonly #byId: ReadonlyMap<string, AlertRule>;
+  /** Rules about access requests, by id. */
+  readonly #accessRules: readonly (readonly [id: string, rule: AlertRule])[];
   readonly #senders: ReadonlyMap<string, WebhookSender>;
   readonly #closing = new AbortController();
   #background: Promise<void> = Promise.resolve();
@@ -97,6 +99,7 @@ class RecorderAlerts implements Alerts {
     this.#options = options;
     this.#journal = journal;
     this.#byId = new Map(rules.map((rule) => [ruleIdOf(rule.name, rule.query), rule]));
+    this.#accessRules = [...this.#byId].filter(([, { query }]) => query === undefined);
     this.rules = [...this.#byId].flatMap(([id, { query, webhook }]) =>
       query === undefined
         ? []
@@ -124,12 +127,11 @@ class RecorderAlerts implements Alerts {
   }
 
   async eventStored(event: string): Promise<void> {
-    const rules = [...this.#byId].filter(([, { query }]) => query === undefined);
-    const named = rules.length === 0 ? undefined : parseAccessNotice(event);
+    const named = this.#accessRules.length === 0 ? undefined : parseAccessNotice(event);
     if (named === undefined) return;
     const { notice, key, session } = named;
     const firedAtMs = Math.floor(this.#options.nowMs());
-    const alerts = rules.map(([ruleId, { name: rule, webhook }]) => {
+    const alerts = this.#accessRules.map(([ruleId, { name: rule, webhook }]) => {
       const id = alertIdOf(ruleId, key);
       return { id, rule, query: '', webhook, session, firedAtMs, marks: [], access: notice };
     });

@@ -7,7 +7,7 @@
 import { createHash } from 'node:crypto';
 import {
   joinNames,
-  ruledNamespaces,
+  placeOf,
   type Moment,
   type SessionDoc,
   type SessionNames,
@@ -204,7 +204,7 @@ function namesOf(names: SessionNames): Readonly<Record<string, unknown>> {
     user,
     cluster,
     ns: namespace,
-    place: ruledNamespaces({ cluster, namespace }).filter((name) => name.includes('/')),
+    place: placeOf({ cluster, namespace }),
     pod,
     container,
     node: [...new Set(nodes)],

@@ -3,7 +3,7 @@
  */
 import { createHmac } from 'node:crypto';
 import { exitCodeOf } from '../../../wire/recorder-api/recording-status.ts';
-import { joinNames, ruledNamespaces, type SessionNames } from '../../../search/search-index.ts';
+import { joinNames, placeOf, type SessionNames } from '../../../search/search-index.ts';
 import type { FieldTerm } from '../../../search/query.ts';
 import { indexText } from '../../../search/tokens.ts';
 
@@ -76,7 +76,7 @@ function facetWords(wordOf: (kind: FacetKind, value: string) => string, names: S
   add('user', user);
   add('cluster', cluster);
   add('ns', namespace);
-  for (const name of ruledNamespaces({ cluster, namespace })) if (name.includes('/')) add('place', name);
+  add('place', placeOf({ cluster, namespace }));
   add('pod', pod);
   add('container', container);
   for (const tag of tags) add('tag', tag);

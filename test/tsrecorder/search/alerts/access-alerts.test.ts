@@ -163,7 +163,7 @@ describe('a step of an access request', () => {
   });
 
   it.each([
-    ['a name that is no id', { request: '../../escape' }],
+    ['an invalid id', { request: '../../escape' }],
     ['another step', { step: 'approved-by-nobody' }],
     ['a long text', { reason: 'x'.repeat(2000) }],
     ['many groups', { groups: Array.from({ length: 200 }, () => 'g') }],
