@@ -1,18 +1,37 @@
-/** Identifies a process beyond its id, because the OS reuses ids, and containers reuse them at once. */
+/** Facts about a process, from the OS. */
 import { readFile } from 'node:fs/promises';
 
 /**
- * Returns the process id and, if the OS reports it, the start time of the process. Empty if there is no such process.
+ * Returns the process id and, if the OS reports it, the start time of the process, because the OS reuses ids, and
+ * containers reuse them at once. Empty if there is no such process.
  */
 export async function describeProcess(pid: number): Promise<string> {
   try {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // the name, in parentheses, may contain any character; the start time is the 20th field after it
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    return `${pid} ${fields[19] ?? ''}`;
+    return `${pid} ${(await statFields(pid))[19] ?? ''}`;
   } catch {
     return isRunning(pid) ? `${pid} ` : '';
   }
+}
+
+/** Returns the CPU time that a process has used, in milliseconds. Undefined if the OS does not report it. */
+export async function processCpuMs(pid: number): Promise<number | undefined> {
+  try {
+    const [user, system] = (await statFields(pid)).slice(11, 13);
+    const ms = (Number(user) + Number(system)) * MS_PER_TICK;
+    return Number.isFinite(ms) ? ms : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Linux reports CPU times in ticks of 10 ms to programs, whatever the kernel's own tick is. */
+const MS_PER_TICK = 10;
+
+/** Returns the fields of `/proc/<pid>/stat` after the name of the program. */
+async function statFields(pid: number): Promise<string[]> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+  // the name, in parentheses, may contain any character
+  return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }
 
 function isRunning(pid: number): boolean {

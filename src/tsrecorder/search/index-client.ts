@@ -9,8 +9,8 @@ export interface IndexClient {
   /** Sends a request. @throws Error if the operation fails or the process exited; QueryError for an invalid query */
   ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>>;
   readonly isStopped: boolean;
-  /** Number of pending requests. */
-  readonly unanswered: number;
+  /** Process id. */
+  readonly pid: number;
   /** Kills the process, which is the only way to interrupt SQLite. */
   kill(): void;
   /** Stops the process after its pending requests. */
@@ -76,11 +76,9 @@ function createClient(child: ChildProcess): IndexClient {
   child.once('exit', end);
   child.once('error', end);
   return {
+    pid: child.pid ?? 0,
     get isStopped() {
       return isStopped;
-    },
-    get unanswered() {
-      return waiting.size;
     },
     ask<Name extends IndexOperation>(operation: Name, ask: Ask<Name>): Promise<Answer<Name>> {
       return new Promise<Answer<Name>>((resolve, reject) => {

@@ -1,7 +1,8 @@
 /** Runs queries in processes that can be killed: a few at once, with a fair share for each owner. */
 import { createLimiter } from '../../async/limiter.ts';
-import { withTimeout } from '../../async/with-timeout.ts';
+import { settledWithin, withTimeout } from '../../async/with-timeout.ts';
 import { TailcastError, errorText } from '../../errors.ts';
+import { processCpuMs } from '../../process-identity.ts';
 import { QueryError } from '../../search/query.ts';
 import { startIndexClient, type IndexClient } from './index-client.ts';
 import type { Answer, Ask, IndexPlace } from './messages.ts';
@@ -26,12 +27,23 @@ export interface QueryProcessesOptions {
   /** Maximum queries of one owner at a time. Default: `maxRunning`. */
   readonly maxRunningPerOwner?: number;
   readonly maxWaiting: number;
-  /** Timeout of a query. After it, the process is killed. */
+  /**
+   * Maximum CPU time of a query, in milliseconds; where the OS does not report it, the maximum duration. Above it, the
+   * process is killed.
+   */
+  readonly maxCpuMs: number;
+  /** Maximum duration of a query that has to wait for the CPU or the disk, in milliseconds. */
   readonly timeoutMs: number;
 }
 
 /** Default limits of query processes. */
-export const QUERY_LIMITS = { maxRunning: 2, maxRunningPerOwner: 1, maxWaiting: 8, timeoutMs: 2000 };
+export const QUERY_LIMITS = {
+  maxRunning: 2,
+  maxRunningPerOwner: 1,
+  maxWaiting: 8,
+  maxCpuMs: 2000,
+  timeoutMs: 10_000,
+};
 /** A process has to start first. */
 const START_MS = 10_000;
 
@@ -64,8 +76,7 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
           try {
             client = await take();
             busy.add(client);
-            const asked = client.ask(operation, ask);
-            const answer = await withTimeout(options.timeoutMs, 'the query', undefined, () => asked);
+            const answer = await answerInTime(client, client.ask(operation, ask), options);
             free.push(client);
             return answer;
           } catch (error) {
@@ -88,4 +99,27 @@ export function createQueryProcesses(options: QueryProcessesOptions): QueryProce
       await Promise.all(free.splice(0).map((client) => client.close()));
     },
   };
+}
+
+/**
+ * Waits for the result of a query. Limits its CPU time, because the processes run at low priority: on a busy machine, a
+ * cheap query can take long.
+ */
+async function answerInTime<T>(
+  client: IndexClient,
+  answer: Promise<T>,
+  limits: QueryProcessesOptions,
+): Promise<T> {
+  const started = performance.now();
+  answer.catch(() => undefined); // it may fail before it is awaited
+  const before = await processCpuMs(client.pid);
+  while (!(await settledWithin(limits.maxCpuMs, answer))) {
+    const elapsed = performance.now() - started;
+    const after = await processCpuMs(client.pid);
+    const cpu = before === undefined || after === undefined ? elapsed : after - before;
+    if (cpu >= limits.maxCpuMs)
+      throw new Error(`the query took longer than ${limits.maxCpuMs} ms of CPU time`);
+    if (elapsed >= limits.timeoutMs) throw new Error(`the query took longer than ${limits.timeoutMs} ms`);
+  }
+  return answer;
 }

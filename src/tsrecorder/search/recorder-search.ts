@@ -225,9 +225,7 @@ class IndexedSearch implements RecorderSearch {
       get isStopped() {
         return client.isStopped;
       },
-      get unanswered() {
-        return client.unanswered;
-      },
+      pid: client.pid,
       ask: async (operation, ask) => {
         try {
           return await client.ask(operation, ask);

@@ -65,9 +65,7 @@ async function backfill(rig: Rig, directory: string, killAfter: () => number | u
       get isStopped() {
         return client.isStopped;
       },
-      get unanswered() {
-        return client.unanswered;
-      },
+      pid: client.pid,
       ask: asked,
       kill: () => client.kill(),
       close: () => client.close(),

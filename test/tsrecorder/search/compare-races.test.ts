@@ -89,7 +89,7 @@ class FakeIndex {
   readonly #begun = new Map<unknown, string>();
   readonly #written = new Set<string>();
   readonly isStopped = false;
-  readonly unanswered = 0;
+  readonly pid = 0;
   closed = false;
   compared = 0;
   /** Before each page of ids. */

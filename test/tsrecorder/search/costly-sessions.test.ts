@@ -52,7 +52,7 @@ async function openIndex(directory: string): Promise<{
   let work = 0;
   const client = {
     isStopped: false,
-    unanswered: 0,
+    pid: 0,
     async ask(operation: keyof typeof handlers, ask: Record<string, unknown>): Promise<unknown> {
       const act: (ask: never) => unknown = handlers[operation];
       const answer = await Reflect.apply(act, handlers, [ask]);

@@ -21,17 +21,4 @@ describe('the process of an index', () => {
     await expect(asked).rejects.toThrow('the process of the index has ended');
     expect(client.isStopped).toBe(true);
   });
-
-  it('keeps nothing of a question that was answered, or that failed', async () => {
-    const client = await open();
-    expect(client.unanswered).toBe(0);
-    const asked = [1, 2, 3].map((limit) => client.ask('ids', { after: '', limit }));
-    expect(client.unanswered).toBe(3);
-    expect(await Promise.all(asked)).toEqual([[], [], []]);
-    expect(client.unanswered).toBe(0);
-    await expect(client.ask('feed', { key: 7, bytes: Buffer.alloc(1) })).rejects.toThrow(
-      'there is no such recording',
-    );
-    expect(client.unanswered).toBe(0);
-  });
 });

@@ -59,10 +59,8 @@ describe('tailcast index', () => {
     });
     const rebuilt = run('index', 'rebuild', ...recorder);
     for (let count = 0; count < 20; count += 1) {
-      const { status, body } = await rig.get('/api/v1/search?q=needle');
-      // a slow query is cancelled on a busy machine, with and without an index
-      if (status === 503) expect(body).toContain('took longer than');
-      else expect(JSON.parse(body).sessions.length).toBeGreaterThan(0);
+      const { body } = await rig.get('/api/v1/search?q=needle');
+      expect(JSON.parse(body).sessions.length).toBeGreaterThan(0);
     }
     expect(await rebuilt).toMatchObject({ code: 0 });
     expect((await rebuilt).err).toContain('the new index answers\n');

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
@@ -14,9 +14,9 @@ it('query processes are not started after close', async () => {
   await writer.close();
   const queries = createQueryProcesses({
     place: { directory },
+    ...QUERY_LIMITS,
     maxRunning: 1,
     maxWaiting: 1,
-    timeoutMs: 60_000,
   });
   onTestFinished(() => queries.close());
   await queries.close();
@@ -26,12 +26,48 @@ it('query processes are not started after close', async () => {
   });
 });
 
+it('a query that waits for the CPU is answered, and one that computes or waits for too long is stopped', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  const writer = await startIndexClient({ directory, mayWrite: true });
+  await writer.close();
+  const asked = { query: parseQuery('needle', 0), may: 'everything', page: { limit: 1 } } as const;
+  /** Starts a process, stops it, and sends it a query. */
+  const askStopped = async (limits: { maxCpuMs: number; timeoutMs: number }) => {
+    const options = { ...QUERY_LIMITS, place: { directory } };
+    const queries = createQueryProcesses(options);
+    onTestFinished(() => queries.close());
+    const before = await childPids();
+    await queries.ask('find', asked);
+    const [pid] = (await childPids()).filter((each) => !before.includes(each));
+    process.kill(pid!, 'SIGSTOP');
+    Object.assign(options, limits);
+    return { pid: pid!, answer: queries.ask('find', asked) };
+  };
+  await expect((await askStopped({ maxCpuMs: 0, timeoutMs: 60_000 })).answer).rejects.toMatchObject({
+    detail: 'the query took longer than 0 ms of CPU time',
+  });
+  await expect((await askStopped({ maxCpuMs: 50, timeoutMs: 100 })).answer).rejects.toMatchObject({
+    detail: 'the query took longer than 100 ms',
+  });
+  const patient = await askStopped({ maxCpuMs: 300, timeoutMs: 60_000 });
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  process.kill(patient.pid, 'SIGCONT');
+  expect(await patient.answer).toMatchObject({ sessions: [] });
+});
+
+async function childPids(): Promise<number[]> {
+  const threads = await readdir('/proc/self/task');
+  const lists = await Promise.all(threads.map((id) => readFile(`/proc/self/task/${id}/children`, 'utf8')));
+  return lists.flatMap((list) => list.split(' ').filter(Boolean).map(Number));
+}
+
 it('queries of one owner leave a process and a place in the queue to others', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'query-processes-'));
   onTestFinished(() => rm(directory, { recursive: true, force: true }));
   const writer = await startIndexClient({ directory, mayWrite: true });
   await writer.close();
-  const queries = createQueryProcesses({ ...QUERY_LIMITS, timeoutMs: 60_000, place: { directory } });
+  const queries = createQueryProcesses({ ...QUERY_LIMITS, place: { directory } });
   onTestFinished(() => queries.close());
   const ask = async (owner: string): Promise<string> => {
     const asked = { query: parseQuery('needle', 0), may: 'everything', page: { limit: 1 } } as const;
