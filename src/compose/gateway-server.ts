@@ -100,6 +100,7 @@ export async function openServer(parts: {
       counts: createSessionCounts({ perUser: policy.sessions.perUser, total: policy.sessions.total }),
       maxDurationMs: policy.sessions.maxDurationMs,
       idleMs: policy.sessions.idleMs,
+      notice: policy.sessions.notice,
       isPortRefused: (port) => refusedPort(policy, [port]) !== undefined,
       unixMs: Date.now,
       signal,

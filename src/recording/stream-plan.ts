@@ -6,6 +6,7 @@ import { TailcastError } from '../errors.ts';
 import { headerLines, withoutHeader } from '../kube/header-lines.ts';
 import { bearerSubprotocols } from '../kube/headers.ts';
 import { parseSubprotocol, splitProtocolLines } from '../wire/remotecommand/channel.ts';
+import type { SpdyStreams } from './spdy-server-reader.ts';
 import { createSpdyTap } from './tap-spdy.ts';
 import { createWebSocketTap } from './tap-websocket.ts';
 import { violation, type Tap, type TappedSession } from './tap.ts';
@@ -29,14 +30,22 @@ export function recordableSubprotocols(
 
 /**
  * Creates the tap for a connection with the negotiated subprotocol `chosen`.
+ * @param streams gets the streams of a SPDY connection
  * @throws TailcastError `SESSION_VIOLATED` if it cannot be recorded
  */
-export function createTap(session: TappedSession, protocol: StreamProtocol, chosen: string): Tap {
+export function createTap(
+  session: TappedSession,
+  protocol: StreamProtocol,
+  chosen: string,
+  streams?: SpdyStreams,
+): Tap {
   const parsed = parseSubprotocol(chosen);
   if (parsed === undefined || !isRecordable(protocol, chosen)) {
     throw violation('the API server chose a stream protocol that cannot be recorded');
   }
-  return protocol === 'spdy' ? createSpdyTap(session, parsed.version) : createWebSocketTap(session, parsed);
+  return protocol === 'spdy'
+    ? createSpdyTap(session, parsed.version, streams)
+    : createWebSocketTap(session, parsed);
 }
 
 function isRecordable(protocol: StreamProtocol, name: string): boolean {

@@ -35,8 +35,11 @@ import {
 import { asViolation, handOver, violation, type Tap, type TappedSession } from './tap.ts';
 
 /** @param version version of the stream protocol that the API server chose (`X-Stream-Protocol-Version`) */
-export function createSpdyTap(session: TappedSession, version: ChannelVersion): Tap {
-  const streams = createSpdyStreams();
+export function createSpdyTap(
+  session: TappedSession,
+  version: ChannelVersion,
+  streams: SpdyStreams = createSpdyStreams(),
+): Tap {
   const probes = new ProbeLedger((ordinal) => encodeSpdyFrame({ kind: 'ping', id: probeId(ordinal) }));
   const server = createServerSide(session, streams, version);
   const client = createClientSide(session, streams, probes);

@@ -19,6 +19,7 @@ import {
 } from './policy.ts';
 
 const SECTIONS = ['enforced', 'others', 'portForward', 'sessions', 'workloads', 'browsers'] as const;
+const NOTICE = /^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]{1,200}$/u;
 const MINUTE_MS = 60_000;
 
 /**
@@ -97,9 +98,16 @@ function parseRange(item: unknown): PortRange | undefined {
 
 function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): SessionPolicy {
   const found = new Map<string, number>();
+  let { notice } = DEFAULT_POLICY.sessions;
   for (const [name, value] of members) {
+    if (name === 'notice') {
+      if (typeof value === 'string' && NOTICE.test(value)) notice = value;
+      else say('sessions.notice', 'one line of up to 200 characters without control characters is expected');
+      continue;
+    }
     const known = ['perUser', 'total', 'maxMinutes', 'idleMinutes'].includes(name);
-    if (!known) say(`sessions.${name}`, 'no such limit; there are perUser, total, maxMinutes, idleMinutes');
+    if (!known)
+      say(`sessions.${name}`, 'no such key; there are perUser, total, maxMinutes, idleMinutes, notice');
     else if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1_000_000)
       say(`sessions.${name}`, 'a whole number from 1 to 1000000 is expected');
     else found.set(name, value);
@@ -114,6 +122,7 @@ function parseSessions(members: ReadonlyMap<string, unknown>, say: Say): Session
     total: found.get('total') ?? sessions.total,
     maxDurationMs: minutes('maxMinutes') ?? sessions.maxDurationMs,
     idleMs: minutes('idleMinutes') ?? sessions.idleMs,
+    notice,
   };
 }
 

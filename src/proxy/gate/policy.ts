@@ -102,6 +102,8 @@ export interface SessionPolicy {
   readonly maxDurationMs: number | undefined;
   /** Maximum time without input or output; pings of the protocol do not count for recorded sessions. */
   readonly idleMs: number | undefined;
+  /** Line at the start of recorded terminal sessions. */
+  readonly notice: string | undefined;
 }
 
 export const DEFAULT_POLICY: Policy = {
@@ -146,7 +148,7 @@ export const DEFAULT_POLICY: Policy = {
     opaqueUpgrade: 'allow',
   },
   refusedPorts: [],
-  sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined },
+  sessions: { perUser: 200, total: 10_000, maxDurationMs: undefined, idleMs: undefined, notice: undefined },
   unreadableWorkloads: 'refuse',
   programPages: 'refuse',
 };

@@ -20,6 +20,7 @@ import { NO_MARK, type OutputMark, type Tap } from '../../recording/tap.ts';
 import { ClientPace } from './client-pace.ts';
 import { DeliveryQueue, type Wait } from './delivery-queue.ts';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
+import type { InsertOutput } from './notice.ts';
 
 /**
  * Maximum size of a chunk that goes straight through: an echo or one screen update. A larger chunk is part of longer
@@ -70,6 +71,8 @@ export interface DirectionOptions {
   /** Called with the error of `parse`. */
   readonly refuse: (error: unknown) => void;
   readonly openBuffer?: ((events: BufferEvents) => SessionBuffer) | undefined;
+  /** Inserts bytes into the output until it returned a chunk. */
+  readonly insert?: InsertOutput | undefined;
   /** Called when the buffer is full and the source has to wait. */
   readonly bufferFull?: (() => void) | undefined;
   /** Returns pings for the sink. With them the output in flight is limited to what the sink reads in a moment. */
@@ -84,6 +87,7 @@ export class Direction {
   readonly #buffer: SessionBuffer | undefined;
   readonly #queue: DeliveryQueue;
   readonly #pace: ClientPace | undefined;
+  #insertOutput: InsertOutput | undefined;
   #bytes = 0;
   /** Number of reasons to wait: the tap, the sink. */
   #pauseReasons = 0;
@@ -115,6 +119,7 @@ export class Direction {
 
   constructor(options: DirectionOptions) {
     this.#options = options;
+    this.#insertOutput = options.insert;
     this.#queue = new DeliveryQueue(options.sink);
     this.#pace = options.nextProbe === undefined ? undefined : new ClientPace(options.nextProbe);
     this.#buffer = options.openBuffer?.({
@@ -164,7 +169,7 @@ export class Direction {
     source.once('end', this.endSource);
     // The client answers no more pings.
     if (this.#pace !== undefined) sink.once('end', () => this.probeAnswered(Infinity));
-    if (head.length > 0) this.#arrive(head);
+    if (head.length > 0 || this.#insertOutput !== undefined) this.#arrive(head);
     this.#readOn();
   }
 
@@ -258,6 +263,14 @@ export class Direction {
   }
 
   readonly #arrive = (chunk: Uint8Array): void => {
+    const inserted = this.#insertOutput?.(chunk);
+    if (inserted === undefined) return chunk.length === 0 ? undefined : this.#receive(chunk);
+    this.#insertOutput = undefined;
+    if (inserted !== chunk && isPooled(chunk)) give(chunk);
+    this.#receive(inserted);
+  };
+
+  #receive(chunk: Uint8Array): void {
     if (this.#state !== 'running' && !this.#stillParses) return;
     this.#pausedRecently = this.pausedRecently;
     this.#bytes += chunk.length;
@@ -284,7 +297,7 @@ export class Direction {
       this.#options.source.pause();
     }
     if (!this.#blocked) this.#scheduleTurn();
-  };
+  }
 
   /** Resets `backpressured` after a turn of the event loop in which nothing arrived. */
   async #watchPressure(): Promise<void> {

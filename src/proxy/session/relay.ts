@@ -19,6 +19,7 @@ import type { Duplex } from 'node:stream';
 import type { BufferEvents, SessionBuffer } from './elastic-buffers.ts';
 import type { Tap } from '../../recording/tap.ts';
 import { DelayedInput, SILENT_MS } from './delayed-input.ts';
+import type { InsertOutput } from './notice.ts';
 import { Direction, type DirectionOptions } from './relay-direction.ts';
 
 /** Both ends of a relay and its limits. */
@@ -41,6 +42,8 @@ export interface RelayOptions {
   readonly silentMs?: number;
   /** Opens a buffer for undelivered output. Without it the API server waits for the client. */
   readonly openBuffer?: (events: BufferEvents) => SessionBuffer;
+  /** Inserts bytes into the output of the API server until it returned a chunk. */
+  readonly insert?: InsertOutput | undefined;
   /** Called when the buffer is full and the API server has to wait. */
   readonly bufferFull?: () => void;
   /**

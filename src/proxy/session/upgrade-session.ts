@@ -9,6 +9,7 @@ import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import type { RecordingSession } from '../../recording/session.ts';
 import type { Tap } from '../../recording/tap.ts';
 import type { BufferDepth, BufferEvents, ElasticBuffers, SessionBuffer } from './elastic-buffers.ts';
+import type { InsertOutput } from './notice.ts';
 import { startRelay, type Relay, type RelayEnd, type RelayOptions } from './relay.ts';
 import type { SessionRegistry } from './session-registry.ts';
 import type { Tunnel } from './tunnel.ts';
@@ -35,6 +36,8 @@ export interface SessionRecording {
   readonly upload: RecorderUpload;
   /** True if the session ends when its recorder is lost. */
   readonly enforce: boolean;
+  /** Inserts the notice of a terminal session into the output of the API server. */
+  readonly insert?: InsertOutput;
 }
 
 export interface SessionDeps {
@@ -106,6 +109,7 @@ async function run(
     upstream: live.upstream,
     clientHead: live.clientHead,
     upstreamHead: live.upstreamHead,
+    insert: recording?.insert,
     tap: live.carried.tap,
     mayReadAhead: recording === undefined ? undefined : () => recording.session.acceptsMore,
     isPaced: live.buffer === 'brief',

@@ -22,12 +22,7 @@ import type { Events } from '../../observe/events.ts';
 import { castHeaderLine, sessionAnnotation, type SessionBeginning } from '../../recording/cast-header.ts';
 import type { RecorderUpload } from '../../recording/recorder-upload.ts';
 import { RecordingSession, type RecordingLimits } from '../../recording/session.ts';
-import {
-  createTap,
-  recordableHeaders,
-  SUBPROTOCOL_HEADER,
-  type StreamProtocol,
-} from '../../recording/stream-plan.ts';
+import { recordableHeaders, SUBPROTOCOL_HEADER, type StreamProtocol } from '../../recording/stream-plan.ts';
 import { callerName, type Peer } from '../../tailnet/identity.ts';
 import type { TranslateExec } from './exec-upstream.ts';
 import {
@@ -52,6 +47,7 @@ import {
   warningLines,
   type UpgradeRequest,
 } from './upgrade-http.ts';
+import { createNotedTap } from './notice.ts';
 import { checkStream, createTunnel, type Tunnel } from './tunnel.ts';
 import {
   runSession,
@@ -101,6 +97,8 @@ export interface UpgradeDeps
   readonly events: SessionDeps['events'] & RecorderDeps['events'] & Pick<Events, 'upstreamFailed'>;
   /** True if cookies of the API server are passed to the client: in `noauth` mode. */
   readonly keepCookies: boolean;
+  /** Line at the start of recorded terminal sessions. */
+  readonly notice?: string | undefined;
   readonly unixMs: () => number;
   readonly limits?: Partial<UpgradeLimits>;
 }
@@ -326,7 +324,8 @@ function beginRecording(
     nowMs: deps.monotonicMs,
     limits,
   });
-  return { session, tap: createTap(session, protocol, answer.subprotocol), upload, enforce };
+  const notice = exec.tty && exec.stdout ? deps.notice : undefined;
+  return { session, upload, enforce, ...createNotedTap(session, protocol, answer.subprotocol, notice) };
 }
 
 /** Sends the request, translated to SPDY if possible. */

@@ -142,7 +142,7 @@ describe('a policy file', () => {
       portForward: { refusePorts: [22, '10250-10259'] },
       workloads: { unreadable: 'event' },
       browsers: { programPages: 'sandbox' },
-      sessions: { perUser: 3, total: 9, maxMinutes: 60, idleMinutes: 15 },
+      sessions: { perUser: 3, total: 9, maxMinutes: 60, idleMinutes: 15, notice: 'Recorded – é' },
     });
     expect(policy.enforced).toEqual({
       ...DEFAULT_POLICY.enforced,
@@ -152,7 +152,13 @@ describe('a policy file', () => {
     expect(policy.others).toEqual({ ...DEFAULT_POLICY.others, kubeletExec: 'refuse' });
     expect(policy.programPages).toBe('sandbox');
     expect(policy.unreadableWorkloads).toBe('event');
-    expect(policy.sessions).toEqual({ perUser: 3, total: 9, maxDurationMs: 3_600_000, idleMs: 900_000 });
+    expect(policy.sessions).toEqual({
+      perUser: 3,
+      total: 9,
+      maxDurationMs: 3_600_000,
+      idleMs: 900_000,
+      notice: 'Recorded – é',
+    });
     expect([21, 22, 10249, 10250, 10259, 10260].map((port) => refusedPort(policy, [port]))).toEqual([
       undefined,
       22,
@@ -181,6 +187,11 @@ describe('a policy file', () => {
     [{ sessions: { perUser: 0 } }, /sessions.perUser/],
     [{ sessions: { maxHours: 1 } }, /sessions.maxHours/],
     [{ sessions: { idleMinutes: 1.5 } }, /sessions.idleMinutes/],
+    [{ sessions: { notice: '' } }, /sessions.notice .*one line/],
+    [{ sessions: { notice: 'a\u001b[2J' } }, /sessions.notice .*one line/],
+    [{ sessions: { notice: 'a\nb' } }, /sessions.notice .*one line/],
+    [{ sessions: { notice: 'a\u202eb' } }, /sessions.notice .*one line/],
+    [{ sessions: { notice: 'a'.repeat(201) } }, /sessions.notice .*one line/],
   ])('that says %j is refused', (content, problem) => {
     expect(() => parse(content)).toThrow(problem);
   });

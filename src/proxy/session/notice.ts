@@ -1,0 +1,71 @@
+/**
+ * The notice at the start of a recorded terminal session: one line of output of the gateway, before all output of the
+ * program. The tap reads it like other output, so the recording contains it.
+ */
+import { parseSubprotocol, CHANNEL, encodeBase64Message } from '../../wire/remotecommand/channel.ts';
+import { createTap, type StreamProtocol } from '../../recording/stream-plan.ts';
+import type { Tap, TappedSession } from '../../recording/tap.ts';
+import { createSpdyStreams, type SpdyStreams } from '../../recording/spdy-server-reader.ts';
+import { createSpdyParser, encodeSpdyFrame, type SpdyParser } from '../../wire/spdy/frame.ts';
+import { encodeWebSocketFrame, OPCODE } from '../../wire/websocket/frame.ts';
+
+/**
+ * Inserts bytes into output of the API server, once. Called first with the bytes after the 101 response, which may be
+ * empty. Returns undefined if the bytes must be inserted later.
+ */
+export type InsertOutput = (chunk: Uint8Array) => Uint8Array | undefined;
+
+/** Bytes of the API server after which a missing stdout stream gets no notice. */
+const MAX_BEFORE = 64 * 1024;
+
+/** Creates the tap of a session that starts with a notice, if there is one. @throws TailcastError as `createTap` */
+export function createNotedTap(
+  session: TappedSession,
+  protocol: StreamProtocol,
+  subprotocol: string,
+  notice: string | undefined,
+): { readonly tap: Tap; readonly insert?: InsertOutput } {
+  if (notice === undefined) return { tap: createTap(session, protocol, subprotocol) };
+  const line = Buffer.from(`${notice}\r\n`);
+  const streams = createSpdyStreams();
+  const tap = createTap(session, protocol, subprotocol, streams);
+  if (protocol === 'spdy') return { tap, insert: afterReply(line, streams) };
+  const message = webSocketMessage(line, subprotocol);
+  return { tap, insert: (chunk) => Buffer.concat([message, chunk]) };
+}
+
+function webSocketMessage(data: Uint8Array, subprotocol: string): Uint8Array {
+  const isBase64 = parseSubprotocol(subprotocol)?.base64 === true;
+  const payload = isBase64
+    ? encodeBase64Message({ channel: CHANNEL.stdout, data })
+    : Buffer.concat([Uint8Array.of(CHANNEL.stdout), data]);
+  return encodeWebSocketFrame({ opcode: isBase64 ? OPCODE.text : OPCODE.binary, fin: true, payload });
+}
+
+/** Inserts the notice after the SYN_REPLY of stdout, because clients drop data that arrives earlier. */
+function afterReply(payload: Uint8Array, streams: Pick<SpdyStreams, 'idOf'>): InsertOutput {
+  const parser = createSpdyParser();
+  let before = 0;
+  return (chunk) => {
+    const stdout = streams.idOf('stdout');
+    for (let at = 0; at < chunk.length && before < MAX_BEFORE; at += 1) {
+      before += 1;
+      if (!hasReply(parser, chunk.subarray(at, at + 1), stdout)) continue;
+      const frame = encodeSpdyFrame({ kind: 'data', streamId: stdout ?? 0, fin: false, payload });
+      return Buffer.concat([chunk.subarray(0, at + 1), frame, chunk.subarray(at + 1)]);
+    }
+    return before < MAX_BEFORE ? undefined : chunk;
+  };
+}
+
+/** Returns true if the byte completes the SYN_REPLY of the stream. Invalid bytes end the session later. */
+function hasReply(parser: SpdyParser, byte: Uint8Array, id: number | undefined): boolean {
+  try {
+    for (const event of parser.push(byte)) {
+      if (event.kind === 'synReply' && event.streamId === id) return true;
+    }
+  } catch {
+    return false;
+  }
+  return false;
+}

@@ -1,0 +1,173 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import type { RecordingPolicy } from '../../../src/recording/policy.ts';
+import { encodeWebSocketFrame } from '../../../src/wire/websocket/frame.ts';
+import {
+  startRecorderDouble,
+  type RecorderBehaviour,
+  type RecorderDouble,
+} from '../../support/recorder-double.ts';
+import { createSpdyPeer, serverMessage, STATUS_SUCCESS, utf8 } from '../../support/stream-peers.ts';
+import { hex } from '../../support/tapped-session.ts';
+import {
+  askUpgrade,
+  EXEC,
+  EXEC_TTY,
+  SPDY_V4,
+  startApiServerDouble,
+  startRig,
+  switching,
+  WEBSOCKET_V5,
+  type ApiServerDouble,
+  type Rig,
+  type UpgradeScript,
+} from '../../support/upgrade-rig.ts';
+
+const closers: (() => Promise<void>)[] = [];
+
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+async function recorder(behaviour: RecorderBehaviour = {}): Promise<RecorderDouble> {
+  const double = await startRecorderDouble(behaviour);
+  closers.push(() => double.close().catch(() => {}));
+  return double;
+}
+
+async function deadAddress(): Promise<string> {
+  const double = await startRecorderDouble();
+  await double.close();
+  return double.address;
+}
+
+function policy(
+  mode: 'failOpen' | 'failClosed',
+  recorders: readonly string[],
+  events = false,
+): RecordingPolicy {
+  return { mode, recorders, recorderTags: [], events };
+}
+
+async function rig(
+  script: UpgradeScript,
+  recording: RecordingPolicy,
+  more: Partial<Parameters<typeof startRig>[0]> = {},
+): Promise<{ readonly apiServer: ApiServerDouble; readonly rig: Rig }> {
+  const apiServer = await startApiServerDouble(script);
+  closers.push(() => apiServer.close());
+  const started = await startRig({ apiServer, recording, ...more });
+  closers.push(() => started.close());
+  return { apiServer, rig: started };
+}
+
+/** A WebSocket exec: says `output`, then the exit status, and closes. */
+function webSocketExec(output: readonly Uint8Array[], status = STATUS_SUCCESS): UpgradeScript {
+  return (request, socket) => {
+    socket.write(switching(request, 'v5.channel.k8s.io', 'Sec-WebSocket-Accept: x'));
+    for (const frame of output) socket.write(frame);
+    socket.write(serverMessage(3, status));
+    socket.end(encodeWebSocketFrame({ opcode: 8, fin: true, payload: hex('03e8') }));
+    socket.resume();
+  };
+}
+
+function linesOf(double: RecorderDouble): unknown[] {
+  return double.uploads[0]!.lines().map((line) => JSON.parse(line) as unknown);
+}
+
+/** Output in the recording. */
+function outputOf(double: RecorderDouble): string {
+  return linesOf(double)
+    .flatMap((line) => (Array.isArray(line) && line[1] === 'o' ? [String(line[2])] : []))
+    .join('');
+}
+
+describe('a recorded session', () => {
+  it.each(['v5.channel.k8s.io', 'base64.channel.k8s.io'])(
+    'begins with the notice on a WebSocket terminal: %s',
+    async (subprotocol) => {
+      const recorderDouble = await recorder();
+      const { rig: gateway } = await rig(
+        (request, socket) => {
+          socket.write(switching(request, subprotocol));
+          const prompt = subprotocol.startsWith('base64')
+            ? encodeWebSocketFrame({ opcode: 1, fin: true, payload: utf8('1IyA=') })
+            : serverMessage(1, utf8('# '));
+          socket.end(prompt);
+          socket.resume();
+        },
+        policy('failClosed', [recorderDouble.address]),
+        { deps: { notice: 'This session is recorded.' } },
+      );
+      const headers = WEBSOCKET_V5.map((line) => line.replace('v5.channel.k8s.io', subprotocol));
+      const client = await askUpgrade(gateway.port, { target: EXEC_TTY, headers });
+      await client.reader.untilClosed();
+      await gateway.until('sessionEnded');
+      const line = 'This session is recorded.\r\n';
+      const data = subprotocol.startsWith('base64')
+        ? `1${Buffer.from(line).toString('base64')}`
+        : `\u0001${line}`;
+      expect(client.reader.bytes.toString('latin1', 2)).toMatch(
+        new RegExp(`^${data.replaceAll('.', '\\.')}`),
+      );
+      expect(outputOf(recorderDouble)).toBe(`${line}# `);
+    },
+  );
+
+  it.each([1, 7, 65_536])(
+    'begins with the notice on a SPDY terminal, in pieces of %d bytes',
+    async (size) => {
+      const recorderDouble = await recorder();
+      const { rig: gateway } = await rig(
+        (request, socket) => {
+          const server = createSpdyPeer();
+          socket.write(switching(request, 'v4.channel.k8s.io'));
+          socket.once('data', () => {
+            socket.resume();
+            const bytes = Buffer.concat([
+              ...[1, 3, 5, 7].map((id) => server.reply(id)),
+              server.data(5, utf8('# ')),
+              server.data(5, new Uint8Array(0), true),
+              server.data(1, STATUS_SUCCESS, true),
+            ]);
+            for (let at = 0; at < bytes.length; at += size) socket.write(bytes.subarray(at, at + size));
+            socket.end();
+          });
+        },
+        policy('failClosed', [recorderDouble.address]),
+        { deps: { notice: 'This session is recorded.' } },
+      );
+      const client = await askUpgrade(gateway.port, { method: 'POST', target: EXEC_TTY, headers: SPDY_V4 });
+      const peer = createSpdyPeer();
+      client.socket.write(
+        Buffer.concat([
+          ...['error', 'stdin', 'stdout', 'resize'].map((role, index) => peer.open(index * 2 + 1, role)),
+          peer.data(7, utf8('{"Width":120,"Height":40}\n')),
+        ]),
+      );
+      await client.reader.untilClosed();
+      expect(await gateway.until('sessionEnded')).toMatchObject({ outcome: 'completed', exitCode: 0 });
+      expect(outputOf(recorderDouble)).toBe('This session is recorded.\r\n# ');
+      const shown = client.reader.bytes.toString('latin1');
+      const replied = shown.indexOf(Buffer.from([0x80, 3, 0, 2, 0, 0, 0]).toString('latin1'));
+      expect(shown.indexOf('This session is recorded.')).toBeGreaterThan(replied);
+      expect(shown.indexOf('This session is recorded.')).toBeLessThan(shown.indexOf('# '));
+    },
+  );
+
+  it.each([
+    ['a program reads the output', EXEC, 'failClosed' as const],
+    ['no recorder is there', EXEC_TTY, 'failOpen' as const],
+  ])('begins without a notice if %s', async (_name, target, mode) => {
+    const recorderDouble = await recorder();
+    const { rig: gateway } = await rig(
+      webSocketExec([serverMessage(1, utf8('out\n'))]),
+      policy(mode, [mode === 'failOpen' ? await deadAddress() : recorderDouble.address]),
+      { deps: { notice: 'This session is recorded.' } },
+    );
+    const client = await askUpgrade(gateway.port, { target, headers: WEBSOCKET_V5 });
+    await client.reader.untilClosed();
+    expect(client.reader.bytes.toString('latin1')).toContain('out\n');
+    expect(client.reader.bytes.toString('latin1')).not.toContain('recorded');
+  });
+});
