@@ -22,6 +22,8 @@ const SKIPPED =
 /** The guide and its rules quote the patterns; the demonstrations quote names of tests. */
 const QUOTING =
   /^(?:docs\/writing\.md|test\/mutants\/demonstrations\.md|scripts\/style-rules\.ts|test\/scripts\/style\.test\.ts)$/;
+/** Comments for tools. */
+const DIRECTIVE = /^\s*(?:oxlint-|oxfmt-|@ts-|@vitest-)/;
 /** Minimum number of words of a string that people read. */
 const MIN_WORDS = 4;
 
@@ -104,8 +106,10 @@ function sourceProse(file: string, source: string): readonly Prose[] {
   const lineAt = lineCounter(source);
   const found: Prose[] = [];
   let code = source;
-  for (const { start, end, value } of comments) {
+  for (const { start, end } of comments)
     code = code.slice(0, start) + source.slice(start, end).replaceAll(/[^\n]/g, ' ') + code.slice(end);
+  for (const { start, value } of joinLineComments(comments, source)) {
+    if (DIRECTIVE.test(value)) continue;
     for (const { text, offset } of paragraphsOf(value))
       found.push({ kind: 'comment', file, line: lineAt(start) + offset, text });
   }
@@ -121,6 +125,29 @@ function sourceProse(file: string, source: string): readonly Prose[] {
     });
   }
   return found;
+}
+
+interface Comment {
+  readonly type: 'Line' | 'Block';
+  readonly start: number;
+  readonly end: number;
+  readonly value: string;
+}
+
+/** Returns the comments, with `//` comments on adjacent lines as one. */
+function joinLineComments(comments: readonly Comment[], source: string): readonly Comment[] {
+  const joined: Comment[] = [];
+  for (const comment of comments) {
+    const last = joined.at(-1);
+    const isNext =
+      last?.type === 'Line' &&
+      comment.type === 'Line' &&
+      /^\n[ \t]*$/.test(source.slice(last.end, comment.start));
+    if (isNext)
+      joined[joined.length - 1] = { ...last, end: comment.end, value: `${last.value}\n${comment.value}` };
+    else joined.push(comment);
+  }
+  return joined;
 }
 
 /** The paragraphs of a comment without its frame and without code blocks. */
