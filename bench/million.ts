@@ -1,10 +1,9 @@
 /**
- * How late the event loop of a recorder is while it looks through a store of a million recordings: what waits for the
- * loop meanwhile is every acknowledgement, and with it every recorded shell. Ends with 1 when one step keeps it for
- * longer than {@link GOAL_MS}.
+ * Measures the delay of a recorder's event loop while it lists a store with a million recordings. A delay of the loop
+ * delays every acknowledgement, and so every recorded shell. Exits with 1 if one step blocks the loop for longer than
+ * {@link GOAL_MS}.
  *
- *   node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <one that is kept>] [--only <parts of their
- * names>]
+ *   node bench/million.ts [--recordings 1000000] [--folder /dev/shm] [--store <store>] [--only <parts of case names>]
  */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -107,7 +106,7 @@ function createFullIndex(store: string): { readonly client: IndexClient; readonl
   return { client: client as unknown as IndexClient, lists };
 }
 
-/** One that runs: a list without an index puts it among the others. */
+/** A running session: without an index, the list sorts it among the stored recordings. */
 function runningSession(): LiveRecording {
   const key = { nodeId: nodeId(0), time: '2026-11-21T00:00:00.000000000Z' };
   const names = { node: 'n', nodeId: 'n' };

@@ -253,7 +253,7 @@ function keyAt(number: number): string {
   return `${new Date(START_MS + number * 60_000).toISOString().replace('Z', '000000Z')}`;
 }
 
-/** Coloured lines as a busy log has them, an hour and a half of them. */
+/** Coloured lines of a busy log that covers 90 minutes. */
 function writeLong(directory: string): { id: string; seconds: number; bytes: { lines: number } } {
   mkdirSync(join(directory, NODE), { recursive: true });
   const file = openSync(join(directory, NODE, `${keyAt(0)}.cast`), 'w');

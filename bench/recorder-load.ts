@@ -1,9 +1,9 @@
 /**
- * Sessions that upload as a gateway of the reference does, in a process of their own: `node recorder-load.ts <json>`.
- * Prints one JSON line.
+ * Sessions that upload in the way of the reference's gateway (Tailscale's API-server proxy), in their own process:
+ * `node recorder-load.ts <json>`. Prints one JSON line.
  *
- * `flood`: every session sends as fast as it may for a while, then ends. `idle`: every session sends one short line a
- * second, and the time to its acknowledgement is measured.
+ * `flood`: every session sends at full speed for a fixed time and then stops. `idle`: every session sends one short
+ * line per second and measures the time to its acknowledgement.
  */
 import { connect, type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -18,13 +18,13 @@ export interface RecorderLoad {
 }
 
 export interface RecorderLoadResult {
-  /** Bytes acknowledged, thus durable, when the time was up, and how long that was. */
+  /** Acknowledged (durable) bytes at the end of the measured time, and its duration. */
   readonly bytes: number;
   readonly seconds: number;
-  /** Bytes of all sessions, and the time until the last of them was stored. */
+  /** Bytes of all sessions, and the time until the last session was stored. */
   readonly storedBytes: number;
   readonly storedSeconds: number;
-  /** From writing a line to its acknowledgement; 0 for a flood. */
+  /** Time from sending a line to its acknowledgement; 0 for a flood. */
   readonly p50Ms: number;
   readonly p99Ms: number;
 }

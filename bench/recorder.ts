@@ -26,16 +26,19 @@ const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
 
 /** Result of one round. */
 export interface RecorderSample {
-  /** Durable bytes per second while the sessions flood, and until the last of them is stored, in MB. */
+  /** Durable bytes per second, in MB: while the sessions flood, and until the last session is stored. */
   readonly durableMbps: number;
   readonly storedMbps: number;
-  /** CPU time of the recorder, storing included, per MB. */
+  /** CPU time of the recorder per MB, including the storing of sessions. */
   readonly cpuMsPerMb: number;
-  /** Resident memory of the recorder: median over the second and over the last quarter of the flood, and the most. */
+  /**
+   * Resident memory of the recorder: median over the second quarter and over the last quarter of the flood, and the
+   * maximum.
+   */
   readonly earlyRssMb: number;
   readonly lateRssMb: number;
   readonly peakRssMb: number;
-  /** Of `dd conv=fsync`, before and after the flood, in MB. */
+  /** Rate of `dd conv=fsync` before and after the flood, in MB/s. */
   readonly ddMbps: number;
 }
 
@@ -43,7 +46,7 @@ export interface RecorderSample {
 export interface IdleSample {
   readonly p50Ms: number;
   readonly p99Ms: number;
-  /** Percent of one core. */
+  /** CPU time in percent of one core. */
   readonly cpuPercent: number;
   readonly peakRssMb: number;
 }
@@ -91,7 +94,7 @@ export async function benchRecorder({
   ];
 }
 
-/** One round of floods between two of `dd`. */
+/** Runs one round of floods between two runs of `dd`. */
 export async function measureFlood(seconds: number, start = startRecorder): Promise<RecorderSample> {
   return inFolder(async (folder) => {
     const ddBefore = await dd(folder);
@@ -128,7 +131,7 @@ export async function measureIdle(seconds: number, start = startRecorder): Promi
   });
 }
 
-/** A folder on the disk of the temporary files, removed afterwards. */
+/** Creates a folder on the disk of the temporary files, and removes it afterwards. */
 async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   const folder = mkdtempSync(join(tmpdir(), 'tcbench-'));
   try {
@@ -138,7 +141,7 @@ async function inFolder<T>(work: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-/** A recorder with one or several processes. */
+/** Starts a recorder with one or several processes. */
 export interface RecorderPeer extends AsyncDisposable {
   readonly urls: readonly string[];
   readonly pids: readonly number[];
@@ -169,7 +172,7 @@ async function runLoad(load: RecorderLoad): Promise<RecorderLoadResult> {
   return JSON.parse(stdout) as RecorderLoadResult;
 }
 
-/** MB/s of one large file written and synced once. */
+/** Returns the rate in MB/s of writing and syncing one large file. */
 async function dd(folder: string): Promise<number> {
   const file = join(folder, 'dd');
   const startedAt = performance.now();
@@ -179,7 +182,7 @@ async function dd(folder: string): Promise<number> {
   return (DD_MB * 1024 ** 2) / 1e6 / seconds;
 }
 
-/** User and system time of processes. The kernel counts hundredths of a second. */
+/** Returns the user and system time of processes. The kernel counts hundredths of a second. */
 function cpuSeconds(pids: readonly number[]): number {
   const seconds = pids.map((pid) => {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -189,7 +192,7 @@ function cpuSeconds(pids: readonly number[]): number {
   return sum(seconds);
 }
 
-/** Samples the resident memory of processes, in MB. Shared memory counts for each process. */
+/** Samples the resident memory of processes, in MB. Shared memory is counted once per process. */
 function watchMemory(pids: readonly number[]): { stop(): readonly number[] } {
   const samples: number[] = [];
   const sample = (): void => {

@@ -1,6 +1,6 @@
 /**
- * A generated archive: sessions of people and pipelines, deterministic for a seed. It is not stored, so that an index
- * of it may be larger than half of the disk.
+ * A generated archive: sessions of people and pipelines; the same seed gives the same archive. The archive is
+ * generated on demand, so the index may use more than half of the disk.
  */
 import type { Catalog } from '../src/tsrecorder/library/catalog.ts';
 import type { CatalogEntry } from '../src/tsrecorder/library/catalog-entry.ts';
@@ -13,17 +13,17 @@ import { createRandom } from '../test/support/random.ts';
 
 export interface ArchiveShape {
   readonly sessions: number;
-  /** Characters of output of all sessions. */
+  /** Number of output characters of all sessions. */
   readonly textBytes: number;
-  /** Milliseconds since the epoch: the first session, and the end. */
+  /** Start time of the first session, and the end of the archive, in milliseconds since the epoch. */
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** From 0 up to, not including, 1. */
+/** Returns a number from 0 (inclusive) to 1 (exclusive). */
 type Random = () => number;
 
-/** Words by how common they are, for questions. */
+/** Words for queries, grouped by their frequency. */
 export interface Vocabulary {
   readonly common: readonly string[];
   readonly rare: readonly string[];
@@ -59,7 +59,7 @@ const COMMANDS = [
   'ps aux',
 ];
 
-/** Cast and description of a session, by its number: 0 is the oldest. */
+/** Returns the cast and the description of a session by its number; 0 is the oldest session. */
 export class SearchArchive {
   readonly shape: ArchiveShape;
   readonly #seed: number;
@@ -75,7 +75,7 @@ export class SearchArchive {
       Array.from({ length: 2 + Math.floor(random() * 3) }, () => pick(SYLLABLES, random())).join(''),
     );
     this.#words = [...COMMON, ...made];
-    // most sessions are short and a few are long: their lengths are known before their texts
+    // Most sessions are short and a few are long; their lengths are chosen before their texts are generated.
     const lengths = randomOf(seed + 1);
     this.#weights = Array.from({ length: 4096 }, () => Math.exp(1.4 * normal(lengths)));
     for (const weight of this.#weights) this.#weightSum += weight;
@@ -108,7 +108,7 @@ export class SearchArchive {
     };
   }
 
-  /** As a store would list it. */
+  /** Returns the entry in the form of a store's list. */
   *stored(): Generator<StoredRecording> {
     for (let number = 0; number < this.shape.sessions; number += 1) yield this.#listed(number);
   }
@@ -224,7 +224,7 @@ export class SearchArchive {
   }
 }
 
-/** The archive behind the interfaces that an indexer has. */
+/** The archive with the interfaces that an indexer needs. */
 export function catalogOf(archive: SearchArchive): Pick<Catalog, 'find'> {
   const numbers = new Map<string, number>();
   for (let number = 0; number < archive.shape.sessions; number += 1)
@@ -245,7 +245,7 @@ function pick<T>(list: readonly T[], at: number): T {
   return list[Math.min(list.length - 1, Math.floor(at * list.length))] as T;
 }
 
-/** Ranks as names and words have them: the first is in a tenth of all places. */
+/** Returns a rank in the distribution of names and words: rank 1 has a tenth of all occurrences. */
 function zipf(at: number, ranks: number): number {
   return Math.min(ranks - 1, Math.floor(ranks ** at) - 1);
 }

@@ -1,15 +1,15 @@
 /**
- * The search of a recorder over a made-up archive (`search-archive.ts`): how fast the index is built, how fast it
- * answers, also while it is being written and with nothing of it in memory, and how late a running session is found.
+ * Measures the search of a recorder with a generated archive (`search-archive.ts`): the speed of indexing, of queries
+ * (also during indexing and with an empty page cache), and the delay until a running session is found.
  *
  *   npm run bench -- search [--quick] [--sessions=1000000] [--text-gb=20] [--folder=<where>] [--keep] [--build]
  * [--engine=opensearch]
  *
- * The indexer, its processes and its files are the real ones; only the store is made up. `--keep` leaves the index in
- * the folder, with what was measured while it was built (`built.json`), and finds both there the next time: then
- * everything else is measured, also while the sessions that are left are written. `--build` builds and keeps it, and
- * asks nothing. Ends with 1 when a goal is missed. With `--engine=opensearch` the index is at an OpenSearch of one node
- * on this machine (needs Maven and Java; its CPU is not that of the writer): the goals are those of files.
+ * The indexer, its processes and its files are real; only the store is generated. `--keep` keeps the index and the
+ * measurements of its build (`built.json`) in the folder. The next run reads both and measures everything else.
+ * `--build` builds and keeps the index, and runs no queries. Exits with 1 if a goal is missed. `--engine=opensearch`
+ * starts an OpenSearch with one node on this machine (needs Maven and Java). Its CPU time is not part of the
+ * writer's, and the goals are those of the index in files.
  */
 import { spawnSync } from 'node:child_process';
 import {
@@ -245,21 +245,21 @@ function build(until: number, live: () => readonly LiveRecording[], liveEntry: L
 const BUILT = z.object({
   sessions: z.number(),
   textBytes: z.number(),
-  /** Sessions that are in it. */
+  /** Number of indexed sessions. */
   indexed: z.number(),
   castBytes: z.number(),
-  /** Of the writer: to read and write all, and to put each month together. */
+  /** CPU time of the writer: for reading and writing, and for merging each month. */
   cpuSeconds: z.number(),
   tidyCpuSeconds: z.number(),
   wallSeconds: z.number(),
   indexBytes: z.number(),
-  /** Of the writer, MB: the most in all, in the second half, and in the quarter before. */
+  /** Memory of the writer in MB: the maximum of all, of the second half, and of the quarter before. */
   rss: z.object({ most: z.number(), late: z.number(), early: z.number() }),
 });
 type Built = z.infer<typeof BUILT>;
 const BUILT_FILE = join(folder, 'built.json');
 
-/** @returns undefined when there is no index that was finished @throws Error when it is of another archive */
+/** @returns undefined without a finished index @throws Error if the index belongs to another archive */
 function readBuilt(): Built | undefined {
   if (!existsSync(BUILT_FILE)) return undefined;
   const built = BUILT.parse(JSON.parse(readFileSync(BUILT_FILE, 'utf8')));
@@ -431,7 +431,7 @@ function dropCache(): number | undefined {
   return stdout.split('\n').reduce((sum, line) => sum + Number(line.trim()), 0);
 }
 
-/** A session that runs. */
+/** A running session. */
 class Live {
   readonly #key = { nodeId: 'nRECORDER0', time: '2026-11-20T00:00:00.000000000Z' };
   readonly id = recordingId(this.#key);
@@ -481,7 +481,7 @@ class Live {
   }
 }
 
-/** @returns how many sessions are in the index now */
+/** @returns the number of sessions in the index */
 async function whileIndexing(from: number): Promise<number> {
   const live = new Live();
   await using building = build(from, () => [live.recording], live);
@@ -547,7 +547,7 @@ function checkRoom(): void {
   console.log(
     `${SESSIONS} sessions, ${TEXT_BYTES / 1e9} GB of text, seed ${SEED}; ${folder} has ${((bavail * bsize) / 1e9).toFixed(0)} GB`,
   );
-  // NOTE: measured: with the pieces that FTS5 puts together
+  // The factors were measured, and include the merges of FTS5.
   const wanted = existsSync(BUILT_FILE) ? 0 : TEXT_BYTES * 2.2 + SESSIONS * 6000;
   if (bavail * bsize < wanted) throw new Error(`the index may need ${(wanted / 1e9).toFixed(0)} GB`);
 }

@@ -22,7 +22,7 @@ import { EventBatch } from '../src/recording/event-batch.ts';
 
 const { values } = parseArgs({ options: { megabytes: { type: 'string', default: '50' } } });
 const BYTES = Number(values.megabytes) * 1_000_000;
-/** As a gateway reads. */
+/** Size of a read in the gateway. */
 const CHUNK_BYTES = 64 * 1024;
 const CHUNK_MS = 1;
 const CASTS = join(import.meta.dirname, '../test/fixtures/casts');
@@ -30,7 +30,7 @@ const CASTS = join(import.meta.dirname, '../test/fixtures/casts');
 interface Content {
   readonly name: string;
   readonly tty: boolean;
-  /** Milliseconds since the start, and output. */
+  /** Milliseconds since the start, and the output. */
   readonly chunks: readonly (readonly [number, Uint8Array])[];
 }
 
@@ -55,7 +55,7 @@ function bulk(name: string, piece: (index: number) => Uint8Array): Content {
   return { name, tty: false, chunks };
 }
 
-/** Lines of a program's log, no two alike. */
+/** Returns lines of a program's log, all different. */
 function log(index: number): Uint8Array {
   const lines: string[] = [];
   for (let line = 0, bytes = 0; bytes < CHUNK_BYTES; line += 1) {
@@ -67,7 +67,7 @@ function log(index: number): Uint8Array {
   return Buffer.from(lines.join('')).subarray(0, CHUNK_BYTES);
 }
 
-/** @returns the upload of a session that wrote this */
+/** @returns the upload of a session with this output */
 function castOf({ tty, chunks }: Content): readonly Uint8Array[] {
   const written: Uint8Array[] = [];
   let nowMs = 0;
@@ -110,7 +110,7 @@ async function upload({ url }: RunningRecorder, name: string, pieces: readonly U
   http.close();
 }
 
-/** Bytes of the recording's objects. */
+/** Returns the size of the recording's objects, in bytes. */
 function storedIn(directory: string): number {
   const files = readdirSync(directory, { recursive: true, encoding: 'utf8' });
   const ours = files.filter((file) => /\.(?:cast|notes|json)$/.test(file) && !file.startsWith('.'));

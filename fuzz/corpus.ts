@@ -1,4 +1,4 @@
-/** The kept inputs: `fuzz/corpus/<target>/`, one small file each. */
+/** Stored inputs: `fuzz/corpus/<target>/` has one small file for each. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ export interface CorpusEntry {
   readonly input: Uint8Array;
 }
 
-/** In the order of file names; none when there is no folder. */
+/** Returns the inputs in the order of file names; none without a folder. */
 export function readCorpus(target: string): readonly CorpusEntry[] {
   const folder = join(root, target);
   if (!existsSync(folder)) return [];
@@ -20,7 +20,7 @@ export function readCorpus(target: string): readonly CorpusEntry[] {
     .map((file) => ({ file: join(folder, file), input: new Uint8Array(readFileSync(join(folder, file))) }));
 }
 
-/** Writes an input, named by what it holds, and gives its path. */
+/** Writes an input to a file named after its hash, and returns the path. */
 export function keepInput(target: string, input: Uint8Array): string {
   const folder = join(root, target);
   mkdirSync(folder, { recursive: true });

@@ -1,14 +1,14 @@
 /**
- * A small mutational fuzzer: takes inputs from a kept corpus, changes them, and runs a target on the result. It has no
- * coverage to go by; instead an input whose outcome is new becomes a base for others.
+ * A small mutational fuzzer: takes inputs from a corpus, changes them, and runs a target on the result. The fuzzer
+ * does not measure coverage. An input with a new outcome becomes a base for other inputs.
  */
 import { damage, join } from '../test/support/damage.ts';
 import { createRandom, type Random } from '../test/support/random.ts';
 import { utf8, type FuzzTarget } from './target.ts';
 
-/** No input is longer, and none may take longer. */
+/** Maximum size of an input, and maximum duration of a run. */
 const MAX_INPUT_BYTES = 16 * 1024;
-/** Generous: a garbage collection may fall into a run. */
+/** The limit is generous, because a garbage collection may happen during a run. */
 const MAX_CPU_MS = 2_000;
 const MAX_BASES = 2_000;
 const MINIMISING_RUNS = 2_000;
@@ -24,20 +24,21 @@ export interface FuzzReport {
   readonly failure: FuzzFailure | undefined;
 }
 
-/** Making such an input small would take as long for each step. */
+/** Minimising such an input would take this long for each step. */
 class TooSlow extends Error {
   override readonly name = 'TooSlow';
 }
 
-/** Runs one input as `fuzz` does, with the randomness that comes from the input itself. */
+/** Runs one input like `fuzz`, with random numbers derived from the input. */
 export function replay(target: FuzzTarget, input: Uint8Array): string {
   return runOnce(target, input, MAX_CPU_MS).outcome;
 }
 
 /**
- * @param options.until milliseconds of `performance.now()`; at least one input is tried
- * @param options.maxRuns inputs that are tried at most; with them and a seed, a run is the same wherever time allows it
- * @returns the first failure, made small
+ * @param options.until end in milliseconds of `performance.now()`; at least one input is tried
+ * @param options.maxRuns maximum number of inputs; with a seed, the run is then the same on every machine that is
+ * fast enough
+ * @returns the first failure, minimised
  */
 export function fuzz(
   target: FuzzTarget,
@@ -72,7 +73,7 @@ export function fuzz(
 
 function runOnce(target: FuzzTarget, input: Uint8Array, maxCpuMs: number): { readonly outcome: string } {
   const before = process.cpuUsage();
-  // Cut points must not depend on how an input was found, or a kept one would not fail again.
+  // Cut points must depend only on the input; otherwise a stored input would not fail again.
   const outcome = target.run(input, createRandom(hashOf(input)));
   const { user, system } = process.cpuUsage(before);
   const spentMs = (user + system) / 1000;
@@ -93,7 +94,7 @@ function nextInput(
   bases: readonly Uint8Array[],
   runs: number,
 ): Uint8Array {
-  // First everything that is known, as it is.
+  // First run all known inputs unchanged.
   const known = bases[runs];
   if (known !== undefined && runs < bases.length && runs < MAX_BASES) return known;
   const base = random.oneIn(20) || bases.length === 0 ? random.bytes(random.below(64)) : random.pick(bases);
@@ -120,7 +121,7 @@ function withWord(random: Random, input: Uint8Array, target: FuzzTarget): Uint8A
   return join(input.subarray(0, at), word, input.subarray(at + replaced));
 }
 
-/** Takes out what the failure does not need. */
+/** Removes the parts of the input that the failure does not need. */
 function minimise(target: FuzzTarget, failure: FuzzFailure): FuzzFailure {
   if (failure.error instanceof TooSlow) return failure;
   let smallest = failure;

@@ -3,8 +3,9 @@
  *
  *   npm run fuzz -- [--seconds N] [--seed N] [--seed-corpus] [target…]
  *
- * `--seconds` are per target (default 10). A failure is made small, written into the corpus, and printed with the seed
- * that finds it again; the exit code is then 1. `--seed-corpus` writes the targets' own first inputs into the corpus.
+ * `--seconds` applies to each target (default 10). The fuzzer minimises a failure, stores it in the corpus, prints it
+ * with the seed that finds it again, and exits with 1. `--seed-corpus` writes the initial inputs of the targets into
+ * the corpus.
  */
 import { randomInt } from 'node:crypto';
 import { relative } from 'node:path';
@@ -41,7 +42,7 @@ function main(): number {
   return failed.length === 0 ? 0 : 1;
 }
 
-/** True when nothing was found. */
+/** Returns true without a failure. */
 function run(target: FuzzTarget, seconds: number, seed: number): boolean {
   const started = performance.now();
   const corpus = readCorpus(target.name).map(({ input }) => input);

@@ -1,24 +1,24 @@
-/** What a fuzz target is, and the checks that most of them share. */
+/** The interface of a fuzz target, and checks that most targets share. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Random } from '../test/support/random.ts';
 
 export interface FuzzTarget {
-  /** Also the folder of its corpus. */
+  /** Name of the target, and of its folder in the corpus. */
   readonly name: string;
-  /** Inputs to begin with; they are written into the corpus by `npm run fuzz -- --seed-corpus`. */
+  /** Initial inputs; `npm run fuzz -- --seed-corpus` writes them into the corpus. */
   readonly seeds: readonly Uint8Array[];
-  /** Words that get an input past the first checks. */
+  /** Words that pass the first checks of the parser. */
   readonly words: readonly string[];
   /**
    * Reads the input and checks every invariant.
    *
-   * @returns what became of it, in few words: an input with a new outcome is kept as a base for others
-   * @throws anything when an invariant does not hold
+   * @returns a short description of the outcome: an input with a new outcome becomes a base for others
+   * @throws any error if an invariant is violated
    */
   run(input: Uint8Array, random: Random): string;
 }
 
-/** An invariant does not hold. */
+/** Thrown if an invariant is violated. */
 export class Broken extends Error {
   override readonly name = 'Broken';
 }
@@ -40,10 +40,10 @@ function show(value: unknown): string {
   return (text ?? 'undefined').slice(0, 300);
 }
 
-/** A refusal, told from a crash. Gives a short name for it. */
+/** Detects rejections, so that they are not reported as crashes. Returns a short name of the rejection. */
 export type Refusal = (error: unknown) => string | undefined;
 
-/** Runs `read`; a refusal becomes its name, anything else that is thrown goes on. */
+/** Runs `read`; returns the name of a rejection, and rethrows any other error. */
 export function attempt<Value>(
   read: () => Value,
   refusal: Refusal,
@@ -67,21 +67,21 @@ export interface StreamParser<Output> {
 export interface StreamCheck<Output> {
   readonly create: () => StreamParser<Output>;
   readonly refusal: Refusal;
-  /** The name of the refusal of everything after the first one; undefined when that is not promised. */
+  /** Name of the error for everything after the first error; undefined if the parser does not promise one. */
   readonly afterRefusal?: (refused: string) => string;
-  /** Puts pieces together, so that it does not matter where the input was cut. Must copy what is a view. */
+  /** Joins pieces, so that the position of the cuts does not affect the comparison. The target must copy views. */
   readonly merge: (outputs: readonly Output[]) => readonly unknown[];
 }
 
-/** What a stream parser made of an input, fed byte by byte. */
+/** Output of a stream parser that was fed byte by byte. */
 export interface StreamResult {
   readonly merged: readonly unknown[];
   readonly refused: string | undefined;
 }
 
 /**
- * Feeds the input byte by byte, then cut at random: both must read the same, a refusal must be the same and final, and
- * the parser must not write into its input or keep it.
+ * Feeds the input byte by byte, and then cut at random. Both must give the same output, an error must be the same and
+ * final, and the parser must neither change its input nor keep a reference to it.
  */
 export function checkStream<Output>(
   input: Uint8Array,
@@ -94,7 +94,7 @@ export function checkStream<Output>(
   );
   const actual = feed(cutAtRandom(input, random), check);
   ensure(expected.refused === actual.refused, `refusals differ: ${expected.refused} and ${actual.refused}`);
-  // A chunk whose end is refused gives nothing at all, so fewer outputs are fine then.
+  // A chunk with a rejected end gives no output at all, so fewer outputs are allowed then.
   const comparable =
     actual.refused === undefined ? expected.merged : expected.merged.slice(0, actual.merged.length);
   const seen = actual.refused === undefined ? actual.merged : dropUnfinished(actual.merged, comparable);
@@ -103,7 +103,7 @@ export function checkStream<Output>(
   return expected;
 }
 
-/** The last merged item may be part of a longer one when the rest of it went down with a refusal. */
+/** The last merged item may be part of a longer one if the rest was lost with an error. */
 function dropUnfinished(seen: readonly unknown[], expected: readonly unknown[]): readonly unknown[] {
   return isDeepStrictEqual(seen.at(-1), expected[seen.length - 1]) ? seen : seen.slice(0, -1);
 }
@@ -128,7 +128,7 @@ function feed<Output>(chunks: readonly Uint8Array[], check: StreamCheck<Output>)
   return { merged: check.merge(merged.flat()), refused: undefined };
 }
 
-/** Cuts bytes at random; large inputs not into too many pieces. */
+/** Cuts bytes at random; large inputs are cut into few pieces. */
 export function cutAtRandom(input: Uint8Array, random: Random): readonly Uint8Array[] {
   const most = random.pick([3, 40, 1_000, 100_000]);
   const chunks: Uint8Array[] = [];
@@ -144,24 +144,24 @@ export function utf8(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-/** Bytes as text, invalid ones replaced. */
+/** Returns bytes as text; invalid bytes are replaced. */
 export function textOf(input: Uint8Array): string {
   return new TextDecoder('utf-8', { ignoreBOM: true }).decode(input);
 }
 
-/** Bytes as the characters that Node gives for them in a request line. */
+/** Returns bytes as the characters that Node returns for them in a request line. */
 export function latin1Of(input: Uint8Array): string {
   return Buffer.from(input).toString('latin1');
 }
 
-/** A word list, without a line for each. The words hold no spaces. */
+/** Formats a word list in few lines. The words contain no spaces. */
 export function words(...lines: readonly string[]): readonly string[] {
   return lines.flatMap((line) => line.split(' '));
 }
 
 /**
- * Whether some name in a JSON text is written with an escape. Some versions of V8 read such a name as another one,
- * depending on what the process parsed before (nodejs/node#63785), so what comes of it says nothing about our code.
+ * Returns true if a name in a JSON text contains an escape. Some versions of V8 read such a name wrongly after other
+ * documents (nodejs/node#63785), so these inputs prove nothing about tailcast.
  */
 export function hasEscapedName(text: string): boolean {
   for (const [, name = ''] of text.matchAll(/"((?:[^"\\]|\\.)*)"\s*:/gs))

@@ -9,7 +9,7 @@ import { STORED_TARGETS } from './targets/stored.ts';
 import { WIRE_STREAM_TARGETS } from './targets/wire-streams.ts';
 import { WIRE_TEXT_TARGETS } from './targets/wire-text.ts';
 
-/** Every parser that reads what others have written. */
+/** Targets for every parser of untrusted input. */
 export const TARGETS: readonly FuzzTarget[] = [
   ...WIRE_STREAM_TARGETS,
   ...WIRE_TEXT_TARGETS,

@@ -1,5 +1,5 @@
-// Builds `demo/` into `<dist>/demo`, next to the build of `src/` that it imports: node scripts/build-demo.mjs <dist>
-// tsc checks the types of `demo/`, and cannot emit it there: its imports of `../src/` become imports of `../`.
+// Builds `demo/` into `<dist>/demo`, next to the build of `src/`: node scripts/build-demo.mjs <dist>. tsc checks the
+// types of `demo/` but cannot emit it there, because its imports of `../src/` must become imports of `../`.
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

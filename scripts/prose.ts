@@ -150,7 +150,7 @@ function joinLineComments(comments: readonly Comment[], source: string): readonl
   return joined;
 }
 
-/** The paragraphs of a comment without its frame and without code blocks. */
+/** The paragraphs of a comment without its frame, code blocks and indented lines of usage. */
 function paragraphsOf(comment: string): readonly { readonly text: string; readonly offset: number }[] {
   const found: { text: string; offset: number }[] = [];
   let isCode = false;
@@ -158,7 +158,8 @@ function paragraphsOf(comment: string): readonly { readonly text: string; readon
   for (const [offset, raw] of comment.split('\n').entries()) {
     const line = raw.replace(/^\s*\*+ ?/, '').trim();
     if (line.startsWith('```')) isCode = !isCode;
-    if (isCode || line.startsWith('```') || line === '') {
+    const isUsage = !isOpen && /^\s*\* {2,}(?![-* ])/.test(raw);
+    if (isCode || isUsage || line.startsWith('```') || line === '') {
       isOpen = false;
       continue;
     }

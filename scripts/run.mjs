@@ -1,11 +1,11 @@
-// Prepares a checkout and then runs a command on the Node version the project pins.
+// Prepares a checkout, and then runs a command on the Node version that the project pins.
 //
 //   node scripts/run.mjs install [-- command args…]
 //   node scripts/run.mjs build   [-- command args…]
 //
-// It runs on any Node >= 20, because it is what a fresh clone starts with: everything after it
-// runs on `node_modules/.bin/node`. Only Node's own modules may be imported here, and what imports no others.
-// Several commands of one checkout may be begun at once: one prepares it, the others wait and find it done.
+// This script starts fresh clones, so it runs on any Node >= 20. Everything after it runs on
+// `node_modules/.bin/node`. Import only Node's own modules here, and modules that import nothing else. Commands may
+// start at the same time in one checkout: one command prepares it, and the others wait.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ import { takeLock } from './build-lock.mjs';
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 const bin = join(root, 'node_modules', '.bin');
 const stamps = join(root, 'node_modules', '.cache', 'tailcast');
-/** What each step has made when it is done. */
+/** Files that each step creates. */
 const outputs = {
   install: bin,
   server: join(root, 'dist', 'main.js'),
@@ -25,7 +25,7 @@ const outputs = {
   player: join(root, 'dist', 'player'),
 };
 const env = { ...process.env, PATH: `${bin}${delimiter}${process.env['PATH'] ?? ''}` };
-/** Held while something is prepared. Not in `node_modules`, which `npm ci` removes. */
+/** Lock during the preparation. The lock is not in `node_modules`, because `npm ci` removes that folder. */
 let lock;
 process.on('exit', () => lock?.release());
 const windows = process.platform === 'win32';
@@ -44,7 +44,7 @@ await step('install', 'installing dependencies (npm ci)', ['package-lock.json', 
 );
 if (goal === 'build') {
   await step('server', 'building the server (tsc)', ['tsconfig.json', 'tsconfig.build.json', 'src'], () => {
-    // it writes what has changed since it remembers, and nothing where somebody has removed what it wrote
+    // An incremental build writes only changed files and does not restore removed files.
     if (!existsSync(outputs.server))
       rmSync(join(root, 'node_modules', '.cache', 'tsc'), { recursive: true, force: true });
     return run(join(bin, 'tsc'), ['-p', 'tsconfig.build.json']);
@@ -65,7 +65,7 @@ if (command.length > 0) {
   process.exitCode = await run(program === 'node' ? join(bin, 'node') : program, args, true);
 }
 
-/** Runs `work` unless its inputs are the ones it last succeeded with. */
+/** Runs `work` unless its inputs are unchanged since its last success. */
 async function step(name, title, inputs, work) {
   const stamp = join(stamps, name);
   const isDone = (digest) =>
@@ -77,7 +77,7 @@ async function step(name, title, inputs, work) {
   });
   const digest = fingerprint(inputs);
   if (!isDone(digest)) {
-    // what is half made is nobody's
+    // an incomplete result must not be used
     rmSync(stamp, { force: true });
     process.stderr.write(`tailcast: ${title}\n`);
     const code = await work();
@@ -104,12 +104,13 @@ function fingerprint(inputs) {
 }
 
 /**
- * Resolves with the exit code. Signals are passed on; a terminal sends Ctrl-C and its own end to all of its processes, and
- * the child stops at the first. By the end of its channel it sees that this process is gone, even when it was killed.
+ * Resolves with the exit code. Passes signals on. A terminal sends Ctrl-C and hang-up to all of its processes, and
+ * the child stops at the first signal. The child exits when its IPC channel closes, also after this process was
+ * killed.
  */
 function run(program, args, last = false) {
   return new Promise((resolve) => {
-    // only a role of ours knows what a channel is for
+    // only tailcast's roles use an IPC channel
     const stdio = last && args[0] === 'dist/main.js' ? ['inherit', 'inherit', 'inherit', 'ipc'] : 'inherit';
     const child = spawn(program, args, { cwd: root, env, stdio, shell: windows });
     if (child.pid !== undefined) lock?.hold(child.pid);

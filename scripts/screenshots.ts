@@ -1,6 +1,6 @@
 /**
- * Renders the pictures of the README: `npm run docs:images`. The archive in them is made for the purpose, through
- * gateways in front of the embedded cluster; what is typed shows nothing of the machine it runs on.
+ * Renders the pictures of the README: `npm run docs:images`. The gateways of a demo cluster record the archive for
+ * these pictures. The typed commands reveal nothing about the machine.
  */
 import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
@@ -11,7 +11,7 @@ const IMAGES = fileURLToPath(new URL('../docs/images', import.meta.url));
 const WIDTH = 1200;
 const HEIGHT = 750;
 
-/** The end of the prompt that shells of the embedded cluster have, up to the sign that depends on the user. */
+/** End of the prompt in shells of the embedded cluster, before the sign that depends on the user. */
 const PROMPT = '\x1b[0m:~';
 const COMMAND = ['bash'];
 

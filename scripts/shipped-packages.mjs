@@ -1,6 +1,6 @@
-// What is inside an image, for those who must know: `node scripts/shipped-packages.mjs <directory>` writes an SBOM
-// (CycloneDX) and every licence with its text. Shipped are the production dependencies, and what is bundled into the
-// player. It fails when a package names no licence, or one that asks more than to be named.
+// Describes the content of an image: `node scripts/shipped-packages.mjs <directory>` writes an SBOM (CycloneDX) and
+// the text of every licence. The lists contain the production dependencies and the packages that are bundled into the
+// player. The script fails if a package has no licence, or a licence that requires more than attribution.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..');
 
-/** Development dependencies whose code the player's build takes in (`src/player`). */
+/** Development dependencies whose code is part of the player (`src/player`). */
 export const BUNDLED = ['preact', '@xterm/headless'];
 
 const PERMISSIVE = new Set([
@@ -25,7 +25,7 @@ const PERMISSIVE = new Set([
   'Unlicense',
 ]);
 
-/** Everything that ships: `node_modules/…` path in the lock file → its entry. */
+/** All shipped packages: path `node_modules/…` in the lock file → its entry. */
 export function shippedPackages(lock) {
   const { packages } = lock;
   const shipped = new Map(
@@ -43,7 +43,7 @@ export function shippedPackages(lock) {
   return shipped;
 }
 
-/** As Node finds it: next to the one who asks, then further up. */
+/** Searches as Node does: next to the importing package, then in the folders above it. */
 function resolvePath(packages, name, from) {
   for (let folder = from; ; folder = folder.replace(/\/?node_modules\/(?:@[^/]+\/)?[^/]+$/, '')) {
     const path = `${folder === '' ? '' : `${folder}/`}node_modules/${name}`;
@@ -56,7 +56,7 @@ export function nameOf(path) {
   return path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
 }
 
-/** The packages whose licence is missing or not permissive. */
+/** Packages whose licence is missing or not permissive. */
 export function licenceProblems(shipped) {
   return [...shipped]
     .filter(([, { license }]) => !isPermissive(license))
@@ -102,7 +102,7 @@ function sbom(shipped) {
   );
   const wanted = new Set([...shipped].map(([path, { version }]) => `${nameOf(path)}@${version}`));
   const refs = new Set([all.metadata.component['bom-ref'], ...wanted]);
-  // Neither belongs into what must be the same whenever it is made.
+  // Both fields would differ between builds, and the file must be reproducible.
   delete all.serialNumber;
   delete all.metadata.timestamp;
   return {

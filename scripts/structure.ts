@@ -1,7 +1,7 @@
 /**
- * Prints how large the code is, in a table, and exits with 1 if a row is above its budget in `structure.json`.
+ * Prints the size of the code as a table, and exits with 1 if a row exceeds its budget in `structure.json`.
  *
- * Code lines are lines with something other than comments and white space. Lower a budget when its row has become smaller.
+ * A code line contains more than comments and white space. Lower a budget when its row has become smaller.
  */
 import { readFileSync, readdirSync } from 'node:fs';
 import { dirname, join, relative, resolve, sep } from 'node:path';
@@ -14,7 +14,7 @@ const MOST_IMPORTS = 30;
 const HOT_FILE = 'src/proxy/session/upgrade.ts';
 
 const BUDGETS = z.strictObject({
-  /** Measure → maximum; `was` is the number at commit 9719fbc, `goal` the number to reach. */
+  /** Measure → maximum; `was` is the number at commit 9719fbc, `goal` the target. */
   total: z.record(
     z.string(),
     z.strictObject({ budget: z.number(), was: z.number().optional(), goal: z.number().optional() }),
@@ -34,13 +34,13 @@ interface Row {
 interface ParsedFile {
   readonly path: string;
   readonly codeLines: number;
-  /** Imported modules, those that are imported only for their types included. */
+  /** Imported modules, including those that are imported only for their types. */
   readonly imports: number;
-  /** Files of the repository that are loaded with this one. */
+  /** Files of the repository that are loaded together with this file. */
   readonly loads: readonly string[];
 }
 
-/** The code lines of a text without the comments at these places. */
+/** Returns the number of code lines of a text without its comments. */
 export function countCodeLines(
   text: string,
   comments: readonly { readonly start: number; readonly end: number }[],
@@ -85,7 +85,7 @@ export function parseFile(path: string, text: string): ParsedFile {
   };
 }
 
-/** The files that are loaded with `entry`, itself included. */
+/** Returns the files that are loaded with `entry`, including `entry`. */
 export function reachOf(entry: string, files: readonly ParsedFile[]): readonly ParsedFile[] {
   const byPath = new Map(files.map((file) => [file.path, file]));
   const reached = new Set([entry]);
@@ -93,7 +93,7 @@ export function reachOf(entry: string, files: readonly ParsedFile[]): readonly P
   return files.filter(({ path }) => reached.has(path));
 }
 
-/** The rows above their budget, a line each. A row without a budget is an error too. */
+/** Returns one line for each row above its budget. A row without a budget is an error too. */
 export function overBudget(rows: readonly Row[]): readonly string[] {
   return rows.flatMap(({ name, now, budget }) => {
     if (budget === undefined) return [`${name} has no budget in scripts/structure.json`];

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Entry point of the installed command. On a Node that is new enough it is the command. On an older one it runs the command
-// on the Node that the project brings, passes signals on, and ends as that ends.
+// Entry point of the installed command. On a supported Node version this file is the command. On an older version it
+// runs the command on the Node of the project, passes signals on, and exits with the command's code.
 const [major, minor] = process.versions.node.split('.').map(Number);
 if (major > 22 || (major === 22 && minor >= 19)) await import('../dist/main.js');
 else await runOnPinnedNode();
@@ -15,7 +15,7 @@ async function runOnPinnedNode() {
   }
   const { spawn } = await import('node:child_process');
   const main = fileURLToPath(new URL('../dist/main.js', import.meta.url));
-  // by the end of the IPC channel the command sees that this process is gone, even when it was killed
+  // The command exits when the IPC channel closes, also after this process was killed.
   const child = spawn(pinned, [main, ...process.argv.slice(2)], {
     stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
   });

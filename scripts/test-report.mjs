@@ -1,11 +1,11 @@
-// What vitest's JSON report says, in the words of the closing lines of `scripts/ci.mjs`.
+// Summarises vitest's JSON report for the closing lines of `scripts/ci.mjs`.
 
-/** Characters of a test's message. */
+/** Maximum characters of a test's message. */
 const SHOWN_MESSAGE = 300;
 
 /**
- * Counts, and a line for each test that failed and for each that needed a second try. A file that broke outside its tests
- * counts as one failed test, and so does a run that failed without saying where.
+ * Returns counts, and a line for each test that failed or needed a second try. A file with an error outside its tests
+ * counts as one failed test, and so does a failed run without a location.
  */
 export function readTestReport(report) {
   const failures = [];
@@ -20,7 +20,7 @@ export function readTestReport(report) {
     }
     for (const test of failed)
       failures.push(line('failed', `${name}: ${test.fullName}`, test.failureMessages?.[0]));
-    // a test keeps what its first try failed with
+    // the report keeps the messages of a test's first try
     for (const test of file.assertionResults)
       if (test.status === 'passed' && test.failureMessages?.length > 0)
         flaky.push(line('flaky', `${name}: ${test.fullName}`, test.failureMessages[0]));

@@ -1,4 +1,4 @@
-/** Every case, in the order they run. A new one is added here. */
+/** All cases in the order in which they run. Add new cases here. */
 import type { BenchCase } from '../harness/case.ts';
 import { EXEC_CASES } from './exec.ts';
 import { HTTP_CASES } from './http.ts';

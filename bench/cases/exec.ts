@@ -21,7 +21,7 @@ const SESSION_PEERS: readonly PeerName[] = [
   'reference',
   'reference-recorded',
 ];
-/** Measured in addition, in cases that show its cost. */
+/** Variants that are measured only in cases that show their cost. */
 const DURABLE_FIRST = 'tailcast-durable-first' satisfies PeerName;
 
 const TRANSPORTS = ['spdy', 'websocket'] as const satisfies readonly Transport[];

@@ -3,7 +3,7 @@ import { CONNECTIONS, EVENTS, MEGABYTES, REQUESTS, type BenchCase, type Scale } 
 import type { Answer } from '../programs/plan.ts';
 
 const ms = ({ quick }: Scale, full = 800): number => (quick ? 500 : full);
-/** Small requests count when every connection, and every one behind it, is in use. */
+/** A small request counts while every connection of its level and of lower levels is in use. */
 const RAMP_MS = 200;
 
 const smallGets = ([1, 32, 256] as const).map((connections): BenchCase => ({
@@ -64,7 +64,7 @@ const lists = (['chunked', 'length', 'gzip'] as const).map((framing): BenchCase 
   }),
 }));
 
-/** One connection is one process's: this is the LIST for peers that have several. */
+/** One connection uses one process, so peers with several processes get this LIST. */
 const listsAtOnce: BenchCase = {
   name: 'list-at-once',
   title: 'LIST of 50 MB, in chunks, 8 connections',
@@ -86,7 +86,7 @@ const slowReaders: BenchCase = {
   title: '8 clients that read a LIST of 50 MB at 20 MB/s each',
   unit: MEGABYTES,
   peers: ['direct', 'tailcast', 'go', 'nginx', 'haproxy'],
-  // one LIST takes each of them 2.6 seconds
+  // one LIST takes 2.6 seconds in each of these peers
   rounds: ({ quick }) => (quick ? 1 : 3),
   plan: (scale) => ({
     kind: 'requests',

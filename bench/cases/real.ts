@@ -80,7 +80,7 @@ const list = realCase(
 );
 
 const LOG_BLOCKS = 96;
-/** A log that the node has. */
+/** A log of the node. */
 const logFile = onceOf((bench) => {
   const file = join(bench.rig.folder, 'log.txt');
   const block = createBlock('ascii');

@@ -32,14 +32,14 @@ export interface BenchOptions {
   readonly profiles?: string | undefined;
   /** Another checkout, with its own packages installed, to compare with. */
   readonly before?: string | undefined;
-  /** For the Node of the gateways. */
+  /** Flag for the Node process of the gateways. */
   readonly flags?: readonly string[] | undefined;
 }
 
 export interface RunningRecorder {
   readonly address: string;
   readonly pid: number;
-  /** Folder of its recordings. */
+  /** Folder of the recorder's recordings. */
   readonly folder: string;
 }
 

@@ -3,7 +3,7 @@ import type { LoadPlan, LoadResult } from '../programs/plan.ts';
 import type { Peer, PeerName } from '../peers/peer.ts';
 import type { Bench } from './bench.ts';
 
-/** How much of a case is run. */
+/** Size of a run: complete or quick. */
 export interface Scale {
   readonly quick: boolean;
 }
@@ -19,7 +19,7 @@ export interface BenchCase {
   readonly peers: readonly PeerName[];
   /** True if a quick run omits the case, unless the command line names it. */
   readonly onlyFull?: boolean;
-  /** Rounds when that is not the run's own number. */
+  /** Number of rounds; default: the number of the run. */
   readonly rounds?: (scale: Scale) => number;
   /** True if every round needs a new process, for cases that measure memory. */
   readonly fresh?: boolean;
@@ -30,27 +30,28 @@ export interface BenchCase {
   /** True if the load is constant, so that requests per second have no meaning. */
   readonly constantLoad?: boolean;
   /**
-   * Bytes that a recorder must have got for each unit of `LoadResult`, or the figure of a recorded peer does not count.
+   * Minimum bytes at the recorder for each unit of `LoadResult`; with fewer bytes, the result of a recorded peer is
+   * discarded.
    */
   readonly recordedBytesPerUnit?: number;
-  /** Divisor of the memory: the number of open things after all are open. */
+  /** Divisor of the memory: the number of connections after all are open. */
   readonly memoryPer?: (scale: Scale) => { readonly count: number; readonly what: string };
-  /** Starts its peers, where they are not the run's own. @throws PeerMissingError */
+  /** Starts the peers of the case if it needs its own. @throws PeerMissingError */
   readonly start?: (name: PeerName, bench: Bench) => Promise<Peer>;
-  /** The load, where the load generator makes it. */
+  /** Load from the load generator. */
   readonly plan?: (scale: Scale) => LoadPlan;
-  /** The load, where something else does. */
+  /** Load from another source. */
   readonly run?: (peer: Peer, bench: Bench, scale: Scale, onSteady: () => void) => Promise<LoadResult>;
 }
 
 export interface Unit {
   /** Such as `requests/s`. */
   readonly rate: string;
-  /** Units of `LoadResult` in one unit of `rate`: a million bytes in a MB. */
+  /** Number of `LoadResult` units per unit of `rate`, for example a million bytes per MB. */
   readonly size: number;
-  /** Such as `us CPU/request`. */
+  /** Unit of the CPU time, for example `us CPU/request`. */
   readonly cpu: string;
-  /** That unit in seconds. */
+  /** The unit `cpu` in seconds. */
   readonly cpuSeconds: number;
 }
 

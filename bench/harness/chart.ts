@@ -155,7 +155,7 @@ function text(
     readonly size: number;
     readonly weight?: number;
     readonly anchor?: 'end';
-    /** Legible across a line. */
+    /** White outline that keeps the text legible across a line. */
     readonly halo?: boolean;
   },
 ): string {

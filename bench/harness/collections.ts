@@ -1,20 +1,20 @@
 /** Sums V8's garbage collections from the output of `--trace-gc`. */
 
 export interface Collections {
-  /** Of the young generation. */
+  /** Collections of the young generation. */
   readonly scavenges: number;
   readonly scavengeMs: number;
   /** Number of full collections; their time includes incremental marking. */
   readonly markCompacts: number;
   readonly markCompactMs: number;
-  /** The longest that one of either kind took. */
+  /** Duration of the longest collection of either kind. */
   readonly longestMs: number;
 }
 
 const LINE =
   /\] +\d+ ms: (?<kind>.*?) [\d.]+ \([\d.]+\) -> [^/]*? (?<ms>[\d.]+) \/ [\d.]+ ms +(?:\(\+ (?<steps>[\d.]+) ms)?/;
 
-/** @param log everything a process has written; lines of another kind are passed over */
+/** @param log complete output of a process; other lines are skipped */
 export function addUp(log: string): Collections {
   const sums = { scavenges: 0, scavengeMs: 0, markCompacts: 0, markCompactMs: 0, longestMs: 0 };
   for (const line of log.split('\n')) {

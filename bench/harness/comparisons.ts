@@ -19,7 +19,7 @@ const OPPONENTS: Partial<Record<PeerName, readonly PeerName[]>> = {
   'tailcast-durable-first': ['tailcast-recorded'],
 };
 
-/** Every comparison of a case that its rounds allow. */
+/** Returns every comparison of a case with enough rounds. */
 export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly PeerComparison[] {
   const rowOf = (peer: PeerName): Row | undefined => rows.find((row) => row.peer === peer);
   return rows.flatMap((row) => {
@@ -38,7 +38,7 @@ export function comparisonsOf({ rows, constantLoad }: CaseResult): readonly Peer
   });
 }
 
-/** A figure of one row against that of another; undefined where there are not enough rounds. */
+/** Compares one figure of two rows; undefined with too few rounds. */
 export function compareRows(ours: Row, theirs: Row, figure: ComparedFigure): Comparison | undefined {
   return compareRounds(ours.rounds?.[figure] ?? [], theirs.rounds?.[figure] ?? []);
 }

@@ -5,16 +5,16 @@ import { rowOf, type Row, type RunResults } from './results.ts';
 
 export interface Goal {
   readonly text: string;
-  /** It is about more than a quick run has. */
+  /** True if a quick run lacks the data for this goal. */
   readonly onlyFull?: boolean;
-  /** The figures, in words, and whether they are good enough; undefined when they were not measured. */
+  /** Returns the figures in words, and whether they meet the goal; undefined without measurements. */
   readonly look: (results: RunResults) => Verdict | undefined;
 }
 
 export interface Verdict {
   readonly figures: string;
   readonly met: boolean;
-  /** False if other rounds could have the opposite result. Undefined without a comparison of rounds. */
+  /** False if other rounds could have the opposite result. The ratio; undefined if no rounds can be compared. */
   readonly certain?: boolean | undefined;
 }
 

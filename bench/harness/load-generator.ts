@@ -51,7 +51,7 @@ export class LoadGenerator {
     });
   }
 
-  /** Ends the process; a plan that runs fails. */
+  /** Stops the process; a running plan fails. */
   stop(): void {
     this.#child?.kill('SIGKILL');
     this.#child = undefined;

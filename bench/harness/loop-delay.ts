@@ -1,5 +1,6 @@
 /**
- * Delay of this process's event loop, compared with an idle thread. On a shared machine, a busy machine delays both.
+ * Delay of this process's event loop, compared with an idle thread. The idle thread shows the part of the delay that
+ * comes from a busy machine.
  */
 import { once } from 'node:events';
 import { monitorEventLoopDelay, type Histogram } from 'node:perf_hooks';

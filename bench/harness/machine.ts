@@ -5,7 +5,7 @@ import { cpus, release, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** Short sentences about processors, memory and system. */
+/** Short sentences about processors, memory and OS. */
 export function describeMachine(): readonly string[] {
   const [processor] = cpus();
   return [
@@ -24,7 +24,7 @@ function systemName(): string {
   }
 }
 
-/** Versions of everything that is compared. */
+/** Versions of all compared programs. */
 export function describeVersions(): Readonly<Record<string, string>> {
   const tailscale = readFileSync(
     join(dirname(fileURLToPath(import.meta.url)), '../../test/real/peers/reference/go.mod'),

@@ -58,7 +58,7 @@ export async function measureCase(
   for (let round = first; round < rounds; round += 1) {
     // alternate the order, so that no peer always follows the same one
     for (const [name, peer] of round % 2 === 0 ? [...peers] : [...peers].toReversed()) {
-      // on the bench's own upstream it fails the same way each time
+      // on the benchmark's own upstream a failure repeats in every round
       const patience = name.startsWith('reference') && benchmark.run === undefined ? 1 : MAX_FAILURES;
       if ((failures.get(name) ?? []).length >= patience) continue;
       const fresh = benchmark.fresh === true ? await startedAnew(peer) : peer;
@@ -123,10 +123,10 @@ async function startedAnew(peer: Peer): Promise<Peer> {
   return { ...anew, startedAtMs };
 }
 
-/** The others have connections to open. */
+/** The other cases open connections. */
 const WARM_COMPILED_MS = 200;
 
-/** A load that does not count. Of two processes each gets half of it. */
+/** A warm-up load, which does not count. With two processes, each gets half of the load. */
 function warmUpPlan(benchmark: BenchCase, peer: Peer, scale: Scale): LoadPlan | undefined {
   const jit = isOurs(peer.name);
   const plan = benchmark.plan?.({ quick: scale.quick && !jit });
@@ -218,11 +218,11 @@ async function restOf(folder: string): Promise<number> {
     last = bytes;
     await delay(LOOK_MS);
   }
-  // a session that was cut may be continued for a while, and waits for that
+  // a session that was cut may continue for a while, so the recorder keeps it open for that time
   return last;
 }
 
-/** @throws Error when the recorder's disk does not hold so much within some seconds */
+/** @throws Error if the recorder's disk does not contain that many bytes within a few seconds */
 async function atLeast(folder: string, bytes: number): Promise<void> {
   for (let look = 0; look < MAX_LOOKS; look += 1) {
     if (sizeOf(folder) + sizeOf(spoolOf(folder)) >= bytes) return;

@@ -8,9 +8,9 @@ export interface Meter {
 }
 
 export interface Metered {
-  /** Since the steady state, or since the beginning if it was not reported. */
+  /** Time since the steady state, or since the beginning if the steady state was not reached. */
   readonly cpuSeconds: number;
-  /** The share of it that the busiest process has. */
+  /** Share of the busiest process in the CPU time. */
   readonly busiest: number;
   readonly peakRssBytes: number;
   /** Memory in the steady state, and its growth since the start. */

@@ -61,7 +61,7 @@ const FIGURES: Readonly<Record<ComparedFigure, string>> = {
   restMb: 'memory at rest',
 };
 
-/** `tailcast against go: rate 1.14x [1.02–1.27] faster, …` */
+/** Returns for example `tailcast against go: rate 1.14x [1.02–1.27] faster, …`. */
 function comparisonLine({ peer, against, figures }: PeerComparison): string {
   const each = figures.map(({ figure: name, comparison }) => `${FIGURES[name]} ${inWords(name, comparison)}`);
   return `${peer} against ${against}: ${each.join(', ')}`;
@@ -150,7 +150,7 @@ function ratio(value: Spread | undefined, base: Spread | undefined): string {
   return `${(value.median / base.median).toFixed(2)}x`;
 }
 
-/** Three digits are all that a benchmark on a shared machine can mean. */
+/** A benchmark on a shared machine is precise to three digits at most. */
 export function figure(value: number): string {
   if (value >= 100) return Math.round(value).toLocaleString('en-US');
   return value >= 10 ? value.toFixed(1) : value.toFixed(2);

@@ -8,13 +8,13 @@ export interface RunResults {
   readonly quick: boolean;
   readonly machine: readonly string[];
   readonly versions: Readonly<Record<string, string>>;
-  /** Peers that could not be had, and cases that failed, and why. */
+  /** Unavailable peers and failed cases, with the reason. */
   readonly missing: Readonly<Record<string, string>>;
   readonly cases: readonly CaseResult[];
   readonly facts: readonly Fact[];
 }
 
-/** A figure that is not one of a case. */
+/** A figure that belongs to no case. */
 export interface Fact {
   readonly name: string;
   readonly value: number;
@@ -32,7 +32,7 @@ export interface CaseResult {
   readonly rows: readonly Row[];
 }
 
-/** Figures that two peers can be compared by, round by round. */
+/** Figures for a comparison of two peers, round by round. */
 export const COMPARED = [
   'rate',
   'cpu',
@@ -51,14 +51,14 @@ export interface Row {
   readonly rate: Spread;
   /** In `unit.cpu`; undefined for the direct connection. */
   readonly cpu?: Spread;
-  /** The same of the recorder that its sessions go to. */
+  /** CPU time of the recorder that stores its sessions. */
   readonly recorderCpu?: Spread;
   readonly p50Ms?: Spread;
   readonly p99Ms?: Spread;
   readonly peakRssMb?: Spread;
   /** Memory of the process divided by the number of open connections. */
   readonly memoryKb?: Spread;
-  /** The same without the memory of the process before the first connection. */
+  /** Memory per connection, without the memory of the process before the first connection. */
   readonly memoryAddedKb?: Spread;
   /** Memory after all load has stopped, and its growth. */
   readonly restMb?: Spread;
@@ -67,11 +67,11 @@ export interface Row {
   readonly loadCpu: Spread;
   /** Values of every round that can be compared; null for a failed round. */
   readonly rounds?: Readonly<Partial<Record<ComparedFigure, Rounds>>>;
-  /** Rounds that failed, and how the last of them did. */
+  /** Number of failed rounds, and the last error. */
   readonly failed?: string;
 }
 
-/** The row of a peer. */
+/** Returns the row of a peer. */
 export function rowOf(results: RunResults, caseName: string, peer: PeerName): Row | undefined {
   return results.cases.find(({ name }) => name === caseName)?.rows.find((row) => row.peer === peer);
 }

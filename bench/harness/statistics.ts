@@ -22,26 +22,26 @@ export function spreadOf(values: readonly (number | undefined)[]): Spread | unde
 export interface Comparison {
   /** Geometric mean over rounds. */
   readonly ratio: number;
-  /** Where the ratio is with a confidence of 95 %. */
+  /** Bounds of the 95 % confidence interval. */
   readonly low: number;
   readonly high: number;
-  /** Rounds that both of them have. */
+  /** Number of rounds that both peers have. */
   readonly rounds: number;
   /** `unclear` if 1 is between `low` and `high`. */
   readonly verdict: 'above' | 'below' | 'unclear';
 }
 
-/** Figures by round; null and undefined: not measured. */
+/** Figures by round; null or undefined: not measured. */
 export type Rounds = readonly (number | null | undefined)[];
 
 /** Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom. */
 const T95 = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228] as const;
 
 /**
- * Compares two peers by the ratios of each round: what the machine did to both of them at the same time falls out. The interval is
- * Student's t over logarithms of ratios, which is honest for few rounds, where a bootstrap gives too narrow a one. More rounds than
- * the table has are treated like its last entry, which is a little too wide.
- * @returns undefined with fewer than two rounds that both of them have
+ * Compares two peers by the ratio of each round, so that disturbances of the machine affect both equally. The
+ * interval is Student's t over logarithms of ratios, because a bootstrap would be too narrow for few rounds. Longer
+ * series use the last entry of the table, which is slightly too wide.
+ * @returns undefined with fewer than two common rounds
  */
 export function compareRounds(ours: Rounds, theirs: Rounds): Comparison | undefined {
   const logs = ours.flatMap((value, round) => {

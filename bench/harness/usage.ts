@@ -3,7 +3,7 @@ import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 
 export interface Usage {
-  /** User and system, all threads. */
+  /** Sum of user and system CPU time of all threads. */
   readonly cpuSeconds: number;
   readonly rssBytes: number;
   /** Since `resetPeak`. */
@@ -59,12 +59,12 @@ export function resetPeak(pids: readonly number[]): void {
     try {
       writeFileSync(`/proc/${pid}/clear_refs`, '5');
     } catch {
-      // another OS, or a process of another user: the peak is then that of the complete run
+      // This fails on another OS or for a process of another user; the peak then covers the complete run.
     }
   }
 }
 
-/** A process and everything it has started. */
+/** Returns the IDs of a process and its descendants. */
 export function familyOf(pid: number): readonly number[] {
   const children = new Map<number, number[]>();
   for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
@@ -81,7 +81,10 @@ export function familyOf(pid: number): readonly number[] {
   return family;
 }
 
-/** Returns true if the process has a handler for SIGUSR2 (proc(5), SigCgt). False: it has none, or has exited. */
+/**
+ * Returns true if the process has a handler for SIGUSR2 (proc(5), SigCgt). Returns false if it has none, or has
+ * exited.
+ */
 export function handlesUsr2(pid: number): boolean {
   try {
     const caught = /^SigCgt:\s+(?<mask>[0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'));

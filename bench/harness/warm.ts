@@ -5,7 +5,9 @@
 
 /** Minimum duration of one turn; a shorter load is repeated. */
 export const WARM_TURN_MS = 2000;
-/** Maximum duration of the warm-up. After it, the measurement starts with a printed notice. */
+/**
+ * Maximum duration of the warm-up. If the speed is not stable by then, the measurement starts with a printed notice.
+ */
 export const WARM_LIMIT_MS = 24_000;
 /**
  * Number of consecutive turns without improvement that end the warm-up. One turn could be a disturbance of the machine.
@@ -13,7 +15,10 @@ export const WARM_LIMIT_MS = 24_000;
 const FLAT_TURNS = 2;
 const FASTER = 1.05;
 
-/** True if the last turns were hardly faster than the fastest earlier turn. `rates` are in order of the turns. */
+/**
+ * True if the last turns were hardly faster than the fastest earlier turn. The entries of `rates` are in the order of
+ * the turns.
+ */
 export function isSettled(rates: readonly number[]): boolean {
   const earlier = rates.slice(0, -FLAT_TURNS);
   const last = rates.slice(-FLAT_TURNS);

@@ -1,7 +1,4 @@
-/**
- * A real API server with a node, for the cases that want one: started once in a run, with the same kinds of peers in
- * front of it.
- */
+/** A real API server with a node. It starts once per run, with the same kinds of peers in front of it. */
 import { writeFileSync } from 'node:fs';
 import { get } from 'node:https';
 import { join } from 'node:path';
@@ -16,7 +13,7 @@ import { startReference } from './reference.ts';
 import { isTailcast, startTailcast } from './tailcast.ts';
 import { startTlsHop } from './tls-hop.ts';
 
-/** Pods that only sleep, by name. The first is where sessions go. */
+/** Names of pods that only sleep. Sessions use the first pod. */
 export const PODS: readonly string[] = [
   'shell',
   ...Array.from({ length: 19 }, (_, index) => `web-${String(index).padStart(2, '0')}`),

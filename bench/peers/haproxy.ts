@@ -1,4 +1,4 @@
-/** HAProxy with one thread, as one gateway process has one thread that works. */
+/** HAProxy with one thread, for a comparison with a gateway process, which has one working thread. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { freePort } from '../../test/real/rig/rig.ts';

@@ -1,2 +1,2 @@
-/** A peer cannot be had here, and why. */
+/** Thrown if a peer is unavailable here, with the reason. */
 export class PeerMissingError extends Error {}

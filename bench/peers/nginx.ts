@@ -1,4 +1,4 @@
-/** nginx with one worker, as one gateway process has one thread that works. */
+/** nginx with one worker, for a comparison with a gateway process, which has one working thread. */
 import { connect } from 'node:net';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

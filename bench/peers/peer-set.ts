@@ -65,7 +65,7 @@ export class PeerSet {
   }
 }
 
-/** Starts a peer. @throws PeerMissingError when it cannot be had here */
+/** Starts a peer. @throws PeerMissingError if it is unavailable here */
 function startPeer(name: PeerName, bench: Bench): Promise<Peer> {
   if (isTailcast(name)) return startTailcast(name, bench);
   switch (name) {

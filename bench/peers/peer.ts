@@ -7,20 +7,20 @@ export type BeforeName = `before${'' | '-recorded' | '-plain-recorded' | '-durab
 
 export type PeerName =
   | BeforeName
-  /** The load generator and the upstream by themselves: the ceiling of everything else. */
+  /** Direct connection from the load generator to the upstream: the maximum that is possible here. */
   | 'direct'
   | 'tailcast'
   /** With `enforceRecorder`. */
   | 'tailcast-recorded'
-  /** The same the way the reference runs here: behind a PROXY header, without TLS in front. */
+  /** tailcast in the setup of the reference: behind a PROXY header, without TLS. */
   | 'tailcast-plain-recorded'
   /** Recorded with `--recorder-window 0`. */
   | 'tailcast-durable-first'
   /** Go's ReverseProxy, tuned, on two processors: the reference of the goals. */
   | 'go'
-  /** The same with Go's default transport. */
+  /** Go's ReverseProxy with the default transport. */
   | 'go-default'
-  /** The same with HTTP/2 on both sides. */
+  /** Go's ReverseProxy with HTTP/2 on both sides. */
   | 'go-h2'
   | 'nginx'
   | 'haproxy'
@@ -36,7 +36,7 @@ export interface Peer {
   readonly target: Target;
   /** Processes whose CPU time and memory count; none for the direct connection. */
   readonly pids: () => readonly number[];
-  /** Where its sessions are recorded. */
+  /** Recorder of its sessions. */
   readonly recorder?: RunningRecorder;
   /** Restarts the proxy with an empty state; undefined if that makes no difference. */
   readonly restart?: (onStopped?: () => void) => Promise<Peer>;

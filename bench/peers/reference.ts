@@ -1,7 +1,7 @@
 /**
- * The reference's own API server proxy, from its module, the way it runs behind `serve`: connections come to a loopback
- * port with a PROXY header that names a node of the tailnet. There is neither TLS nor a tailnet in the way, so it has
- * less to do than the others. Two nodes call: the sessions of one must be recorded.
+ * The reference's API-server proxy (Tailscale's, from its Go module) as it runs behind `serve`: connections arrive at
+ * a loopback port with a PROXY header that names a tailnet node. It works without TLS and without a tailnet, so it
+ * has less to do than the other peers. Two nodes are the callers: the sessions of one node must be recorded.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import type { Peer } from './peer.ts';
 
 type ReferenceName = 'reference' | 'reference-recorded';
 
-/** Where its module lets it listen. */
+/** Address on which its module can listen. */
 const PORT = 80;
 const CAPABILITY = 'tailscale.com/cap/kubernetes';
 const CALLERS = { reference: 'alice', 'reference-recorded': 'bob' } as const;

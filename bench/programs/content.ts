@@ -49,7 +49,10 @@ export function createSmall(): Buffer {
   return createBlock('json').subarray(0, SMALL_BYTES);
 }
 
-/** The LIST as a server sends it with `Content-Encoding: gzip`: one member per block, level 4 as the API server's. */
+/**
+ * Returns the LIST with `Content-Encoding: gzip`, as a server sends it: one gzip member per block, level 4 as in the
+ * API server.
+ */
 export function createGzippedList(): Buffer {
   const member = gzipSync(createBlock('json'), { level: 4 });
   return Buffer.concat(Array.from({ length: LIST_BLOCKS }, () => member));
@@ -86,7 +89,7 @@ export class ContentCheck {
     return this.#received === this.#total;
   }
 
-  /** @throws Error when a byte is wrong or too many */
+  /** @throws Error for a wrong or an additional byte */
   push(bytes: Uint8Array, start = 0, end = bytes.length): void {
     if (this.#received + end - start > this.#total) throw new Error(`more than ${this.#total} bytes`);
     for (let at = start; at < end;) {

@@ -13,7 +13,7 @@ import {
   unmaskPiece,
 } from '../../src/wire/websocket/frame.ts';
 
-/** error, stdin, stdout, and resize or stderr. */
+/** The streams error, stdin, stdout, and resize or stderr. */
 const STREAMS = 4;
 /** RST_STREAM status of the SPDY draft, version 3.1. */
 const CANCEL = 5;
@@ -38,7 +38,7 @@ export interface SessionRequest {
 }
 
 /**
- * Accepts the upgrade, and calls `begin` after the client has opened its streams: error, stdin, stdout, and stderr or
+ * Accepts the upgrade, and calls `begin` when the client has opened its streams: error, stdin, stdout, and stderr or
  * resize.
  */
 export function serveSession(

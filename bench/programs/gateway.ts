@@ -1,5 +1,5 @@
 /**
- * The gateway as `tailcast gateway` composes it, with one fixed identity and its access log to nowhere.
+ * The gateway of `tailcast gateway`, with one fixed identity and without an access log.
  *
  *   node gateway.js <json>      prints {"port":…} when it serves
  */

@@ -1,4 +1,4 @@
-/** Load that is about connections: many handshakes, many watches. */
+/** Load with many handshakes or many watches. */
 import type { Socket } from 'node:net';
 import { createChunkedScanner } from '../../src/proxy/upstream/chunked.ts';
 import { open } from './connect.ts';

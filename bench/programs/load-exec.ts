@@ -109,7 +109,7 @@ async function lines(target: Target, transport: Transport, count: number): Promi
   return { units: count, seconds: (performance.now() - startedAt) / 1000 };
 }
 
-/** Counts screens, and how long after they were sent they were here. */
+/** Counts screens, and measures the time from sending to receiving each. */
 async function redraw(
   target: Target,
   transport: Transport,
@@ -211,7 +211,7 @@ const LETTER = 0x61;
 
 interface Shells {
   readonly shells: readonly Session[];
-  /** Rejects when one ends that should not. */
+  /** Rejects if a session ends too early. */
   readonly broken: Promise<never>;
 }
 

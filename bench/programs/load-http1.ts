@@ -80,13 +80,13 @@ export function createExchange(answer: Answer, token?: string): Exchange {
 
 const ITEMS = '"items":';
 
-/** A list is compared from its items on. */
+/** A list is compared from its items onwards. */
 function knownBody(body: Buffer): BodyCheck {
   const items = body.subarray(0, LIST_HEAD_BYTES).indexOf(ITEMS);
   return items === -1 ? new ContentCheck(body, body.length) : new ListCheck(body.subarray(items));
 }
 
-/** More than a list has before its items. */
+/** Maximum size of a list's part before its items. */
 const LIST_HEAD_BYTES = 200;
 
 class ListCheck implements BodyCheck {
@@ -206,7 +206,7 @@ export function ask(socket: Socket, exchange: Exchange): Promise<Answered> {
   });
 }
 
-/** Reads the body as its head frames it; true when it is complete. */
+/** Reads the body by its framing; returns true when it is complete. */
 function createBody(
   head: string,
   status: string,
@@ -228,7 +228,7 @@ function createBody(
   };
 }
 
-/** Lets a connection read so much in every 50 ms and then stops it until the next. */
+/** Limits a connection to this number of bytes per 50 ms, by pausing it for the rest of the period. */
 function throttle(socket: Socket, bytesPerSecond: number): void {
   const share = bytesPerSecond / 20;
   let left = share;

@@ -6,7 +6,7 @@ export interface Target {
   readonly port: number;
   /** CA of the server certificate; undefined for plain text. */
   readonly ca?: string;
-  /** Sent before anything else, e.g. a PROXY header. */
+  /** Bytes to send first, e.g. a PROXY header. */
   readonly preamble?: string;
   /** A bearer token, for a server that requires one. */
   readonly token?: string;
@@ -18,9 +18,9 @@ export type LoadPlan =
       readonly protocol: 'h1' | 'h2';
       readonly answer: Answer;
       readonly connections: number;
-      /** HTTP/2 only: requests under way on each connection. */
+      /** Maximum in-flight requests per HTTP/2 connection. */
       readonly streams?: number;
-      /** Reads no faster than this, on each connection. */
+      /** Maximum read rate of each connection. */
       readonly bytesPerSecond?: number;
       /** Time in use before the measurement starts; undefined: the measurement starts after the handshakes. */
       readonly rampMs?: number;
@@ -36,7 +36,7 @@ export type LoadPlan =
       readonly transport: Transport;
       readonly work: ExecWork;
     }
-  /** Runs all of these at the same time. Steady when all that report it are. */
+  /** Runs all of these at the same time. The state is steady when all loads that report it are steady. */
   | { readonly kind: 'together'; readonly plans: readonly LoadPlan[] };
 
 /** Kind of request and response. */
@@ -53,12 +53,12 @@ export interface KnownAnswer {
 export type Transport = 'spdy' | 'websocket';
 
 export type ExecWork =
-  /** Output without a terminal. */
+  /** Sends output without a terminal. */
   | {
       readonly kind: 'cat';
       readonly content: Content;
       readonly bytes: number;
-      /** Where a real node has just that. */
+      /** Path of the file on a real node. */
       readonly file?: string;
     }
   /** Short lines on a terminal, each in its own frame. */
@@ -76,7 +76,7 @@ export type ExecWork =
   | { readonly kind: 'many'; readonly times: number; readonly works: readonly ExecWork[] }
   /** Keys in sequence, each after the echo of the previous one. */
   | { readonly kind: 'echo'; readonly keys: number; readonly pauseMs: number }
-  /** Keys in many shells at the same time, at a fixed rate. */
+  /** Sends keys in many shells at the same time, at a fixed rate. */
   | {
       readonly kind: 'echoes';
       readonly sessions: number;

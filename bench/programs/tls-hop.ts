@@ -1,6 +1,6 @@
 /**
- * Ends TLS, begins it anew and carries bytes, one connection for each: what Node takes for any gateway before it reads
- * a request.
+ * Decrypts TLS and encrypts it again, with one outgoing connection for each incoming one: the minimum cost of a
+ * gateway in Node.
  *
  * node tls-hop.js <json>      prints {"port":…}
  */

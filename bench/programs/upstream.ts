@@ -1,7 +1,7 @@
 /**
  * The API server of the benchmarks: TLS, as little work per request as possible, and output that every client can
- * compare byte by byte. HTTP/1.1 is read by hand (it only ever sees what the load generator sends); HTTP/2 is Node's
- * own.
+ * compare byte by byte. Parses HTTP/1.1 itself, because only the load generator sends requests; HTTP/2 uses Node's
+ * server.
  *
  * node upstream.js <cert> <key>      prints {"port":…}
  */
@@ -40,7 +40,7 @@ const postAnswer = Buffer.from(
 
 interface List {
   readonly head: Buffer;
-  /** Sent in turn, again and again. */
+  /** Bodies that are sent in turn. */
   readonly pieces: readonly Buffer[];
   readonly count: number;
   readonly tail: string;

@@ -4,7 +4,7 @@
 export const SHELL = 'soak-shell';
 export const SMALL_PATH = '/api/v1/namespaces/default/configmaps/small';
 export const WATCH_PATH = '/api/v1/namespaces/default/pods?watch=true';
-/** Written at a time: lines and characters of several bytes are cut. */
+/** Output per write: it splits lines and characters of several bytes. */
 export const PIECE_BYTES = 61;
 export const PIECE_MS = 250;
 export const EVENT_MS = 1000;

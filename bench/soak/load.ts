@@ -12,7 +12,7 @@ export interface LoadPlan {
   readonly shells: number;
   readonly watches: number;
   readonly requestsPerSecond: number;
-  /** New TLS connections per second, closed after one request, or in the middle of it. */
+  /** New TLS connections per second, closed after one request or during it. */
   readonly connectionsPerSecond: number;
   /** Time in which all shells and watches are opened. */
   readonly rampMs: number;
@@ -136,7 +136,7 @@ function runRequest(agent: Agent): void {
   });
 }
 
-/** Every third connection is closed in the middle of its request, every other one after it. */
+/** Every third connection is closed during its request, the others after it. */
 function runConnection(): void {
   count.connections += 1;
   if (count.connections % 3 !== 0) return runRequest(new Agent({ ca, keepAlive: false }));
@@ -151,7 +151,7 @@ function runConnection(): void {
   });
 }
 
-/** Calls `act` at an even rate, whatever the timer does. */
+/** Calls `act` at an even rate, even if the timer is late. */
 function atRate(perSecond: number, act: () => void): NodeJS.Timeout {
   const startedMs = performance.now();
   let done = 0;

@@ -35,7 +35,7 @@ const SAMPLE_MS = 4000;
 /** Delay between the signal and the measurement. A collection takes about 100 ms. */
 const COLLECT_MS = 1000;
 const REPORT_MS = 15_000;
-/** Maximum time until all sessions have finished. Shells do not last longer. */
+/** Maximum time until all sessions have finished. Maximum duration of a shell. */
 const FINISH_MS = 120_000;
 
 const problems: string[] = [];
@@ -47,7 +47,7 @@ const problem = (what: string): void => {
 
 process.exit(await main(readOptions()));
 
-/** A soak that is interrupted leaves no process and no folder. */
+/** An interrupted soak leaves no process and no folder behind. */
 async function main(options: Options): Promise<number> {
   const directory = await mkdtemp(join(tmpdir(), 'tailcast-soak-'));
   await using stack = new AsyncDisposableStack();
@@ -135,7 +135,7 @@ async function watch(
   while (performance.now() < endMs) {
     await pause(SAMPLE_MS);
     for (const role of roles) {
-      // The process of the index has no such handler, and the signal would end it.
+      // The process of the index has no handler for the signal, which would end it.
       for (const pid of familyOf(role.child.pid ?? 0)) if (handlesUsr2(pid)) process.kill(pid, 'SIGUSR2');
     }
     await pause(COLLECT_MS);

@@ -17,8 +17,8 @@ const here = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 const DAY_MS = 86_400_000;
 const MOST_RAMP_MS = 20_000;
 /**
- * Makes the process collect garbage on a signal. Otherwise the heap contains a minute of garbage. Workers get the same
- * option from their primary.
+ * Preload script: the process collects garbage on a signal. Otherwise the heap contains a minute of garbage. Workers
+ * get the same option from their primary.
  */
 const COLLECTABLE = [
   '--expose-gc',
@@ -26,13 +26,13 @@ const COLLECTABLE = [
   'data:text/javascript,process.on("SIGUSR2",()=>globalThis.gc())',
 ];
 
-/** Of one role that is running. */
+/** A running role. */
 export interface Role {
   readonly name: string;
   readonly child: ChildProcess;
   readonly ops: string;
   readonly samples: Sample[];
-  /** Lines of its log that must not be there. */
+  /** Lines that its log must not contain. */
   readonly alarms: string[];
 }
 
@@ -178,7 +178,7 @@ export function gatewayArguments(directory: string, pki: Certificates, port: num
     'tls-cert': pki.certificate,
     'tls-key': pki.key,
     listen: `127.0.0.1:${port}`,
-    // everybody is one user here
+    // all clients have the same identity here
     'requests-per-user': '20000',
   };
   return Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]);

@@ -1,12 +1,12 @@
 /** Resource usage of the tested processes over time, and its trend. */
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Of one role, all its processes together. */
+/** Sum over all processes of a role. */
 export interface Sample {
   readonly seconds: number;
   readonly rssBytes: number;
   readonly fds: number;
-  /** From their metrics; undefined if the metrics were unavailable. */
+  /** Values of the role's metrics; undefined if the metrics were unavailable. */
   readonly heapBytes: number | undefined;
   /** Memory outside V8's heap, for example buffers. */
   readonly externalBytes: number | undefined;
@@ -53,7 +53,7 @@ export function usageOf(pids: readonly number[]): Pick<Sample, 'rssBytes' | 'fds
   return { rssBytes, fds };
 }
 
-/** Sum of a metric over its labels; undefined when it is not there. */
+/** Returns the sum of a metric over its labels; undefined if the metric is missing. */
 export function metricOf(text: string, name: string): number | undefined {
   const rows = text.split('\n').filter((row) => row.startsWith(`${name} `) || row.startsWith(`${name}{`));
   return rows.length === 0 ? undefined : rows.reduce((sum, row) => sum + Number(row.split(' ').at(-1)), 0);

@@ -1,4 +1,4 @@
-/** The soak's API server, a process of its own: small objects, watches, and shells whose output is known. */
+/** The soak's API server in its own process: small objects, watches, and shells with known output. */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:https';
@@ -26,7 +26,7 @@ export interface ShellSent {
   readonly shell: number;
   readonly bytes: number;
   readonly sha256: string;
-  /** All of it was written. */
+  /** True after all of it was written. */
   readonly whole: boolean;
 }
 

@@ -1,4 +1,4 @@
-/** What the operator tells `tailcast ingress`, and where a client's request goes by it. */
+/** Targets for the table of `tailcast ingress` and for the routing of client requests. */
 import { TailcastError } from '../../src/errors.ts';
 import { fieldsForClient, fieldsForService, trailersForClient } from '../../src/ingress/fields.ts';
 import { parseTable, routeOf } from '../../src/ingress/routes.ts';
@@ -39,7 +39,7 @@ const TAGGED: Identity = {
 };
 const TARGETS = ['/', '/api', '/api/', '/api/x?y', '/a/../b', '/%2e%2e/x', 'x'];
 
-/** The lines after the first are hosts that are asked for. */
+/** The lines after the first are requested hosts. */
 const ingressTable: FuzzTarget = {
   name: 'ingress-table',
   words: [
@@ -107,7 +107,7 @@ const ingressTable: FuzzTarget = {
   },
 };
 
-/** Fields of a client or of a Service, a line each. */
+/** Headers of a client or of a Service, one per line. */
 const ingressFields: FuzzTarget = {
   name: 'ingress-fields',
   words: [

@@ -1,4 +1,4 @@
-/** What pods send to the nameserver. */
+/** Target for DNS queries from pods. */
 import { decode, encode } from 'dns-packet';
 import { answerQuery } from '../../src/nameserver/answer.ts';
 import { parseRecords } from '../../src/nameserver/records.ts';

@@ -1,4 +1,4 @@
-/** What tailscaled, the API server and uploaders send. */
+/** Targets for data from tailscaled, the API server and uploaders. */
 import { parseKubernetesRules } from '../../src/tailnet/capabilities.ts';
 import {
   createProxyHeaderParser,
@@ -152,7 +152,7 @@ const responseHead: FuzzTarget = {
   run(input, random) {
     const bytes = Buffer.from(input);
     const { value: head, refused } = attempt(() => parseResponseHead(bytes, 0), upstreamRefusal);
-    // A part of a head is no head, and is refused only if the whole is.
+    // An incomplete head is rejected only if the complete head is.
     const part = attempt(
       () => parseResponseHead(bytes.subarray(0, random.below(bytes.length + 1)), 0),
       upstreamRefusal,
@@ -191,7 +191,7 @@ const chunked: FuzzTarget = {
       'the reading depends on where the input is cut',
     );
     if (bytewise.end === -1) return bytewise.refused ?? 'waiting';
-    // The same body without anything behind it ends in the same place.
+    // Without the bytes after the body, the parser must find the same end.
     ensureEqual(
       scanChunks([input.slice(0, bytewise.end)]).end,
       bytewise.end,
@@ -202,7 +202,7 @@ const chunked: FuzzTarget = {
 };
 
 interface Chunks {
-  /** -1 while the body goes on or when it was refused. */
+  /** Returns -1 if the body is incomplete or was rejected. */
   readonly end: number;
   readonly refused: string | undefined;
   readonly payload: string;
@@ -274,7 +274,7 @@ const responseReader: FuzzTarget = {
   },
 };
 
-/** Reads one answer from the pieces of a connection that ends behind them. */
+/** Reads one response from the pieces of a connection that then closes. */
 function readAnswer(chunks: readonly Uint8Array[], method: string): Answer {
   const reader = createResponseReader();
   const answer: Answer = {

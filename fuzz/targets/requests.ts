@@ -1,4 +1,4 @@
-/** What clients and configuration files say to the gateway. */
+/** Targets for clients' requests and for configuration files. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join as joinPath } from 'node:path';
@@ -27,7 +27,7 @@ import {
   type Refusal,
 } from '../target.ts';
 
-/** Refusals with one of these codes; any other error is a crash. */
+/** Errors with these codes are rejections; any other error is a crash. */
 export function refusals(...codes: readonly string[]): Refusal {
   return (error) => (error instanceof TailcastError && codes.includes(error.code) ? error.code : undefined);
 }
@@ -58,10 +58,10 @@ const canonicalTarget: FuzzTarget = {
         : [`${target.rawPath}?${target.rawQuery}`];
     ensure(joined.includes(raw), 'the parts are not the whole');
     ensure(target.path.startsWith('/') && !/\p{Cc}/u.test(target.path), 'a control character got through');
-    // Nothing but what belongs to a program behind a proxy may hold a slash that was encoded.
+    // Only paths of a program behind a proxy may contain an encoded slash.
     const slashes = target.path.split('/').length - target.rawPath.split('/').length;
     ensure(slashes === 0 || target.path.includes('/proxy/'), 'an encoded slash got through');
-    // What was accepted and decoded once means the same when it is written anew.
+    // A target that was accepted and decoded once must have the same meaning after encoding.
     const rewritten = target.path.split('/').map(encodeURIComponent).join('/');
     const again = attempt(() => parseTarget(rewritten), refusal);
     if (again.value !== undefined) ensureEqual(again.value.segments, target.segments, 'segments changed');
@@ -81,7 +81,7 @@ const canonicalTarget: FuzzTarget = {
   },
 };
 
-/** Names that say who is calling, or that must end at a proxy. */
+/** Headers that identify the caller, or that a proxy must remove. */
 const SPEAKING =
   /^(?:impersonate|x-remote|x-forwarded|tailscale|proxy-|(?:authorization|cookie2?|host|connection|audit-id|forwarded|te|upgrade)$)/;
 
@@ -112,7 +112,7 @@ const headers: FuzzTarget = {
     if (refused !== undefined) return refused;
     const speaking = new Map<string, string[]>();
     for (let index = 0; index < value.length; index += 2) {
-      // As a server would see it that takes odd characters for dashes.
+      // Compares names like a server that treats other characters as dashes.
       const name = (value[index] ?? '').toLowerCase().replaceAll(/[^a-z0-9]/g, '-');
       if (SPEAKING.test(name)) speaking.set(name, [...(speaking.get(name) ?? []), value[index + 1] ?? '']);
     }
@@ -202,7 +202,7 @@ const portalTarget: FuzzTarget = {
   },
 };
 
-/** `name: value` lines, names in lower case as nghttp2 gives them. */
+/** `name: value` lines with names in lower case, as nghttp2 returns them. */
 function fieldsOf(input: Uint8Array): string[] {
   return latin1Of(input)
     .split('\n')

@@ -1,4 +1,4 @@
-/** What programs print on the screens of sessions, and what viewers ask for. */
+/** Targets for output on the screens of sessions, and for search queries. */
 import { parseQuery, printQuery, QueryError } from '../../src/search/query.ts';
 import { RowJournal } from '../../src/search/row-journal.ts';
 import { createSecretFilter } from '../../src/secrets.ts';
@@ -26,7 +26,7 @@ function read(pieces: readonly string[], columns: number, rows: number): Given {
     onCommand: ({ text }) => ensure(text !== '' && text.length <= MAX_COMMAND, 'an empty or a long command'),
   });
   for (const piece of pieces) journal.write(1, piece);
-  // an incomplete control string comes to the screen at the end
+  // an incomplete control string appears on the screen at the end
   journal.end();
   const screen = Array.from({ length: rows }, (_, y) => journal.screen.row(y).text(0, columns).trimEnd());
   ensure(budget.spent < 1e8 + 1e7, 'more work than is allowed');
@@ -60,7 +60,7 @@ const rowJournal: FuzzTarget = {
     const whole = read([text], columns, rows);
     const characters = read(Array.from(text), columns, rows);
     ensureEqual(characters, whole, 'the rows depend on where the output is cut');
-    // what stands on the screen in the end is what is given out last, or was before
+    // the journal must have emitted every row of the final screen
     const all = whole.rows.join('\n');
     for (const line of whole.screen) {
       const word = /[a-z]{3,}/.exec(line)?.[0] ?? '';
@@ -102,7 +102,7 @@ const query: FuzzTarget = {
 
 const PLANTED = 'AKIAIOSFODNN7EXAMPLE';
 
-/** What is printed in sessions becomes words of an index, and secrets must not. */
+/** Text from sessions becomes words of an index; secrets must not. */
 const indexedText: FuzzTarget = {
   name: 'indexed-text',
   words: [

@@ -1,4 +1,4 @@
-/** Whole connections: what the taps make of them. */
+/** Targets for complete connections, parsed by the taps. */
 import { TailcastError } from '../../src/errors.ts';
 import { parseUpgradeRequest } from '../../src/proxy/session/upgrade-http.ts';
 import { createTap, type StreamProtocol } from '../../src/recording/stream-plan.ts';
@@ -22,7 +22,7 @@ import {
 } from '../target.ts';
 import { refusals } from './requests.ts';
 
-/** What a session was told, so that it does not matter in how many pieces. */
+/** Calls that a session received, independent of the pieces of the input. */
 interface Heard {
   readonly stdout: string;
   readonly stderr: string;
@@ -34,7 +34,7 @@ interface Heard {
 
 const refusal = refusals('SESSION_VIOLATED');
 
-/** Feeds both directions, the client's first: that is the order in which a server can answer at all. */
+/** Feeds both directions, the client's first, because a server responds to the client. */
 function listen(
   protocol: StreamProtocol,
   chosen: string,
@@ -65,7 +65,7 @@ function listen(
 const bytewise = (bytes: Uint8Array): readonly Uint8Array[] =>
   Array.from(bytes, (byte) => Uint8Array.of(byte));
 
-/** The same bytes in other pieces are the same session; of a refused one, nothing may be made up. */
+/** The same bytes in other pieces must give the same session; a rejected session must not contain invented data. */
 function compare(
   name: string,
   protocol: StreamProtocol,
@@ -91,7 +91,7 @@ function compare(
       if (actual.refused === undefined || expected.refused === undefined) {
         ensureEqual(actual, expected, 'the reading depends on where the input is cut');
       }
-      // a chunk whose end is refused is not delivered, so that it may not have been told whole
+      // a chunk with a rejected end is not delivered, so its calls may be incomplete
       ensure(expected.stdout.startsWith(actual.stdout), 'output was made up');
       ensure(expected.stderr.startsWith(actual.stderr), 'errors were made up');
       ensure(actual.stdout.length + actual.stderr.length <= server.length, 'more came out than went in');

@@ -1,4 +1,4 @@
-/** What is read back from disks and buckets, and what viewers, auditors and administrators hand in. */
+/** Targets for data from disks and buckets, and for files of viewers, auditors and administrators. */
 import { parseAuditedSession } from '../../src/kube/audit-log.ts';
 import { parsePolicy } from '../../src/proxy/gate/policy-file.ts';
 import { POLICY_ACTIONS, POLICY_CLASSES } from '../../src/proxy/gate/policy.ts';
@@ -308,7 +308,7 @@ const KEY = createJournalKey(new Uint8Array(KEY_BYTES).fill(7));
 const KINDS = ['preamble', 'lines', 'acknowledged', 'part'] as const;
 const HEAD = { sessionId: 's', recorders: ['100.64.0.9:80'], recorderTags: [], about: {} };
 
-/** Sealed records made from the input, whole and then damaged; and the input itself as a file. */
+/** Sealed records created from the input, intact and then damaged; and the input itself as a file. */
 const sealedJournal: FuzzTarget = {
   name: 'sealed-journal',
   words: words('tcjrnl1\n tcjrnl2\n tcjrnl3\n tcjrnl4\n \0 \x01 {"sessionId":"s"}'),
@@ -320,7 +320,7 @@ const sealedJournal: FuzzTarget = {
     const over = random.oneIn(2);
     const frames = random.oneIn(2);
     const sealer = createSealer(KEY, new Uint8Array(SALT_BYTES).fill(input.length & 255), { over, frames });
-    // what stood in the file before
+    // previous content of the file
     const remains = over ? [END_MARK, input] : [];
     const records = Array.from(input.subarray(0, 12), (byte, index) => {
       const kind = KINDS[byte & 3] ?? 'lines';
@@ -356,7 +356,7 @@ const sealedJournal: FuzzTarget = {
       ensure(place < headBytes, 'damage behind the head makes the file unreadable');
       return `${raw.refused} ${refused}`;
     }
-    // a length of zero ends a file that was written over, as if it had been cut there
+    // a length of zero ends an overwritten file as if it had been cut there
     const isMark = over && damaged[place] === 0;
     ensure(isCut || isMark || read.ending !== 'whole', 'a changed byte goes unnoticed');
     ensureEqual(read.lines, whole.lines.slice(0, read.lines.length), 'other lines than were written');
@@ -364,7 +364,7 @@ const sealedJournal: FuzzTarget = {
   },
 };
 
-/** What `verify` reads of a store and of an auditor beside logs and sidecars. */
+/** Targets for files that `verify` reads in addition to logs and sidecars. */
 const evidenceText: FuzzTarget = {
   name: 'evidence-text',
   words: words(
@@ -398,7 +398,7 @@ const evidenceText: FuzzTarget = {
   },
 };
 
-/** A cast as it is shown: the header, then line after line. */
+/** Parses a cast like the player: the header, then line after line. */
 const castReader: FuzzTarget = {
   name: 'cast-reader',
   words: words(

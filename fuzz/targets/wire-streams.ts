@@ -1,4 +1,4 @@
-/** Parsers of `src/wire` that take a byte stream. */
+/** Targets for parsers in `src/wire` that read a byte stream. */
 import { isUtf8 } from 'node:buffer';
 import { inflateRawSync, constants } from 'node:zlib';
 import { inflateSpdyBlock } from '../../src/recording/spdy-inflate.ts';
@@ -52,12 +52,12 @@ export function wireRefusal(error: unknown): string | undefined {
   return error instanceof WireError ? error.code : undefined;
 }
 
-/** What frames hold; parts of lines are put together where a frame ends. */
+/** Content of frames; partial lines are joined at the ends of frames. */
 type FrameRead =
   | { readonly lines: Uint8Array; readonly whole: boolean }
   | { readonly seconds: number; readonly output: Uint8Array; readonly form: FrameForm };
 
-/** Frames, and the lines that they stand for. */
+/** Parses frames and their lines. */
 const uploadFrame: FuzzTarget = {
   name: 'upload-frame',
   words: [
@@ -147,7 +147,7 @@ const dead = (): string => 'dead';
 const EMPTY = new Uint8Array(0);
 const LIMITS = { maxControlFrameBytes: 4096, maxDataFrameBytes: 16_384 };
 
-/** A frame with what `encodeSpdyFrame` needs; `whole` is false while pieces are missing. */
+/** A frame in the form that `encodeSpdyFrame` needs; `whole` is false while pieces are missing. */
 type MergedFrame = SpdyFrame & { readonly whole?: boolean };
 
 function mergeSpdy(events: readonly SpdyEvent[]): readonly MergedFrame[] {
@@ -225,7 +225,7 @@ function mergedFrames(merged: readonly unknown[]): readonly MergedFrame[] {
   return merged as readonly MergedFrame[];
 }
 
-/** One byte of length, so many bytes of block, and so on. */
+/** Blocks with a length of one byte, followed by that many bytes. */
 function blocksOf(input: Uint8Array): readonly Uint8Array[] {
   const blocks: Uint8Array[] = [];
   for (let at = 0; at < input.length;) {
@@ -313,7 +313,7 @@ const deflateBoundary: FuzzTarget = {
       (error) => (error instanceof Error ? 'zlib' : undefined),
     );
     if (text === undefined) return 'zlib refuses';
-    // Only at a true boundary does the next block mean what it says.
+    // Only at a real boundary does the parser read the next block correctly.
     const longer = inflate(join(input, LETTER, EMPTY_STORED));
     ensureEqual(longer.toString('latin1'), `${text.toString('latin1')}A`, 'not a boundary');
     return `yes ${Math.min(text.length, 20)}`;
@@ -429,7 +429,7 @@ const ack: FuzzTarget = {
 const MAX_RECORD_BYTES = 300;
 const END = 'end';
 
-/** The records of an upgraded upload. */
+/** Parses the records of an upgraded upload. */
 const uploadRecord: FuzzTarget = {
   name: 'upload-record',
   words: ['\0\0\0\0', '\0\0\0\x01', '\0\0\x01\x2c', '\0\0\x01\x2d', '\xff'],

@@ -1,4 +1,4 @@
-/** Parsers of `src/wire` that take a whole text or message. */
+/** Targets for parsers in `src/wire` that read a complete text or message. */
 import {
   encodeCastEvent,
   parseCastEvent,
@@ -225,7 +225,7 @@ const exitStatus: FuzzTarget = {
   },
 };
 
-/** A failure without a reason is written with the general one. */
+/** A failure without a reason gets the general reason. */
 function withReason(status: ReturnType<typeof parseExitStatus>): ReturnType<typeof parseExitStatus> {
   return status.kind === 'failure' ? { ...status, reason: status.reason ?? 'InternalError' } : status;
 }

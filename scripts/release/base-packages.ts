@@ -1,7 +1,7 @@
 /**
- * What the image has below our own files: a few Debian packages (the C and C++ libraries that Node needs, no shell) and
- * Node itself. `deploy/image/base.json` says which ones, byte for byte; `npm run release -- --update-base` writes it anew
- * from what Debian and npm have now, which is how security updates come in.
+ * The layers below tailcast's files in the image: a few Debian packages (the C and C++ libraries for Node, no shell)
+ * and Node. `deploy/image/base.json` pins the packages by hash. `npm run release -- --update-base` updates it to the
+ * current versions of Debian and npm, for example for security fixes.
  */
 import {
   existsSync,
@@ -34,7 +34,7 @@ const NODE_IN_LOCK = z.object({
 
 export type BaseLock = z.infer<typeof LOCK>;
 
-/** A file of the base with what is known about it. */
+/** A file of the base with its metadata. */
 export interface BasePackage {
   readonly name: string;
   readonly version: string;
@@ -43,7 +43,7 @@ export interface BasePackage {
 
 export interface Base {
   readonly debian: readonly BasePackage[];
-  /** The npm package that holds Node. */
+  /** The npm package that contains Node. */
   readonly node: BasePackage;
 }
 
@@ -52,9 +52,9 @@ export function readBaseLock(): BaseLock {
 }
 
 /**
- * The packages that a lock names, fetched once into a cache.
+ * Returns the packages of a lock file, and downloads each once into a cache.
  *
- * @throws Error when one is no longer to be had, or is not the one that was pinned
+ * @throws Error if a package is no longer available or differs from the pinned hash
  */
 export function fetchBase(architecture: Architecture, lock: BaseLock): Base {
   const { node, debian } = lock[architecture];
@@ -74,14 +74,14 @@ export function fetchBase(architecture: Architecture, lock: BaseLock): Base {
   }
 }
 
-/** Writes `deploy/image/base.json` anew; gives its path. */
+/** Updates `deploy/image/base.json` and returns its path. */
 export function updateBase(): string {
   mkdirSync(join(LOCK_FILE, '..'), { recursive: true });
   writeFileSync(LOCK_FILE, `${JSON.stringify(newestBase(), null, 2)}\n`);
   return LOCK_FILE;
 }
 
-/** What Debian and npm have now, of Node the version that the project runs on. */
+/** Returns the current packages of Debian and npm; Node has the version that the project uses. */
 export function newestBase(): BaseLock {
   const version = NODE_IN_LOCK.parse(JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')))
     .packages['node_modules/node'].version;
@@ -120,12 +120,14 @@ function fetchNode(architecture: Architecture, version: string): string {
 }
 
 interface Apt {
-  /** Gives the path of the package; `version` undefined: the newest. */
+  /** Returns the path of the package; `version` undefined: the newest. */
   download(name: string, version: string | undefined, folder: string): string;
   close(): void;
 }
 
-/** apt-get with lists of its own, so that another architecture needs nothing changed on this machine. */
+/**
+ * Runs apt-get with its own package lists, so that packages of another architecture need no change of this machine.
+ */
 function createApt(architecture: Architecture): Apt {
   const state = mkdtempSync(join(cacheFolder(), 'apt-'));
   for (const name of ['lists/partial', 'cache/archives/partial'])
@@ -162,7 +164,7 @@ function createApt(architecture: Architecture): Apt {
   };
 }
 
-/** The file of this name in the cache, which `make` brings when it is missing: it gives the path of a file in a folder. */
+/** Returns the cached file with this name; `make` creates a missing file in the given folder and returns its path. */
 function cached(name: string, make: (folder: string) => string): string {
   const file = join(cacheFolder(), name);
   if (existsSync(file)) return file;

@@ -1,4 +1,4 @@
-/** The chart as an archive, and the index that makes a folder of archives a chart repository. */
+/** The chart as an archive, and the index of a chart repository. */
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parse, parseDocument, stringify } from 'yaml';
@@ -9,7 +9,7 @@ import { sha256, tarGz } from './tree.ts';
 const CHART = join(ROOT, 'deploy', 'chart', 'tailcast');
 const CHART_FILE = z.looseObject({ name: z.string(), version: z.string(), description: z.string() });
 
-/** Packs the chart with the version of the release; gives the path of the archive. */
+/** Packs the chart with the version of the release, and returns the path of the archive. */
 export function packChart(project: Project, output: string, scratch: string): string {
   const folder = mkdtempSync(join(scratch, 'chart-'));
   const chart = join(folder, 'tailcast');
@@ -26,7 +26,7 @@ export function packChart(project: Project, output: string, scratch: string): st
   return file;
 }
 
-/** What `helm repo add` reads, for the archive that `packChart` made. */
+/** Returns the index for `helm repo add` for an archive of `packChart`. */
 export function chartIndex(project: Project, archive: string): string {
   const chart = CHART_FILE.parse(parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')));
   const created = new Date(project.epoch * 1000).toISOString();

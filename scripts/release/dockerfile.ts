@@ -1,4 +1,4 @@
-/** The Dockerfile as data: what an engine would do, for those who do it without one. */
+/** Parses the Dockerfile, so that an image can be built without a container engine. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -15,7 +15,7 @@ export interface Stage {
   readonly steps: readonly Step[];
 }
 
-/** How a container of the image is started, in OCI's words. */
+/** Start configuration of a container in OCI's format. */
 export interface ImageSettings {
   readonly User: string;
   readonly Env: readonly string[];
@@ -23,14 +23,14 @@ export interface ImageSettings {
   readonly Cmd: readonly string[];
   readonly WorkingDir: string;
   readonly Labels: Readonly<Record<string, string>>;
-  /** Docker's addition to OCI: durations in nanoseconds. */
+  /** Docker's extension of OCI: durations in nanoseconds. */
   readonly Healthcheck: Readonly<Record<string, unknown>>;
 }
 
 const WORDS = z.array(z.string()).min(1);
 const SECOND_NS = 1_000_000_000;
 
-/** @throws Error when a line is no instruction */
+/** @throws Error if a line is not an instruction */
 export function readDockerfile(): readonly Stage[] {
   const source = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
   const lines = source
@@ -51,7 +51,7 @@ export function readDockerfile(): readonly Stage[] {
   return stages;
 }
 
-/** The settings of the image that the last stage makes. */
+/** Returns the image settings of the last stage. */
 export function imageSettings(stages: readonly Stage[]): ImageSettings {
   const steps = stages.at(-1)?.steps ?? [];
   const all = (verb: string): readonly string[] =>

@@ -1,6 +1,6 @@
 /**
- * Packages for hosts, `.deb` and `.rpm`: the same tree as in the image together with the Node it is tested on, because
- * distributions have older ones; units of systemd, settings to start from, manual pages and completions.
+ * Packages for hosts (`.deb` and `.rpm`): the tree of the image, the Node version of the tests (distributions have
+ * older ones), systemd units, example settings, manual pages and completions.
  */
 import {
   chmodSync,
@@ -37,13 +37,13 @@ const MAINTAINER = 'The tailcast project <packages@tailcast.example>';
 
 export interface HostParts {
   readonly architecture: Architecture;
-  /** `/app`, as `stageApp` laid it out. */
+  /** The folder `/app` that `stageApp` created. */
   readonly app: string;
   /** The `node` program. */
   readonly node: string;
 }
 
-/** Lays out everything that a package puts on a host. */
+/** Creates the tree that a package installs on a host. */
 export function stageHost(root: string, { app, node }: HostParts, project: Project): void {
   const put = (path: string, text: string, mode = 0o644): void => {
     mkdirSync(dirname(join(root, path)), { recursive: true });
@@ -76,7 +76,7 @@ export function stageHost(root: string, { app, node }: HostParts, project: Proje
   normalise(root, project.epoch);
 }
 
-/** Makes the Debian package; gives its path. */
+/** Builds the Debian package and returns its path. */
 export function buildDeb(
   tree: string,
   output: string,
@@ -120,7 +120,7 @@ function controlOf(project: Project, version: string, architecture: string, kilo
   ].join('\n');
 }
 
-/** Makes the RPM package; gives its path. `scratch` is a folder for what is in the making. */
+/** Builds the RPM package and returns its path. `scratch` is a temporary folder for the build. */
 export function buildRpm(
   tree: string,
   { output, scratch }: { readonly output: string; readonly scratch: string },

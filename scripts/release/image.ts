@@ -1,6 +1,6 @@
 /**
- * The image as an OCI archive, made without a container engine: one layer of Debian packages, one with Node, one with
- * `/app`, one with the folders that are written to. How it is started comes from the Dockerfile.
+ * Builds the image as an OCI archive without a container engine. The layers are: Debian packages, Node, `/app`, and
+ * the writable folders. The start configuration comes from the Dockerfile.
  */
 import {
   chmodSync,
@@ -20,7 +20,7 @@ import { imageSettings, readDockerfile } from './dockerfile.ts';
 import type { Architecture, Project } from './project.ts';
 import { run, sha256, tar } from './tree.ts';
 
-/** Debian's own user for nobody, and ours, as in the Dockerfile. */
+/** Debian's user `nobody`, and the user of tailcast, as in the Dockerfile. */
 const PASSWD =
   'root:x:0:0:root:/root:/usr/sbin/nologin\n' +
   'tailcast:x:65532:65532:tailcast:/var/lib/tailcast:/usr/sbin/nologin\n' +
@@ -45,22 +45,22 @@ interface Descriptor {
 
 interface Layer {
   readonly descriptor: Descriptor;
-  /** Digest of the layer before it was compressed. */
+  /** Digest of the uncompressed layer. */
   readonly diffId: string;
   readonly createdBy: string;
 }
 
-/** What an image of one architecture is made of. */
+/** Inputs of an image for one architecture. */
 export interface ImageParts {
   readonly base: Base;
-  /** `/app`, as `stageApp` laid it out. */
+  /** The folder `/app` that `stageApp` created. */
   readonly app: string;
   /** The `node` program. */
   readonly node: string;
   readonly nodeLicense: string;
 }
 
-/** Writes the archive `file` for all the architectures given; `scratch` is a folder for what is in the making. */
+/** Writes the archive `file` for all given architectures; `scratch` is a temporary folder. */
 export function buildImage(
   project: Project,
   parts: ReadonlyMap<Architecture, ImageParts>,
@@ -90,7 +90,7 @@ export function buildImage(
       mediaType: MEDIA.index,
       manifests: [
         named(index, tag),
-        // For tools that take one architecture at a time.
+        // For tools that read one architecture at a time.
         ...manifests.map((each) => named(each, `${tag}-${each.platform?.architecture ?? ''}`)),
       ],
     }),
@@ -152,7 +152,8 @@ function addManifest(
 
 function layDebian(root: string, { debian }: Base): string {
   mkdirSync(join(root, 'usr'));
-  // Debian has one place for programs and libraries, and packages of this release still name the other.
+  // Debian has merged its two folders for programs and libraries, and packages of this release still use the old
+  // paths.
   for (const name of ['bin', 'sbin', 'lib', 'lib64']) {
     mkdirSync(join(root, 'usr', name));
     symlinkSync(`usr/${name}`, join(root, name));
@@ -167,7 +168,7 @@ function layDebian(root: string, { debian }: Base): string {
       root,
     ]);
     mkdirSync(known, { recursive: true });
-    // Where scanners for known vulnerabilities look, in images that have no package manager.
+    // Vulnerability scanners read this file in images without a package manager.
     const fields = run('dpkg-deb', ['--field', file]);
     writeFileSync(join(known, name), fields);
   }
@@ -191,7 +192,7 @@ function layApp(root: string, app: string): string {
   return root;
 }
 
-/** Only folders, and only those below which somebody may write; their parents belong to other layers. */
+/** The layer contains only folders with a writable folder below them; their parents belong to other layers. */
 function layState(root: string): string {
   mkdirSync(join(root, 'var', 'lib', 'tailcast'), { recursive: true });
   mkdirSync(join(root, 'data'));

@@ -1,4 +1,4 @@
-/** The plugin of kubectl: an archive per platform with Node inside, and the manifest that krew installs from. */
+/** The plugin for kubectl: an archive per platform that includes Node, and the manifest for krew. */
 import { copyFileSync, cpSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stringify } from 'yaml';
@@ -38,7 +38,7 @@ export function packPlugin(
   return { architecture: parts.architecture, file };
 }
 
-/** The manifest, as an index of krew holds it. */
+/** Returns the manifest in the format of a krew index. */
 export function krewManifest(project: Project, archives: readonly PluginArchive[]): string {
   return stringify({
     apiVersion: 'krew.googlecontainertools.github.com/v1alpha2',

@@ -1,16 +1,16 @@
 /**
- * Makes a release: everything that people install, in one folder.
+ * Builds a release: all installable packages in one folder.
  *
- *   npm run release -- --dry-run            of what is checked out; nothing is signed
- *   npm run release                         of a clean checkout whose commit has the tag v<version>
+ *   npm run release -- --dry-run            from the current checkout, unsigned
+ *   npm run release                         from a clean checkout whose commit has the tag v<version>
  *
- *   --output <folder>    default: release/v<version>; it must not be there, or be empty
+ *   --output <folder>    default: release/v<version>; must be missing or empty
  *   --arch <list>        amd64,arm64
- *   --base <which>       pinned: deploy/image/base.json; newest: what Debian has now
- *   --update-base        only write deploy/image/base.json anew
+ *   --base <which>       pinned: deploy/image/base.json; newest: current packages of Debian
+ *   --update-base        only update deploy/image/base.json
  *
- * The same checkout gives the same files, byte for byte. `RELEASE_SIGN` names a program that is called with the path of
- * each file after everything is made (scripts/release/README.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
+ * The same checkout produces the same files, byte for byte. The release calls the program `RELEASE_SIGN` with the
+ * path of each finished file (scripts/release/README.md). Needs Linux with dpkg, rpmbuild, tar and gzip.
  */
 import { execFileSync } from 'node:child_process';
 import {
@@ -51,7 +51,7 @@ function main(): void {
       'update-base': { type: 'boolean', default: false },
     },
   });
-  // Modes of what is made depend on nobody's settings.
+  // The modes of the created files do not depend on the umask of the user.
   process.umask(0o022);
   if (values['update-base']) {
     process.stdout.write(`${updateBase()}\n`);
@@ -75,7 +75,8 @@ function main(): void {
     writeFileSync(join(made, 'CHANGES.md'), notes);
     writeJson(join(made, 'provenance.intoto.json'), provenance(project, filesOf(made), bases));
     writeFileSync(join(made, 'SHA256SUMS'), checksums(filesOf(made)));
-    // Whole or not at all: copied beside it, because the scratch folder may be on another disk, and then named.
+    // The copy is atomic: the scratch folder may be on another disk, so the file is copied next to its destination
+    // and then renamed.
     mkdirSync(dirname(output), { recursive: true });
     const beside = mkdtempSync(`${output}.`);
     try {
@@ -157,7 +158,7 @@ function checkCheckout({ commit, version }: Project): void {
     throw new Error(`the commit has no tag v${version}: git tag --sign v${version}, or --dry-run`);
 }
 
-/** The hook: whatever it writes beside the file belongs to the release. */
+/** Files that the hook writes next to the signed file belong to the release. */
 function sign(files: readonly string[]): void {
   const program = readEnvironment().get('RELEASE_SIGN');
   if (program === undefined) {

@@ -1,4 +1,4 @@
-/** Manual pages, from what `--help` prints: one for `tailcast`, one for each command. */
+/** Writes manual pages from the output of `--help`: one for `tailcast`, and one for each command. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -9,7 +9,7 @@ import type { Project } from './project.ts';
 const EXIT_STATUS =
   'Commands end with 0 when all is done, 1 when something failed, 2 when they were called wrongly, and 130 when Ctrl-C\nended them before they were done.';
 
-/** The command line, for those who describe it. Running it would do nothing useful. */
+/** The definition of the command line, without running it. The command must not run. */
 export function describedProgram(): Command {
   return createProgram(
     {
@@ -22,7 +22,7 @@ export function describedProgram(): Command {
   );
 }
 
-/** File name → page, in roff's man macros. */
+/** File name → page with roff's man macros. */
 export function manPages(project: Pick<Project, 'version'>): ReadonlyMap<string, string> {
   const program = describedProgram();
   const pages = new Map<string, string>();
@@ -34,7 +34,7 @@ export function manPages(project: Pick<Project, 'version'>): ReadonlyMap<string,
   return pages;
 }
 
-/** Writes the pages into a folder, which is made. */
+/** Writes the pages into a new folder. */
 export function writeManPages(folder: string, project: Pick<Project, 'version'>): void {
   mkdirSync(folder, { recursive: true });
   for (const [name, text] of manPages(project)) writeFileSync(join(folder, name), text);
@@ -78,7 +78,7 @@ function subcommands(command: Command): readonly Command[] {
     .filter((each) => each.name() !== 'help');
 }
 
-/** What a command's help says after its options. */
+/** Text after the options in a command's help. */
 function notes(command: Command, formatted: string): readonly string[] {
   let whole = '';
   command.configureOutput({ writeOut: (text) => void (whole += text) });
@@ -95,7 +95,7 @@ function item(term: string, description: string): string {
   return `.TP\n.B ${escape(term)}\n${escape(description)}`;
 }
 
-/** Text that roff prints as it is. */
+/** Escapes text for roff. */
 function escape(text: string): string {
   return text
     .replaceAll('\\', String.raw`\e`)

@@ -1,4 +1,4 @@
-/** The npm package: one tarball, which `npm install -g` turns into the commands `tailcast` and `kubectl-tailcast`. */
+/** The npm package: one tarball with the commands `tailcast` and `kubectl-tailcast`. */
 import { mkdirSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -7,7 +7,7 @@ import { run } from './tree.ts';
 const PACKED = z.array(z.object({ filename: z.string() })).length(1);
 const PACKED_BY_NAME = z.record(z.string(), z.object({ filename: z.string() }));
 
-/** Packs what `stagePackage` laid out; gives the path of the tarball. */
+/** Packs the folder of `stagePackage` and returns the path of the tarball. */
 export function packNpm(packageFolder: string, output: string, version: string): string {
   mkdirSync(output, { recursive: true });
   const told: unknown = JSON.parse(
@@ -15,7 +15,7 @@ export function packNpm(packageFolder: string, output: string, version: string):
       cwd: packageFolder,
     }),
   );
-  // npm 12 answers by name, those before it with a list.
+  // npm 12 returns an object by name; older versions return a list.
   const packed = Array.isArray(told) ? PACKED.parse(told) : Object.values(PACKED_BY_NAME.parse(told));
   const file = join(output, `tailcast-${version}.tgz`);
   renameSync(join(output, packed[0]?.filename ?? ''), file);

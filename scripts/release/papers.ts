@@ -1,4 +1,4 @@
-/** What goes with the files of a release: what is inside, where it comes from, what changed, and checksums. */
+/** Writes the documents of a release: SBOM, provenance, changes and checksums. */
 import { readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { z } from 'zod';
@@ -8,7 +8,7 @@ import { sha256 } from './tree.ts';
 
 const SBOM = z.looseObject({ components: z.array(z.looseObject({})) });
 
-/** The SBOM (CycloneDX) of an image: that of the npm package, Node and the Debian packages. */
+/** Returns the SBOM (CycloneDX) of an image: the npm package, Node and the Debian packages. */
 export function imageSbom(app: string, base: Base, architecture: Architecture): object {
   const own = SBOM.parse(JSON.parse(readFileSync(join(app, 'dist', 'sbom.cdx.json'), 'utf8')));
   const debian = base.debian.map(({ name, version }) => ({
@@ -27,7 +27,7 @@ export function imageSbom(app: string, base: Base, architecture: Architecture): 
   return { ...own, components: [...own.components, node, ...debian] };
 }
 
-/** An in-toto statement with SLSA's provenance (v1): which files, from which commit and which pinned inputs. */
+/** Returns an in-toto statement with SLSA provenance (v1): files, commit and pinned inputs. */
 export function provenance(
   project: Project,
   files: readonly string[],
@@ -60,9 +60,9 @@ export function provenance(
 }
 
 /**
- * What `CHANGELOG.md` says of this version.
+ * Returns the section of `CHANGELOG.md` about this version.
  *
- * @throws Error when it says nothing
+ * @throws Error if the section is missing or empty
  */
 export function changelogSection(version: string): string {
   const text = readFileSync(join(ROOT, 'CHANGELOG.md'), 'utf8');
@@ -76,12 +76,12 @@ export function changelogSection(version: string): string {
   return `## ${section.trim()}\n`;
 }
 
-/** Lines as `sha256sum --check` reads them. */
+/** Returns lines in the format of `sha256sum --check`. */
 export function checksums(files: readonly string[]): string {
   return files.map((file) => `${sha256(file)}  ${basename(file)}\n`).join('');
 }
 
-/** A line per file, for the person who made them. */
+/** Returns one line per file, for the person who runs the release. */
 export function overview(files: readonly string[]): string {
   return files
     .map((file) => `${(statSync(file).size / 1e6).toFixed(1).padStart(8)} MB  ${basename(file)}\n`)

@@ -1,4 +1,4 @@
-/** What a release is called, where it goes, and what it is made from: `package.json` is the one place that says so. */
+/** Name, version, sources and download address of a release; all come from `package.json`. */
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { readEnvironment } from '../../src/config/environment.ts';
 
 export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
-/** Semantic Versioning 2.0.0, without build metadata: tags of images and versions of charts have none. */
+/** Semantic Versioning 2.0.0 without build metadata, which image tags and chart versions do not allow. */
 const SEMVER = /^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$/;
 
 const MANIFEST = z.object({
@@ -29,15 +29,18 @@ export type ProjectManifest = z.infer<typeof MANIFEST>;
 export interface Project {
   readonly manifest: ProjectManifest;
   readonly version: string;
-  /** The commit, with `-dirty` when files differ from it; empty outside a git checkout. */
+  /** The commit, with `-dirty` if files differ from it; empty outside a git checkout. */
   readonly commit: string;
-  /** Seconds since 1970 that every file of the release carries: those of the commit, or `SOURCE_DATE_EPOCH`. */
+  /**
+   * Modification time of every file of the release, in seconds since 1970: the time of the commit, or
+   * `SOURCE_DATE_EPOCH`.
+   */
   readonly epoch: number;
-  /** Where the files of this version are downloaded from. */
+  /** Download address of the files of this version. */
   readonly base: string;
 }
 
-/** Image architectures, as OCI calls them, with the names that others have for them. */
+/** Image architectures with their OCI names and the names that other tools use. */
 export const ARCHITECTURES = {
   amd64: { npm: 'x64', debian: 'amd64', rpm: 'x86_64' },
   arm64: { npm: 'arm64', debian: 'arm64', rpm: 'aarch64' },
@@ -45,7 +48,7 @@ export const ARCHITECTURES = {
 
 export type Architecture = keyof typeof ARCHITECTURES;
 
-/** @throws Error when `package.json` is not what a release needs */
+/** @throws Error if `package.json` lacks a field that a release needs */
 export function readManifest(): ProjectManifest {
   return MANIFEST.parse(JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')));
 }
@@ -64,7 +67,7 @@ export function readProject(): Project {
   };
 }
 
-/** What git says, or nothing where there is no git checkout. */
+/** Returns the output of git, or an empty text outside a git checkout. */
 export function git(...args: readonly string[]): string {
   const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });
   return status === 0 ? stdout.trim() : '';

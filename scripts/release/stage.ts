@@ -1,10 +1,11 @@
 /**
- * Lays out what runs, from the sources:
+ * Creates the tree of installed files from the sources:
  *
  *   node scripts/release/stage.ts <folder> [--commit <id>] [--cpu <x64|arm64>]
  *
- * makes the tree of the image and of the host packages (`/app`): the npm package together with its dependencies, without
- * what nothing reads at run time. The Dockerfile calls it too, so an image that an engine builds has the same files.
+ * creates the tree of the image and of the host packages (`/app`): the npm package with its dependencies, without
+ * files that are unused at run time. The Dockerfile calls this script too, so an image of a container engine contains
+ * the same files.
  */
 import { chmodSync, copyFileSync, cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -16,14 +17,14 @@ import { filesBelow, run } from './tree.ts';
 
 const BIN = join(ROOT, 'node_modules', '.bin');
 const ENTRIES = ['tailcast.mjs', 'kubectl-tailcast.mjs', 'kubectl_complete-tailcast.mjs'];
-/** Half of what packages weigh, and read by nothing at run time. */
+/** Half of the size of packages is unused at run time. */
 const UNREAD = /\.(?:map|d\.ts|d\.mts|d\.cts)$/;
 
 const LOCK = z.looseObject({
   packages: z.record(z.string(), z.looseObject({ dev: z.boolean().optional() })),
 });
 
-/** Lays out the npm package: the build, the entry points, licences, and the versions that were tested. */
+/** Creates the tree of the npm package: the build, the entry points, licences, and the tested versions. */
 export function stagePackage(folder: string, project: Pick<Project, 'manifest' | 'commit'>): void {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(join(folder, 'scripts'), { recursive: true });
@@ -40,7 +41,7 @@ export function stagePackage(folder: string, project: Pick<Project, 'manifest' |
   writeJson(join(folder, 'npm-shrinkwrap.json'), shrinkwrap(manifest));
 }
 
-/** Lays out `/app`: the package as `stagePackage` left it, with its dependencies for one kind of processor. */
+/** Creates `/app`: the tree of `stagePackage` with its dependencies for one kind of processor. */
 export function stageApp(folder: string, packageFolder: string, cpu: string): void {
   rmSync(folder, { recursive: true, force: true });
   cpSync(packageFolder, folder, { recursive: true });
@@ -51,7 +52,7 @@ export function stageApp(folder: string, packageFolder: string, cpu: string): vo
   });
   rmSync(join(folder, '.npmrc'));
   const modules = join(folder, 'node_modules');
-  // Names where each package came from, which differs from one machine to the next.
+  // Contains the origin of each package, which differs between machines.
   rmSync(join(modules, '.package-lock.json'), { force: true });
   rmSync(join(modules, '.bin'), { recursive: true, force: true });
   for (const file of filesBelow(modules)) if (UNREAD.test(file)) rmSync(join(modules, file));
@@ -87,7 +88,7 @@ function packageManifest(
   };
 }
 
-/** The lock file without what only development needs: an installation gets the versions that were tested. */
+/** The lock file without development dependencies, so that an installation gets the tested versions. */
 function shrinkwrap(manifest: ReturnType<typeof packageManifest>): object {
   const lock = LOCK.parse(JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')));
   const shipped = Object.entries(lock.packages).filter(([path, entry]) => path !== '' && entry.dev !== true);

@@ -1,4 +1,4 @@
-/** Files and archives that are the same whenever and wherever they are made from the same input. */
+/** Creates reproducible files and archives: the same input gives the same bytes on every machine. */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
@@ -24,9 +24,9 @@ export interface RunOptions {
 }
 
 /**
- * Runs a program to its end and gives what it printed.
+ * Runs a program to its end and returns its output.
  *
- * @throws Error with what it said, when it fails or is not installed
+ * @throws Error with the program's output if it fails or is not installed
  */
 export function run(program: string, args: readonly string[], { cwd, env = {} }: RunOptions = {}): string {
   const { status, stdout, stderr, error } = spawnSync(program, args, {
@@ -60,8 +60,8 @@ export function sizeBelow(folder: string): number {
 }
 
 /**
- * Gives everything below a folder, and the folder, one time and one of two modes: what somebody may execute everybody may,
- * nothing is writable but for its owner.
+ * Sets one time and one of two modes for a folder and everything below it: files that anyone may execute become
+ * executable for all, and only the owner may write.
  */
 export function normalise(folder: string, epoch: number): void {
   for (const entry of readdirSync(folder, { withFileTypes: true })) {
@@ -77,8 +77,8 @@ export function normalise(folder: string, epoch: number): void {
 }
 
 /**
- * Packs a folder's content: names sorted, times `epoch`, owned by root if nobody else is named. `entries` default:
- * everything in it.
+ * Packs the content of a folder: sorted names, times `epoch`, owner root by default. `entries` default: all entries
+ * of the folder.
  */
 export function tar(
   folder: string,
@@ -101,7 +101,7 @@ export function tar(
   ]);
 }
 
-/** Packs as `tar` and compresses; gives the path of the compressed file, which ends with `.gz`. */
+/** Packs like `tar`, compresses, and returns the path of the compressed file, which ends with `.gz`. */
 export function tarGz(folder: string, file: string, epoch: number, entries?: readonly string[]): string {
   tar(folder, file, epoch, entries);
   run('gzip', ['-6', '--no-name', '--force', file]);
@@ -122,7 +122,7 @@ export function sha256(path: string): string {
   return hash.digest('hex');
 }
 
-/** Lines of two trees that differ, none when they are the same: paths, kinds, modes and bytes. */
+/** Returns the lines in which two trees differ (paths, kinds, modes and bytes); empty if they are equal. */
 export function differences(left: string, right: string): readonly string[] {
   const describe = (folder: string): ReadonlyMap<string, string> =>
     new Map(
